@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Makes the seeds of the targets: small examples of what each takes. `seeds.py PANDO` makes those with it, too, that only Pando's program makes."""
+"""Generates the seeds of the targets: small examples of input. `seeds.py PANDO` also makes those that need the `pando` program."""
 
 import io
 import json
@@ -79,7 +79,7 @@ for name, frames in FRAMES.items():
     seed("stack", name, pieces(*(bytes([0, 1, 0]) + frame for frame in frames)))
     seed("gateway", name, pieces(*frames))
 
-# A connection: a kind, time, what the user does, then flags, port, how far sequence and acknowledgement are off, window, payload.
+# A connection: kind, time, user action, then flags, port, offsets of sequence and acknowledgement numbers, window, payload.
 SYN, ACK, PSH, FIN, RST = 2, 16, 8, 1, 4
 
 
@@ -125,7 +125,7 @@ with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
     tar.addfile(info, io.BytesIO(data))
 seed("tar", "sparse", out.getvalue()[:4096])
 
-# What a cell writes back: records of a kind and a length (abi/src/channel.rs).
+# Records that a cell writes back: kind and length (abi/src/channel.rs).
 FILE, DATA, CLOSE, DIRECTORY, SYMLINK, REMOVE, SYNC, LOST = range(1, 9)
 
 
@@ -143,7 +143,7 @@ seed("write_back", "tree", entry(DIRECTORY, b"d", mode=0o755) + entry(SYMLINK, b
 seed("write_back", "out", entry(REMOVE, b"out/secret") + entry(FILE, b"out/secret", size=1) + record(CLOSE) + entry(FILE, b"../secret") + entry(LOST, b"lost", size=5) + record(SYNC))
 seed("write_back", "modes", entry(FILE, b"link", mode=0o6755) + record(CLOSE) + entry(FILE, b"", size=1 << 43) + record(DATA, struct.pack("<Q", 1 << 42) + b"far") + record(CLOSE) + record(SYNC))
 
-# What a cell reports of its jobs: frames of kind, job, detail and length (abi/src/control.rs).
+# Job reports of a cell: frames of kind, job, detail and length (abi/src/control.rs).
 TAKEN, UNREAD, OUTPUT, ENDED = 5, 6, 7, 8
 
 
@@ -167,7 +167,7 @@ for name, body in BODIES.items():
     seed("http", name, json.dumps(body).encode())
 
 
-# Two are Pando's own: an image, and a template's index.
+# Two seeds are in Pando's own formats: an image, and a template's index.
 def varint(data, at):
     value, shift = 0, 0
     while shift < 64:
@@ -187,7 +187,7 @@ def as_varint(value):
 
 
 def pages_at(index, at):
-    """How many pages runs at this place describe, if what follows them is the rest of an index (store/src/format.rs)."""
+    """The number of pages that the runs at this offset describe, if the rest of an index follows them (store/src/format.rs)."""
     count, at = varint(index, at)
     total = 0
     for _ in range(count):
@@ -207,7 +207,7 @@ def pages_at(index, at):
 
 
 def without_pages(index):
-    """An index all of whose pages are zero, so that it needs no chunks."""
+    """Changes an index so that all its pages are zero and it needs no chunks."""
     for at in range(len(index)):
         try:
             total = pages_at(index, at)

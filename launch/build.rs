@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the libOS for its own target, so that `cargo build` is all that anybody needs to type.
+//! Builds the libOS for its own target, so that `cargo build` alone suffices.
 //!
-//! The target's standard library is installed with rustup if it is missing; where that does not work the build says what to do.
+//! Installs the target's standard library with rustup if it is missing; if that fails, the error explains what to do.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,13 +18,13 @@ fn main() {
     }
 }
 
-/// Makes sure that the guest's target can be compiled for.
+/// Installs the guest's target if it is missing.
 fn install_target() -> Result<(), String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let answer = Command::new(rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .output()
-        .map_err(|error| format!("rustc does not start: {error}"))?;
+        .map_err(|error| format!("cannot start rustc: {error}"))?;
     let directory = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
     if directory.is_dir() {
         return Ok(());
@@ -45,20 +45,21 @@ fn install_target() -> Result<(), String> {
 /// Builds the libOS into this crate's output directory.
 fn build(workspace: &Path) -> Result<(), String> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    // The same for all profiles of the host's side: the guest is built once. Cargo marks its target directory for backup programs.
+    // One directory for all profiles of the host's side, so that the guest is built once. Cargo marks its target directory with
+    // CACHEDIR.TAG.
     let target_directory = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file()).unwrap_or(&out).join("guest");
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets it"));
     cargo
         .current_dir(workspace)
         .args(["build", "--release", "--package", "pando-libos", "--target", TARGET, "--target-dir"])
         .arg(&target_directory);
-    // The host's compiler settings and wrappers are not the guest's.
+    // The host's compiler settings and wrappers must not apply to the guest.
     for variable in ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET"] {
         cargo.env_remove(variable);
     }
-    let status = cargo.status().map_err(|error| format!("cargo does not start: {error}"))?;
+    let status = cargo.status().map_err(|error| format!("cannot start cargo: {error}"))?;
     if !status.success() {
-        return Err("the libOS did not build: its messages stand above".into());
+        return Err("the libOS did not build: see its messages above".into());
     }
     let built = target_directory.join(TARGET).join("release/pando-libos");
     std::fs::copy(&built, out.join("pando-libos")).map(|_| ()).map_err(|error| format!("the libOS is not at {}: {error}", built.display()))

@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operator and a libOS say to each other through the control channel: programs that run in a cell beside its first one, as *jobs*.
+//! The job protocol of the control channel: an operator runs programs in a cell besides its first one, as *jobs*.
 //!
-//! Both directions carry *frames*: a [`Frame`], and as many bytes as it says. From the operator come orders, from the libOS reports. Each job has a window of [`WINDOW`] bytes in each
-//! direction: nobody sends more than that which the other side has not said to have taken. So no job holds up another, and neither side keeps more than it wants to.
+//! Both directions carry *frames*: a [`Frame`] header and its payload. The operator sends orders, the libOS sends
+//! reports. Each job has a flow control window of [`WINDOW`] bytes in each direction: the sender stops when so many
+//! bytes are not yet confirmed. So no job holds up another, and neither side needs to buffer more.
 
-/// Jobs that a cell may have at a time.
+/// Maximum number of jobs of a cell at a time.
 pub const JOBS: usize = 16;
-/// Bytes of a job's input, and of its outputs together, that may be under way.
+/// Maximum number of unconfirmed bytes of a job's input, and of its outputs together.
 pub const WINDOW: u32 = 64 << 10;
-/// Bytes of the longest frame that carries a stream.
+/// Maximum payload of a frame that carries a stream.
 pub const PIECE: usize = 4096 - Frame::SIZE;
-/// Bytes of the longest frame that starts a job.
+/// Maximum payload of a frame that starts a job.
 pub const START_MAX: usize = 256 << 10;
 /// [`Frame::detail`] of [`Kind::Start`]: run the program at the path.
 pub const RUN: u32 = 0;
-/// Report what the file at the path holds, as output; nothing runs.
+/// Report the content of the file at the path as output; no program runs.
 pub const READ: u32 = 1;
-/// Put a file that holds the input in the place of that at the path, once all of it came; nothing runs.
+/// Replace the file at the path by the input, once all of it has arrived; no program runs.
 pub const WRITE: u32 = 2;
 
-/// What a frame says.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Order: start this job, of which `detail` says what it is ([`RUN`], [`READ`], [`WRITE`]). [`Start`] and its strings follow.
+    /// Order: start this job; `detail` is its type ([`RUN`], [`READ`], [`WRITE`]). [`Start`] and its strings follow.
     Start = 1,
     /// Order: bytes of its input follow.
     Input = 2,
     /// Order: its input ends here.
     InputEnd = 3,
-    /// Order: send its processes the signal `detail`; one that has none breaks off.
+    /// Order: send its processes the signal `detail`; a job without processes is aborted.
     Signal = 4,
-    /// Order or report: `detail` bytes of what came were taken.
+    /// Order or report: `detail` received bytes were consumed.
     Taken = 5,
-    /// Order: nobody reads its output `detail` any more: [`OUTPUT`](crate::ring::OUTPUT) or [`ERRORS`](crate::ring::ERRORS).
+    /// Order: its output `detail` is closed, [`OUTPUT`](crate::ring::OUTPUT) or [`ERRORS`](crate::ring::ERRORS).
     Unread = 6,
     /// Report: bytes of its output `detail` follow.
     Output = 7,
-    /// Report: it has ended as `detail` says: the status in bits 8 to 15, or the signal below. The last of a job.
+    /// Report: it has ended with wait status `detail`: the exit status in bits 8 to 15, or the signal below. The last frame of a job.
     Ended = 8,
 }
 
@@ -47,16 +48,16 @@ impl Kind {
         [Kind::Start, Kind::Input, Kind::InputEnd, Kind::Signal, Kind::Taken, Kind::Unread, Kind::Output, Kind::Ended];
 }
 
-/// The beginning of a frame.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it says.
+    /// The type.
     pub kind: Kind,
-    /// Of which job, by the operator's number for it.
+    /// The operator's number of the job.
     pub job: u32,
-    /// What that means depends on the kind.
+    /// A parameter of the type.
     pub detail: u32,
-    /// Bytes that follow.
+    /// Bytes of the payload.
     pub length: u32,
 }
 
@@ -64,7 +65,7 @@ impl Frame {
     /// Bytes of it.
     pub const SIZE: usize = 16;
 
-    /// A frame that nothing follows.
+    /// A frame without payload.
     #[must_use]
     pub const fn new(kind: Kind, job: u32, detail: u32) -> Frame {
         Frame { kind, job, detail, length: 0 }
@@ -80,10 +81,10 @@ impl Frame {
         bytes
     }
 
-    /// The frame that bytes begin with. `None`: there are too few.
+    /// Decodes the frame at the start of `bytes`. `None`: there are too few.
     ///
     /// # Errors
-    /// [`Malformed`]: it is none, or longer than any.
+    /// [`Malformed`]: it is invalid, or too long.
     pub fn parse(bytes: &[u8]) -> Result<Option<Frame>, Malformed> {
         let Some(bytes) = bytes.first_chunk::<{ Frame::SIZE }>() else { return Ok(None) };
         let [kind, job, detail, length] = words(bytes);
@@ -97,20 +98,21 @@ impl Frame {
     }
 }
 
-/// What came is no frame: nothing that follows can be understood.
+/// The received bytes are no frame, so no later bytes can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What shall be done. Strings follow, each ended by a zero byte: the path, the working directory, the program's arguments (the first is its name as it will see it), and the environment.
+/// The parameters of a job. Strings follow, each ended by a zero byte: the path, the working directory, the program's
+/// arguments (`argv`, its name first), and the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// The user that it is.
+    /// The user id.
     pub user: u32,
-    /// Its group.
+    /// The group id.
     pub group: u32,
-    /// How many arguments there are.
+    /// Number of arguments.
     pub arguments: u32,
-    /// How many strings its environment has.
+    /// Number of environment strings.
     pub environment: u32,
 }
 
@@ -128,7 +130,7 @@ impl Start {
         bytes
     }
 
-    /// What bytes begin with, and the strings. `None`: there are too few.
+    /// Splits `bytes` into the parameters and the strings. `None`: there are too few.
     #[must_use]
     pub fn split(bytes: &[u8]) -> Option<(Start, &[u8])> {
         let (bytes, strings) = bytes.split_first_chunk::<{ Start::SIZE }>()?;

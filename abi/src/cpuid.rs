@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The CPUID table: what the instruction would answer, for machines on which it faults at CPL 3.
+//! The CPUID table: the results of the instruction, for machines on which it faults at CPL 3.
 //!
 //! A page-aligned list of entries; the first whose `leaf` is [`END`] ends it.
 
 /// Marks the end of the table.
 pub const END: u32 = u32::MAX;
 
-/// One answer.
+/// One result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Entry {
-    /// The value of `eax` that asks.
+    /// The value of `eax`.
     pub leaf: u32,
-    /// The value of `ecx` that asks, where `indexed`.
+    /// The value of `ecx`, if `indexed`.
     pub subleaf: u32,
-    /// 1 where the answer depends on `ecx`.
+    /// 1 if the result depends on `ecx`.
     pub indexed: u32,
-    /// The answer, in the order `eax`, `ebx`, `ecx`, `edx`.
+    /// The result, in the order `eax`, `ebx`, `ecx`, `edx`.
     pub answer: [u32; 4],
 }
 

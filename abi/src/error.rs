@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Refusals: why a hypercall did nothing. Each says what the caller did wrong; none says anything about other cells.
+//! Refusals: the reasons why a hypercall did nothing. Each names a mistake of the caller; none reveals anything about other cells.
 
 /// Declares the refusals with their numbers and their texts in one table.
 macro_rules! refusals {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal,)*) => {
-        /// Why the kernel refused a hypercall. The result register then holds the negated number.
+        /// The reason why the kernel refused a hypercall. The result register then holds the negated number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Refusal { $($(#[doc = $doc])+ $name = $code,)* }
@@ -19,7 +19,7 @@ macro_rules! refusals {
                 match self { $(Refusal::$name => stringify!($name),)* }
             }
 
-            /// What the caller did wrong, in one sentence.
+            /// The caller's mistake, in one sentence.
             #[must_use]
             pub const fn cause(self) -> &'static str {
                 match self { $(Refusal::$name => concat!($($doc),+),)* }
@@ -31,7 +31,8 @@ macro_rules! refusals {
 refusals! {
     /// No hypercall has this number.
     NoSuchCall = 1,
-    /// An address is not page aligned, not canonical, or the range leaves the part of the address space that cells own; or there is nothing to copy from or to.
+    /// An address is not page aligned, not canonical, or the range leaves the part of the address space that cells
+    /// own; or there is nothing to copy from or to.
     BadAddress = 2,
     /// A count is zero or larger than the call allows, or a flag is not defined.
     BadArgument = 3,
@@ -49,7 +50,7 @@ refusals! {
     Quota = 9,
     /// The machine has no memory left.
     NoMemory = 10,
-    /// The call would make memory writable that the kernel shows read-only.
+    /// The call would make memory writable that the kernel maps read-only.
     ReadOnly = 11,
     /// No disk of this index is attached to the cell.
     NoSuchDisk = 12,
@@ -64,10 +65,10 @@ impl Refusal {
         (self as u16 as u64).wrapping_neg()
     }
 
-    /// Reads a result register: the value, or the refusal. A number in the range of refusals that none has is [`Refusal::NoSuchCall`].
+    /// Decodes a result register. An unused number in the range of refusals is [`Refusal::NoSuchCall`].
     ///
     /// # Errors
-    /// The refusal that the register stands for.
+    /// The refusal in the register.
     pub fn from_result(result: u64) -> Result<u64, Refusal> {
         let code = result.wrapping_neg();
         if code == 0 || code > 0xfff {

@@ -19,7 +19,7 @@ macro_rules! events {
                 match self { $(Event::$name => stringify!($name),)* }
             }
 
-            /// What the event says, in one sentence.
+            /// The meaning of the event, in one sentence.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Event::$name => concat!($($doc),+),)* }
@@ -37,9 +37,9 @@ events! {
     Generation = 2,
     /// The operator asks the cell to end; the libOS decides how.
     Terminate = 3,
-    /// The operator interrupts the program, as one does with Ctrl-C.
+    /// The operator interrupts the program, as with Ctrl-C.
     Interrupt = 4,
-    /// The operator's terminal has another size: the virtual registers say which.
+    /// The operator's terminal has another size, which the virtual registers hold.
     WindowSize = 5,
     /// Frames have arrived at the network card, or its full transmit ring has room again.
     Network = 6,
@@ -57,8 +57,8 @@ impl EventSet {
     /// No event.
     pub const NONE: EventSet = EventSet(0);
 
-    /// What the operator says to one cell, and not to its clones.
-    pub const WISHES: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
+    /// Events from the operator to one cell, which its clones do not inherit.
+    pub const REQUESTS: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
 
     /// The set with `event` added.
     #[must_use]
@@ -72,7 +72,7 @@ impl EventSet {
         self.0 & 1 << event as u8 != 0
     }
 
-    /// The set with those of another taken out.
+    /// The set without the events of another.
     #[must_use]
     pub const fn without(self, others: EventSet) -> EventSet {
         EventSet(self.0 & !others.0)

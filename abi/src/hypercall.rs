@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hypercalls: one table gives numbers, decoding, guest stubs, the manual's reference page and the names in traces.
+//! The hypercalls. One table defines numbers, decoding, guest stubs, the manual's reference page and the names in traces.
 //!
-//! A cell puts the number in `rax` and the arguments in `rdi`, `rsi`, `rdx`, `r10`, `r8`, then executes `out 0x7e, al`. The result comes back
-//! in `rax`: a value, or a negated [`Refusal`](crate::Refusal). No other register changes.
-//! What deserves to be a hypercall: only what the kernel must do to protect or multiplex. Everything else is the libOS's.
+//! A cell puts the number in `rax` and the arguments in `rdi`, `rsi`, `rdx`, `r10`, `r8`, then executes
+//! `out 0x7e, al`. The result is in `rax`: a value, or a negated [`Refusal`](crate::Refusal). No other register changes.
+//! A hypercall exists only where the kernel must protect or multiplex. The libOS does everything else.
 
 use crate::Registers;
 
@@ -19,7 +19,7 @@ pub struct Description {
     pub name: &'static str,
     /// Names of the arguments, in order of registers.
     pub arguments: &'static [&'static str],
-    /// What it does.
+    /// Its description.
     pub text: &'static str,
 }
 
@@ -29,7 +29,7 @@ pub const ARGUMENT_REGISTERS: [&str; 5] = ["rdi", "rsi", "rdx", "r10", "r8"];
 /// Declares the hypercalls: number, variant, name, arguments, text.
 macro_rules! hypercalls {
     ($($(#[doc = $doc:literal])+ $number:literal $variant:ident $name:ident($($argument:ident),*);)*) => {
-        /// A hypercall with its arguments, still unchecked: a claim of the cell.
+        /// A hypercall with its arguments, still unchecked.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Hypercall { $($(#[doc = $doc])+ $variant { $(#[allow(missing_docs)] $argument: u64),* },)* }
 
@@ -39,7 +39,7 @@ macro_rules! hypercalls {
         },)*];
 
         impl Hypercall {
-            /// Takes a call out of the registers. `None`: no call has this number.
+            /// Decodes a call from the registers. `None`: no call has this number.
             #[must_use]
             pub fn decode(registers: &Registers) -> Option<Hypercall> {
                 match registers.rax {
@@ -76,55 +76,60 @@ macro_rules! hypercalls {
 }
 
 hypercalls! {
-    /// Ends the cell. `signal` is 0 where a program ended with `status`; otherwise it names the Linux signal that ended it, `address` what it
-    /// touched and `instruction` where it stood; both are below 256. Never returns.
+    /// Ends the cell. `signal` is 0 if a program ended with `status`; otherwise it is the Linux signal that ended it, `address`
+    /// the accessed address and `instruction` the instruction pointer. `status` and `signal` are below 256. Never returns.
     0 Exit exit(status, signal, address, instruction);
-    /// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's clock; all ones: no
-    /// deadline). Vector registers do not survive it. Returns the pending events.
+    /// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's
+    /// clock; all ones: no deadline). Vector registers do not survive it. Returns the pending events.
     1 Idle idle(deadline);
-    /// Declares the cell ready to be a template and stops it; it never runs again. Vector registers do not survive it. Returns, in each clone, the clone's generation.
+    /// Declares the cell ready to be a template and stops it; it never runs again. Vector registers do not survive it.
+    /// Returns, in each clone, the clone's generation.
     2 Freeze freeze();
-    /// Maps `pages` pages of anonymous zero memory at `address` of `space` with `flags` (permissions, when and in what size). What was mapped
-    /// there is unmapped first. Returns 0.
+    /// Maps `pages` pages of anonymous zero memory at `address` of `space` with `flags` (permissions, time of
+    /// allocation, page size). Earlier mappings there are removed first. Returns 0.
     3 Map map(space, address, pages, flags);
     /// Unmaps `pages` pages at `address` of `space`. Returns 0.
     4 Unmap unmap(space, address, pages);
-    /// Sets the permissions of whatever is mapped in `pages` pages at `address` of `space`. Returns 0.
+    /// Sets the permissions of all mappings in `pages` pages at `address` of `space`. Returns 0.
     5 Protect protect(space, address, pages, permissions);
     /// Makes a space that holds nothing but the system segment. Returns its index.
     6 SpaceCreate space_create();
     /// Clones `space`: private memory copy-on-write, segments shared. Returns the clone's index.
     7 SpaceClone space_clone(space);
-    /// Runs on in `space`. Returns 0.
+    /// Continues in `space`. Returns 0.
     8 SpaceSwitch space_switch(space);
     /// Destroys `space`, which must not be the running one. Returns 0.
     9 SpaceDestroy space_destroy(space);
     /// Makes an empty segment. Returns its index.
     10 SegmentCreate segment_create();
-    /// Mounts `segment` at `address` of `space`, a multiple of 512 GiB where nothing else lies: whoever mounts it shares it. Returns 0.
+    /// Mounts `segment` at `address` of `space`, a free multiple of 512 GiB. All spaces that mount a segment share it. Returns 0.
     11 Share share(segment, space, address);
     /// Destroys `segment`, which must not be mounted. Returns 0.
     12 SegmentDestroy segment_destroy(segment);
-    /// Makes the kernel look at the rings now. Returns 0.
+    /// Makes the kernel process the rings now. Returns 0.
     13 Doorbell doorbell();
-    /// Reads what `address` of `space` holds: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page, bit 6 a block of a
-    /// disk that is not resident, whose number then stands in bits 12 to 43. Returns 0 where nothing is mapped.
+    /// Returns the state of the page at `address` of `space`: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a
+    /// large page, bit 6 a block of a disk that is not resident, with its number in bits 12 to 43. Returns 0 where nothing is mapped.
     14 Inspect inspect(space, address);
     /// Gives up the rest of the quantum, staying runnable. Vector registers do not survive it. Returns 0.
     15 Relinquish relinquish();
-    /// Copies `bytes` bytes (1 to 4096) from `source` in the running space to `address` of `space`, whatever the permissions there, which stay as they are. Returns 0.
+    /// Copies `bytes` bytes (1 to 4096) from `source` in the running space to `address` of `space`, regardless of the
+    /// permissions there, which do not change. Returns 0.
     16 Write write(space, address, source, bytes);
-    /// Maps `pages` blocks of a disk at `address` of `space` with `flags` (permissions, and when): from `block` on, which holds the disk's index in its upper and the block's
-    /// number in its lower half. What is written there is the cell's own. What was mapped there is unmapped first. Returns 0.
+    /// Maps `pages` blocks of a disk at `address` of `space` with `flags` (permissions, time of allocation). `block`
+    /// is the first, with the disk's index in its upper and the block's number in its lower half. A written page
+    /// becomes the cell's private copy. Earlier mappings there are removed first. Returns 0.
     17 MapBlocks map_blocks(space, address, pages, block, flags);
-    /// Makes what is mapped in `pages` pages at `address` of `space` present, so that reading it does not fault: zero memory is made, blocks of disks are brought in. Blocks that
-    /// cannot be read stay as they are. Returns 0.
+    /// Makes `pages` mapped pages at `address` of `space` present, so that reading them does not fault: zero memory is
+    /// allocated, blocks of disks are read. Blocks that cannot be read stay as they are. Returns 0.
     18 Populate populate(space, address, pages);
-    /// Counts those of `pages` pages at `address` of `space` that are resident. Returns how many in bits 0 to 27, and in bits 28 to 55 how many of them nobody else holds: no
-    /// other space or cell, nor the registry. A segment is one holder, however many spaces share it.
+    /// Counts the resident pages of `pages` pages at `address` of `space`. Returns their number in bits 0 to 27, and
+    /// in bits 28 to 55 the number of those without another holder: no other space or cell, nor the registry. A
+    /// segment is one holder, however many spaces share it.
     19 Count count(space, address, pages);
-    /// Does as `freeze` does if the operator still wants it, as event `Freeze` has said. If not, it returns the cell's own generation at once. `unaware` is 1 where programs run that do not notice
-    /// that they were cloned, so that nothing promises that clones' random numbers are distinct, and 0 otherwise. Vector registers do not survive it.
+    /// Freezes like `freeze`, if the operator's request, as announced by event `Freeze`, still stands. If not, it
+    /// returns the cell's own generation at once. `unaware` is 1 if programs run that do not notice that they were
+    /// cloned, so that clones' random numbers may not be distinct, and 0 otherwise. Vector registers do not survive it.
     20 FreezeIfAsked freeze_if_asked(unaware);
 }
 

@@ -5,7 +5,7 @@
 //! [rings](ring) of descriptors; nothing else. This crate has no code that runs on either side beyond encoding and decoding:
 //! no dependencies, no allocation, no `unsafe`. The manual's reference part is printed from these declarations ([`manual`]).
 //!
-//! Whatever a cell writes into these structures is a claim: the kernel copies it, checks it, then uses it.
+//! The kernel trusts none of the values that a cell writes: it copies, checks, then uses them.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub use hypercall::Hypercall;
 pub use memory::{BlockAddress, BlockNumber, DiskIndex, MapFlags, Permissions, SegmentIndex, SpaceIndex};
 pub use registers::{Registers, SavedContext};
 
-/// Version of this interface; grows with every change that a cell could notice.
+/// Version of this interface; it increases with every change that a cell could notice.
 pub const VERSION: u32 = 1;
 
 /// Bytes in a page of a cell's memory.

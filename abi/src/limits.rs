@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits that a cell can meet, each with its reason. The kernel's own limits stand in the kernel.
+//! Limits that a cell can reach, each with its reason. The kernel's own limits are in the kernel.
 
 /// Spaces a cell may have: one for each process.
 pub const MAX_SPACES: u32 = 1024;
 /// Segments a cell may have: a clone of the cell seals each.
 pub const MAX_SEGMENTS: u32 = 64;
-/// Parts that all spaces of a cell together may mount, private memory and segments: the kernel keeps a few words for each, and a clone of the cell copies them.
+/// Mounted trees and segments in all spaces of a cell together: the kernel keeps a few words for each, and a clone of the cell copies them.
 pub const MAX_MOUNTS: u32 = 16_384;
 /// Disks that may be attached to a cell: more than there are slots for volumes, and cheap to copy for a clone.
 pub const MAX_DISKS: u32 = 64;
@@ -17,9 +17,9 @@ pub const MAX_WRITE_BYTES: u64 = 4096;
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.
 pub const RECEIVE_DESCRIPTORS: usize = 16;
-/// Descriptors in each ring of the channel to the operator: whoever uses it waits for answers anyway.
+/// Descriptors in each ring of the channel to the operator: its user waits for answers anyway.
 pub const CHANNEL_DESCRIPTORS: usize = 8;
-/// Descriptors in each ring of the network card: a descriptor names a batch, so a few are many frames.
+/// Descriptors in each ring of the network card: a descriptor names a batch, so a few carry many frames.
 pub const NETWORK_DESCRIPTORS: usize = 8;
 /// Bytes that one descriptor may name: bounds what the kernel copies at an exit.
 pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
@@ -27,5 +27,5 @@ pub const MAX_DESCRIPTOR_BYTES: u32 = 1 << 18;
 pub const HOST_NAME_BYTES: usize = 64;
 /// Bytes of fresh entropy per generation: two ChaCha keys' worth.
 pub const ENTROPY_BYTES: usize = 64;
-/// Different system calls that the report can count as missing.
+/// Number of different unimplemented system calls that the report counts.
 pub const MISSING_CALLS: usize = 32;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words of memory calls: permissions, flags, indices of spaces and segments, blocks of disks.
+//! The types of memory calls: permissions, flags, indices of spaces and segments, blocks of disks.
 
-/// What a cell may do with a page.
+/// Access permissions of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions(u8);
 
 impl Permissions {
-    /// Nothing: every touch is an exception.
+    /// None: every access is an exception.
     pub const NONE: Permissions = Permissions(0);
     /// Reading.
     pub const READ: Permissions = Permissions(1);
@@ -17,7 +17,7 @@ impl Permissions {
     /// Everything.
     pub const ALL: Permissions = Permissions(7);
 
-    /// Permissions from their bits (1 read, 2 write, 4 execute); as on x86-64, writing or executing implies reading. `None`: another bit is set.
+    /// Decodes permissions (1 read, 2 write, 4 execute). As on x86-64, writing or executing implies reading. `None`: another bit is set.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Permissions> {
         match bits {
@@ -52,12 +52,12 @@ impl Permissions {
     }
 }
 
-/// How memory is mapped: permissions (bits 0 to 2) and when it is made.
+/// The flags of a mapping: permissions (bits 0 to 2), time of allocation, and page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapFlags {
-    /// What the cell may do with it.
+    /// The permissions.
     pub permissions: Permissions,
-    /// Bit 3: make the pages now rather than when they are touched.
+    /// Bit 3: allocate the pages now rather than on first access.
     pub eager: bool,
     /// Bit 4: use 2 MiB pages where the range covers them.
     pub large: bool,
@@ -82,31 +82,31 @@ impl MapFlags {
         self.permissions.bits() | (self.eager as u64) << 3 | (self.large as u64) << 4
     }
 
-    /// Lazily made 4 KiB pages.
+    /// 4 KiB pages, allocated on first access.
     #[must_use]
     pub const fn lazy(permissions: Permissions) -> MapFlags {
         MapFlags { permissions, eager: false, large: false }
     }
 
-    /// Pages made at once.
+    /// Pages that are allocated at once.
     #[must_use]
     pub const fn eager(permissions: Permissions) -> MapFlags {
         MapFlags { permissions, eager: true, large: false }
     }
 }
 
-/// Name of a space, relative to its cell.
+/// Index of a space in its cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceIndex(pub u32);
 
-/// Name of a segment, relative to its cell.
+/// Index of a segment in its cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentIndex(pub u32);
 
 /// In place of a space's index: the running space.
 pub const CURRENT_SPACE: u64 = u64::MAX;
 
-/// Name of a disk, relative to its cell: the operator attached it.
+/// Index of a disk in its cell; the operator attached it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskIndex(pub u32);
 
@@ -115,24 +115,24 @@ pub struct DiskIndex(pub u32);
 pub struct BlockNumber(pub u32);
 
 impl BlockNumber {
-    /// The block `count` further on; wraps, so that whoever walks a range checks its end first.
+    /// The block `count` further on. It wraps, so callers check the end of a range first.
     #[must_use]
     pub const fn further(self, count: u64) -> BlockNumber {
         BlockNumber(self.0.wrapping_add(count as u32))
     }
 }
 
-/// A block of one of a cell's disks, as one register carries it.
+/// A block of one of a cell's disks, in one register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockAddress {
-    /// Which disk: the upper half of the register.
+    /// Index of the disk: the upper half of the register.
     pub disk: DiskIndex,
-    /// Which block of it: the lower half.
+    /// Number of the block: the lower half.
     pub block: BlockNumber,
 }
 
 impl BlockAddress {
-    /// The block that a register names; every value names one.
+    /// Decodes a register; every value is valid.
     #[must_use]
     pub const fn from_bits(bits: u64) -> BlockAddress {
         BlockAddress { disk: DiskIndex((bits >> 32) as u32), block: BlockNumber(bits as u32) }
@@ -145,34 +145,35 @@ impl BlockAddress {
     }
 }
 
-/// What `inspect` says of a page.
+/// The bits of `inspect`'s result.
 pub mod inspected {
     use super::BlockNumber;
 
-    /// It is there.
+    /// The page is present.
     pub const RESIDENT: u64 = 1 << 3;
-    /// It will be made, or brought in, when it is touched.
+    /// The page will be allocated or read on first access.
     pub const LAZY: u64 = 1 << 4;
-    /// It lies, or will lie, in a large page.
+    /// The page is, or will be, in a large page.
     pub const LARGE: u64 = 1 << 5;
-    /// Lazy: it will be a block of a disk, whose number stands from bit [`BLOCK_SHIFT`] on.
+    /// Lazy: the page will be a block of a disk, whose number starts at bit [`BLOCK_SHIFT`].
     pub const BLOCK: u64 = 1 << 6;
-    /// Where the block's number stands.
+    /// First bit of the block's number.
     pub const BLOCK_SHIFT: u32 = 12;
 
-    /// The bits that say which block.
+    /// The bits for a block.
     #[must_use]
     pub const fn block(block: BlockNumber) -> u64 {
         BLOCK | (block.0 as u64) << BLOCK_SHIFT
     }
 }
 
-/// What `count` says of pages.
+/// The result of `count`.
 pub mod counted {
-    /// Where the number of those stands that nobody else holds.
+    /// First bit of the number of pages without another holder.
     const OWN_SHIFT: u32 = 28;
 
-    /// The result: how many are resident, and how many of them nobody else holds. Each is at most [`MAX_PAGES`](crate::limits::MAX_PAGES).
+    /// The result: the number of resident pages, and of those without another holder. Each is at most
+    /// [`MAX_PAGES`](crate::limits::MAX_PAGES).
     #[must_use]
     pub const fn bits(resident: u64, own: u64) -> u64 {
         resident | own << OWN_SHIFT

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What travels beside code: the note in a cell's image, and the block of arguments.
+//! The data around a cell's code: the ELF note of its image, and the block of arguments.
 //!
-//! An image for cells is a static ELF file. It carries one note of name [`NAME`] and type [`TYPE`] whose description is the interface's version
-//! as a little-endian 32-bit number; the kernel's side refuses an image without it, or with another version.
+//! An image for cells is a static ELF file. It carries one note of name [`NAME`] and type [`TYPE`] whose description is the
+//! interface's version as a little-endian 32-bit number. The kernel's side refuses an image without it, or with another version.
 //!
-//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then the strings, each ended by a zero byte: the program's path, its working directory, the
-//! arguments (the first is the program's name as it will see it), the environment, where each volume is mounted, and where each export stands.
-//! A clone of a program that has frozen itself is given a block of its own, of which arguments, environment and options count: the rest is as it was.
+//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero
+//! byte: the program's path, its working directory, the arguments (`argv`, the program's name first), the environment,
+//! the mount point of each volume, and the path of each export in the cell. A clone of a program that has frozen
+//! itself gets a block of its own, of which only arguments, environment and options are used: the rest is unchanged.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -15,48 +16,48 @@ pub const NAME: &str = "Pando";
 /// Type of the note.
 pub const TYPE: u32 = 1;
 
-/// What stands at the start of the argument block.
+/// The start of the argument block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ArgumentsHeader {
-    /// How many strings, after the path and the directory, are arguments.
+    /// Number of strings, after the path and the directory, that are arguments.
     pub arguments: u32,
-    /// How many strings, after them, are the environment.
+    /// Number of strings, after them, that are the environment.
     pub environment: u32,
-    /// How many volumes there are, and strings after those that say where; the first is the root.
+    /// Number of volumes, and of the following strings with their mount points; the first is the root.
     pub volumes: u32,
     /// Bytes of all strings with their zero bytes.
     pub bytes: u32,
-    /// Which standard streams are terminals: bit 0 input, bit 1 output, bit 2 errors.
+    /// Standard streams that are terminals: bit 0 input, bit 1 output, bit 2 errors.
     pub terminals: u32,
     /// Bits of [`options`].
     pub options: u32,
-    /// The user that the program is.
+    /// User id of the program.
     pub user: u32,
-    /// Its group.
+    /// Group id of the program.
     pub group: u32,
     /// Rows of the terminal, 0 if there is none.
     pub rows: u32,
     /// Columns of the terminal, 0 if there is none.
     pub columns: u32,
-    /// How many exports there are (see [`crate::channel`]), and strings after those of volumes that say where each stands in the cell.
+    /// Number of exports (see [`crate::channel`]), and of the strings after those of volumes, with the paths of the exports in the cell.
     pub exports: u32,
-    /// Nothing yet: 0.
+    /// Unused: 0.
     pub reserved: u32,
-    /// Bytes of each volume, which lies at [`crate::layout::volume`].
+    /// Size in bytes of each volume at [`crate::layout::volume`].
     pub volume_bytes: [u64; VOLUME_SLOTS],
 }
 
 /// Bits of [`ArgumentsHeader::options`].
 pub mod options {
-    /// Let every system call trap; patch nothing.
+    /// Let every system call trap; patch no code.
     pub const TRAP: u32 = 1;
-    /// The operator's terminal passes every key on as it was typed and shows every byte as it was written: the line discipline is the libOS's. Without it the
-    /// terminal keeps its own, which a program cannot change.
+    /// The operator's terminal is in raw mode: the libOS implements the line discipline. Without it, the terminal
+    /// keeps its own, which a program cannot change.
     pub const RAW_TERMINAL: u32 = 2;
     /// Print every system call on the standard error stream.
     pub const TRACE: u32 = 4;
-    /// Freeze once the program says that it is ready: the operator wants a template. Without it saying so changes nothing.
+    /// Freeze once the program reports that it is ready: the operator wants a template. Without it, that report has no effect.
     pub const TEMPLATE: u32 = 8;
 }
 

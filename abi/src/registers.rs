@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Register files: what a vCPU loads, and what an upcall saves.
+//! Register files: those that a vCPU loads, and those that an upcall saves.
 
 /// Declares a structure of 64-bit words whose layout in memory is the order of its fields.
 macro_rules! words {
@@ -12,7 +12,7 @@ macro_rules! words {
         impl $name {
             /// Names of the words, in order.
             pub const NAMES: &[&str] = &[$(stringify!($field),)*];
-            /// How many words there are.
+            /// Number of words.
             pub const WORDS: usize = Self::NAMES.len();
 
             /// The words in order.
@@ -21,7 +21,7 @@ macro_rules! words {
                 [$(self.$field,)*]
             }
 
-            /// The structure that these words stand for.
+            /// Decodes the words.
             #[must_use]
             pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
                 let [$($field,)*] = words;
@@ -48,9 +48,9 @@ impl Registers {
 }
 
 words! {
-    /// What an upcall saves, in one of the two save levels: the interrupted context and why it was interrupted.
+    /// The context that an upcall saves, in one of the two save levels: the interrupted registers and the cause.
     ///
-    /// The last five words are the frame that `iretq` takes, so a libOS that changed nothing can point `rsp` at it.
+    /// The last five words are the frame for `iretq`, so a libOS that changed nothing can point `rsp` at it.
     #[allow(missing_docs)]
     SavedContext {
         /// The vector of an exception (0 to 31), or one of [`cause`].
@@ -61,24 +61,24 @@ words! {
         address,
         rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15,
         rip,
-        /// The code selector that `iretq` wants.
+        /// The code selector for `iretq`.
         cs,
         rflags,
         rsp,
-        /// The stack selector that `iretq` wants.
+        /// The stack selector for `iretq`.
         ss,
     }
 }
 
 /// Values of [`SavedContext::cause`] beyond the exception vectors.
 pub mod cause {
-    /// The instruction `syscall`: `rip` is past it, `rcx` and `r11` are what the instruction makes them.
+    /// The instruction `syscall`: `rip` is past it, `rcx` and `r11` are as it leaves them.
     pub const SYSCALL: u64 = 0x100;
     /// Events were delivered.
     pub const EVENTS: u64 = 0x101;
 }
 
-/// A bit of a page fault's error code that no CPU sets: the page is a block of a disk, and it cannot be read now.
+/// A bit of a page fault's error code that no CPU sets: the page is a block of a disk that cannot be read now.
 pub const UNREADABLE: u64 = 1 << 32;
 
 /// Selector of 64-bit user code, the only code segment a cell can run in.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings of descriptors: how bytes move between a cell and its devices without an exit for each.
+//! Rings of descriptors, which move bytes between a cell and its devices without an exit for each.
 //!
-//! A ring lies in the cell's memory. The cell appends at `posted`, the kernel takes at `taken`; both only grow, and an index is taken modulo
-//! the ring's length. The kernel reads the rings when the cell exits anyway, or at a doorbell. A cell that writes nonsense into its rings confuses only
-//! itself: the kernel copies a descriptor, checks it, then uses the copy, and clamps a `posted` that runs ahead of the ring.
+//! A ring lies in the cell's memory. The cell appends at `posted`, the kernel consumes at `taken`; both only grow, and an index is taken
+//! modulo the ring's length. The kernel reads the rings at every exit of the cell, or at a doorbell. Invalid values in its rings harm
+//! only the cell itself: the kernel copies a descriptor, checks it, then uses the copy, and clamps a `posted` that is ahead of the ring.
 
 use crate::limits::{CHANNEL_DESCRIPTORS, NETWORK_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 
-/// A stretch of the cell's memory, in the space that is running when the kernel looks.
+/// A range of the cell's memory, in the space that is running when the kernel reads the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
-    /// Where the bytes start.
+    /// Address of the first byte.
     pub address: u64,
-    /// How many bytes; in a taken receive descriptor how many arrived (0: the input has ended).
+    /// Number of bytes; in a taken receive descriptor, the number of received bytes (0: end of input).
     pub length: u32,
     /// For the console's transmit ring the stream: 1 output, 2 errors, 3 notes. For requests 1.
     pub tag: u32,
@@ -23,7 +23,7 @@ impl Descriptor {
     /// Bytes of a descriptor.
     pub const SIZE: usize = 16;
 
-    /// The descriptor that these words stand for.
+    /// Decodes a descriptor.
     #[must_use]
     pub const fn from_words(words: [u64; 2]) -> Descriptor {
         Descriptor { address: words[0], length: words[1] as u32, tag: (words[1] >> 32) as u32 }
@@ -40,9 +40,9 @@ impl Descriptor {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Ring<const N: usize> {
-    /// How many descriptors the cell has posted so far.
+    /// Number of descriptors that the cell has posted so far.
     pub posted: u64,
-    /// How many the kernel has taken so far.
+    /// Number of descriptors that the kernel has taken so far.
     pub taken: u64,
     /// The descriptors.
     pub descriptors: [Descriptor; N],
@@ -56,17 +56,17 @@ pub struct Rings {
     pub console: ConsoleRings,
     /// The network card's.
     pub network: NetworkRings,
-    /// Those of the control channel.
+    /// The control channel's.
     pub control: ControlRings,
 }
 
-/// The rings of the control channel: empty when event [`crate::Event::Control`] comes for the first time, and not looked at before.
+/// The rings of the control channel: empty at the first event [`crate::Event::Control`], and not read before.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ControlRings {
     /// Bytes from the cell.
     pub reports: Ring<CHANNEL_DESCRIPTORS>,
-    /// Room for bytes to the cell.
+    /// Buffers for bytes to the cell.
     pub orders: Ring<CHANNEL_DESCRIPTORS>,
 }
 
@@ -74,9 +74,10 @@ pub struct ControlRings {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct NetworkRings {
-    /// Batches from the cell. A taken one whose length is [`FAULTED`] was no batch, or not the cell's memory; the frames before what is none were sent.
+    /// Batches from the cell. Length [`FAULTED`] in a taken descriptor means an invalid batch, or memory that is not
+    /// the cell's; the frames before the first invalid one were sent.
     pub transmit: Ring<NETWORK_DESCRIPTORS>,
-    /// Room for batches to the cell, of at least a frame each; a taken one is as long as what has arrived.
+    /// Buffers for batches to the cell, of at least a frame each; a taken descriptor holds the length of the received batch.
     pub receive: Ring<NETWORK_DESCRIPTORS>,
 }
 
@@ -86,11 +87,11 @@ pub struct NetworkRings {
 pub struct ConsoleRings {
     /// Bytes from the cell.
     pub transmit: Ring<TRANSMIT_DESCRIPTORS>,
-    /// Room for bytes to the cell.
+    /// Buffers for bytes to the cell.
     pub receive: Ring<RECEIVE_DESCRIPTORS>,
     /// Bytes for the operator itself, if it has opened a channel: requests.
     pub requests: Ring<CHANNEL_DESCRIPTORS>,
-    /// Room for the operator's answers.
+    /// Buffers for the operator's answers.
     pub answers: Ring<CHANNEL_DESCRIPTORS>,
 }
 
@@ -100,13 +101,13 @@ const _: () =
     assert!(TRANSMIT_DESCRIPTORS.is_power_of_two() && RECEIVE_DESCRIPTORS.is_power_of_two() && CHANNEL_DESCRIPTORS.is_power_of_two());
 const _: () = assert!(NETWORK_DESCRIPTORS.is_power_of_two());
 
-/// [`Descriptor::length`] of a taken descriptor whose memory was not the cell's to use so, or whose tag is none.
+/// [`Descriptor::length`] of a taken descriptor with an invalid tag, or with memory that the cell may not use so.
 pub const FAULTED: u32 = u32::MAX;
-/// [`Descriptor::length`] of a taken transmit descriptor whose stream nobody reads any more.
+/// [`Descriptor::length`] of a taken transmit descriptor whose stream has no reader any more.
 pub const UNREAD: u32 = u32::MAX - 1;
 /// [`Descriptor::tag`] of the console's output.
 pub const OUTPUT: u32 = 1;
 /// [`Descriptor::tag`] of the console's errors.
 pub const ERRORS: u32 = 2;
-/// [`Descriptor::tag`] of what a program says to the operator beside its streams: lines, one for each note.
+/// [`Descriptor::tag`] of a program's notes to the operator beside its streams: one line each.
 pub const NOTES: u32 = 3;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The virtual registers: one page that kernel and cell share (Denali section 3.2.1).
 //!
-//! The kernel touches the page only while the cell does not run, so a cell sees it change at hypercalls, upcalls and quanta. The cell owns the control words;
-//! the kernel owns the rest and rewrites it when it has changed.
+//! The kernel accesses the page only while the cell does not run, so a cell sees it change at hypercalls, upcalls and
+//! quanta. The cell owns the control words; the kernel owns the rest and rewrites it when it has changed.
 //!
-//! # When an upcall happens
-//! An exception that the kernel does not resolve, a `syscall`, or an unmasked event saves the context and runs the libOS. Which of the two save levels:
-//! level 0 for an application, level 1 for the libOS itself. The libOS counts as running when [`Control::level`] is not 0 or the instruction
-//! pointer lies in [`Control::leave_start`]`..`[`Control::leave_end`], the libOS's way out: it may reset `level` and `critical` there and be sure that
-//! nothing comes between before it has left. An upcall sets `level` and `critical`, sets the stack pointer to [`Control::stacks`] of its level and jumps to the entry.
-//! An exception at level 2 ends the cell.
+//! # Upcalls
+//! An exception that the kernel does not resolve, a `syscall`, or an unmasked event saves the context and runs the libOS. There
+//! are two save levels: level 0 for an application, level 1 for the libOS itself. The libOS is running if [`Control::level`] is
+//! not 0, or if the instruction pointer lies in [`Control::leave_start`]`..`[`Control::leave_end`], the libOS's exit path.
+//! There it may reset `level` and `critical`, and no upcall comes before it has left. An upcall sets `level` and `critical`,
+//! sets the stack pointer to [`Control::stacks`] of its level and jumps to the entry. An exception at level 2 ends the cell.
 
 use crate::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use crate::{PAGE_SIZE, SavedContext};
@@ -18,51 +18,51 @@ use crate::{PAGE_SIZE, SavedContext};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct VirtualRegisters {
-    /// Written by the cell.
+    /// Control words, written by the cell.
     pub control: Control,
     /// The clock.
     pub time: Time,
     /// Memory.
     pub memory: Memory,
-    /// Who this is.
+    /// The identity of the cell.
     pub identity: Identity,
     /// The two save levels.
     pub saves: [SavedContext; 2],
-    /// What the cell tells its operator.
+    /// Counters for the operator.
     pub report: Report,
     /// The operator's terminal.
     pub window: Window,
     /// The network card; it changes with the generation.
     pub card: Card,
-    /// What the clock read when this cell's source was frozen as it stood; 0: that froze by itself. It changes with the generation.
+    /// The clock at the time when this cell's source was frozen by the operator; 0: it froze itself. It changes with the generation.
     pub stopped: u64,
 }
 
 const _: () = assert!(size_of::<VirtualRegisters>() <= PAGE_SIZE as usize);
 
-/// What the cell sets, and the events it has.
+/// The control words: settings of the cell, and its events.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Control {
-    /// Events that have happened; the kernel adds, the cell clears.
+    /// Pending events; the kernel adds, the cell clears.
     pub pending: u64,
-    /// Events that are held back: a set bit masks.
+    /// Masked events, one bit each.
     pub mask: u64,
-    /// Not 0: no upcall for events (Xok's robust critical sections). Never delays the kernel.
+    /// Not 0: no upcall for events (Xok's robust critical sections). It never delays the kernel.
     pub critical: u64,
-    /// How deep the libOS is: 0 application, 1 libOS, 2 libOS handling its own exception.
+    /// Nesting of the libOS: 0 application, 1 libOS, 2 libOS handling its own exception.
     pub level: u64,
-    /// First instruction of the libOS's way out.
+    /// First instruction of the libOS's exit path.
     pub leave_start: u64,
-    /// The instruction after the way out.
+    /// The instruction after the exit path.
     pub leave_end: u64,
-    /// Where exceptions and `syscall` enter; 0: none, an exception ends the cell.
+    /// Entry of exceptions and `syscall`; 0: none, an exception ends the cell.
     pub exception_entry: u64,
-    /// Where events enter; 0: none, events only end idling.
+    /// Entry of events; 0: none, events only end idling.
     pub event_entry: u64,
-    /// Stack pointers of upcalls, by the level they save.
+    /// Stack pointers of upcalls, by save level.
     pub stacks: [u64; 2],
-    /// The timer: event [`crate::Event::Timer`] comes once the clock reaches this; all ones: never.
+    /// Deadline of event [`crate::Event::Timer`]; all ones: never.
     pub timer: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// What the cell's clock reads when the TSC reads `tsc`.
+    /// The cell's clock at a TSC value.
     #[must_use]
     pub const fn nanoseconds(&self, tsc: u64) -> u64 {
         let passed = (tsc.saturating_sub(self.tsc_base) as u128 * self.scale as u128) >> 32;
@@ -95,19 +95,19 @@ impl Time {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Memory {
-    /// How many frames the cell may have.
+    /// Maximum number of frames of the cell.
     pub quota: u64,
-    /// How many it has, tables included.
+    /// Number of frames in use, tables included.
     pub used: u64,
 }
 
-/// Who this cell is; all of it changes with the generation.
+/// The identity of the cell; all of it changes with the generation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Identity {
-    /// Grows at every clone.
+    /// Increases at every clone.
     pub generation: u64,
-    /// Which clone of its template this is, from 0.
+    /// Index of this clone of its template, from 0.
     pub clone_index: u64,
     /// Fresh random bytes.
     pub entropy: [u8; ENTROPY_BYTES],
@@ -117,7 +117,7 @@ pub struct Identity {
     pub host_name: [u8; HOST_NAME_BYTES],
 }
 
-/// The size of the operator's terminal; zeros until the operator says so with [`crate::Event::WindowSize`].
+/// The size of the operator's terminal; zeros until the first [`crate::Event::WindowSize`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Window {
@@ -127,30 +127,30 @@ pub struct Window {
     pub columns: u64,
 }
 
-/// The network card, and the addresses that the cell has on its network. All zeros: there is none.
+/// The network card, and the cell's addresses on its network. All zeros: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Card {
-    /// Bytes of the largest packet that its frames carry; 0: there is no card.
+    /// MTU: the largest packet in bytes; 0: there is no card.
     pub mtu: u64,
     /// Its Ethernet address, the first byte lowest.
     pub mac: u64,
-    /// The IPv4 address as a number, and in the upper half the bits of its prefix.
+    /// The IPv4 address as a number, and its prefix length in the upper half.
     pub address4: u64,
-    /// The IPv4 address of who leads to other networks; 0: nobody.
+    /// The IPv4 address of the router; 0: none.
     pub router4: u64,
     /// The IPv6 address, its upper half first.
     pub address6: [u64; 2],
-    /// Bits of its prefix.
+    /// Its prefix length.
     pub prefix6: u64,
-    /// The IPv6 address of who leads to other networks; 0: nobody.
+    /// The IPv6 address of the router; 0: none.
     pub router6: [u64; 2],
-    /// The IPv4 address of who resolves names; 0: nobody.
+    /// The IPv4 address of the DNS resolver; 0: none.
     pub resolver4: u64,
 }
 
 impl Card {
-    /// How many words it is.
+    /// Number of words.
     pub const WORDS: usize = size_of::<Card>() / 8;
 
     /// Its words, in order.
@@ -161,7 +161,7 @@ impl Card {
     }
 }
 
-/// What the libOS counts for its operator; the kernel copies it when the cell ends.
+/// The libOS's counters for its operator; the kernel copies them when the cell ends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Report {
@@ -169,7 +169,7 @@ pub struct Report {
     pub calls: u64,
     /// System calls that the libOS does not implement.
     pub missing_calls: u64,
-    /// Which those were, the first that were met; a count of 0 is a place that is free, and so are those behind it.
+    /// The first different ones of those; from the first count of 0 on, the entries are unused.
     pub missing: [MissingCall; MISSING_CALLS],
 }
 
@@ -179,7 +179,7 @@ pub struct Report {
 pub struct MissingCall {
     /// Its number.
     pub number: u32,
-    /// How often it was made, as far as 32 bits can say.
+    /// Number of calls; saturates.
     pub count: u32,
 }
 
@@ -221,7 +221,7 @@ pub mod offset {
 }
 
 impl Control {
-    /// How many words the control words are.
+    /// Number of control words.
     pub const WORDS: usize = size_of::<Control>() / 8;
 
     /// The control words from the start of the page, in order.
@@ -231,7 +231,7 @@ impl Control {
         Control { pending, mask, critical, level, leave_start, leave_end, exception_entry, event_entry, stacks: [stack0, stack1], timer }
     }
 
-    /// Whether code at `rip` is the libOS on its way out.
+    /// Whether `rip` is in the libOS's exit path.
     #[must_use]
     pub const fn leaving(&self, rip: u64) -> bool {
         self.leave_start <= rip && rip < self.leave_end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batches of frames: what was put in comes out, and nonsense ends them.
+//! Batches of frames: valid frames are returned, and an invalid one ends the batch.
 
 use pando_abi::frame::{ETHERNET_HEADER, FRAME_MAX, Frames, header, room};
 
@@ -20,7 +20,7 @@ fn frames_of_every_size_come_out_of_a_batch() {
     let mut frames = Frames::of(&bytes);
     assert_eq!(frames.by_ref().map(|frame| frame.len()).collect::<Vec<_>>(), lengths);
     assert!(frames.is_over());
-    // The last need not be filled up.
+    // The last need not be padded.
     let short = &batch(&[61, 61])[..room(61) + 8 + 61];
     assert_eq!(Frames::of(short).count(), 2);
 }

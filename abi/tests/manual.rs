@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Keeps `docs/virtual-architecture.md` in step with the declarations.
 //!
-//! The part between the markers is printed by [`pando_abi::manual`]; `UPDATE=1 cargo test -p pando-abi --test manual` prints it anew. The part that people
-//! wrote gives layouts and numbers too: the lines of these tables are made here from the declarations and looked for.
+//! [`pando_abi::manual`] prints the part between the markers; `UPDATE=1 cargo test -p pando-abi --test manual` updates it. The
+//! handwritten part contains layouts and numbers too: this test makes the lines of these tables from the declarations and looks for them.
 
 use pando_abi::hypercall::TABLE;
 use pando_abi::note::ArgumentsHeader;
@@ -22,9 +22,9 @@ fn manual_text() -> String {
     std::fs::read_to_string(path()).expect("the manual is there")
 }
 
-/// Whether every one of these lines or phrases stands in the manual; names those that do not.
+/// Checks that every one of these lines or phrases is in the manual; names the missing ones.
 fn check(phrases: &[String]) {
-    // Where lines break is nobody's promise.
+    // Line breaks do not matter.
     let text = manual_text().split_whitespace().collect::<Vec<_>>().join(" ");
     let missing: Vec<&String> = phrases.iter().filter(|phrase| !text.contains(phrase.as_str())).collect();
     assert!(missing.is_empty(), "docs/virtual-architecture.md does not say any more what the declarations say; look for {missing:#?}");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine without a kernel: one address space with a page of code. What it costs is what nobody above can undercut.
+//! The machine without a kernel: one address space with a page of code. Its cost is the lower bound for everything above it.
 
 use crate::BenchError;
 use crate::guest::Code;
 use crate::sample::Sample;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
-use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Stretch, Vcpu};
+use pando_machine::{Context, EntryIndex, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Vcpu};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const CODE: u64 = 0x40_0000;
 /// Exits in one measurement.
 const EXITS: usize = 8;
 
-/// A machine whose one program does nothing but exit.
+/// A machine whose one program only exits.
 pub(crate) struct Bare {
     vcpu: Box<dyn Vcpu>,
     root: Root,
@@ -24,13 +24,13 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Makes the machine.
+    /// Creates the machine.
     pub(crate) fn new() -> Result<Bare, BenchError> {
         let config = KvmConfig { arena: PageCount(2048), vcpus: 1, omit: Omit::NOTHING };
         let machine = Kvm::new(config)?;
         let arena = machine.arena();
-        // Stretch 0 is the machine's own; every frame behind it is free and reads zero.
-        let mut free = Stretch(1).frames();
+        // Huge frame 0 belongs to the machine; every frame behind it is free and reads zero.
+        let mut free = HugeFrame(1).frames();
         let mut frame = || free.next().expect("a stretch has more frames than a path");
         let root = frame();
         arena.store(root, EntryIndex::new(SUPERVISOR_SLOT), machine.supervisor_entry());

@@ -7,16 +7,16 @@ use pando_abi::hypercall::PORT;
 /// `mov r64, imm64`, by the register that carries each argument of a hypercall: rdi, rsi, rdx, r10, r8.
 const MOV_ARGUMENT: [[u8; 2]; 5] = [[0x48, 0xbf], [0x48, 0xbe], [0x48, 0xba], [0x49, 0xba], [0x49, 0xb8]];
 
-/// A place in the code to jump back to.
+/// A position in the code to jump back to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct JumpTarget(usize);
 
-/// Code in the making.
+/// Code under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code(Vec<u8>);
 
 impl Code {
-    /// No code yet.
+    /// Creates empty code.
     pub(crate) fn new() -> Code {
         Code::default()
     }
@@ -26,35 +26,35 @@ impl Code {
         &self.0
     }
 
-    /// This place.
-    pub(crate) fn here(&self) -> Place {
-        Place(self.0.len())
+    /// The current position.
+    pub(crate) fn here(&self) -> JumpTarget {
+        JumpTarget(self.0.len())
     }
 
-    /// Where a place lies from the start, in bytes.
-    pub(crate) fn offset(place: Place) -> u64 {
+    /// The offset of a position, in bytes.
+    pub(crate) fn offset(place: JumpTarget) -> u64 {
         place.0 as u64
     }
 
-    /// Instructions as they are.
+    /// Appends instructions unchanged.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Code {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    fn relative(&mut self, to: Place) -> &mut Code {
+    fn relative(&mut self, to: JumpTarget) -> &mut Code {
         let from = self.0.len() + 4;
         let distance = i32::try_from(to.0 as i64 - from as i64).expect("a benchmark's code is small");
         self.raw(&distance.to_le_bytes())
     }
 
     /// Jumps back.
-    pub(crate) fn jump(&mut self, to: Place) -> &mut Code {
+    pub(crate) fn jump(&mut self, to: JumpTarget) -> &mut Code {
         self.raw(&[0xe9]).relative(to)
     }
 
-    /// Calls a function that comes before.
-    pub(crate) fn call(&mut self, function: Place) -> &mut Code {
+    /// Calls a function at an earlier position.
+    pub(crate) fn call(&mut self, function: JumpTarget) -> &mut Code {
         self.raw(&[0xe8]).relative(function)
     }
 
@@ -63,13 +63,13 @@ impl Code {
         self.raw(&MOV_ARGUMENT[0]).raw(&value.to_le_bytes())
     }
 
-    /// `rbx = count`: the counter of [`Code::repeat`]. Hypercalls leave it alone.
+    /// `rbx = count`: the counter of [`Code::repeat`]. Hypercalls preserve it.
     pub(crate) fn count(&mut self, count: u64) -> &mut Code {
         self.raw(&[0x48, 0xbb]).raw(&count.to_le_bytes())
     }
 
-    /// Jumps back until the counter is used up.
-    pub(crate) fn repeat(&mut self, from: Place) -> &mut Code {
+    /// Decrements the counter and jumps back unless it is zero.
+    pub(crate) fn repeat(&mut self, from: JumpTarget) -> &mut Code {
         self.raw(&[0x48, 0xff, 0xcb]).raw(&[0x0f, 0x85]).relative(from)
     }
 
@@ -87,12 +87,12 @@ impl Code {
         self.raw(&[0xe6, PORT])
     }
 
-    /// `rcx = address`: where [`Code::write_pages`] starts. Hypercalls leave it alone.
+    /// `rcx = address`: where [`Code::write_pages`] starts. Hypercalls preserve it.
     pub(crate) fn point(&mut self, address: u64) -> &mut Code {
         self.raw(&[0x48, 0xb9]).raw(&address.to_le_bytes())
     }
 
-    /// Writes a byte into each of `count` pages, `stride` pages apart, and stays pointed behind them. Uses the counter.
+    /// Writes a byte into each of `count` pages, `stride` pages apart; afterwards `rcx` points behind them. Uses the counter.
     pub(crate) fn write_pages(&mut self, count: u64, stride: u32) -> &mut Code {
         self.count(count);
         let next = self.here();
@@ -110,15 +110,16 @@ impl Code {
         self.raw(&[0x48, 0xb8]).raw(&value.to_le_bytes()).store_result(address)
     }
 
-    /// Gives up the CPU for ever after, each time the cell comes back.
+    /// Gives up the CPU forever, each time the cell is scheduled again.
     pub(crate) fn relinquish_for_ever(&mut self) -> &mut Code {
         let again = self.here();
         self.hypercall(Hypercall::Relinquish {}).jump(again)
     }
 }
 
-/// A function of the System V ABI that takes the address of a buffer of [`SPIN_BUFFER`] bytes, goes `rounds` times through a loop that works on both
-/// registers and the buffer (arithmetic, multiplications, loads and stores that no predictor knows), and returns how many TSC cycles that took.
+/// A function of the System V ABI that takes the address of a buffer of [`SPIN_BUFFER`] bytes and returns the TSC cycles
+/// that it took. It runs `rounds` times through a loop that works on registers and the buffer (arithmetic, multiplications,
+/// unpredictable loads and stores).
 pub(crate) fn spin(rounds: u64) -> Vec<u8> {
     // rdtsc; shl rdx, 32; or rax, rdx
     const TSC: &[u8] = &[0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0];
@@ -147,5 +148,5 @@ pub(crate) fn spin(rounds: u64) -> Vec<u8> {
     code.0
 }
 
-/// Bytes of the buffer that [`spin`] works on: beyond the first-level caches, within the second.
+/// Bytes of the buffer that [`spin`] works on: larger than first-level caches, smaller than second-level ones.
 pub(crate) const SPIN_BUFFER: usize = 256 << 10;

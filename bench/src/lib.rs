@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measuring suite: figures of Pando beside what the host does for the same purpose, taken side by side in one run.
+//! The measuring suite: figures of Pando and of the host's alternatives, measured side by side in one run.
 //!
-//! A benchmark reports [`Row`]s as it goes. Two things that are compared are measured alternately, on one core, many times; a row gives medians and
-//! the spread, so that a busy machine shows and does not mislead. Benchmarks judge nothing: promises are held against their rows elsewhere.
+//! A benchmark reports [`Row`]s as it runs. It measures the two sides of a comparison alternately, on one core, many times.
+//! A row gives medians and the spread, which reveals a busy machine. Benchmarks judge nothing: other programs check
+//! promises against their rows.
 //!
-//! This crate may use `unsafe` and libc, because the references are native: it forks, pins, maps memory and runs machine code that it wrote itself. All
-//! of that stands in `native`.
+//! This crate may use `unsafe` and libc, because the references are native: it forks, pins threads, maps memory and runs
+//! generated machine code. All such code is in `native`.
 
-mod about;
 mod bare;
 mod clone;
 mod density;
 mod guest;
+mod harness;
+mod host_info;
 mod kernel;
 mod lines;
 mod linux;
 mod native;
 mod net;
 mod plot;
+mod process_runs;
 mod program;
 mod row;
 mod run;
 mod sample;
-mod stage;
-mod whole;
 
-pub use about::About;
+pub use host_info::HostInfo;
 pub use row::{Row, Table};
 
 use pando_kernel::{End, OperatorError};
@@ -39,15 +40,15 @@ pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
-    /// A few repetitions at small sizes, in seconds: shows that everything works, and figures that mean little.
+pub struct BenchOptions<'a> {
+    /// A few repetitions at small sizes, in seconds: shows that everything works; the figures mean little.
     pub brief: bool,
-    /// Where to put plots as SVG, of benchmarks that have some; `None`: nowhere.
+    /// The directory for plots as SVG, of benchmarks that have some; `None`: no plots.
     pub plots: Option<&'a Path>,
 }
 
-impl Options<'_> {
-    /// How often to repeat something: `often`, or just enough to see that it works.
+impl BenchOptions<'_> {
+    /// The number of repetitions: `often`, or in a brief run just enough to see that the benchmark works.
     fn rounds(self, often: usize) -> usize {
         if self.brief { 2 } else { often }
     }
@@ -59,42 +60,42 @@ pub enum BenchError {
     /// No benchmark has this name.
     #[error("there is no benchmark {name:?}; there are: {}", NAMES.join(", "))]
     NoSuchBenchmark {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The machine failed.
     #[error(transparent)]
     Machine(#[from] HostError),
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     #[error("the kernel refused the benchmark: {0}")]
     Kernel(#[from] OperatorError),
-    /// A program could not be brought into a cell.
+    /// A program could not be loaded into a cell.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A template could not be kept or loaded.
+    /// A template could not be stored or loaded.
     #[error(transparent)]
     Store(#[from] pando_store::Error),
-    /// A program for a cell could not be made.
-    #[error("could not compile a small static C program (is the C library there in its static form?):\n{0}")]
+    /// A program for a cell could not be compiled.
+    #[error("cannot compile a small static C program (is the static C library installed?):\n{0}")]
     Compiler(String),
-    /// The host refused something.
-    #[error("could not {action}: {source}")]
+    /// The host refused an operation.
+    #[error("cannot {action}: {source}")]
     Host {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The host's answer.
         source: io::Error,
     },
-    /// A cell ended that should have gone on.
+    /// A cell ended too early.
     #[error("a cell of the benchmark ended: {0}")]
     CellEnded(End),
-    /// The host lacks a program or a library that a part of the benchmark compares with or measures.
+    /// The host lacks a program or a library that a part of the benchmark needs.
     #[error("{0} is not installed")]
     Absent(&'static str),
-    /// A program that was measured did not end as it should.
+    /// A measured program failed.
     #[error("a program of the benchmark failed: {0}")]
     Failed(String),
-    /// A cell did not do what its code says.
+    /// A cell deviated from its code.
     #[error("a cell of the benchmark did not reach its next hypercall")]
     Astray,
 }
@@ -105,7 +106,7 @@ impl BenchError {
     }
 }
 
-/// Goes on after a part of a benchmark that needs what this host lacks, and reports what that is.
+/// Skips a part of a benchmark that needs a missing package, and reports the package.
 fn unless_absent(part: Result<(), BenchError>, absent: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
     match part {
         Err(BenchError::Absent(what)) => {
@@ -116,14 +117,16 @@ fn unless_absent(part: Result<(), BenchError>, absent: &mut dyn FnMut(&str)) -> 
     }
 }
 
-/// Runs a benchmark on the calling thread and reports its rows as they come, and what this host lacks for others; pinned to one core meanwhile with all that it starts, but where servers are loaded by a client beside them. Where whole
-/// programs are measured, `pando` is the one that makes cells.
+/// Runs a benchmark on the calling thread and reports its rows as they come, and missing packages.
+///
+/// Pins the thread and its children to one core, except where a client loads servers. `pando` is the program that creates
+/// cells, where whole programs are measured.
 ///
 /// # Errors
-/// There is no such benchmark, or it failed. Rows that were reported stand.
+/// If there is no such benchmark, or it failed. Rows that were reported remain valid.
 pub fn run(
     name: &str,
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     pando: &Path,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),
@@ -147,9 +150,9 @@ mod tests {
     fn parts_whose_programs_are_absent_are_left_out_and_named() {
         let mut lacking = Vec::new();
         let mut absent = |what: &str| lacking.push(what.to_owned());
-        let part = whole::needs("no-such-program", "a peer (Debian: no-such-package)");
+        let part = process_runs::needs("no-such-program", "a peer (Debian: no-such-package)");
         unless_absent(part, &mut absent).expect("the others run");
-        unless_absent(whole::needs("sh", "a shell"), &mut absent).expect("it is there");
+        unless_absent(process_runs::needs("sh", "a shell"), &mut absent).expect("it is there");
         unless_absent(Err(BenchError::Astray), &mut absent).expect_err("what fails is no absence");
         assert_eq!(lacking, ["a peer (Debian: no-such-package)"]);
     }

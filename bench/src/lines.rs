@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes lines of words, always the same.
+/// Writes lines of words, the same in each run.
 pub(crate) fn write_lines(file: &Path, bytes: usize) -> std::io::Result<()> {
     const WORDS: [&str; 16] = [
         "arena", "block", "cell", "clone", "context", "event", "exit", "fault", "frame", "host", "kernel", "machine", "page", "segment",

@@ -14,10 +14,10 @@ pub(crate) struct Line {
 /// A plot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plot {
-    /// Its file's name, without what files of its kind end with.
+    /// The name of its file, without extension.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What the axes count.
+    /// The labels of the axes.
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
     pub(crate) lines: Vec<Line>,
@@ -30,7 +30,7 @@ impl Plot {
     /// Writes it into a directory.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> std::io::Result<()> {
         let mut text = String::new();
         self.draw(&mut text).map_err(std::io::Error::other)?;

@@ -2,7 +2,7 @@
 //! Small static C programs, compiled here, that answer lines: in a cell that the measuring thread drives, and as processes.
 
 use crate::BenchError;
-use crate::stage::Stage;
+use crate::harness::Harness;
 use pando_image::{Builder, HostFile};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, ConsolePort, Kernel, Stream};
@@ -14,12 +14,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Where cells find the program.
+/// The program's path in cells.
 const PATH: &[u8] = b"/program";
-/// What a cell with it may have.
+/// The quota of a cell with it.
 pub(crate) const QUOTA: PageCount = PageCount(4096);
 
-/// A compiled program; its file goes when this is dropped.
+/// A compiled program; its file is removed when this is dropped.
 pub(crate) struct Compiled {
     file: PathBuf,
     _directory: TempDir,
@@ -32,33 +32,33 @@ impl Compiled {
         let [text, file] = ["program.c", "program"].map(|name| directory.path().join(name));
         std::fs::write(&text, source).map_err(BenchError::host("write a C program"))?;
         let output = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&file).arg(&text).output();
-        let output = output.map_err(BenchError::host("start the C compiler `cc`, which makes the small program"))?;
+        let output = output.map_err(BenchError::host("start the C compiler `cc`"))?;
         if output.status.success() {
             return Ok(Compiled { file, _directory: directory });
         }
         Err(BenchError::Compiler(String::from_utf8_lossy(&output.stderr).trim().into()))
     }
 
-    /// The program in a cell, run until it waits for input.
-    pub(crate) fn in_cell(&self, stage: &mut Stage) -> Result<CellId, BenchError> {
-        let root = self.booted(stage)?;
-        let cell = program(&[]).prepare(&stage.kernel, &root)?;
-        stage.kernel.start(cell)?;
-        stage.turn_until(cell, is_idle)?;
+    /// Starts the program in a cell and runs it until it waits for input.
+    pub(crate) fn in_cell(&self, harness: &mut Harness) -> Result<CellId, BenchError> {
+        let root = self.booted(harness)?;
+        let cell = program(&[]).prepare(&harness.kernel, &root)?;
+        harness.kernel.start(cell)?;
+        harness.turn_until(cell, is_idle)?;
         Ok(cell)
     }
 
-    /// A root with nothing but the program, on a stage where no libOS has booted yet.
-    pub(crate) fn booted(&self, stage: &mut Stage) -> Result<Root, BenchError> {
-        boot(stage, vec![self.volume()?])
+    /// Creates a root with only the program, in a kernel where no libOS has booted yet.
+    pub(crate) fn booted(&self, harness: &mut Harness) -> Result<Root, BenchError> {
+        boot(harness, vec![self.volume()?])
     }
 
-    /// A root with nothing but the program, over a template.
+    /// Creates a root with only the program, over a template.
     pub(crate) fn root(&self, kernel: &Kernel, template: Template) -> Result<Root, BenchError> {
         Ok(Root::new(kernel, &template, vec![self.volume()?])?)
     }
 
-    /// What such a root sees.
+    /// The volume of such a root.
     pub(crate) fn volume(&self) -> Result<Volume, BenchError> {
         let file = HostFile::new(&self.file).map_err(LaunchError::from)?;
         let mut files = Builder::new();
@@ -66,25 +66,25 @@ impl Compiled {
         Ok(Volume::new("/", files.image().map_err(LaunchError::from)?))
     }
 
-    /// The program as a process.
+    /// Starts the program as a process.
     pub(crate) fn as_process(&self) -> Result<Process, BenchError> {
         Process::start(Command::new(&self.file))
     }
 
-    /// Where its file lies.
+    /// The path of its file.
     pub(crate) fn path(&self) -> &Path {
         &self.file
     }
 }
 
-/// A root with these volumes, on a stage where no libOS has booted yet.
-pub(crate) fn boot(stage: &mut Stage, volumes: Vec<Volume>) -> Result<Root, BenchError> {
-    let template = Template::boot(&stage.kernel)?;
-    stage.turn_until(template.cell(), |state| state == State::Frozen)?;
-    Ok(Root::new(&stage.kernel, &template, volumes)?)
+/// Creates a root with these volumes, in a kernel where no libOS has booted yet.
+pub(crate) fn boot(harness: &mut Harness, volumes: Vec<Volume>) -> Result<Root, BenchError> {
+    let template = Template::boot(&harness.kernel)?;
+    harness.turn_until(template.cell(), |state| state == State::Frozen)?;
+    Ok(Root::new(&harness.kernel, &template, volumes)?)
 }
 
-/// The program of such a root, with its arguments behind its own name.
+/// The program of such a root, with these arguments after its own name.
 pub(crate) fn program(words: &[&str]) -> Program {
     Program {
         path: PATH.to_vec(),
@@ -95,29 +95,29 @@ pub(crate) fn program(words: &[&str]) -> Program {
     }
 }
 
-/// Whether a cell waits.
+/// Whether a cell is idle.
 pub(crate) fn is_idle(state: State) -> bool {
     matches!(state, State::Idle { .. })
 }
 
 /// A program in a cell that answers lines.
-pub(crate) struct Asked {
+pub(crate) struct LineServer {
     cell: CellId,
     port: Arc<ConsolePort>,
 }
 
-impl Asked {
-    /// Of a cell that waits for its first line; what it has said so far is forgotten.
-    pub(crate) fn new(stage: &Stage, cell: CellId) -> Result<Asked, BenchError> {
-        let port = stage.kernel.console(cell)?;
+impl LineServer {
+    /// Opens the console of a cell that waits for its first line; discards its output so far.
+    pub(crate) fn new(harness: &Harness, cell: CellId) -> Result<LineServer, BenchError> {
+        let port = harness.kernel.console(cell)?;
         port.receive();
-        Ok(Asked { cell, port })
+        Ok(LineServer { cell, port })
     }
 
-    /// Sends a line, and returns the number that the answer is.
-    pub(crate) fn ask(&self, stage: &mut Stage, line: &str) -> Result<f64, BenchError> {
+    /// Sends a line, and parses the answer as a number.
+    pub(crate) fn ask(&self, harness: &mut Harness, line: &str) -> Result<f64, BenchError> {
         self.port.send(line.as_bytes());
-        stage.turn_until(self.cell, is_idle)?;
+        harness.turn_until(self.cell, is_idle)?;
         match self.port.receive() {
             Some((Stream::Output, bytes)) => number(&String::from_utf8_lossy(&bytes)),
             _ => Err(BenchError::Astray),
@@ -125,7 +125,7 @@ impl Asked {
     }
 }
 
-/// A process that answers lines; ended when dropped.
+/// A process that answers lines; terminated when dropped.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -144,14 +144,14 @@ impl Process {
         }
     }
 
-    /// The next line that it says.
+    /// Its next output line.
     pub(crate) fn line(&mut self) -> Result<String, BenchError> {
         let mut line = String::new();
-        self.output.read_line(&mut line).map_err(BenchError::host("read what the small program says"))?;
+        self.output.read_line(&mut line).map_err(BenchError::host("read the output of the small program"))?;
         Ok(line)
     }
 
-    /// Sends a line, and returns the number that the answer is.
+    /// Sends a line, and parses the answer as a number.
     pub(crate) fn ask(&mut self, line: &str) -> Result<f64, BenchError> {
         self.input.write_all(line.as_bytes()).map_err(BenchError::host("write to the small program"))?;
         number(&self.line()?)
@@ -166,7 +166,7 @@ impl Drop for Process {
     }
 }
 
-/// The number that an answer is.
+/// Parses an answer as a number.
 pub(crate) fn number(line: &str) -> Result<f64, BenchError> {
     line.trim().parse().map_err(|_| BenchError::Astray)
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows: what a benchmark reports, for programs and for people.
+//! Rows: the results of a benchmark, for programs and for people.
 
 use crate::sample::{Pairs, Sample};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// What times are given in.
+/// The unit of times.
 const MICROSECONDS: &str = "µs";
 const NANOS_PER_MICRO: f64 = 1000.0;
 
@@ -18,20 +18,21 @@ pub struct Row {
     pub value: f64,
     /// The unit of `value` and `reference_value`.
     pub unit: &'static str,
-    /// What it is compared with.
+    /// The name of the reference.
     pub reference: Option<&'static str>,
-    /// The median of that.
+    /// The median of the reference.
     pub reference_value: Option<f64>,
-    /// Ours to theirs, the median over pairs that were measured one right after the other; below 1 is better for times.
+    /// Ours divided by theirs: the median over pairs that were measured one right after the other. For times, below 1 is better.
     pub ratio: Option<f64>,
-    /// How wide the middle half of the ratios lies, relative to their median (of the values, where there is no ratio): 0.1 means within about a twentieth.
+    /// The width of the middle half of the ratios, relative to their median; of the values, where there is no ratio. 0.1
+    /// means within about a twentieth.
     pub spread: Option<f64>,
-    /// What a reader should know.
+    /// An explanation for the reader.
     pub note: Option<String>,
 }
 
 impl Row {
-    /// A figure that stands alone.
+    /// A figure without a reference.
     pub(crate) fn of(name: &'static str, value: f64, unit: &'static str) -> Row {
         Row { name, value, unit, reference: None, reference_value: None, ratio: None, spread: None, note: None }
     }
@@ -41,7 +42,7 @@ impl Row {
         Row { spread: Some(sample.spread()), ..Row::of(name, sample.median() / NANOS_PER_MICRO, MICROSECONDS) }
     }
 
-    /// Two things that were measured in turn, in nanoseconds.
+    /// Two samples measured in turn, in nanoseconds.
     pub(crate) fn pairs(name: &'static str, reference: &'static str, pairs: &Pairs) -> Row {
         Row {
             reference: Some(reference),
@@ -52,12 +53,12 @@ impl Row {
         }
     }
 
-    /// The same with a note.
+    /// Adds a note.
     pub(crate) fn noting(self, note: impl Into<String>) -> Row {
         Row { note: Some(note.into()), ..self }
     }
 
-    /// The row as one JSON object on one line: what is not known is left out.
+    /// The row as one JSON object on one line, without unknown fields.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut object = Map::new();

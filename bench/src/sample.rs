@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Samples: many measurements of the same thing, and how two things are measured alternately.
+//! Samples: many measurements of one thing, and alternating measurements of two things.
 
 use crate::BenchError;
 
-/// Measurements, sorted. At least one.
+/// Sorted measurements. At least one.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample(Vec<f64>);
 
 impl Sample {
-    /// A sample of these measurements.
+    /// Creates a sample of these measurements.
     ///
     /// # Panics
-    /// There is none.
+    /// If there are none.
     pub(crate) fn of(mut values: Vec<f64>) -> Sample {
         assert!(!values.is_empty(), "a sample of nothing says nothing");
         values.sort_by(f64::total_cmp);
         Sample(values)
     }
 
-    /// Measures `rounds` times, after one more that does not count.
+    /// Measures `rounds` times, after a warm-up.
     pub(crate) fn take(rounds: usize, mut measure: impl FnMut() -> Result<f64, BenchError>) -> Result<Sample, BenchError> {
         measure()?;
         Ok(Sample::of((0..rounds).map(|_| measure()).collect::<Result<_, _>>()?))
     }
 
-    /// The value that this part of them does not exceed.
+    /// The quantile at `part`, between 0 and 1.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let position = part * (self.0.len() - 1) as f64;
         let (below, above) = (self.0[position.floor() as usize], self.0[position.ceil() as usize]);
         below + (above - below) * position.fract()
     }
 
-    /// The value that half of them do not exceed.
+    /// The median.
     pub(crate) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
@@ -47,32 +47,32 @@ impl Sample {
     }
 }
 
-/// Which of two things is measured.
+/// The side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Ours,
     Theirs,
 }
 
-/// What came of measuring two things in turn.
+/// The result of measuring two things in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs {
     pub(crate) ours: Sample,
     pub(crate) theirs: Sample,
-    /// Ours to theirs, pair by pair: what slows both for a while cancels out.
+    /// Ours divided by theirs, pair by pair: disturbances that slow both cancel out.
     pub(crate) ratio: Sample,
 }
 
 impl Pairs {
-    /// Of two things that were measured in turn, and as often.
+    /// Pairs up measurements that were made in turn, equally many of each.
     pub(crate) fn of(ours: Vec<f64>, theirs: Vec<f64>) -> Pairs {
         let ratio = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
         Pairs { ours: Sample::of(ours), theirs: Sample::of(theirs), ratio: Sample::of(ratio) }
     }
 }
 
-/// Measures two things in turn, `rounds` times each, so that whatever else the host does meets both. Each is measured twice and the second counts:
-/// neither finds the caches full of the other's.
+/// Measures two things in turn, `rounds` times each, so that other load on the host affects both. Each is measured twice
+/// and the second counts, because the other side has displaced its caches.
 pub(crate) fn alternate(rounds: usize, mut measure: impl FnMut(Side) -> Result<f64, BenchError>) -> Result<Pairs, BenchError> {
     let mut measure = |side| measure(side).and_then(|_| measure(side));
     let mut values = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench clone`, briefly: every figure comes, with what it is compared with. What the figures say is not a test's business.
+//! `bench clone`, briefly: every figure is reported, with its reference. The values are not tested.
 
-use pando_bench::{BenchError, Options, Row};
+use pando_bench::{BenchError, BenchOptions, Row};
 use pando_machine::HostError;
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ const COMPARED: &[&str] =
 const OF_NUMPY: &[&str] = &["python-cold"];
 /// Those of Python with Pillow.
 const OF_PILLOW: &[&str] = &["pillow"];
-/// Figures that stand alone, of C programs and of Python.
+/// Figures without a reference, of C programs and of Python.
 const OF_C: &[&str] = &["exit", "load-1g-ms", "service-clone-pages-bytes", "service-clone-tables-bytes"];
 const ALONE: &[&str] =
     &["clones-per-second", "clones-per-second-at-once", "python-clone-exits", "python-clone-pages-bytes", "python-clone-tables-bytes"];
@@ -22,14 +22,14 @@ const ALONE: &[&str] =
 fn every_figure_of_clones_comes() {
     let mut rows: Vec<Row> = Vec::new();
     let plots = tempfile::tempdir().expect("there is room");
-    let options = Options { brief: true, plots: Some(plots.path()) };
+    let options = BenchOptions { brief: true, plots: Some(plots.path()) };
     let mut absent: Vec<String> = Vec::new();
     match pando_bench::run("clone", options, Path::new("pando"), &mut |row| rows.push(row), &mut |what| absent.push(what.into())) {
         Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {
             println!("left out: this test needs KVM");
             return;
         }
-        // The service's stand behind all others, and want the program, which is not built for this test.
+        // The service's figures come last, and need the `pando` program, which is not built for this test.
         Err(BenchError::Host { action: "start pando", .. }) => (),
         outcome => outcome.expect("the benchmark runs"),
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bench kernel`, briefly: every figure comes, with what it is compared with. What the figures say is not a test's business.
+//! `bench kernel`, briefly: every figure is reported, with its reference. The values are not tested.
 
-use pando_bench::{BenchError, Options, Row};
+use pando_bench::{BenchError, BenchOptions, Row};
 use pando_machine::HostError;
 use std::path::Path;
 
-/// Figures with a reference, as others look for them by name. Those at 1 GB are left to the long run.
+/// Figures with a reference, under the names that other programs look for. Those at 1 GB are left to the long run.
 const COMPARED: &[&str] = &[
     "clone-1m",
     "clone-64m",
@@ -24,7 +24,7 @@ const COMPARED: &[&str] = &[
     "cow",
     "shadow-flush",
 ];
-/// Figures that stand alone.
+/// Figures without a reference.
 const ALONE: &[&str] = &[
     "exit",
     "shadow-refill",
@@ -39,7 +39,7 @@ fn every_figure_of_the_kernel_comes() {
     let mut rows: Vec<Row> = Vec::new();
     match pando_bench::run(
         "kernel",
-        Options { brief: true, ..Options::default() },
+        BenchOptions { brief: true, ..BenchOptions::default() },
         Path::new("pando"),
         &mut |row| rows.push(row),
         &mut |_| (),
@@ -67,6 +67,7 @@ fn every_figure_of_the_kernel_comes() {
 
 #[test]
 fn a_benchmark_that_is_not_there_is_named_with_those_that_are() {
-    let error = pando_bench::run("kernal", Options::default(), Path::new("pando"), &mut |_| {}, &mut |_| {}).expect_err("there is none");
+    let error =
+        pando_bench::run("kernal", BenchOptions::default(), Path::new("pando"), &mut |_| {}, &mut |_| {}).expect_err("there is none");
     assert_eq!(error.to_string(), r#"there is no benchmark "kernal"; there are: kernel, run, linux, net, clone"#);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls: seccomp leaves those of a list.
+//! The seccomp filter: an allow list of system calls.
 
 use crate::ConfineError;
 use linux_raw_sys::general as nr;
@@ -9,9 +9,9 @@ use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
 use std::collections::BTreeMap;
 
-/// Calls that are allowed whatever their arguments: what they reach is limited by what is open, and by Landlock.
-const FREELY: &[u32] = &[
-    // Memory. Nothing becomes executable: see `conditions`.
+/// Calls that are allowed with any arguments: open descriptors and Landlock limit their effect.
+const ALLOWED: &[u32] = &[
+    // Memory. No memory becomes executable: see `conditions`.
     nr::__NR_munmap,
     nr::__NR_mremap,
     nr::__NR_madvise,
@@ -35,14 +35,14 @@ const FREELY: &[u32] = &[
     nr::__NR_rt_sigreturn,
     nr::__NR_sigaltstack,
     nr::__NR_restart_syscall,
-    // Time: where the vDSO cannot tell it, and the vCPUs' timers.
+    // Time: where the vDSO lacks it, and the vCPUs' timers.
     nr::__NR_clock_gettime,
     nr::__NR_clock_nanosleep,
     nr::__NR_nanosleep,
     nr::__NR_timer_settime,
     nr::__NR_timer_delete,
     nr::__NR_getrandom,
-    // Streams that are open.
+    // Open streams.
     nr::__NR_read,
     nr::__NR_readv,
     nr::__NR_pread64,
@@ -54,7 +54,7 @@ const FREELY: &[u32] = &[
     nr::__NR_ppoll,
     nr::__NR_lseek,
     nr::__NR_close,
-    // Files: which, Landlock says.
+    // Files: Landlock limits which.
     nr::__NR_open,
     nr::__NR_openat,
     nr::__NR_openat2,
@@ -72,7 +72,7 @@ const FREELY: &[u32] = &[
     nr::__NR_readlinkat,
     nr::__NR_getdents64,
     nr::__NR_getcwd,
-    // Changing them: what is written back, and images that are kept.
+    // Changes of files: for write-back, and for cached images.
     nr::__NR_mkdir,
     nr::__NR_mkdirat,
     nr::__NR_rename,
@@ -87,18 +87,25 @@ const FREELY: &[u32] = &[
     nr::__NR_flock,
 ];
 
-/// Requests of terminals: asking for and restoring their settings, and their size.
+/// Terminal requests: reading and restoring their settings, and their size.
 const TERMINALS: &[u32] =
     &[ioctl::TCGETS, ioctl::TCSETS, ioctl::TCSETSW, ioctl::TCGETS2, ioctl::TCSETS2, ioctl::TCSETSW2, ioctl::TIOCGWINSZ, ioctl::FIONREAD];
 
-/// What may be asked of a descriptor. Neither who gets its signals (`F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`) nor what sends them (`O_ASYNC`, by `F_SETFL`) is among it:
-/// these reach processes that `kill` does not.
+/// Allowed `fcntl` commands. Those that redirect signals (`F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`) or enable them
+/// (`O_ASYNC`, by `F_SETFL`) are excluded: they reach processes that `kill` does not.
 const DESCRIPTORS: &[u32] = &[nr::F_DUPFD_CLOEXEC, nr::F_GETFD, nr::F_SETFD, nr::F_GETFL];
 
-/// Calls that only writing back needs: Landlock knows nothing of owners and modes.
+/// Allowed `fcntl` commands for the seals of shared memory.
+const SEALS: &[u32] = &[nr::F_GET_SEALS, nr::F_ADD_SEALS];
+
+/// Allowed `prctl` commands: a thread's name; for the launcher, also that its children end with it and gain no privileges.
+const OWN_PROCESS: &[u32] =
+    &[linux_raw_sys::prctl::PR_SET_NAME, linux_raw_sys::prctl::PR_SET_PDEATHSIG, linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS];
+
+/// Calls that only write-back needs: Landlock does not cover owners and modes.
 const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
 
-/// Calls for sockets that are there already, and for those who knock at them.
+/// Calls for existing sockets, and for connections to them.
 const LISTENING: &[u32] = &[
     nr::__NR_accept4,
     nr::__NR_shutdown,
@@ -109,42 +116,68 @@ const LISTENING: &[u32] = &[
     nr::__NR_epoll_pwait2,
 ];
 
-/// Calls that only a gateway needs besides: which destinations, the gateway says, and Landlock which ports.
+/// Additional calls of a gateway's process: the gateway limits the destinations, and Landlock the ports.
 const CONNECTING: &[u32] = &[
-    // What it waits with, and what wakes it: one may be made long after the process was confined.
+    // To wait for events.
     nr::__NR_epoll_create1,
-    nr::__NR_eventfd2,
     nr::__NR_connect,
-    // By which it learns whether an address is the host's own; where to listen is Landlock's to forbid.
+    // To learn whether an address is the host's own; Landlock forbids listening.
     nr::__NR_bind,
 ];
 
-/// What a process goes on doing that not every one does.
+/// Calls that receive descriptors from another process.
+const RECEIVING: &[u32] = &[nr::__NR_recvmsg];
+
+/// Additional calls of the launcher, which starts and ends gateway processes and makes the objects that they share with the process of cells.
+/// Its children confine themselves further.
+const STARTING: &[u32] = &[
+    nr::__NR_getppid,
+    nr::__NR_waitid,
+    nr::__NR_pidfd_open,
+    nr::__NR_pidfd_send_signal,
+    nr::__NR_close_range,
+    nr::__NR_memfd_create,
+    nr::__NR_eventfd2,
+    nr::__NR_sendmsg,
+    nr::__NR_seccomp,
+];
+
+/// Optional needs of a confined process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The requests (`ioctl`) that it makes of devices that it has opened: of KVM, those of a machine that runs.
+    /// The requests (`ioctl`) on open devices: for KVM, those of a running machine.
     pub requests: Vec<u32>,
-    /// It writes back what a cell has changed: it may make links and change owners and modes, but nobody may lend a program to whoever runs it (set-user-ID).
+    /// Write-back of a cell's changes: links, owners and modes may be changed, but set-user-ID programs may not be made.
     pub writing_back: bool,
-    /// It connects a cell with other hosts: by sockets of TCP and UDP.
+    /// Connections from a cell to other hosts: TCP and UDP sockets.
     pub connecting: bool,
-    /// It answers those who knock at a socket that it has.
+    /// Receive descriptors from the launcher of its gateways.
+    pub receiving: bool,
+    /// Start and end the processes of gateways, for another process.
+    pub starting: bool,
+    /// Connections to an existing listening socket.
     pub serving: bool,
 }
 
-/// Allows the process, from now on, only the calls that it needs once its threads run and its machine is made: no other process, no thread, no executable memory,
-/// and no more of the host than it says that it needs.
+/// Limits the process, from now on, to the calls that it needs once its threads run and its machine is made: no other
+/// process, no thread, no executable memory, and no more of the host than in `needs`.
 ///
 /// # Errors
-/// The host refuses; or a thread was confined otherwise before.
+/// The host refuses; or a thread was confined differently before.
 pub fn limit_calls(needs: &Needs) -> Result<(), ConfineError> {
     Ok(seccompiler::apply_filter_all_threads(&filter(needs)?)?)
 }
 
-/// The filter that the kernel asks about each call.
+/// The filter that the kernel applies to each call.
 fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
-    let some = [(WRITING_BACK, needs.writing_back), (CONNECTING, needs.connecting), (LISTENING, needs.connecting || needs.serving)];
-    let freely = FREELY.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
+    let some = [
+        (WRITING_BACK, needs.writing_back),
+        (CONNECTING, needs.connecting || needs.starting),
+        (LISTENING, needs.connecting || needs.starting || needs.serving),
+        (RECEIVING, needs.receiving || needs.starting),
+        (STARTING, needs.starting),
+    ];
+    let freely = ALLOWED.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
     rules.extend(conditions(needs)?);
     let refuse = SeccompAction::Errno(linux_raw_sys::errno::EPERM);
@@ -152,11 +185,11 @@ fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
     Ok(filter.try_into().map_err(seccompiler::Error::from)?)
 }
 
-/// Calls that are allowed with some arguments.
+/// Calls that are allowed with certain arguments.
 fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineError> {
     /// Bit of a mode.
     const SET_USER_ID: u64 = 0o4000;
-    /// A pointer that is none, or this process.
+    /// A null pointer, or this process.
     const NONE: u64 = 0;
     let rule = |index, length, operator, value| {
         let condition = SeccompCondition::new(index, length, operator, value)?;
@@ -170,27 +203,38 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     let executable = u64::from(nr::PROT_EXEC);
     let own = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let requests = [TERMINALS, &needs.requests].concat();
+    let seals = match needs {
+        Needs { starting: true, .. } => SEALS,
+        Needs { receiving: true, .. } => &SEALS[..1],
+        _ => &[],
+    };
     let limits = [SeccompCondition::new(0, Dword, Eq, NONE), SeccompCondition::new(2, Qword, Eq, NONE)];
     let mut conditions = vec![
         only(nr::__NR_mmap, rule(2, Qword, MaskedEq(executable), 0))?,
         only(nr::__NR_mprotect, rule(2, Qword, MaskedEq(executable), 0))?,
-        // By which a vCPU's thread clears the selector of its thread-local storage.
+        // A vCPU's thread uses it to clear the selector of its thread-local storage.
         only(nr::__NR_arch_prctl, rule(0, Dword, Eq, nr::ARCH_SET_FS.into()))?,
-        only(nr::__NR_prctl, rule(0, Dword, Eq, linux_raw_sys::prctl::PR_SET_NAME.into()))?,
-        // Its own limits are asked for, not set.
+        each(nr::__NR_prctl, is_one_of(0, if needs.starting { OWN_PROCESS } else { &OWN_PROCESS[..1] }))?,
+        // Its own limits may be read, not set.
         only(nr::__NR_prlimit64, limits.into_iter().collect::<Result<_, _>>().and_then(SeccompRule::new))?,
         only(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()))?,
         each(nr::__NR_ioctl, is_one_of(1, &requests))?,
-        each(nr::__NR_fcntl, is_one_of(1, DESCRIPTORS))?,
+        each(nr::__NR_fcntl, is_one_of(1, &[DESCRIPTORS, seals].concat()))?,
     ];
-    if needs.connecting {
+    if needs.starting {
+        // As `fork` calls it: no thread, and no namespace.
+        let fork = nr::CLONE_CHILD_CLEARTID | nr::CLONE_CHILD_SETTID | nr::SIGCHLD;
+        conditions.push(only(nr::__NR_clone, rule(0, Qword, Eq, fork.into()))?);
+        conditions.push(only(nr::__NR_socketpair, rule(0, Dword, Eq, linux_raw_sys::net::AF_UNIX.into()))?);
+    }
+    if needs.connecting || needs.starting {
         conditions.extend(sockets()?);
         conditions.push((i64::from(nr::__NR_sendto), Vec::new()));
     } else {
-        // To whoever is at the other end already: what was inherited as a standard stream may be a socket that could name others.
+        // Only to the connected peer: an inherited standard stream may be a socket, and could name other destinations.
         conditions.push(only(nr::__NR_sendto, rule(4, Qword, Eq, NONE))?);
     }
-    // Times, of what is open; of a link, which cannot be opened, by its name.
+    // Times of open files; of a link, which cannot be opened, by its name.
     let mut times = vec![rule(1, Qword, Eq, NONE)];
     if needs.writing_back {
         times.push(rule(3, Dword, Eq, nr::AT_SYMLINK_NOFOLLOW.into()));
@@ -200,10 +244,10 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     Ok(conditions)
 }
 
-/// Sockets of the internet's two families, for connections, datagrams and echoes; and their options that a gateway sets.
+/// Sockets of IPv4 and IPv6, for connections, datagrams and echoes; and the socket options that a gateway sets.
 fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     use linux_raw_sys::net;
-    /// The bits of a socket's type that are no flags.
+    /// The bits of a socket's type without flags.
     const TYPE: u64 = 0xf;
     let equal = |index, value: u32| SeccompCondition::new(index, Dword, Eq, value.into());
     let rules = |rules: Result<Vec<SeccompRule>, seccompiler::BackendError>| rules.map_err(|error| ConfineError::Calls(error.into()));

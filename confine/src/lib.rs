@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes from the kernel process what it will not need, so that whoever breaks into it finds little there.
+//! Confinement of the kernel process: it gives up everything that it will not need, so that an attacker who takes it over gains little.
 //!
-//! Four steps, in this order, none of which can be undone: [`forbid_dumps`], [`drop_privileges`] and [`limit_paths`] while the process has one thread (capabilities and
-//! Landlock bind a thread and those that it starts), [`limit_calls`] once all threads run (they are bound together, and none can be started after that). What was opened
-//! before stays open.
+//! There are four steps, in this order, and none can be undone. [`forbid_dumps`], [`drop_privileges`] and [`limit_paths`] run
+//! while the process has one thread, because capabilities and Landlock bind a thread and those that it starts. [`limit_calls`]
+//! runs once all threads run: it binds them all, and no thread can be started after that. Open descriptors stay open.
 //!
-//! What is not allowed *fails*, with `EACCES` for a path and `EPERM` for a call, and nobody is killed: an intruder gets as little from an error as from a signal, and where
-//! something was forgotten here a user reads an error instead of finding a corpse.
+//! Forbidden actions *fail*, with `EACCES` for a path and `EPERM` for a call, and no process is killed. An attacker gains as little
+//! from an error as from a signal, and if a need was forgotten here, a user reads an error instead of finding a dead process.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -14,29 +14,29 @@ mod paths;
 mod privileges;
 
 pub use calls::{Needs, limit_calls};
-pub use paths::{Paths, Ports, Reach, limit_paths, reach};
-pub use privileges::{Authority, Owned, drop_privileges};
+pub use paths::{Enforcement, Paths, Ports, limit_paths, reach};
+pub use privileges::{Authority, FileOwner, drop_privileges};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// The host did not let the process confine itself.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// Core dumps cannot be switched off.
-    #[error("core dumps cannot be switched off: {0}")]
+    /// Core dumps cannot be disabled.
+    #[error("cannot disable core dumps: {0}")]
     Dumps(#[from] rustix::io::Errno),
-    /// Capabilities or groups cannot be given up.
-    #[error("the capabilities and groups of this process cannot be dropped: {0}")]
+    /// Capabilities or groups cannot be dropped.
+    #[error("cannot drop the capabilities and groups of this process: {0}")]
     Privileges(#[source] rustix::io::Errno),
-    /// Landlock says no.
-    #[error("the files that this process can reach cannot be limited (Landlock): {0}")]
+    /// Landlock refuses.
+    #[error("cannot limit the files of this process (Landlock): {0}")]
     Paths(#[from] landlock::RulesetError),
-    /// Seccomp says no.
-    #[error("the system calls of this process cannot be limited (seccomp): {0}")]
+    /// Seccomp refuses.
+    #[error("cannot limit the system calls of this process (seccomp): {0}")]
     Calls(#[from] seccompiler::Error),
 }
 
-/// Switches core dumps off, and reading this process's memory by others of the same user: cells' data must not lie about.
+/// Disables core dumps, and access to this process's memory by other processes of the same user: cells' data must not leak.
 ///
 /// # Errors
 /// The host refuses.

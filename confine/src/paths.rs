@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files: Landlock leaves those of a list.
+//! The Landlock rules: an allow list of files and ports.
 
 use crate::{Authority, ConfineError};
 use landlock::{
@@ -8,25 +8,25 @@ use landlock::{
 };
 use std::path::PathBuf;
 
-/// What of Landlock is asked for; an older host gives what it has.
+/// The required Landlock version; an older host enforces what it can.
 const VERSION: ABI = ABI::V6;
 
-/// What may be reached. A directory stands for all that lies in it; what is not there is left out.
+/// The allow list. A directory includes everything in it; missing paths are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
-    /// To be read.
+    /// Readable files.
     pub read: Vec<PathBuf>,
-    /// Of which directories are to be listed, and nothing read.
+    /// Directories that may be listed, without reading files.
     pub list: Vec<PathBuf>,
-    /// To be read, and to be changed by making, replacing and removing regular files, directories and links.
+    /// Readable files that may also be changed, by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
-    /// The part of root's authority over these files that is needed; more where a path itself is another user's.
+    /// The required part of root's authority over these files; more is kept if a path itself belongs to another user.
     pub authority: Authority,
-    /// Ports that connections by TCP may lead to.
+    /// Allowed destination ports of TCP connections.
     pub ports: Ports,
 }
 
-/// Ports of other hosts, and of this one.
+/// A set of ports, of other hosts and of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// These.
@@ -43,35 +43,35 @@ impl Default for Ports {
 
 /// How far files were limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// As asked.
+pub enum Enforcement {
+    /// As requested.
     Limited,
     /// As far as this host's Linux can.
     Partly,
-    /// Not at all: this host's Linux has no Landlock, or has it switched off.
+    /// Not at all: this host's Linux has no Landlock, or has it disabled.
     Unlimited,
 }
 
 /// How far this host's Linux can limit files.
 #[must_use]
-pub fn reach() -> Reach {
+pub fn reach() -> Enforcement {
     let has = |version| {
         let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(version));
         rules.and_then(Ruleset::create).is_ok()
     };
     match (has(ABI::V1), has(VERSION)) {
-        (_, true) => Reach::Limited,
-        (true, false) => Reach::Partly,
-        (false, false) => Reach::Unlimited,
+        (_, true) => Enforcement::Limited,
+        (true, false) => Enforcement::Partly,
+        (false, false) => Enforcement::Unlimited,
     }
 }
 
-/// Limits the calling thread, and all that it will start, to these files and ports; nobody can listen by TCP, send signals to other processes or reach their abstract sockets.
-/// Files that are open stay open, and who listens goes on.
+/// Limits the calling thread, and all that it will start, to these files and ports. No thread can listen by TCP, send
+/// signals to other processes or reach their abstract sockets. Open files stay open, and listening sockets keep listening.
 ///
 /// # Errors
 /// The host has Landlock and refuses.
-pub fn limit_paths(paths: &Paths) -> Result<Reach, ConfineError> {
+pub fn limit_paths(paths: &Paths) -> Result<Enforcement, ConfineError> {
     let (limited, ports) = match &paths.ports {
         Ports::All => (AccessNet::BindTcp.into(), &[][..]),
         Ports::Only(ports) => (AccessNet::from_all(VERSION), &ports[..]),
@@ -96,15 +96,15 @@ pub fn limit_paths(paths: &Paths) -> Result<Reach, ConfineError> {
         | AccessFs::RemoveDir;
     for (list, access) in [(&paths.read, reading), (&paths.list, AccessFs::ReadDir.into()), (&paths.change, changing)] {
         for path in list {
-            // A path that is not there, or not to be reached anyway, needs no rule.
+            // A path that is missing, or inaccessible anyway, needs no rule.
             let Ok(opened) = PathFd::new(path) else { continue };
             let access = if path.is_dir() { access } else { access & AccessFs::from_file(VERSION) };
             rules = rules.add_rule(PathBeneath::new(opened, access))?;
         }
     }
     Ok(match rules.restrict_self()?.ruleset {
-        RulesetStatus::FullyEnforced => Reach::Limited,
-        RulesetStatus::PartiallyEnforced => Reach::Partly,
-        RulesetStatus::NotEnforced => Reach::Unlimited,
+        RulesetStatus::FullyEnforced => Enforcement::Limited,
+        RulesetStatus::PartiallyEnforced => Enforcement::Partly,
+        RulesetStatus::NotEnforced => Enforcement::Unlimited,
     })
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capabilities and groups: all are dropped, but for root's authority over files that the process goes on reading or changing for others.
+//! Capabilities and groups: all are dropped, except root's authority over files that the process continues to read or change for others.
 //!
-//! A user namespace would do no better. Only root can map all users into one, and what is left to root here, authority over files, is the same inside as outside; whoever is not
-//! root can map himself alone, and then every file of another user, those of root among them, looks as if nobody owned it: cells would be told so.
+//! A user namespace would be no better. Only root can map all users into one, and the remaining capability here,
+//! authority over files, is the same inside as outside. Other users can map only themselves; then every file of
+//! another user, root's included, appears as owned by `nobody`, and cells would see that.
 
 use crate::{ConfineError, Paths};
 use rustix::io::Errno;
@@ -15,15 +16,15 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The capabilities that reading other users' private files needs.
+/// The capabilities to read other users' private files.
 const READING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
-/// The capabilities that changing other users' files and keeping their owners needs.
+/// The capabilities to change other users' files and keep their owners.
 const CHANGING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
-/// No user ID gives capabilities back, and none can be passed on.
+/// No user ID restores capabilities, and none can be passed on.
 const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
     .union(CapabilitiesSecureBits::NO_SETUID_FIXUP)
@@ -39,46 +40,46 @@ const SEARCH: u32 = 0o1;
 /// The part of root's authority over files that a process keeps. A process of another user has none of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Authority {
-    /// Files are read that only other users may read.
+    /// Files may be read that only other users may read.
     pub read: bool,
-    /// Files of other users are changed.
+    /// Files of other users may be changed.
     pub change: bool,
 }
 
 /// A file's owner, group and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct FileOwner {
     /// Its owner.
     pub user: u32,
     /// Its owner's group.
     pub group: u32,
     /// Its permissions.
     pub mode: u32,
-    /// It is a directory.
+    /// Whether it is a directory.
     pub is_directory: bool,
 }
 
-impl From<&Metadata> for Owned {
-    fn from(found: &Metadata) -> Owned {
-        Owned { user: found.uid(), group: found.gid(), mode: found.mode(), is_directory: found.is_dir() }
+impl From<&Metadata> for FileOwner {
+    fn from(found: &Metadata) -> FileOwner {
+        FileOwner { user: found.uid(), group: found.gid(), mode: found.mode(), is_directory: found.is_dir() }
     }
 }
 
 impl Authority {
-    /// Finds the authority needed to read these files and directories, and to replace them by others with the same owners. Nothing is looked at where this process has no
-    /// capabilities: it needs none then for what it can do.
+    /// Finds the authority needed to read these files and directories, and to replace them by others with the same
+    /// owners. Without capabilities of this process, it checks nothing: the process needs none then for what it can do.
     #[must_use]
-    pub fn over(files: impl IntoIterator<Item = Owned>) -> Authority {
+    pub fn over(files: impl IntoIterator<Item = FileOwner>) -> Authority {
         if capabilities(None).is_ok_and(|had| had.permitted.is_empty()) {
             return Authority::default();
         }
         let caller = Caller::this();
         let over =
-            |file: Owned| Authority { read: !caller.may(&file, READ), change: (file.user, file.group) != (caller.user, caller.group) };
+            |file: FileOwner| Authority { read: !caller.may(&file, READ), change: (file.user, file.group) != (caller.user, caller.group) };
         files.into_iter().map(over).fold(Authority::default(), Authority::and)
     }
 
-    /// This and another.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Authority) -> Authority {
         Authority { read: self.read || other.read, change: self.change || other.change }
@@ -97,8 +98,8 @@ impl Caller {
         Caller { user: geteuid().as_raw(), group: getegid().as_raw() }
     }
 
-    /// Whether a file's mode grants all of these bits; those of a directory are of use only where it can be searched.
-    fn may(self, file: &Owned, bits: u32) -> bool {
+    /// Whether a file's mode grants all of these bits; a directory must also be searchable.
+    fn may(self, file: &FileOwner, bits: u32) -> bool {
         let bits = if file.is_directory { bits | SEARCH } else { bits };
         let class = match (file.user == self.user, file.group == self.group) {
             (true, _) => file.mode >> 6,
@@ -108,16 +109,16 @@ impl Caller {
         class & bits == bits
     }
 
-    /// Whether a path grants these bits, and all directories above it can be searched. A path that does not exist does.
+    /// Whether a path grants these bits, and all directories above it can be searched. True for a missing path.
     fn reaches(self, path: &Path, bits: u32) -> bool {
-        let may = |path: &Path, bits: u32| path.metadata().map_or(true, |found| self.may(&Owned::from(&found), bits));
+        let may = |path: &Path, bits: u32| path.metadata().map_or(true, |found| self.may(&FileOwner::from(&found), bits));
         may(path, bits) && path.ancestors().skip(1).all(|above| may(above, SEARCH))
     }
 }
 
-/// Drops all capabilities and supplementary groups of the calling thread, and so of all that it will start, but for what these paths need of root's authority over files.
-/// No program and no user ID gives any of them back. Without the right to change groups or the bounding set, which nobody but root has, these stay: `no_new_privs`
-/// makes the latter void, and files may be readable by the former alone.
+/// Drops all capabilities and supplementary groups of the calling thread, and so of all that it will start, except root's authority
+/// over files that these paths need. No program and no user ID restores any of them. Without the right to change groups or the bounding
+/// set, which only root has, these stay: `no_new_privs` makes the bounding set void, and files may be readable by the groups alone.
 ///
 /// # Errors
 /// The host refuses.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that confines itself can do what it needs, and nothing else. One test, because it binds this process for good.
+//! A confined process can do what it needs, and nothing else. One test, because it binds this process permanently.
 
-use pando_confine::{Needs, Paths, Reach, forbid_dumps, limit_calls, limit_paths};
+use pando_confine::{Enforcement, Needs, Paths, forbid_dumps, limit_calls, limit_paths};
 use pando_packages::host_program;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl, getxattr, mknodat};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-/// Files of a host: some to read, some to change, some that are nobody's business.
+/// Files of a host: some to read, some to change, some secret.
 struct Host(tempfile::TempDir);
 
 impl Host {
@@ -51,7 +51,7 @@ fn replace(directory: &Path) -> std::io::Result<()> {
     fs::rename(directory.join("new"), directory.join("file"))
 }
 
-/// What every part of a confined process still does.
+/// The actions of every part of a confined process.
 fn check_needs(host: &Host) {
     assert_eq!((host.read("read/file"), host.read("alone")), (Ok("read".into()), Ok("alone".into())));
     replace(&host.path("change")).expect("the directory may be changed");
@@ -64,12 +64,12 @@ fn check_needs(host: &Host) {
     assert!(vec![1_u8; 8 << 20].iter().all(|byte| *byte == 1), "memory comes and goes");
 }
 
-/// Each of these is possible before the filter is set, so the filter refuses it.
+/// Each of these is possible before the filter is set, so a later refusal comes from the filter.
 fn check_before(host: &Host) {
     setpriority_process(None, 1).expect("anybody may be nicer");
     let flags = fcntl_getfl(std::io::stdin()).expect("it is open");
     fcntl_setfl(std::io::stdin(), flags).expect("it is open");
-    // There is none, or the file system has none at all.
+    // It has no such attribute, or the file system supports none.
     assert_ne!(getxattr(host.path("change/file"), "user.name", &mut [0_u8; 8]), Err(Errno::PERM));
 }
 
@@ -117,7 +117,7 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
     let parent = rustix::process::getppid().expect("somebody started this");
     check_before(&host);
     let mut open = fs::File::open(host.path("secret/file")).expect("nothing is confined yet");
-    // A thread from before limits calls, and from after limits paths, as those of vCPUs are.
+    // As for vCPUs, one thread from before limits the calls, and one from after limits the paths.
     forbid_dumps().expect("Linux can");
     assert_eq!((getrlimit(Resource::Core).maximum, dumpable_behavior()), (Some(0), Ok(DumpableBehavior::NotDumpable)));
     let paths = Paths {
@@ -129,7 +129,7 @@ fn a_confined_process_does_what_it_must_and_nothing_else() {
     let reach = limit_paths(&paths).expect("Landlock limits what it can");
     assert_eq!(reach, expected);
     let (go, waits) = mpsc::channel();
-    let (limited, host) = (reach == Reach::Limited, std::sync::Arc::new(host));
+    let (limited, host) = (reach == Enforcement::Limited, std::sync::Arc::new(host));
     let worker = thread::spawn({
         let host = std::sync::Arc::clone(&host);
         move || {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A confined process with a gateway makes the connections that it said, and listens nowhere. One test, because it binds this process for good.
+//! A confined process with a gateway connects to the listed ports, and listens nowhere. One test, because it binds
+//! this process permanently.
 
-use pando_confine::{Needs, Paths, Ports, Reach, limit_calls, limit_paths};
+use pando_confine::{Enforcement, Needs, Paths, Ports, limit_calls, limit_paths};
 use rustix::net::sockopt::{set_socket_broadcast, set_socket_keepalive, set_tcp_keepidle, set_tcp_nodelay};
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -27,7 +28,7 @@ fn who_connects_reaches_the_ports_that_it_said() {
     let reach = limit_paths(&Paths { ports, ..Paths::default() }).expect("Landlock limits what it can");
     limit_calls(&Needs { connecting: true, ..Needs::default() }).expect("seccomp limits calls");
 
-    let mut stream = TcpStream::connect(to_open).expect("it was said");
+    let mut stream = TcpStream::connect(to_open).expect("the port is allowed");
     set_tcp_nodelay(&stream, true).expect("a gateway does");
     set_socket_keepalive(&stream, true).expect("a gateway does");
     set_tcp_keepidle(&stream, Duration::from_secs(60)).expect("a gateway does");
@@ -37,10 +38,10 @@ fn who_connects_reaches_the_ports_that_it_said() {
     let mut text = String::new();
     other.read_to_string(&mut text).expect("it is open");
     assert_eq!(text, "said");
-    let speaks = UdpSocket::bind("127.0.0.1:0").expect("so a gateway learns whose an address is");
+    let speaks = UdpSocket::bind("127.0.0.1:0").expect("a gateway may bind to learn whether an address is its own");
     speaks.send_to(b"said", to_heard).expect("datagrams are sent");
 
-    if reach == Reach::Limited {
+    if reach == Enforcement::Limited {
         denied("another port", TcpStream::connect(to_closed));
     } else {
         println!("left out: this host's Landlock is {reach:?}");

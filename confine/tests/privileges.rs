@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Root that drops its privileges has no more than any user, but for the authority over files that it says it needs. Each case has a thread of its own, which it binds for good.
+//! Root that drops its privileges has no more than any user, except the required authority over files. Each case has a
+//! thread of its own, which it binds permanently.
 
-use pando_confine::{Authority, Owned, Paths, drop_privileges};
+use pando_confine::{Authority, FileOwner, Paths, drop_privileges};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::set_thread_groups;
 use std::fs::{self, File};
@@ -10,10 +11,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::thread;
 
-/// Somebody else.
+/// Another user.
 const OTHER: u32 = 12345;
 
-/// A directory that everyone may enter, with a file that only somebody else may read; nothing where only root can make that.
+/// A directory that everyone may enter, with a file that only another user may read; `None` without root.
 fn host() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         println!("left out: only root has privileges to drop");
@@ -28,7 +29,7 @@ fn host() -> Option<tempfile::TempDir> {
     Some(host)
 }
 
-/// The privileges of a thread that was started by one without privileges.
+/// Runs `body` in a thread that was started by one without privileges.
 fn after<T: Send>(paths: &Paths, body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let confined = scope.spawn(|| {
@@ -44,11 +45,11 @@ fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.kind())
 }
 
-/// A line of what Linux says of this thread.
+/// A line of this thread's `/proc` status.
 fn said(name: &str) -> String {
     let status = fs::read_to_string("/proc/thread-self/status").expect("proc is there");
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.expect("Linux says so").trim().to_owned()
+    line.expect("Linux has this line").trim().to_owned()
 }
 
 #[test]
@@ -76,16 +77,16 @@ fn root_has_no_capability_left_and_no_group() {
 fn what_only_others_may_read_is_read_and_not_changed() {
     let Some(host) = host() else { return };
     let file = host.path().join("file");
-    let authority = Authority::over([Owned::from(&file.metadata().expect("it is there"))]);
+    let authority = Authority::over([FileOwner::from(&file.metadata().expect("it is there"))]);
     assert_eq!(authority, Authority { read: true, change: true });
-    // Its own path says the same as somebody who has looked at what lies in a directory.
+    // The file's own path gives the same authority as the scan of a directory's content.
     let cases = [
         Paths { read: vec![host.path().into()], authority: Authority { read: true, change: false }, ..Paths::default() },
         Paths { read: vec![file.clone()], ..Paths::default() },
     ];
     for paths in cases {
         after(&paths, || {
-            assert_eq!(fs::read_to_string(&file).expect("it was said"), "theirs");
+            assert_eq!(fs::read_to_string(&file).expect("the authority allows it"), "theirs");
             assert_eq!(kind(File::options().write(true).open(&file)), Some(ErrorKind::PermissionDenied));
             assert_eq!(kind(chown(&file, Some(0), None)), Some(ErrorKind::PermissionDenied));
         });
@@ -99,13 +100,13 @@ fn what_is_written_back_stays_its_owners() {
     let paths = Paths { change: vec![host.path().into()], authority: Authority { read: true, change: true }, ..Paths::default() };
     after(&paths, || {
         fs::write(&new, "ours").expect("the directory is ours");
-        chown(&new, Some(OTHER), Some(OTHER)).expect("it was said");
-        fs::set_permissions(&new, PermissionsExt::from_mode(0o2640)).expect("it was said");
+        chown(&new, Some(OTHER), Some(OTHER)).expect("the authority allows it");
+        fs::set_permissions(&new, PermissionsExt::from_mode(0o2640)).expect("the authority allows it");
         fs::rename(&new, &file).expect("the directory is ours");
         assert_eq!(said("CapEff"), said("CapPrm"));
         assert_eq!(kind(rustix::system::sethostname(b"attacked").map_err(Into::into)), Some(ErrorKind::PermissionDenied));
     });
     let metadata = file.metadata().expect("it is there");
-    let Owned { user, group, mode, .. } = Owned::from(&metadata);
+    let FileOwner { user, group, mode, .. } = FileOwner::from(&metadata);
     assert_eq!((user, group, mode & 0o7777), (OTHER, OTHER, 0o2640));
 }

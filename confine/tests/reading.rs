@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A confined process that writes nothing back changes no owners, no modes and makes no links. One test, because it binds this process for good.
+//! A confined process without write-back changes no owners, no modes and makes no links. One test, because it binds
+//! this process permanently.
 
 use pando_confine::{Needs, limit_calls};
 use rustix::fs::{CWD, Mode, fchmod, fchown, symlinkat};

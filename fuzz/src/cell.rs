@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell says to `launch`: files to be written back, reports of jobs.
+//! Messages from a cell to `launch`: files to be written back, and reports of jobs.
 
 use crate::pieces;
 use pando_image::Replaced;
@@ -10,10 +10,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-/// Turns that a carrier gets for each piece: one takes all of it, the next one finds nothing.
+/// Turns of a carrier for each piece: the first consumes all of it, the second finds nothing.
 const TURNS: usize = 2;
 
-/// A cell that writes back into a directory, beside which lies what it must not reach, and out of which links lead.
+/// A cell that writes back into a directory. It must not reach the files beside the directory, although links point outside.
 pub fn write_back(data: &[u8]) {
     let outside = tempfile::tempdir().expect("a temporary directory");
     let inside = outside.path().join("inside");
@@ -34,7 +34,7 @@ pub fn write_back(data: &[u8]) {
     assert_eq!(around.len(), 2, "{around:?}");
 }
 
-/// A cell that reports about two jobs, in pieces.
+/// A cell that reports on two jobs, in pieces.
 pub fn jobs(data: &[u8]) {
     let control = ConsolePort::apart(|| ());
     let (jobs, mut carrier) = Jobs::over(Arc::clone(&control), || ());

@@ -6,13 +6,13 @@ use pando_kernel::{Config, End, Kernel};
 use pando_libos::erofs;
 use pando_machine::PageCount;
 use pando_machine::sim::{Sim, SimConfig};
-use pando_store::Saved;
+use pando_store::TemplateFile;
 use pando_store::format::{MAGIC, VERSION};
 use std::io::Write;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Blocks of an image that are read, and inodes that are walked through.
+/// The maximum number of image blocks that are read, and of inodes that are visited.
 const LOOKED_AT: usize = 1024;
 
 fn file(bytes: &[u8]) -> NamedTempFile {
@@ -21,7 +21,8 @@ fn file(bytes: &[u8]) -> NamedTempFile {
     file
 }
 
-/// A template's file with chunks and an index of the fuzzer's and the checksum that fits; its first two bytes say where the index begins. What opens is made a template of a kernel.
+/// A template file with fuzzed chunks and index, and a correct checksum; the first two bytes give the position of the
+/// index. A file that opens is loaded into a kernel.
 pub fn template(data: &[u8]) {
     let Some((length, data)) = data.split_first_chunk() else { return };
     let (chunks, index) = data.split_at(usize::from(u16::from_le_bytes(*length)).min(data.len()));
@@ -34,7 +35,7 @@ pub fn template(data: &[u8]) {
     let checksum = blake3::Hasher::new().update(&header[..48]).update(index).finalize();
     header[48..].copy_from_slice(&checksum.as_bytes()[..16]);
     let file = file(&[&header, chunks, index].concat());
-    let Ok(saved) = Saved::open(file.path()) else { return };
+    let Ok(saved) = TemplateFile::open(file.path()) else { return };
     let _ = saved.check(&mut |_| ());
     let machine = Sim::new(SimConfig { arena: PageCount(4096), ..SimConfig::default() }).expect("a small machine");
     let kernel = Kernel::new(machine, Config::default());
@@ -44,7 +45,7 @@ pub fn template(data: &[u8]) {
     }
 }
 
-/// A tar archive, plain or compressed; of what it becomes an image is made and read.
+/// A tar archive, plain or compressed; its image is then built and read.
 pub fn tar(data: &[u8]) {
     let mut builder = Builder::new();
     if builder.archive_stream(Path::new("archive"), data).is_err() {
@@ -92,7 +93,7 @@ fn read(image: &Image, all: Option<&mut Vec<u8>>) {
     assert!(image.read_blocks(image.blocks(), &mut block).is_err(), "a block behind the last");
 }
 
-/// Does with an image what a libOS does.
+/// Performs a libOS's operations on an image.
 fn walk(image: &erofs::Image<'_>) {
     let mut pending = vec![image.root()];
     let mut room = [0; 100];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What takes bytes that nobody vouches for, as functions of bytes: a panic, a hang or an assertion is a fault.
+//! Fuzz targets: functions of untrusted bytes. A panic, a hang or a failed assertion is a bug.
 //!
-//! `cargo xtask fuzz` gives them to libFuzzer (`libfuzzer/`), the suite gives them seeds and changes of seeds (`tests/`). A target does all that can be done with
-//! what was accepted, and asserts the bounds that hold for it.
+//! `cargo xtask fuzz` runs them with libFuzzer (`libfuzzer/`); the test suite runs them with seeds and mutated seeds
+//! (`tests/`). A target performs all operations on input that was accepted, and asserts the bounds that hold for it.
 #![forbid(unsafe_code)]
 
 mod cell;
@@ -30,7 +30,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("http", http),
 ];
 
-/// Takes pieces off the front of some bytes, each with its length in front (two bytes, little-endian); the last one may be shorter than it says.
+/// Splits bytes into pieces, each with its length in front (two bytes, little-endian). The last one may be shorter than its length.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk()?;

@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ethernet frames: into the stack, with a peer that plays TCP badly, and into a gateway.
+//! Ethernet frames: into the stack, with a peer that violates TCP, and into a gateway.
 
 use crate::pieces;
-use pando_gateway::{Gateway, Handle, Inside};
-use pando_stack::{Config, Doorkeeper, Happening, Hearing, Outlet, Stack, Station, Tuple, Verdict};
+use pando_gateway::{Gateway, GatewayAddresses, Handle};
+use pando_stack::{Config, DatagramVerdict, HostPort, Listeners, SocketEvent, Stack, Tuple, TxSink, Verdict};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The stack's or the gateway's card, and who speaks with it.
+/// The card of the stack or the gateway, and its peer.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const ADDRESS6: Ipv6Addr = Ipv6Addr::new(0xfd70, 0, 0, 0, 0, 0, 0, 1);
-/// The port at which the stack lets everybody in.
+/// The port at which the stack accepts all connections.
 const PORT: u16 = 80;
 /// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;
-/// Pieces of the fuzzer's that are used: each may be a frame and some time.
+/// The maximum number of pieces used from the input: each may be a frame and some time.
 const PIECES: usize = 256;
-/// Frames that one frame may lead to: full buffers of all connections in segments of one byte, and answers.
+/// The maximum number of frames that one received frame may cause: full buffers of all connections in segments of one byte,
+/// and answers.
 const FRAMES: u64 = 4 * 16_384 * 2;
-/// Times that a stack may ask to be called again at the same moment.
+/// The maximum number of times that a stack may ask to be run again at the same moment.
 const RUNS: u32 = 1000;
-/// FIN and SYN among the flags of TCP.
+/// The TCP flags FIN and SYN.
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 
-/// Where the stack's frames go: there is always room, as with a peer that takes everything.
+/// The sink of the stack's frames, which always has room, like a peer that receives everything.
 #[derive(Default)]
-struct Wire {
+struct FrameSink {
     room: Vec<u8>,
-    /// Frames since the last one that was taken.
+    /// Frames sent since the last received one.
     frames: u64,
-    /// What the stack would say next on its last connection, and what it expects.
+    /// The next sequence number of the stack on its last connection, and the one that it expects.
     next: [u32; 2],
 }
 
-impl Wire {
-    /// Notes where a segment of TCP over IPv4 stands.
+impl FrameSink {
+    /// Records the sequence numbers of a TCP segment over IPv4.
     fn look(&mut self, length: usize) {
         let frame = &self.room[..length];
         let number = |at: usize| u32::from_be_bytes(std::array::from_fn(|index| frame[at + index]));
@@ -49,7 +50,7 @@ impl Wire {
     }
 }
 
-impl Outlet for Wire {
+impl TxSink for FrameSink {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         self.room.resize(length.max(self.room.len()), 0);
         Some(&mut self.room)
@@ -62,21 +63,22 @@ impl Outlet for Wire {
     }
 }
 
-/// Lets everybody in at [`PORT`].
-struct Door;
+/// Accepts all connections at [`PORT`].
+struct TestListeners;
 
-impl Doorkeeper for Door {
+impl Listeners for TestListeners {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
         if tuple.local.port() == PORT { Verdict::Admit } else { Verdict::Ignore }
     }
 
-    fn hears(&mut self, local: SocketAddr, _: SocketAddr) -> Hearing {
-        if local.port() == PORT { Hearing::Heard } else { Hearing::Nobody }
+    fn accepts_datagram(&mut self, local: SocketAddr, _: SocketAddr) -> DatagramVerdict {
+        if local.port() == PORT { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
     }
 }
 
-/// A segment of TCP from the peer. `said` is its sequence number, flags, window, port and payload, as the fuzzer wants them around what the stack expects.
-fn segment(wire: &Wire, said: &[u8]) -> Vec<u8> {
+/// A TCP segment from the peer. `said` has its sequence numbers (relative to those that the stack expects), flags, window,
+/// port and payload, as fuzzed.
+fn segment(wire: &FrameSink, said: &[u8]) -> Vec<u8> {
     let byte = |at: usize| said.get(at).copied().unwrap_or(0);
     let signed = |at: usize| i32::from(i16::from_le_bytes([byte(at), byte(at + 1)])) as u32;
     let payload = said.get(8..).unwrap_or(&[]);
@@ -97,15 +99,15 @@ fn segment(wire: &Wire, said: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Does what a user of the stack does; how, the fuzzer says.
+/// Acts as a user of the stack, with fuzzed actions.
 fn attend(stack: &mut Stack, how: u8, now: u64) {
-    let mut happenings = 0;
-    while let Some(happening) = stack.next_happening() {
-        happenings += 1;
-        assert!(happenings <= RUNS, "something happens without end");
-        let (Happening::Accepted(id) | Happening::Opened(id) | Happening::Data(id) | Happening::Room(id)) = happening else { continue };
+    let mut events = 0;
+    while let Some(event) = stack.next_event() {
+        events += 1;
+        assert!(events <= RUNS, "something happens without end");
+        let (SocketEvent::Accepted(id) | SocketEvent::Opened(id) | SocketEvent::Data(id) | SocketEvent::Room(id)) = event else { continue };
         stack.receive(id, &mut |piece| piece.len());
-        // As much as there is room for, once: more would be asked for without end.
+        // Sends until the buffer is full, but only once: there is always more room later.
         let mut left = 16_384;
         stack.send(id, &mut |room| {
             let count = room.len().min(left);
@@ -115,15 +117,15 @@ fn attend(stack: &mut Stack, how: u8, now: u64) {
         match how {
             0xf0..=0xf7 => stack.finish(id, now),
             0xf8..=0xfb => stack.leave(id, now),
-            0xfc..=0xfd => stack.desert(id, now),
+            0xfc..=0xfd => stack.orphan(id, now),
             0xfe..=0xff => stack.abort(id),
             _ => {}
         }
     }
 }
 
-/// Frames into a stack: each piece is a kind, how much time passes before it, what its user does then, and a frame or a segment of a connection. What one frame leads to is bounded, and
-/// whatever was said, the stack comes to rest in the end.
+/// Frames into a stack: each piece is a kind, the time that passes before it, a user action, and a frame or a segment of a
+/// connection. The effect of one frame is bounded, and after any input the stack becomes idle in the end.
 pub fn stack(data: &[u8]) {
     let addresses = vec![(ADDRESS.into(), 24), (ADDRESS6.into(), 64)];
     let config = Config {
@@ -133,12 +135,12 @@ pub fn stack(data: &[u8]) {
         buffer: 16_384,
         connections: 4,
         half_open: 8,
-        lingering: 8,
+        time_wait: 8,
         ..Config::new(MAC, 1)
     };
     let mut stack = Stack::new(config, 0);
-    let (mut wire, mut now) = (Wire::default(), 0);
-    let go_on = |stack: &mut Stack, wire: &mut Wire, how, now: u64| {
+    let (mut wire, mut now) = (FrameSink::default(), 0);
+    let go_on = |stack: &mut Stack, wire: &mut FrameSink, how, now: u64| {
         let mut runs = 0;
         while {
             attend(stack, how, now);
@@ -158,12 +160,12 @@ pub fn stack(data: &[u8]) {
             0 => [&MAC, rest.get(6..).unwrap_or(&[])].concat(),
             _ => segment(&wire, rest),
         };
-        stack.take(&frame, now, &mut Door, &mut wire);
+        stack.take(&frame, now, &mut TestListeners, &mut wire);
         go_on(&mut stack, &mut wire, *how, now);
         let counts = stack.counts();
         assert!(counts.connections <= 4 && counts.half_open <= 8, "{counts:?}");
     }
-    // Nobody answers any more: retransmissions become rarer, and end.
+    // The peer no longer answers: retransmissions become rarer, and end.
     for _ in 0..PIECES {
         let Some(deadline) = stack.deadline() else { break };
         now = now.max(deadline);
@@ -172,14 +174,14 @@ pub fn stack(data: &[u8]) {
     }
 }
 
-/// A station whose frames are the fuzzer's; once all were taken the gateway is told to stop.
+/// A host port with fuzzed frames; after the last one the gateway is stopped.
 struct Card<'a> {
     frames: Box<dyn Iterator<Item = &'a [u8]> + 'a>,
-    wire: Wire,
+    wire: FrameSink,
     handle: Handle,
 }
 
-impl Outlet for Card<'_> {
+impl TxSink for Card<'_> {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         self.wire.room(length)
     }
@@ -189,7 +191,7 @@ impl Outlet for Card<'_> {
     }
 }
 
-impl Station for Card<'_> {
+impl HostPort for Card<'_> {
     type Frame = Vec<u8>;
 
     fn receive(&mut self) -> Option<Vec<u8>> {
@@ -203,11 +205,11 @@ impl Station for Card<'_> {
     fn flush(&mut self) {}
 }
 
-/// Frames of a cell to a gateway that leads nowhere but to resolvers of which it has none: so nothing leaves this process.
+/// Frames of a cell to a gateway that only allows DNS and has no resolvers: so nothing leaves this process.
 pub fn gateway(data: &[u8]) {
     let rules = ["dns"].map(|rule| rule.parse().expect("a rule"));
     let gateway = Gateway::bind(&[], rules.into(), Vec::new(), 800).expect("the host has descriptors");
-    let inside = Inside {
+    let inside = GatewayAddresses {
         mac: MAC,
         address4: ADDRESS,
         prefix4: 16,
@@ -218,7 +220,7 @@ pub fn gateway(data: &[u8]) {
         leases: |mac| (mac == PEER).then_some(PEER_ADDRESS),
         seed: 1,
     };
-    let card = Card { frames: Box::new(pieces(data).take(PIECES)), wire: Wire::default(), handle: gateway.handle() };
+    let card = Card { frames: Box::new(pieces(data).take(PIECES)), wire: FrameSink::default(), handle: gateway.handle() };
     let report = gateway.run(&inside, card, |_| ()).expect("the host lets it wait");
     assert_eq!(report.counts.carried, pando_gateway::Counts::default().carried, "a connection of the host's");
 }

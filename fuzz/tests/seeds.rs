@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every target takes its seeds, and changes of them: what the fuzzer does for hours, for some seconds in every run of the suite.
+//! Every target with its seeds and mutated seeds: a short fuzzing run in every run of the test suite.
 
 use fastrand::Rng;
 use pando_fuzz::{TARGETS, Target};
@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What changes are made from.
+/// The seed of the random mutations.
 const SEED: u64 = 1;
-/// Bytes of the largest seed: they are kept small.
+/// The maximum size of a seed in bytes.
 const SEED_MAX: usize = 32 << 10;
 
 fn directory() -> PathBuf {
@@ -33,7 +33,7 @@ fn seeds(name: &str) -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// Gives a target its seeds and changes of them, and says which one it did not bear.
+/// Runs a target with its seeds and mutated seeds; on a panic reports the input.
 fn bear(name: &str) {
     let (_, target): &(_, Target) = TARGETS.iter().find(|(known, _)| *known == name).expect("there is such a target");
     let seeds = seeds(name);
@@ -46,7 +46,7 @@ fn bear(name: &str) {
     for number in 0..repetitions(100, 2_000, 200_000) {
         let (seed, bytes) = &seeds[random.usize(..seeds.len())];
         let mut changed = bytes.clone();
-        // Headers stand all over, not in front alone.
+        // Headers are anywhere in the input, not only at its start.
         for _ in 0..random.usize(1..4) {
             let at = random.usize(..=changed.len());
             let rest = mutate(&changed[at..], &mut random);
@@ -67,7 +67,7 @@ fn every_target_has_seeds_and_nothing_else_has() {
     assert_eq!(found, TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect());
 }
 
-/// What libFuzzer is built of is in step.
+/// libFuzzer's manifest and programs match the targets.
 #[test]
 fn every_target_is_given_to_the_fuzzer() {
     let libfuzzer = Path::new(env!("CARGO_MANIFEST_DIR")).join("libfuzzer");

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses: which are the world's, which a private network's, which the host's own.
+//! Classification of addresses: public, private, or the host's own.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What an address means to who must decide whether a cell may reach it.
+/// The class of an address, for the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The world's.
+    /// A public address.
     Public,
-    /// A private network's, of which each has its own.
+    /// An address of a private network.
     Private,
-    /// One link's, or where clouds hand out their machines' secrets. Only by its own name.
+    /// A link-local address, or one at which clouds serve their machines' secrets. Only a rule for this address allows it.
     Link,
-    /// Nobody's in particular, or everybody's: no connection leads there.
+    /// An unspecified, loopback, multicast or reserved address: never allowed.
     Nowhere,
 }
 
 /// A network: an address, and how many of its first bits count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subnet {
     address: IpAddr,
     bits: u8,
 }
 
-impl Network {
-    /// The network of the first `bits` of an address. Nothing if the address has fewer.
+impl Subnet {
+    /// The network of an address's first `bits` bits. `None` if the address has fewer.
     #[must_use]
-    pub fn new(address: IpAddr, bits: u8) -> Option<Network> {
-        (bits <= width(address)).then_some(Network { address, bits })
+    pub fn new(address: IpAddr, bits: u8) -> Option<Subnet> {
+        (bits <= width(address)).then_some(Subnet { address, bits })
     }
 
-    /// Whether an address lies in it.
+    /// Whether it contains an address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let differ = match (self.address, address) {
@@ -42,7 +43,7 @@ impl Network {
         differ.checked_shr((width(self.address) - self.bits).into()).unwrap_or_default() == 0
     }
 
-    /// Whether it is that address and no other.
+    /// Whether it is this single address.
     #[must_use]
     pub fn is_exactly(self, address: IpAddr) -> bool {
         self.bits == width(self.address) && self.address == address
@@ -53,13 +54,14 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Networks that are not the world's, by the registries for special purposes of RFC 6890; the first that fits counts.
+/// Networks that are not public, by the registries for special purposes of RFC 6890; the first match counts.
 const SPECIAL: [(IpAddr, u8, Kind); 30] = [
     v4([0, 0, 0, 0], 8, Kind::Nowhere),
     v4([127, 0, 0, 0], 8, Kind::Nowhere),
     v4([224, 0, 0, 0], 3, Kind::Nowhere),
     v4([169, 254, 0, 0], 16, Kind::Link),
-    // Where clouds hand out secrets beside that: of Azure, Alibaba and Oracle; below, of Amazon, Google and Oracle again.
+    // Metadata services in addition to those in link-local networks: of Azure, Alibaba and Oracle; below, of Amazon, Google and Oracle
+    // again.
     v4([168, 63, 129, 16], 32, Kind::Link),
     v4([100, 100, 100, 200], 32, Kind::Link),
     v4([192, 0, 0, 192], 32, Kind::Link),
@@ -82,7 +84,7 @@ const SPECIAL: [(IpAddr, u8, Kind); 30] = [
     v6([0xfc00, 0], 7, Kind::Private),
     v6([0x100, 0], 64, Kind::Private),
     v6([0x2001, 0xdb8], 32, Kind::Private),
-    // These carry addresses of IPv4 that nobody here looks at.
+    // These embed IPv4 addresses, which are not examined here.
     v6([0x64, 0xff9b], 32, Kind::Private),
     v6([0x2001, 0], 32, Kind::Private),
     v6([0x2002, 0], 16, Kind::Private),
@@ -97,26 +99,27 @@ const fn v6([first, second]: [u16; 2], bits: u8, kind: Kind) -> (IpAddr, u8, Kin
     (IpAddr::V6(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits, kind)
 }
 
-/// What an address means, also where one of IPv4 is written as IPv6.
+/// The class of an address, also of an IPv4 address that is written as IPv6.
 #[must_use]
 pub fn kind(address: IpAddr) -> Kind {
     let address = address.to_canonical();
-    let found = SPECIAL.iter().find(|(network, bits, _)| Network { address: *network, bits: *bits }.contains(address));
+    let found = SPECIAL.iter().find(|(network, bits, _)| Subnet { address: *network, bits: *bits }.contains(address));
     found.map_or(Kind::Public, |(.., kind)| *kind)
 }
 
-/// Whether an address is the host's own, now: it is if a socket can be bound to it. (A host that lets sockets be bound to others' addresses calls every address its own.)
+/// Whether an address is the host's own at present: it is if a socket can be bound to it. (With `ip_nonlocal_bind`, every address counts
+/// as the host's own.)
 #[must_use]
 pub fn is_the_hosts(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    // Without a socket nothing can be said, and so nothing is opened.
+    // Without a socket the address counts as the host's own, so it is not allowed.
     !socket.is_ok_and(|socket| bind(&socket, &SocketAddr::new(address, 0)).is_err())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Network, is_the_hosts, kind};
+    use super::{Kind, Subnet, is_the_hosts, kind};
 
     #[test]
     fn addresses_are_known_for_what_they_are() {
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn networks_have_their_addresses() {
-        let network = |text: &str, bits| Network::new(text.parse().expect("an address"), bits);
+        let network = |text: &str, bits| Subnet::new(text.parse().expect("an address"), bits);
         let contains =
             |text, bits, address: &str| network(text, bits).is_some_and(|network| network.contains(address.parse().expect("an address")));
         assert!(contains("10.0.0.0", 8, "10.255.0.1") && !contains("10.0.0.0", 8, "11.0.0.0"));

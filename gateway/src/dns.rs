@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the domain name system: a cell's question, the answer to it, and the addresses in that.
+//! DNS messages: a cell's query, its response, and the addresses in that.
 //!
-//! Nothing of a cell's message goes on as it came. The gateway reads it, and composes a question of its own: a fresh number, the name in lower case, one question, no
-//! options. The answer is read and composed anew in the same way, so that neither side sends the other what the gateway does not understand.
+//! No message of a cell is forwarded as it came. The gateway parses it and composes a query of its own: a fresh ID, the name in lower
+//! case, one question, no options. The response is parsed and composed anew in the same way, so that neither side receives anything that
+//! the gateway does not understand.
 
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Label, Name, OPCODE, Packet, PacketFlag, QCLASS, RCODE};
 use std::net::IpAddr;
 
-/// Where the counts of a message's parts begin, and where they end.
+/// The bytes of a message's record counts, without that of questions.
 const COUNTS: std::ops::Range<usize> = 4..12;
 
-/// A question that a cell asked.
+/// A cell's query.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
-    /// It as the cell asked it, letter case included.
+pub(crate) struct DnsQuestion {
+    /// The question as the cell sent it, letter case included.
     asked: simple_dns::Question<'static>,
-    /// The same as resolvers are asked.
+    /// The question as resolvers receive it.
     canonical: simple_dns::Question<'static>,
-    /// The number by which the cell knows its question, and the one by which the resolver does that was asked last.
+    /// The cell's query ID, and that of the last query to a resolver.
     number: u16,
     own: u16,
-    /// The cell wants the resolver to ask others.
+    /// The cell wants recursion.
     is_recursive: bool,
-    /// The name that it is about, in lower case, without a dot at its end.
+    /// The name in lower case, without a trailing dot.
     pub(crate) name: String,
 }
 
-/// An answer, with what it says.
+/// A parsed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct DnsAnswer {
     /// The message for the cell.
     pub(crate) message: Vec<u8>,
-    /// The addresses of the name, and for how many seconds they are.
+    /// The addresses of the name, each with its time to live in seconds.
     pub(crate) addresses: Vec<(IpAddr, u32)>,
-    /// The resolver could not say anything, and another might.
+    /// The resolver failed, and another might not.
     pub(crate) failed: bool,
 }
 
@@ -44,10 +45,10 @@ fn canonical(name: &Name) -> Name<'static> {
     Name::new_with_labels(&labels)
 }
 
-/// A message with one question about the internet, which is a question or an answer; and the question in lower case.
+/// Parses a message with one question of class IN, a query or a response. Returns it with the question in lower case.
 fn read(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Question<'static>)> {
     let [0, 1, answers @ .., _, _] = message.get(COUNTS)? else { return None };
-    // How much a question says that it holds is how much memory it takes.
+    // The counts of a query determine how much memory its parsing takes.
     if !is_answer && (answers != [0; 4] || message.get(10..12)? > &[0, 2][..]) {
         return None;
     }
@@ -60,11 +61,11 @@ fn read(message: &[u8], is_answer: bool) -> Option<(Packet<'_>, simple_dns::Ques
     is_sound.then_some((packet, canonical))
 }
 
-impl Question {
-    /// Reads what a cell sent, which may be anything.
-    pub(crate) fn read(message: &[u8]) -> Option<Question> {
+impl DnsQuestion {
+    /// Parses a message of a cell, which may be any bytes.
+    pub(crate) fn read(message: &[u8]) -> Option<DnsQuestion> {
         let (packet, canonical) = read(message, false)?;
-        Some(Question {
+        Some(DnsQuestion {
             asked: packet.questions.first()?.clone().into_owned(),
             number: packet.id(),
             own: 0,
@@ -74,7 +75,7 @@ impl Question {
         })
     }
 
-    /// The message for a resolver, under a number of the gateway's own. `None`: the name is too long.
+    /// The query for a resolver, with an ID of the gateway. `None` if the name is too long.
     pub(crate) fn message(&mut self, number: u16) -> Option<Vec<u8>> {
         self.own = number;
         let mut packet = Packet::new_query(number);
@@ -83,8 +84,8 @@ impl Question {
         packet.build_bytes_vec().ok()
     }
 
-    /// Reads what came back for the question as it was asked last. `None`: it is no answer to it.
-    pub(crate) fn answer(&self, reply: &[u8]) -> Option<Answer> {
+    /// Parses the response to the last query. `None` if it does not match that.
+    pub(crate) fn answer(&self, reply: &[u8]) -> Option<DnsAnswer> {
         let (packet, canonical) = read(reply, true)?;
         let is_ours = packet.id() == self.own && canonical.qname == self.canonical.qname && canonical.qtype == self.canonical.qtype;
         if !is_ours {
@@ -103,10 +104,10 @@ impl Question {
         message.answers = packet.answers;
         message.name_servers = packet.name_servers;
         message.additional_records = packet.additional_records;
-        Some(Answer { message: message.build_bytes_vec_compressed().ok()?, addresses, failed })
+        Some(DnsAnswer { message: message.build_bytes_vec_compressed().ok()?, addresses, failed })
     }
 
-    /// The addresses of the name itself, and of the names that it is another one for.
+    /// The addresses of the name itself, and of the names that it is an alias of.
     fn addresses(&self, packet: &Packet<'_>) -> Vec<(IpAddr, u32)> {
         let mut name = self.canonical.qname.clone();
         let mut addresses = Vec::new();
@@ -124,17 +125,17 @@ impl Question {
         addresses
     }
 
-    /// The message that says that nobody may ask this.
+    /// The response that refuses the query.
     pub(crate) fn refused(&self) -> Vec<u8> {
         self.reply(RCODE::Refused).build_bytes_vec().unwrap_or_default()
     }
 
-    /// The message that says that no resolver knew.
+    /// The response that reports that no resolver answered.
     pub(crate) fn failed(&self) -> Vec<u8> {
         self.reply(RCODE::ServerFailure).build_bytes_vec().unwrap_or_default()
     }
 
-    /// A reply to the cell without records.
+    /// A response to the cell without records.
     fn reply(&self, code: RCODE) -> Packet<'_> {
         let mut reply = Packet::new_reply(self.number);
         reply.set_flags(PacketFlag::RECURSION_AVAILABLE);
@@ -149,7 +150,7 @@ impl Question {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Question};
+    use super::{DnsAnswer, DnsQuestion};
     use simple_dns::rdata::{A, CNAME, RData};
     use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, RCODE, ResourceRecord, TYPE};
 
@@ -170,42 +171,42 @@ mod tests {
 
     #[test]
     fn questions_go_out_under_another_number_and_come_back_under_their_own() {
-        let mut asked = Question::read(&question("www.Example.org")).expect("a question");
+        let mut asked = DnsQuestion::read(&question("www.Example.org")).expect("a question");
         assert_eq!(asked.name, "www.example.org");
         let reply = reply(&asked.message(0xabcd).expect("it can be written"));
-        let Answer { message, addresses, failed } = asked.answer(&reply).expect("an answer to it");
+        let DnsAnswer { message, addresses, failed } = asked.answer(&reply).expect("an answer to it");
         assert_eq!((addresses, failed), (vec![("8.8.8.8".parse().expect("an address"), 300)], false));
         let heard = Packet::parse(&message).expect("a message");
         assert_eq!((heard.id(), heard.rcode(), heard.answers.len()), (0x1234, RCODE::NoError, 2));
         assert_eq!(heard.questions[0].qname.to_string(), "www.Example.org", "the letter case of the cell");
-        // Another number, or another name.
+        // Another ID, or another name.
         let _ = asked.message(0xabce);
         assert_eq!(asked.answer(&reply), None, "another number");
-        let mut other = Question::read(&question("other.org")).expect("a question");
+        let mut other = DnsQuestion::read(&question("other.org")).expect("a question");
         let _ = other.message(0xabcd);
         assert_eq!(other.answer(&reply), None);
     }
 
     #[test]
     fn a_question_carries_nothing_but_its_name_and_type() {
-        let plain = Question::read(&question("www.example.org")).expect("a question").message(7);
+        let plain = DnsQuestion::read(&question("www.example.org")).expect("a question").message(7);
         let mut loud = question("WwW.eXample.ORG");
-        // Other flags, an option with data, and bytes behind all that.
+        // Other flags, an option with data, and trailing bytes.
         loud[3] |= 0x30;
         loud[11] = 1;
         loud.extend([0, 0, 41, 16, 0, 0, 0, 0x80, 0, 0, 10, 0xfd, 0xe9, 0, 6]);
         loud.extend(b"secretand more");
-        assert_eq!(Question::read(&loud).expect("a question").message(7), plain);
-        // Of another class than the internet's.
+        assert_eq!(DnsQuestion::read(&loud).expect("a question").message(7), plain);
+        // Of another class than IN.
         let end = plain.as_ref().map_or(0, Vec::len);
         let mut chaos = question("www.example.org");
         chaos[end - 1] = 3;
-        assert!(Question::read(&chaos).is_none());
+        assert!(DnsQuestion::read(&chaos).is_none());
     }
 
     #[test]
     fn an_answer_opens_the_addresses_of_its_name_alone() {
-        let mut asked = Question::read(&question("www.example.org")).expect("a question");
+        let mut asked = DnsQuestion::read(&question("www.example.org")).expect("a question");
         let message = asked.message(1).expect("it can be written");
         let mut packet = Packet::parse(&message).expect("a question").into_reply();
         let record = |name, address| ResourceRecord::new(Name::new(name).expect("a name"), CLASS::IN, 300, RData::A(A { address }));
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_refusal_answers_the_question() {
         let asked = question("www.example.org");
-        let refused = Question::read(&asked).expect("a question").refused();
+        let refused = DnsQuestion::read(&asked).expect("a question").refused();
         let packet = Packet::parse(&refused).expect("a message");
         assert_eq!((packet.id(), packet.rcode(), packet.questions.len()), (0x1234, RCODE::Refused, 1));
     }
@@ -227,14 +228,14 @@ mod tests {
     #[test]
     fn what_is_no_question_is_none() {
         let good = question("www.example.org");
-        assert!(Question::read(&reply(&good)).is_none(), "an answer");
+        assert!(DnsQuestion::read(&reply(&good)).is_none(), "an answer");
         for length in 0..good.len() {
-            assert!(Question::read(&good[..length]).is_none(), "the first {length} bytes");
+            assert!(DnsQuestion::read(&good[..length]).is_none(), "the first {length} bytes");
         }
         for (place, byte) in [(5, 0), (5, 2), (4, 255), (6, 1), (8, 1), (10, 255), (2, 0x78)] {
             let mut bad = good.clone();
             bad[place] = byte;
-            assert!(Question::read(&bad).is_none(), "byte {place} is {byte}");
+            assert!(DnsQuestion::read(&bad).is_none(), "byte {place} is {byte}");
         }
         let mut seed = 1_u64;
         for _ in 0..100_000 {
@@ -244,8 +245,8 @@ mod tests {
                 let place = (seed >> 33) as usize % bad.len();
                 bad[place] = (seed >> 56) as u8;
             }
-            let _ = Question::read(&bad);
-            let _ = Question::read(&good).expect("a question").answer(&bad);
+            let _ = DnsQuestion::read(&bad);
+            let _ = DnsQuestion::read(&good).expect("a question").answer(&bad);
         }
     }
 }

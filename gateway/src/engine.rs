@@ -1,54 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gateway as its user sees it, and its loop: hear what has happened, carry what there is to carry, say what there is to say, wait.
+//! The gateway's interface, and its event loop: handle events, forward data, transmit frames, wait.
 
-use crate::flows::{Datagrams, Flows, PORTS};
-use crate::limits::{ACCEPTED, FRAMES, FULL, LAST_WORDS, MAX_CONNECTIONS, MAX_FLOWS, MAX_QUESTIONS, MAX_RESOLVERS};
-use crate::listeners::{BindError, Listener, twice};
-use crate::poll::{Handle, Poll, Ready, Token};
-use crate::questions::{Asking, Means, Questions};
+use crate::dns_proxy::{DnsContext, DnsCounts, DnsProxy};
+use crate::limits::{ACCEPTED, DRAIN_TIME, FRAMES, FULL, MAX_CONNECTIONS, MAX_FLOWS, MAX_QUESTIONS, MAX_RESOLVERS};
+use crate::listeners::{BindError, HostListener, twice};
+use crate::poll::{Bell, Handle, Poll, Ready, Token};
+use crate::routes::{Destination, Refused, Routes};
 use crate::rules::Rules;
-use crate::splices::{Call, Carried, Splices, obstacle};
-use crate::world::{Refused, Way, World};
-use crate::{Forward, Inside, Protocol, Rule, Station, sockets};
-use pando_stack::{Config, Doorkeeper, Happening, Hearing, Obstacle, Refusal, Stack, TcpOptions, Tuple, Verdict};
+use crate::stack_counts::StackCounts;
+use crate::tcp_proxy::{IncomingConnection, TcpProxy, TransferCounts, unreachable};
+use crate::udp_proxy::{Datagrams, PORTS, UdpProxy};
+use crate::{GatewayAddresses, HostPort, PortForward, Protocol, Rule, sockets};
+use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
 use rustix::io::Errno;
 use rustix::net::accept_with;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// What the gateway did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The gateway's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// By connections.
-    pub carried: Carried,
-    /// By datagrams.
+    /// TCP connections.
+    pub carried: TransferCounts,
+    /// UDP datagrams.
     pub datagrams: Datagrams,
-    /// About names.
-    pub asking: Asking,
-    /// Destinations that no rule opens.
+    /// DNS queries.
+    pub asking: DnsCounts,
+    /// Refused destinations: no rule allows them.
     pub refused: u64,
-    /// Connections of the host that the cell did not take.
+    /// Forwarded connections that the cell did not accept.
     pub unanswered: u64,
-    /// What its stack did.
+    /// The counters of its stack.
+    #[serde(with = "StackCounts")]
     pub stack: pando_stack::Counts,
 }
 
-/// What is to be said of a gateway at its end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// What it did.
+/// A gateway's final report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayReport {
+    /// The counters.
     pub counts: Counts,
     /// The first few destinations that it refused.
     pub refused: Vec<Refused>,
 }
 
-/// A gateway that has all that it needs of the host.
+/// A gateway with all its host resources.
 #[derive(Debug)]
 pub struct Gateway {
-    poll: Poll,
     handle: Handle,
-    listeners: Vec<Listener>,
+    listeners: Vec<HostListener>,
     rules: Rules,
     resolvers: Vec<SocketAddr>,
     /// Descriptors that it may use.
@@ -56,42 +59,47 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Listens where forwards begin. Nothing is taken from there before [`Gateway::run`]. It uses at most so many descriptors of the process besides those of forwards: half of them for connections,
-    /// a quarter for conversations by datagrams, an eighth for questions.
+    /// Opens the sockets of port forwards. Nothing is accepted before [`Gateway::run`]. It uses at most `descriptors` descriptors besides
+    /// those of forwards: half of them for TCP connections, a quarter for UDP flows, an eighth for DNS queries.
     ///
     /// # Errors
-    /// A forward cannot listen, or the host has no descriptors.
-    pub fn bind(forwards: &[Forward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>, descriptors: usize) -> Result<Gateway, BindError> {
+    /// A forward cannot listen, or the host has no descriptors left.
+    pub fn bind(forwards: &[PortForward], rules: Vec<Rule>, resolvers: Vec<SocketAddr>, descriptors: usize) -> Result<Gateway, BindError> {
         let host = |error: std::io::Error| BindError::Host(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         twice(forwards).map_or(Ok(()), Err)?;
-        let listeners = forwards.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
-        let poll = Poll::new().map_err(host)?;
-        for (listener, index) in listeners.iter().zip(0..) {
-            let (token, ready) = match listener.protocol {
-                Protocol::Tcp => (Token::Listener(index), Ready::IN | Ready::ET),
-                Protocol::Udp => (Token::Datagrams(index), Ready::IN),
-            };
-            poll.add(&listener.socket, token, ready).map_err(host)?;
-        }
+        let listeners = forwards.iter().map(HostListener::bind).collect::<Result<Vec<_>, _>>()?;
         let handle = Handle::new().map_err(host)?;
-        // Each time that it is written is an edge, so nobody needs to read it.
-        poll.add(handle.event(), Token::Waker, Ready::IN | Ready::ET).map_err(host)?;
         let resolvers = resolvers.into_iter().take(MAX_RESOLVERS).collect();
-        Ok(Gateway { poll, handle, listeners, rules: Rules::new(rules), resolvers, descriptors })
+        Ok(Gateway { handle, listeners, rules: Rules::new(rules), resolvers, descriptors })
     }
 
-    /// What wakes and stops it.
+    /// A handle that wakes and stops it.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// The forwards, in their order, each with where it listens.
-    pub fn forwards(&self) -> impl Iterator<Item = Forward> {
-        self.listeners.iter().map(|&Listener { address: host, cell, protocol, .. }| Forward { host, cell, protocol })
+    /// Its open descriptors. A process that runs it must keep them.
+    pub fn kept(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|listener| listener.socket.as_fd()).chain([self.handle.event()])
     }
 
-    /// The ports to which the process must be able to connect by TCP; nothing if that may be any.
+    /// Duplicates the gateway with its listening sockets, for a forked process.
+    ///
+    /// # Errors
+    /// The host has no descriptors.
+    pub fn duplicate(&self) -> std::io::Result<Gateway> {
+        let Gateway { handle, listeners, rules, resolvers, descriptors } = self;
+        let listeners = listeners.iter().map(HostListener::duplicate).collect::<Result<_, _>>()?;
+        Ok(Gateway { handle: handle.clone(), listeners, rules: rules.clone(), resolvers: resolvers.clone(), descriptors: *descriptors })
+    }
+
+    /// The forwards, in their order, each with its listening address.
+    pub fn forwards(&self) -> impl Iterator<Item = PortForward> {
+        self.listeners.iter().map(|&HostListener { address: host, cell, protocol, .. }| PortForward { host, cell, protocol })
+    }
+
+    /// The TCP ports to which the process must be able to connect; `None` if any.
     #[must_use]
     pub fn ports(&self) -> Option<Vec<u16>> {
         let mut ports = self.rules.ports()?;
@@ -99,19 +107,35 @@ impl Gateway {
         Some(ports)
     }
 
-    /// Carries, until it is told to stop; says to `told` what it refuses, the first few destinations and names, each once.
+    /// Runs until it is stopped. Reports the first few refused destinations and names to `told`, each once.
     ///
     /// # Errors
-    /// The host does not let it wait.
-    pub fn run(self, inside: &Inside, station: impl Station, told: impl FnMut(Refused)) -> std::io::Result<Report> {
-        let Gateway { poll, handle, listeners, rules, resolvers, descriptors } = self;
+    /// Waiting for events fails.
+    pub fn run(self, inside: &GatewayAddresses, host_port: impl HostPort, told: impl FnMut(Refused)) -> std::io::Result<GatewayReport> {
+        let handle = self.handle.clone();
+        self.run_woken_by(&handle, inside, host_port, told)
+    }
+
+    /// [`Gateway::run`] for a gateway that `bell` wakes and stops, instead of its handle.
+    ///
+    /// # Errors
+    /// Those of [`Gateway::run`].
+    pub fn run_woken_by(
+        self,
+        bell: &impl Bell,
+        inside: &GatewayAddresses,
+        host_port: impl HostPort,
+        told: impl FnMut(Refused),
+    ) -> std::io::Result<GatewayReport> {
+        let Gateway { handle: _, listeners, rules, resolvers, descriptors } = self;
+        let poll = poll(&listeners, bell)?;
         let most = MAX_CONNECTIONS.min(descriptors / 2);
-        let outside = Outside {
+        let outside = HostSide {
             poll,
-            world: World::new(rules, inside),
-            splices: Splices::default(),
-            flows: Flows::new(inside, MAX_FLOWS.min(descriptors / 4)),
-            questions: Questions::new(resolvers, MAX_QUESTIONS.min(descriptors / 8)),
+            routes: Routes::new(rules, inside),
+            tcp_proxy: TcpProxy::default(),
+            udp_proxy: UdpProxy::new(inside, MAX_FLOWS.min(descriptors / 4)),
+            questions: DnsProxy::new(resolvers, MAX_QUESTIONS.min(descriptors / 8)),
             ringing: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
             listeners,
             most,
@@ -128,38 +152,53 @@ impl Gateway {
             ..Config::new(inside.mac, inside.seed)
         };
         let mut engine =
-            Engine { stack: Stack::new(config, 0), station, outside, inside: inside.clone(), start: Instant::now(), full: false, told };
-        engine.run(&handle)?;
-        engine.outside.splices.close();
-        let Outside { world, splices, flows, questions, unanswered, .. } = &engine.outside;
-        let (refused, told) = world.refused();
+            Engine { stack: Stack::new(config, 0), host_port, outside, inside: inside.clone(), start: Instant::now(), full: false, told };
+        engine.run(bell)?;
+        engine.outside.tcp_proxy.close();
+        let HostSide { routes, tcp_proxy, udp_proxy, questions, unanswered, .. } = &engine.outside;
+        let (refused, told) = routes.refused();
         let stack = engine.stack.counts();
         let counts = Counts {
-            carried: splices.carried,
-            datagrams: flows.carried,
+            carried: tcp_proxy.carried,
+            datagrams: udp_proxy.carried,
             asking: questions.asking,
             refused,
             unanswered: *unanswered,
             stack,
         };
-        Ok(Report { counts, refused: told })
+        Ok(GatewayReport { counts, refused: told })
     }
 }
 
-/// All but the stack and its station.
-struct Outside {
+/// An epoll instance that watches the forwards and the wakeup event.
+fn poll(listeners: &[HostListener], bell: &impl Bell) -> std::io::Result<Poll> {
+    let poll = Poll::new()?;
+    for (listener, index) in listeners.iter().zip(0..) {
+        let (token, ready) = match listener.protocol {
+            Protocol::Tcp => (Token::Listener(index), Ready::IN | Ready::ET),
+            Protocol::Udp => (Token::Datagrams(index), Ready::IN),
+        };
+        poll.add(&listener.socket, token, ready)?;
+    }
+    // Each write is an edge, so the event need not be read.
+    poll.add(bell.event(), Token::Waker, Ready::IN | Ready::ET)?;
+    Ok(poll)
+}
+
+/// The gateway's state besides the stack and its host port.
+struct HostSide {
     poll: Poll,
-    world: World,
-    splices: Splices,
-    flows: Flows,
-    questions: Questions,
-    listeners: Vec<Listener>,
-    /// At which of them connections may wait.
+    routes: Routes,
+    tcp_proxy: TcpProxy,
+    udp_proxy: UdpProxy,
+    questions: DnsProxy,
+    listeners: Vec<HostListener>,
+    /// Whether each listener may have pending connections.
     ringing: Vec<bool>,
     most: usize,
-    /// The port from which a cell was called last.
+    /// The source port of the last connection to a cell.
     port: u16,
-    /// Ports at which the cell has answered once.
+    /// Ports at which the cell has accepted a connection before.
     answered: BTreeSet<u16>,
     unanswered: u64,
     now: u64,
@@ -167,190 +206,198 @@ struct Outside {
 
 struct Engine<S, T> {
     stack: Stack,
-    station: S,
-    outside: Outside,
-    inside: Inside,
+    host_port: S,
+    outside: HostSide,
+    inside: GatewayAddresses,
     start: Instant,
-    /// The station had no room for all that was to be said.
+    /// The host port's queue was full.
     full: bool,
-    /// Whom to tell what is refused.
+    /// The callback for refused destinations.
     told: T,
 }
 
-impl Doorkeeper for Outside {
+impl Listeners for HostSide {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
-        match self.splices.stranger(tuple) {
+        match self.tcp_proxy.unaccepted(tuple) {
             Some(true) => return Verdict::Admit,
             Some(false) => return Verdict::Hold,
             None => {}
         }
-        match self.world.way(tuple.local, self.now) {
-            None => Verdict::Refuse(Refusal::Unreachable(Obstacle::Forbidden)),
-            Some(_) if self.splices.len() + self.questions.len() >= self.most => Verdict::Ignore,
-            Some(Way::Resolver) => Verdict::Admit,
-            Some(Way::Host(to)) => self.splices.call(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold),
+        match self.routes.way(tuple.local, self.now) {
+            None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
+            Some(_) if self.tcp_proxy.len() + self.questions.len() >= self.most => Verdict::Ignore,
+            Some(Destination::Resolver) => Verdict::Admit,
+            Some(Destination::Host(to)) => self.tcp_proxy.call(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold),
         }
     }
 
-    fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing {
-        if self.flows.knows(&(local, remote)) || self.world.way(local, self.now).is_some() { Hearing::Heard } else { Hearing::Nobody }
+    fn accepts_datagram(&mut self, local: SocketAddr, remote: SocketAddr) -> DatagramVerdict {
+        if self.udp_proxy.knows(&(local, remote)) || self.routes.way(local, self.now).is_some() {
+            DatagramVerdict::Delivered
+        } else {
+            DatagramVerdict::Nobody
+        }
     }
 
-    fn asks(&mut self, local: IpAddr, remote: SocketAddr) -> Result<(), Obstacle> {
-        if !self.world.admit_echo(local, self.now) {
-            return Err(Obstacle::Forbidden);
+    fn accepts_echo(&mut self, local: IpAddr, remote: SocketAddr) -> Result<(), Unreachable> {
+        if !self.routes.admit_echo(local, self.now) {
+            return Err(Unreachable::Forbidden);
         }
-        self.flows.open_echoes(&self.poll, local, remote, self.now).map_err(|errno| {
-            // A single destination, like a broadcast address, may be refused by the same name: nothing is amiss with the host then.
+        self.udp_proxy.open_echoes(&self.poll, local, remote, self.now).map_err(|errno| {
+            // The host may return the same error for one destination, such as a broadcast address.
             if errno == Errno::ACCESS && sockets::echoes(local).err() == Some(Errno::ACCESS) {
-                self.world.cannot_ask();
+                self.routes.cannot_ask();
             }
-            obstacle(errno).unwrap_or(Obstacle::Host)
+            unreachable(errno).unwrap_or(Unreachable::Host)
         })
     }
 }
 
-impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
-    fn run(&mut self, handle: &Handle) -> std::io::Result<()> {
+impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
+    fn run(&mut self, bell: &impl Bell) -> std::io::Result<()> {
         let mut last_words = None;
         let mut goes_on = true;
         loop {
-            let most = if goes_on { Some(Duration::ZERO) } else { self.patience(last_words) };
+            let most = if goes_on { Some(Duration::ZERO) } else { self.timeout(last_words) };
             let events = self.outside.poll.wait(most)?;
-            let stopped = handle.look();
+            let stopped = bell.look();
             self.outside.now = self.start.elapsed().as_nanos() as u64;
             for (token, ready) in events {
-                self.hear(token, ready);
+                self.process(token, ready);
             }
             goes_on = self.turn();
-            while let Some(refused) = self.outside.world.untold() {
+            while let Some(refused) = self.outside.routes.unreported() {
                 (self.told)(refused);
             }
             let now = self.outside.now;
             if stopped && last_words.is_none() {
-                last_words = Some(now.saturating_add(LAST_WORDS.as_nanos() as u64));
+                last_words = Some(now.saturating_add(DRAIN_TIME.as_nanos() as u64));
             }
-            if last_words.is_some_and(|last| !goes_on && self.outside.splices.is_idle(&self.stack) || now >= last) {
+            if last_words.is_some_and(|last| !goes_on && self.outside.tcp_proxy.is_idle(&self.stack) || now >= last) {
                 return Ok(());
             }
         }
     }
 
-    /// How long nothing is due; nothing if nothing ever is.
-    fn patience(&self, last_words: Option<u64>) -> Option<Duration> {
+    /// The time until the next timer; `None` if there is none.
+    fn timeout(&self, last_words: Option<u64>) -> Option<Duration> {
         let outside = &self.outside;
-        let Outside { splices, flows, questions, .. } = outside;
+        let HostSide { tcp_proxy, udp_proxy, questions, .. } = outside;
         let saying = if self.full { Some(outside.now.saturating_add(FULL.as_nanos() as u64)) } else { self.stack.deadline() };
-        let deadlines = [saying, splices.deadline(), flows.deadline(), questions.deadline(), last_words];
+        let deadlines = [saying, tcp_proxy.deadline(), udp_proxy.deadline(), questions.deadline(), last_words];
         let first = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(first.saturating_sub(self.start.elapsed().as_nanos() as u64)))
     }
 
-    /// A descriptor has something to say.
-    fn hear(&mut self, token: Token, ready: Ready) {
-        let Engine { stack, station, outside, .. } = self;
+    /// Handles a descriptor's events.
+    fn process(&mut self, token: Token, ready: Ready) {
+        let Engine { stack, host_port, outside, .. } = self;
         let now = outside.now;
         match token {
             Token::Waker => {}
             Token::Listener(index) => outside.ringing.iter_mut().skip(index as usize).take(1).for_each(|ringing| *ringing = true),
-            Token::Splice(index) => outside.splices.hear(index as usize, ready, stack, station, now),
-            Token::Flow(index) => outside.flows.take(index as usize, stack, station, now),
+            Token::Splice(index) => outside.tcp_proxy.process(index as usize, ready, stack, host_port, now),
+            Token::Flow(index) => outside.udp_proxy.take(index as usize, stack, host_port, now),
             Token::Datagrams(index) => {
                 let number = index as usize;
                 if let Some(listener) = outside.listeners.get(number) {
-                    outside.flows.hear(number, listener, stack, station, now);
+                    outside.udp_proxy.process(number, listener, stack, host_port, now);
                 }
             }
             Token::Question(index) => {
-                let Outside { poll, world, questions, .. } = outside;
-                questions.take(index as usize, &mut Means { poll, world, stack, outlet: station, now });
+                let HostSide { poll, routes, questions, .. } = outside;
+                questions.take(index as usize, &mut DnsContext { poll, routes, stack, sink: host_port, now });
             }
         }
     }
 
-    /// Does what there is to do, each thing for a while. Whether there is more.
+    /// Does a bounded part of all pending work. Returns whether there is more.
     fn turn(&mut self) -> bool {
         let mut frames = 0;
         while frames < FRAMES
-            && let Some(frame) = self.station.receive()
+            && let Some(frame) = self.host_port.receive()
         {
-            let Engine { stack, station, outside, inside, .. } = self;
-            if !inside.lease(frame.as_ref(), station) {
-                stack.take(frame.as_ref(), outside.now, outside, station);
+            let Engine { stack, host_port, outside, inside, .. } = self;
+            if !inside.lease(frame.as_ref(), host_port) {
+                stack.take(frame.as_ref(), outside.now, outside, host_port);
             }
             frames += 1;
         }
         let ringing = self.accept();
-        while let Some((index, call)) = self.outside.splices.again(self.outside.now) {
+        while let Some((index, call)) = self.outside.tcp_proxy.again(self.outside.now) {
             self.ring(index, call);
         }
         self.expire();
-        self.happenings();
-        let Engine { stack, station, outside, .. } = self;
-        let carrying = outside.splices.run(stack, outside.now);
-        let Outside { poll, world, questions, now, .. } = outside;
-        let answering = questions.run(&mut Means { poll, world, stack, outlet: station, now: *now });
-        self.full = !stack.run(outside.now, station);
-        station.flush();
-        self.happenings();
-        frames == FRAMES || ringing || carrying || answering || self.outside.splices.is_ready()
+        self.events();
+        let Engine { stack, host_port, outside, .. } = self;
+        let carrying = outside.tcp_proxy.run(stack, outside.now);
+        let HostSide { poll, routes, questions, now, .. } = outside;
+        let answering = questions.run(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
+        self.full = !stack.run(outside.now, host_port);
+        host_port.flush();
+        self.events();
+        frames == FRAMES || ringing || carrying || answering || self.outside.tcp_proxy.is_ready()
     }
 
     fn expire(&mut self) {
-        let Engine { stack, station, outside, .. } = self;
-        let Outside { poll, world, splices, flows, questions, now, .. } = outside;
-        splices.expire(*now);
-        flows.expire(*now);
-        questions.expire(&mut Means { poll, world, stack, outlet: station, now: *now });
+        let Engine { stack, host_port, outside, .. } = self;
+        let HostSide { poll, routes, tcp_proxy, udp_proxy, questions, now, .. } = outside;
+        tcp_proxy.expire(*now);
+        udp_proxy.expire(*now);
+        questions.expire(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
     }
 
-    fn happenings(&mut self) {
-        while let Some(happening) = self.stack.next_happening() {
-            self.happened(happening);
+    fn events(&mut self) {
+        while let Some(event) = self.stack.next_event() {
+            self.happened(event);
         }
     }
 
-    fn happened(&mut self, happening: Happening) {
-        let Engine { stack, station, outside, .. } = self;
-        let Outside { poll, world, splices, flows, questions, listeners, unanswered, answered, now, .. } = outside;
-        match happening {
-            Happening::Accepted(id) => match stack.tuple(id) {
-                Some(tuple) if world.is_resolver(tuple.local) => questions.open(id, stack),
-                Some(tuple) => splices.accepted(id, &tuple, stack),
+    fn happened(&mut self, event: SocketEvent) {
+        let Engine { stack, host_port, outside, .. } = self;
+        let HostSide { poll, routes, tcp_proxy, udp_proxy, questions, listeners, unanswered, answered, now, .. } = outside;
+        match event {
+            SocketEvent::Accepted(id) => match stack.tuple(id) {
+                Some(tuple) if routes.is_resolver(tuple.local) => questions.open(id, stack),
+                Some(tuple) => tcp_proxy.accepted(id, &tuple, stack),
                 None => {}
             },
-            Happening::Opened(id) => answered.extend(splices.opened(id, stack)),
-            Happening::Data(id) | Happening::Room(id) => {
-                splices.wake(id);
-                questions.serve(id, &mut Means { poll, world, stack, outlet: station, now: *now });
+            SocketEvent::Opened(id) => answered.extend(tcp_proxy.opened(id, stack)),
+            SocketEvent::Data(id) | SocketEvent::Room(id) => {
+                tcp_proxy.wake(id);
+                questions.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
             }
-            // Its server may be about to begin.
-            Happening::Failed(id, _) if splices.hold(id, answered, *now) => {}
-            Happening::Failed(id, _) => {
-                *unanswered += u64::from(splices.is_ringing(id));
-                splices.failed(id, stack, *now);
+            // Its server may be about to start.
+            SocketEvent::Failed(id, _) if tcp_proxy.hold(id, answered, *now) => {}
+            SocketEvent::Failed(id, _) => {
+                *unanswered += u64::from(tcp_proxy.is_ringing(id));
+                tcp_proxy.failed(id, stack, *now);
                 questions.close(id, stack);
             }
-            Happening::Closed(id) => {
-                splices.closed(id);
+            SocketEvent::Closed(id) => {
+                tcp_proxy.closed(id);
                 questions.close(id, stack);
             }
-            Happening::Datagram(datagram) if flows.knows(&(datagram.local, datagram.remote)) => flows.give(&datagram, listeners, *now),
-            Happening::Datagram(datagram) => match world.way(datagram.local, *now) {
-                Some(Way::Resolver) => questions.hear(&datagram, &mut Means { poll, world, stack, outlet: station, now: *now }),
-                Some(Way::Host(to)) => {
-                    flows.open(poll, &datagram, to, *now);
-                    flows.give(&datagram, listeners, *now);
+            SocketEvent::Datagram(datagram) if udp_proxy.knows(&(datagram.local, datagram.remote)) => {
+                udp_proxy.give(&datagram, listeners, *now)
+            }
+            SocketEvent::Datagram(datagram) => match routes.way(datagram.local, *now) {
+                Some(Destination::Resolver) => {
+                    questions.process(&datagram, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now })
+                }
+                Some(Destination::Host(to)) => {
+                    udp_proxy.open(poll, &datagram, to, *now);
+                    udp_proxy.give(&datagram, listeners, *now);
                 }
                 None => {}
             },
-            Happening::Message(message) => flows.ask(&message, *now),
-            // Who spoke to the cell is told by nobody on the host's side that it was not heard, as with any router.
-            Happening::Unreachable(_) => {}
+            SocketEvent::Message(message) => udp_proxy.ask(&message, *now),
+            // As with any router, a sender on the host gets no error for a lost datagram.
+            SocketEvent::Unreachable(_) => {}
         }
     }
 
-    /// Takes connections that wait at forwards. Whether more do.
+    /// Accepts connections at forwards. Returns whether more are pending.
     fn accept(&mut self) -> bool {
         let mut accepted = 0;
         for index in 0..self.outside.listeners.len() {
@@ -359,22 +406,22 @@ impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
                     return true;
                 }
                 accepted += 1;
-                let Some(Listener { socket, cell, .. }) = self.outside.listeners.get(index) else { break };
+                let Some(HostListener { socket, cell, .. }) = self.outside.listeners.get(index) else { break };
                 let to = SocketAddr::new(self.inside.cell.into(), *cell);
                 match accept_with(socket, sockets::FLAGS) {
                     Ok(socket) => {
-                        // Who cannot be told what to do carries bytes all the same.
+                        // A socket without these options works all the same.
                         let _ = sockets::prepare(&socket);
-                        let Outside { poll, splices, now, .. } = &mut self.outside;
-                        let call = Call { to, since: *now };
-                        match splices.wait(poll, socket, call) {
+                        let HostSide { poll, tcp_proxy, now, .. } = &mut self.outside;
+                        let call = IncomingConnection { to, since: *now };
+                        match tcp_proxy.wait(poll, socket, call) {
                             Ok(index) => self.ring(index, call),
                             Err(_) => self.outside.unanswered += 1,
                         }
                     }
-                    // Whoever rang has gone again.
+                    // The client has disconnected.
                     Err(Errno::CONNABORTED | Errno::INTR) => {}
-                    // Without descriptors they wait until there are some.
+                    // Without descriptors they stay in the backlog.
                     Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
                     Err(_) => self.outside.ringing.iter_mut().skip(index).take(1).for_each(|ringing| *ringing = false),
                 }
@@ -383,25 +430,25 @@ impl<S: Station, T: FnMut(Refused)> Engine<S, T> {
         false
     }
 
-    /// Calls the cell for somebody of the host.
-    fn ring(&mut self, index: usize, call: Call) {
+    /// Connects to the cell on behalf of a forward's client.
+    fn ring(&mut self, index: usize, call: IncomingConnection) {
         let Engine { stack, outside, inside, .. } = self;
         for _ in PORTS {
             outside.port = if outside.port == *PORTS.end() { *PORTS.start() } else { outside.port + 1 };
             let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: call.to };
             match stack.connect(tuple, TcpOptions { no_delay: true, ..TcpOptions::default() }, outside.now) {
-                Ok(id) => return outside.splices.ring(index, id, call),
+                Ok(id) => return outside.tcp_proxy.ring(index, id, call),
                 Err(pando_stack::Error::InUse) => {}
                 Err(_) => break,
             }
         }
         outside.unanswered += 1;
-        outside.splices.give_up(index);
+        outside.tcp_proxy.give_up(index);
     }
 }
 
-impl Outside {
+impl HostSide {
     fn has_room(&self) -> bool {
-        self.splices.len() + self.questions.len() < self.most
+        self.tcp_proxy.len() + self.questions.len() < self.most
     }
 }

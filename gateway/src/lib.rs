@@ -1,59 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The world outside for cells, without root and without a device: a station of their network that speaks TCP and UDP with them and makes each connection one of the host's.
+//! A user-space gateway for cells, without root and without a device: a station of their network that proxies each TCP connection and UDP
+//! flow through a socket of the host.
 //!
-//! Nothing of what cells send goes on as a packet: TCP ends here, on the stack of `pando-stack` that answers for every address, and what it carries goes on by a socket of
-//! the host's. A cell's connection is accepted once the host's has been, and refused as the host's was. Where one side is slow, the other is made to wait; where one side
-//! has finished, the other learns it and may go on.
+//! No packet of a cell is forwarded: TCP ends here, on the stack of `pando-stack`, which answers for every address, and its payload goes
+//! through a socket of the host. A cell's connection is accepted once the host's has been, and refused as the host's was. A slow side
+//! throttles the other. A side that has finished sending can still receive.
 //!
-//! What can be reached is what [`Rule`]s open, and at first nothing is. The host's own addresses are opened one by one, its loopback at the gateway's own address. Questions about
-//! names go to the host's resolvers; the answers say which addresses a rule's name has.
+//! [`Rule`]s allow destinations; without rules nothing can be reached. The host's own addresses are allowed one by one, its loopback at
+//! the gateway's own address. DNS queries go to the host's resolvers; the responses give the addresses of a rule's name.
 //!
-//! [`Tap`] is the other way out, for who has a device: frames go on as they are.
+//! [`Tap`] is the alternative with a TAP device: it forwards frames unchanged.
 //!
-//! [`Gateway::bind`] takes from the host what may need a privilege, before the process gives them up; [`Gateway::run`] is the body of a thread. What it needs of the host then, a
-//! confined process must allow: sockets of the two families, connecting them, and what is done with those that there are.
+//! [`Gateway::bind`] opens the sockets that may need a privilege, before the process drops its privileges. [`Gateway::run`] is the
+//! body of a thread, [`Gateway::run_woken_by`] that of a process of its own. A confined process must allow the calls that they
+//! make: `epoll`, making and connecting sockets of the two families, and operations on open sockets.
 #![forbid(unsafe_code)]
 
 mod address;
+mod dhcp_server;
 mod dns;
+mod dns_proxy;
 mod engine;
-mod flows;
-mod forward;
-mod leases;
 mod limits;
 mod listeners;
 mod poll;
-mod questions;
+mod port_forward;
+mod routes;
 mod rules;
 mod sockets;
-mod splices;
+mod stack_counts;
 mod tap;
+mod tcp_proxy;
 mod timers;
-mod world;
+mod udp_proxy;
 
-pub use engine::{Counts, Gateway, Report};
-pub use forward::Forward;
+pub use engine::{Counts, Gateway, GatewayReport};
 pub use listeners::BindError;
-pub use pando_stack::{Outlet, Station};
-pub use poll::Handle;
+pub use pando_stack::{HostPort, TxSink};
+pub use poll::{Bell, Handle};
+pub use port_forward::PortForward;
+pub use routes::Refused;
 pub use rules::Rule;
 pub use tap::{Tap, TapCounts};
-pub use world::Refused;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// How a port is meant.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Connections.
+    /// TCP.
     Tcp,
-    /// Datagrams.
+    /// UDP.
     Udp,
 }
 
 /// The gateway's place in the network of its cells.
-#[derive(Clone, Debug)]
-pub struct Inside {
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct GatewayAddresses {
     /// Its Ethernet address.
     pub mac: [u8; 6],
     /// Its IPv4 address: the cells' router and resolver, and their name for the host.
@@ -68,17 +71,24 @@ pub struct Inside {
     pub mtu: u16,
     /// The cell to which forwards lead.
     pub cell: Ipv4Addr,
-    /// The IPv4 address of the cell whose card has an Ethernet address: what it is told when it asks by DHCP. `None`: it is no cell's.
+    /// Maps the Ethernet address of a cell's card to the IPv4 address that the cell gets by DHCP; `None` if it is no cell's. This
+    /// function is not sent to another process.
+    #[serde(skip, default = "no_leases")]
     pub leases: fn([u8; 6]) -> Option<Ipv4Addr>,
-    /// Something that nobody can guess.
+    /// A secret random number.
     pub seed: u64,
 }
 
+/// Nobody is given an address.
+fn no_leases() -> fn([u8; 6]) -> Option<Ipv4Addr> {
+    |_| None
+}
+
 #[cfg(test)]
-impl Inside {
-    /// Some place.
-    pub(crate) fn example() -> Inside {
-        Inside {
+impl GatewayAddresses {
+    /// An example for tests.
+    pub(crate) fn example() -> GatewayAddresses {
+        GatewayAddresses {
             mac: [2, 0, 0, 0, 0, 1],
             address4: Ipv4Addr::new(10, 77, 0, 1),
             prefix4: 16,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for many descriptors at once, and being woken from another thread.
+//! Waiting for many descriptors at once, with wakeups from other threads.
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, write};
@@ -12,25 +12,25 @@ use std::time::Duration;
 
 pub(crate) use epoll::EventFlags as Ready;
 
-/// Events that are taken at a time.
+/// Events per call.
 const EVENTS: usize = 256;
-/// Nobody waits longer without looking around.
+/// The longest wait.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What a descriptor belongs to.
+/// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// Who wakes the gateway.
+    /// The wakeup event.
     Waker,
-    /// A forward of TCP.
+    /// A TCP forward.
     Listener(u32),
-    /// A forward of UDP.
+    /// A UDP forward.
     Datagrams(u32),
-    /// A connection.
+    /// A TCP connection.
     Splice(u32),
-    /// A conversation by datagrams.
+    /// A UDP flow.
     Flow(u32),
-    /// A question to a resolver.
+    /// A DNS query.
     Question(u32),
 }
 
@@ -60,7 +60,7 @@ impl Token {
     }
 }
 
-/// What waits.
+/// The epoll instance.
 #[derive(Debug)]
 pub(crate) struct Poll {
     epoll: OwnedFd,
@@ -71,15 +71,15 @@ impl Poll {
         Ok(Poll { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Listens to a descriptor until it is closed.
+    /// Watches a descriptor until it is closed.
     pub(crate) fn add(&self, descriptor: impl AsFd, token: Token, ready: Ready) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.to_bits()), ready)?)
     }
 
-    /// Waits until something is ready, or so long, and says what.
+    /// Waits until descriptors are ready, or until `most` has passed. Returns their events.
     pub(crate) fn wait(&self, most: Option<Duration>) -> io::Result<Vec<(Token, Ready)>> {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-        // To be early means to come again for nothing.
+        // Rounded up: an early return would only wait again.
         let most = most.map(|most| most.min(LONG).as_nanos().div_ceil(1_000_000) as i64);
         let most = most.map(|millis| Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 });
         match epoll::wait(&self.epoll, &mut room, most.as_ref()) {
@@ -90,7 +90,16 @@ impl Poll {
     }
 }
 
-/// Wakes a gateway, from any thread, and stops it.
+/// The gateway's side of the handle that wakes and stops it.
+pub trait Bell {
+    /// A descriptor that becomes readable, with a new edge, at each wakeup of the gateway. The gateway does not read it.
+    fn event(&self) -> BorrowedFd<'_>;
+
+    /// Returns whether the gateway must stop. After this call, the next wakeup signals the event again.
+    fn look(&self) -> bool;
+}
+
+/// A handle that wakes and stops a gateway, from any thread.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -99,7 +108,7 @@ pub struct Handle {
 #[derive(Debug)]
 struct Shared {
     event: OwnedFd,
-    /// It was woken and has not looked yet.
+    /// It was woken and has not handled that yet.
     woken: AtomicBool,
     stopped: AtomicBool,
 }
@@ -110,27 +119,27 @@ impl Handle {
         Ok(Handle { shared: Arc::new(Shared { event, woken: AtomicBool::new(false), stopped: AtomicBool::new(false) }) })
     }
 
-    /// What is ready to be read, and written once more, whenever somebody was woken.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
-    }
-
-    /// Tells the gateway that frames wait for it. Costs a system call at most, and never blocks.
+    /// Notifies the gateway of pending frames. Costs at most one system call, and never blocks.
     pub fn wake(&self) {
         if !self.shared.woken.swap(true, Ordering::SeqCst) {
-            // It has as much room as nobody can fill.
+            // The counter cannot overflow.
             let _ = write(&self.shared.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Makes the gateway deliver what it has and return.
+    /// Makes the gateway deliver queued data and return.
     pub fn stop(&self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.wake();
     }
+}
 
-    /// Whether it shall stop. From here on it needs to be woken again.
-    pub(crate) fn look(&self) -> bool {
+impl Bell for Handle {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+
+    fn look(&self) -> bool {
         self.shared.woken.store(false, Ordering::SeqCst);
         self.shared.stopped.load(Ordering::SeqCst)
     }

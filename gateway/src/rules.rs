@@ -1,56 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which destinations cells may reach: rules as an operator writes them, and what they come to for an address.
+//! Rules about the destinations that cells may reach: their syntax and their evaluation.
 
-use crate::address::{Kind, Network, kind};
+use crate::address::{Kind, Subnet, kind};
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 /// Destinations that cells may reach.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    pub(crate) target: Target,
-    /// At this port alone, of TCP and of UDP. Otherwise echoes may be asked for too.
+    pub(crate) target: RuleTarget,
+    /// Only this port, of TCP and of UDP. Without it, all ports and ICMP echo requests.
     pub(crate) port: Option<u16>,
 }
 
-/// What a rule opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// The world: every public address, and every name.
+/// The destinations of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RuleTarget {
+    /// Every public address, and every name.
     Public,
-    /// Private networks that the host reaches.
+    /// All private networks.
     Private,
     /// The host's loopback, at the gateway's own address.
     Host,
-    /// Asking for any name.
+    /// DNS queries for any name.
     Names,
     /// A network.
-    Network(Network),
+    Network(Subnet),
     /// The addresses of this name.
     Name(String, Scope),
-    /// The addresses of the names below this one; it begins with a dot.
+    /// The addresses of the names below this one; it starts with a dot.
     Below(String, Scope),
 }
 
-/// Which of a name's addresses its rule opens: the name's owner says which there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The addresses of a name that its rule allows: the name's owner controls which there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scope {
     /// Public ones.
     Public,
-    /// Those of private networks too.
+    /// Private ones, too.
     Private,
 }
 
 impl Rule {
-    /// The world, and nothing that is near the host.
-    pub const PUBLIC: Rule = Rule { target: Target::Public, port: None };
+    /// All public addresses, and none near the host.
+    pub const PUBLIC: Rule = Rule { target: RuleTarget::Public, port: None };
 
-    /// Whether it is about a name of the domain name system, in lower case. (A name with a backslash has a dot where others have none.)
+    /// Whether it covers a DNS name, in lower case. (A name with a backslash contains an escaped dot.)
     pub(crate) fn names(&self, name: &str) -> bool {
         match &self.target {
             _ if name.contains('\\') => false,
-            Target::Name(own, _) => own == name,
-            Target::Below(own, _) => name.len() > own.len() && name.ends_with(own.as_str()),
+            RuleTarget::Name(own, _) => own == name,
+            RuleTarget::Below(own, _) => name.len() > own.len() && name.ends_with(own.as_str()),
             _ => false,
         }
     }
@@ -63,17 +64,17 @@ impl Rule {
 impl FromStr for Rule {
     type Err = String;
 
-    /// Reads `TARGET[:PORT]`: a word, an address, a network, or a name.
+    /// Parses `TARGET[:PORT]`: a word, an address, a network, or a name.
     fn from_str(text: &str) -> Result<Rule, String> {
         if let Some((_, rest)) = text.split_once("://") {
             let host = rest.split_once('/').map_or(rest, |(host, _)| host);
-            return Err(format!("`{text}` is no destination: leave out what is not the host and its port, such as {host}:443"));
+            return Err(format!("`{text}` is not a destination: give only the host and its port, such as {host}:443"));
         }
-        // An address of IPv6 has colons itself, so a port needs brackets around it.
+        // IPv6 addresses contain colons, so a port needs brackets around them.
         let (target, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((target, ""))) => (target, None),
             Some(Some((target, port))) => {
-                (target, Some(port.strip_prefix(':').ok_or_else(|| format!("`{port}` is no port: give [ADDRESS]:PORT"))?))
+                (target, Some(port.strip_prefix(':').ok_or_else(|| format!("`{port}` is not a port: give [ADDRESS]:PORT"))?))
             }
             Some(None) => return Err(format!("`{text}` lacks a closing bracket")),
             None if text.matches(':').count() == 1 => text.split_once(':').map_or((text, None), |(target, port)| (target, Some(port))),
@@ -83,19 +84,19 @@ impl FromStr for Rule {
             None => None,
             Some(Ok(port)) if port != 0 => Some(port),
             Some(_) => {
-                return Err(format!("`{text}` ends in no port: give TARGET:PORT with a number up to 65535, such as example.org:443"));
+                return Err(format!("`{text}` has an invalid port: give TARGET:PORT with a number up to 65535, such as example.org:443"));
             }
         };
         Ok(Rule { target: self::target(target)?, port })
     }
 }
 
-fn target(text: &str) -> Result<Target, String> {
+fn target(text: &str) -> Result<RuleTarget, String> {
     match text {
-        "public" => return Ok(Target::Public),
-        "private" => return Ok(Target::Private),
-        "host" => return Ok(Target::Host),
-        "dns" => return Ok(Target::Names),
+        "public" => return Ok(RuleTarget::Public),
+        "private" => return Ok(RuleTarget::Private),
+        "host" => return Ok(RuleTarget::Host),
+        "dns" => return Ok(RuleTarget::Names),
         _ => {}
     }
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
@@ -103,22 +104,22 @@ fn target(text: &str) -> Result<Target, String> {
         let all = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Some(all), |bits| bits.parse().ok());
         let network = bits
-            .and_then(|bits| Network::new(address, bits))
-            .ok_or_else(|| format!("`{text}` is no network: give ADDRESS/BITS with at most {all} bits"))?;
+            .and_then(|bits| Subnet::new(address, bits))
+            .ok_or_else(|| format!("`{text}` is not a network: give ADDRESS/BITS with at most {all} bits"))?;
         if address.is_loopback() {
             return Err(format!(
                 "`{address}` is the cell's own loopback: `host` (or host:PORT) opens the host's, at the gateway's address"
             ));
         }
-        return Ok(Target::Network(network));
+        return Ok(RuleTarget::Network(network));
     }
     name(text).ok_or_else(|| {
-        format!("`{text}` is no destination: give public, private, host or dns, an address, a network such as 10.0.0.0/8, a name such as example.org or *.example.org, or example.org/private for its private addresses too; :PORT may follow")
+        format!("`{text}` is not a destination: give public, private, host or dns, an address, a network such as 10.0.0.0/8, a name such as example.org or *.example.org, or example.org/private for its private addresses too; :PORT may follow")
     })
 }
 
-/// A name of hosts, or `*.` and one; `/private` may follow.
-fn name(text: &str) -> Option<Target> {
+/// Parses a host name, or `*.` and one; `/private` may follow.
+fn name(text: &str) -> Option<RuleTarget> {
     let (text, scope) = text.strip_suffix("/private").map_or((text, Scope::Public), |name| (name, Scope::Private));
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let is_label = |label: &str| {
@@ -127,10 +128,12 @@ fn name(text: &str) -> Option<Target> {
             && !label.starts_with('-')
     };
     let plain = name.strip_prefix("*.").unwrap_or(&name);
-    // A number where a name's last part should stand is an address that was not finished.
+    // A name whose last part is a number is an incomplete address.
     let is_name =
         plain.len() < 254 && plain.split('.').all(is_label) && !plain.rsplit('.').next()?.bytes().all(|byte| byte.is_ascii_digit());
-    is_name.then(|| name.strip_prefix('*').map_or_else(|| Target::Name(name.clone(), scope), |below| Target::Below(below.into(), scope)))
+    is_name.then(|| {
+        name.strip_prefix('*').map_or_else(|| RuleTarget::Name(name.clone(), scope), |below| RuleTarget::Below(below.into(), scope))
+    })
 }
 
 /// All rules of a gateway.
@@ -144,59 +147,59 @@ impl Rules {
         Rules { list }
     }
 
-    /// Whether a cell may ask for a name, in lower case: a question says something to whoever answers it.
+    /// Whether a cell may query a name, in lower case: a query itself transmits data to the name's servers.
     pub(crate) fn admit_name(&self, name: &str) -> bool {
-        self.list.iter().any(|rule| matches!(rule.target, Target::Public | Target::Names) || rule.names(name))
+        self.list.iter().any(|rule| matches!(rule.target, RuleTarget::Public | RuleTarget::Names) || rule.names(name))
     }
 
-    /// Whether a port of the host's loopback is open.
+    /// Whether a port of the host's loopback is allowed.
     pub(crate) fn admit_host(&self, port: u16) -> bool {
-        self.list.iter().any(|rule| rule.target == Target::Host && rule.is_for_port(port))
+        self.list.iter().any(|rule| rule.target == RuleTarget::Host && rule.is_for_port(port))
     }
 
-    /// Whether an address may be reached, of which `is_named` says whether the name of a rule has it. The host's own addresses are open only where a rule names them one by one.
+    /// Whether an address is allowed. `is_named` tells whether the name of a rule has it. The host's own addresses need a rule for each.
     pub(crate) fn admit(&self, to: SocketAddr, is_named: impl Fn(&Rule) -> bool, is_the_hosts: impl Fn(IpAddr) -> bool) -> bool {
         let address = to.ip();
         let kind = kind(address);
         let opens = |rule: &&Rule| {
             rule.is_for_port(to.port())
                 && match &rule.target {
-                    Target::Public => kind == Kind::Public,
-                    Target::Private => kind == Kind::Private,
-                    Target::Network(network) => network.contains(address),
-                    Target::Name(_, scope) | Target::Below(_, scope) => {
+                    RuleTarget::Public => kind == Kind::Public,
+                    RuleTarget::Private => kind == Kind::Private,
+                    RuleTarget::Network(network) => network.contains(address),
+                    RuleTarget::Name(_, scope) | RuleTarget::Below(_, scope) => {
                         let is_in_scope = kind == Kind::Public || kind == Kind::Private && *scope == Scope::Private;
                         is_in_scope && is_named(rule)
                     }
-                    Target::Host | Target::Names => false,
+                    RuleTarget::Host | RuleTarget::Names => false,
                 }
         };
-        let exact = |rule: &Rule| matches!(rule.target, Target::Network(network) if network.is_exactly(address));
+        let exact = |rule: &Rule| matches!(rule.target, RuleTarget::Network(network) if network.is_exactly(address));
         let mut opening = self.list.iter().filter(opens).peekable();
         kind != Kind::Nowhere && opening.peek().is_some() && (opening.any(exact) || !is_the_hosts(address))
     }
 
-    /// Whether some rule is about this name, so that its addresses are worth remembering.
+    /// Whether a rule covers this name, so that its addresses must be cached.
     pub(crate) fn name(&self, name: &str) -> bool {
         self.list.iter().any(|rule| rule.names(name))
     }
 
-    /// The ports to which connections can lead; nothing if to any.
+    /// The ports of all rules; `None` if any port.
     pub(crate) fn ports(&self) -> Option<Vec<u16>> {
-        self.list.iter().filter(|rule| rule.target != Target::Names).map(|rule| rule.port).collect()
+        self.list.iter().filter(|rule| rule.target != RuleTarget::Names).map(|rule| rule.port).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Rule, Rules, Scope, Target};
+    use super::{Rule, RuleTarget, Rules, Scope};
     use std::net::SocketAddr;
 
     fn rules(texts: &[&str]) -> Rules {
         Rules::new(texts.iter().map(|text| text.parse().expect("a rule")).collect())
     }
 
-    /// Whether a destination is open, on a host that has 192.168.1.5 and 5.5.5.5, where `named.org` has every address.
+    /// Whether a destination is allowed, on a host that has 192.168.1.5 and 5.5.5.5, where `named.org` has every address.
     fn admit(texts: &[&str], to: &str) -> bool {
         let to: SocketAddr = to.parse().expect("a destination");
         rules(texts).admit(to, |rule| rule.names("named.org"), |address| ["192.168.1.5", "5.5.5.5"].contains(&&*address.to_string()))
@@ -250,7 +253,7 @@ mod tests {
         assert!(
             admit(&["named.org:443"], "8.8.8.8:443") && !admit(&["named.org:443"], "8.8.8.8:80") && !admit(&["other.org"], "8.8.8.8:80")
         );
-        // Whoever owns a name must not open the host by it.
+        // The owner of a name must not be able to allow the host by it.
         assert!(
             !admit(&["named.org"], "192.168.1.5:80")
                 && !admit(&["named.org"], "127.0.0.1:80")
@@ -282,10 +285,10 @@ mod tests {
     #[test]
     fn rules_are_read_as_people_write_them() {
         let target = |text: &str| text.parse().map(|Rule { target, port }| (target, port));
-        assert_eq!(target("host:80"), Ok((Target::Host, Some(80))));
-        assert_eq!(target("Example.org"), Ok((Target::Name("example.org".into(), Scope::Public), None)));
-        assert_eq!(target("*.example.org:8"), Ok((Target::Below(".example.org".into(), Scope::Public), Some(8))));
-        assert_eq!(target("db.example.org/private:5432"), Ok((Target::Name("db.example.org".into(), Scope::Private), Some(5432))));
+        assert_eq!(target("host:80"), Ok((RuleTarget::Host, Some(80))));
+        assert_eq!(target("Example.org"), Ok((RuleTarget::Name("example.org".into(), Scope::Public), None)));
+        assert_eq!(target("*.example.org:8"), Ok((RuleTarget::Below(".example.org".into(), Scope::Public), Some(8))));
+        assert_eq!(target("db.example.org/private:5432"), Ok((RuleTarget::Name("db.example.org".into(), Scope::Private), Some(5432))));
         for text in [
             "",
             "host:",

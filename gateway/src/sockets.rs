@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets of the host: none of them ever blocks.
+//! Non-blocking sockets of the host.
 
 use crate::limits::{BACKLOG, SILENCE, SILENCE_ASKED, SILENCE_QUESTIONS};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// The flags that every descriptor of the gateway has.
+/// The flags of every descriptor of the gateway.
 pub(crate) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd> {
@@ -25,7 +25,7 @@ fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
-/// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) tells that it is done, or failed.
+/// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) reports success or failure.
 pub(crate) fn call(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::STREAM)?;
     prepare(&socket)?;
@@ -35,38 +35,38 @@ pub(crate) fn call(to: SocketAddr) -> Result<OwnedFd> {
     }
 }
 
-/// Sets what every connection to the host has.
+/// Sets the options of every TCP connection of the host.
 pub(crate) fn prepare(socket: &OwnedFd) -> Result<()> {
-    // Who sent these bytes to the gateway has decided already which go together.
+    // The sender has decided already which bytes go together.
     set_tcp_nodelay(socket, true)?;
-    // The cell cannot ask by itself: its questions end at the gateway.
+    // The cell's own keepalive probes end at the gateway.
     set_tcp_keepidle(socket, SILENCE)?;
     set_tcp_keepintvl(socket, SILENCE_ASKED)?;
     set_tcp_keepcnt(socket, SILENCE_QUESTIONS)?;
     set_socket_keepalive(socket, true)
 }
 
-/// A socket that hears and speaks to one destination by datagrams.
+/// A UDP socket that is connected to one destination.
 pub(crate) fn datagrams_with(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::DGRAM)?;
     connect(&socket, &to)?;
     Ok(socket)
 }
 
-/// A socket that will ask a destination for echoes, under a number of its own, and hear all answers with that. Refused ([`Errno::ACCESS`]) where the host lets this user ask nobody.
+/// An ICMP echo socket with an identifier of its own. [`Errno::ACCESS`] if the host does not allow this user to ping.
 pub(crate) fn echoes(to: IpAddr) -> Result<OwnedFd> {
     let protocol = if to.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
     socket_with(family(to), SocketType::DGRAM, FLAGS, Some(protocol))
 }
 
-/// The same, bound to that one destination. Refused as well where the host lets nobody ask just that one.
+/// The same, connected to one destination. Also fails if the host refuses only this destination.
 pub(crate) fn echoes_of(to: IpAddr) -> Result<OwnedFd> {
     let socket = echoes(to)?;
     connect(&socket, &SocketAddr::new(to, 0))?;
     Ok(socket)
 }
 
-/// A socket that hears everybody who sends datagrams to it.
+/// A UDP socket that receives datagrams from anywhere.
 pub(crate) fn datagrams_at(address: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(address, SocketType::DGRAM)?;
     only_its_family(&socket, address)?;
@@ -74,11 +74,11 @@ pub(crate) fn datagrams_at(address: SocketAddr) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket at which connections arrive.
+/// A listening TCP socket.
 pub(crate) fn listener(address: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(address, SocketType::STREAM)?;
     only_its_family(&socket, address)?;
-    // Connections of one that was here before may still be ending.
+    // Earlier connections of this port may still be closing.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
@@ -89,8 +89,8 @@ fn only_its_family(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     if address.is_ipv6() { set_ipv6_v6only(socket, true) } else { Ok(()) }
 }
 
-/// Closes a connection so that the other side learns that it broke.
+/// Closes a connection with a reset.
 pub(crate) fn reset(socket: OwnedFd) {
-    // One that cannot be told is closed all the same.
+    // If this fails, it is closed normally.
     let _ = set_socket_linger(&socket, Some(Duration::ZERO));
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A TAP device as the way out: frames go to the host's network as they are, and come from there.
+//! A TAP device as uplink: frames go to and come from the host's network unchanged.
 //!
-//! Cells compute no sums and say up to 64 KiB in one packet. So each frame has a header (that of virtio's network cards) in which the host reads which sum is to be computed and where a
-//! packet of TCP may be cut, and in which it says what it has not computed itself. What comes in without that is looked at, because nobody in a cell does.
+//! Cells compute no checksums and send up to 64 KiB in one packet. So each frame has a virtio-net header. In it the gateway requests
+//! checksums and segmentation from the host, and the host reports checksums that it has not computed itself. Incoming frames without
+//! that report are verified here, because cells do not verify them.
 //!
-//! - TCP: a packet that is longer than the device's are is cut by the host, or by its card. Cells learn that they may send such ones where the other end begins a connection: it says how long
-//!   the segments are that it takes, and if those are whole packets of the device's, a longer size is put in.
-//! - Other packets that are too long go as they are, those of IPv4 with leave to be cut. The host takes them; where it passes them on it cuts them, or says that they are too long.
+//! - TCP: the host or its card segments packets that exceed the device's MTU. Cells learn that they may send such packets when the other
+//!   end opens a connection: if its MSS fills whole packets of the device, a larger MSS is put in.
+//! - Other packets that exceed the MTU go unchanged, those of IPv4 with permission to fragment. The host accepts them; when it forwards
+//!   them, it fragments them or reports that they are too long.
 
-use crate::Station;
+use crate::HostPort;
 use crate::limits::{FRAMES, FULL};
-use crate::poll::Handle;
+use crate::poll::{Bell, Handle};
 use pando_stack::offload::{self, Offload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, readv, writev};
@@ -21,109 +23,109 @@ use std::os::fd::{AsFd, OwnedFd};
 const HEADER: usize = 10;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// The sum is not computed yet.
+/// The checksum is not computed yet.
 const NEEDS_SUM: u8 = 1;
-/// The sum has been looked at.
+/// The checksum has been verified.
 const SUM_IS_RIGHT: u8 = 2;
-/// The packet is one of TCP that may be cut, over IPv4 and over IPv6.
+/// The packet is TCP to be segmented, over IPv4 and over IPv6.
 const CUT_TCP4: u8 = 1;
 const CUT_TCP6: u8 = 4;
 
-/// What became of frames that a TAP device did not pass on.
+/// Counts of frames that a TAP device did not pass on unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapCounts {
-    /// Those of cells that the host did not take: the device is down, or they are malformed.
+    /// Frames of cells that the host refused: the device is down, or they are malformed.
     pub refused: u64,
-    /// Those of the host's that were damaged on their way.
+    /// Frames of the host that were damaged.
     pub damaged: u64,
-    /// Those of the host's that are longer than cells take.
+    /// Frames of the host that are longer than cells accept.
     pub too_long: u64,
-    /// Those of cells that were longer than the device's packets, and went out to be cut as TCP.
+    /// Frames of cells that exceeded the device's MTU and were segmented as TCP.
     pub cut: u64,
 }
 
-/// A TAP device that is open.
+/// An open TAP device.
 #[derive(Debug)]
 pub struct Tap {
     device: OwnedFd,
-    /// Bytes of its largest packet.
+    /// Its MTU.
     mtu: usize,
     handle: Handle,
 }
 
 impl Tap {
-    /// Takes a device that is open, never blocks, and whose frames have headers of ten bytes; `mtu` bytes are the largest packet that goes out of it.
+    /// Wraps an open, non-blocking device whose frames have headers of ten bytes; `mtu` is its MTU.
     ///
     /// # Errors
-    /// The host has nothing to be woken by.
+    /// The wakeup event cannot be created.
     pub fn new(device: OwnedFd, mtu: u16) -> io::Result<Tap> {
         Ok(Tap { device, mtu: mtu.into(), handle: Handle::new()? })
     }
 
-    /// What wakes and stops it.
+    /// A handle that wakes and stops it.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Carries, until it is told to stop and has carried out what waits; `largest` bytes are the largest packet that cells take.
+    /// Forwards frames until it is stopped and has sent the queued ones; `largest` bytes are the largest packet that cells accept.
     ///
     /// # Errors
-    /// The device is gone.
-    pub fn run(self, largest: u16, station: impl Station) -> io::Result<TapCounts> {
+    /// The device has failed.
+    pub fn run(self, largest: u16, host_port: impl HostPort) -> io::Result<TapCounts> {
         let Tap { device, mtu, handle } = self;
         let largest = largest.into();
-        let mut pump = Pump { device, mtu, largest, station, spare: Vec::new(), number: 0, counts: TapCounts::default() };
+        let mut pump = TapPump { device, mtu, largest, host_port, spare: Vec::new(), number: 0, counts: TapCounts::default() };
         pump.run(&handle)?;
         Ok(pump.counts)
     }
 }
 
-/// How far reading has come.
+/// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// There may be more.
+enum ReadState {
+    /// There may be more frames.
     GoesOn,
-    /// There is nothing.
+    /// There are no more frames.
     Empty,
-    /// Cells take no more now.
+    /// The cells' queues are full.
     Full,
 }
 
-struct Pump<S> {
+struct TapPump<S> {
     device: OwnedFd,
     mtu: usize,
     largest: usize,
-    station: S,
-    /// Where a frame is made ready.
+    host_port: S,
+    /// Buffer for a frame.
     spare: Vec<u8>,
-    /// The number of the last packet that may be cut by routers.
+    /// The identification of the last IPv4 packet that may be fragmented.
     number: u16,
     counts: TapCounts,
 }
 
-impl<S: Station> Pump<S> {
+impl<S: HostPort> TapPump<S> {
     fn run(&mut self, handle: &Handle) -> io::Result<()> {
         loop {
             let stopped = handle.look();
             let saying = self.give_all();
             let reading = self.take_all()?;
-            self.station.flush();
+            self.host_port.flush();
             if stopped && !saying {
                 return Ok(());
             }
-            if saying || reading == Reading::GoesOn {
+            if saying || reading == ReadState::GoesOn {
                 continue;
             }
             self.wait(handle, reading)?;
         }
     }
 
-    /// Waits until the device has frames or somebody wakes; where cells take no more, a while and not for the device.
-    fn wait(&self, handle: &Handle, reading: Reading) -> io::Result<()> {
+    /// Waits for frames of the device or a wakeup. If the cells' queues are full, waits briefly and not for the device.
+    fn wait(&self, handle: &Handle, reading: ReadState) -> io::Result<()> {
         let while_full = Timespec { tv_sec: 0, tv_nsec: FULL.subsec_nanos().into() };
         let (device, most) = match reading {
-            Reading::Full => (PollFlags::empty(), Some(&while_full)),
+            ReadState::Full => (PollFlags::empty(), Some(&while_full)),
             _ => (PollFlags::IN, None),
         };
         let event = handle.event();
@@ -133,16 +135,16 @@ impl<S: Station> Pump<S> {
             Err(error) => return Err(error.into()),
         }
         if !watched[0].revents().is_empty() {
-            // It counts who woke; that somebody did is enough.
+            // The number of wakeups does not matter.
             let _ = read(event, &mut [0; 8]);
         }
         Ok(())
     }
 
-    /// Gives the device what cells said. Whether there may be more.
+    /// Sends the cells' frames to the device. Returns whether there may be more.
     fn give_all(&mut self) -> bool {
         for _ in 0..FRAMES {
-            let Some(frame) = self.station.receive() else { return false };
+            let Some(frame) = self.host_port.receive() else { return false };
             self.give(frame.as_ref());
         }
         true
@@ -152,7 +154,7 @@ impl<S: Station> Pump<S> {
         self.spare.clear();
         self.spare.extend_from_slice(frame);
         let is_long = frame.len() > ETHERNET + self.mtu;
-        let header = match offload::leave_sum(&mut self.spare) {
+        let header = match offload::offload_checksum(&mut self.spare) {
             Some((sum, length)) => {
                 self.spare.truncate(length);
                 header(&sum, is_long.then_some(self.mtu))
@@ -170,44 +172,44 @@ impl<S: Station> Pump<S> {
         self.counts.refused += u64::from(refused);
     }
 
-    /// Takes what the device has, as far as cells take it.
-    fn take_all(&mut self) -> io::Result<Reading> {
+    /// Receives frames from the device until the cells' queues are full.
+    fn take_all(&mut self) -> io::Result<ReadState> {
         for _ in 0..FRAMES {
             let reading = self.take()?;
-            if reading != Reading::GoesOn {
+            if reading != ReadState::GoesOn {
                 return Ok(reading);
             }
         }
-        Ok(Reading::GoesOn)
+        Ok(ReadState::GoesOn)
     }
 
-    fn take(&mut self) -> io::Result<Reading> {
-        let Pump { device, mtu, largest, station, counts, .. } = self;
+    fn take(&mut self) -> io::Result<ReadState> {
+        let TapPump { device, mtu, largest, host_port, counts, .. } = self;
         let longest = ETHERNET + *largest;
-        // A byte more, by which one sees what is too long.
-        let Some(room) = station.room(longest + 1) else { return Ok(Reading::Full) };
+        // One byte more, to detect frames that are too long.
+        let Some(room) = host_port.room(longest + 1) else { return Ok(ReadState::Full) };
         let mut header = [0; HEADER];
         let length = match readv(device.as_fd(), &mut [IoSliceMut::new(&mut header), IoSliceMut::new(room)]) {
             Ok(length) => length.saturating_sub(HEADER),
-            Err(Errno::AGAIN) => return Ok(Reading::Empty),
-            Err(Errno::INTR) => return Ok(Reading::GoesOn),
+            Err(Errno::AGAIN) => return Ok(ReadState::Empty),
+            Err(Errno::INTR) => return Ok(ReadState::GoesOn),
             Err(error) => return Err(error.into()),
         };
         let Some(frame) = room.get_mut(..length).filter(|_| length <= longest) else {
             counts.too_long += 1;
-            return Ok(Reading::GoesOn);
+            return Ok(ReadState::GoesOn);
         };
         if !offload::is_sound(frame, header[0] & (NEEDS_SUM | SUM_IS_RIGHT) == 0) {
             counts.damaged += 1;
-            return Ok(Reading::GoesOn);
+            return Ok(ReadState::GoesOn);
         }
         offload::raise_segments(frame, *mtu, *largest);
-        station.commit(length);
-        Ok(Reading::GoesOn)
+        host_port.commit(length);
+        Ok(ReadState::GoesOn)
     }
 }
 
-/// The header of a frame whose sum is to be computed, and which, if it is TCP, is to be cut into packets of so many bytes.
+/// The header of a frame whose checksum is to be computed, and which, if it is TCP, is to be segmented into packets of `packet` bytes.
 fn header(sum: &Offload, packet: Option<usize>) -> [u8; HEADER] {
     let two = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_ne_bytes();
     let piece = |headers: usize| (packet? + ETHERNET).checked_sub(headers).filter(|piece| *piece > 0);

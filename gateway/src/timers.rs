@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Moments at which something is over, in their order.
+//! A queue of timers.
 
 use std::collections::BTreeSet;
 
-/// Moments of things that are known by numbers.
+/// Expiry times of numbered objects.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     moments: BTreeSet<(u64, usize)>,
@@ -18,22 +18,22 @@ impl Timers {
         self.moments.remove(&(at, index));
     }
 
-    /// How many there are.
+    /// The number of timers.
     pub(crate) fn len(&self) -> usize {
         self.moments.len()
     }
 
-    /// The next moment.
+    /// The next expiry time.
     pub(crate) fn next(&self) -> Option<u64> {
         self.moments.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first, whenever it is.
+    /// Removes the first timer, expired or not.
     pub(crate) fn first(&mut self) -> Option<usize> {
         self.moments.pop_first().map(|(_, index)| index)
     }
 
-    /// Takes one whose moment has come.
+    /// Removes an expired timer.
     pub(crate) fn due(&mut self, now: u64) -> Option<usize> {
         self.next().filter(|at| *at <= now).and_then(|_| self.first())
     }

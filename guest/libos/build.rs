@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Link arguments of the libOS's image: a static executable at its fixed addresses, without relocations.
 //!
-//! The target's own defaults do the rest, so the build needs no `RUSTFLAGS`: its code is position independent, which reaches everything
-//! relative to the instruction pointer and so works above 2 GiB; linked with `--no-pie` nothing is left to relocate.
+//! The target's own defaults do the rest, so the build needs no `RUSTFLAGS`. Its code is position independent: it addresses
+//! everything relative to the instruction pointer, and so works above 2 GiB. Linked with `--no-pie`, nothing is left to relocate.
 
 use pando_abi::layout::{LIBOS, LIBOS_CODE};
 use std::path::PathBuf;
 
-/// What is written lies apart from the code, in the page table that idle cells have of their own.
+/// The linker script. Written data lies apart from the code, in the page table that idle cells have of their own.
 fn script() -> String {
     format!(
         "PHDRS {{ code PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); note PT_NOTE FLAGS(4); }}

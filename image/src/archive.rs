@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees from tar archives: their headers are read, the content of files stays in the archive until it is wanted.
+//! Trees from tar archives: reads the headers; file contents stay in the archive until they are needed.
 //!
-//! An archive may come from anywhere. Names and hard links that lead out of it are refused, and so is what is in the
-//! way of something else; symbolic links may point anywhere, because a cell follows them inside its own root.
+//! Archives are not trusted. Names and hard links that leave the archive are refused, and so are conflicting entries. Symbolic links may
+//! point anywhere, because a cell follows them inside its own root.
 
 use std::{
     borrow::Cow,
@@ -18,7 +18,7 @@ use rustix::fs::fstat;
 use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::{
-    Attributes, Builder, Error, Time,
+    Attributes, Builder, Error, Timestamp,
     builder::{check_target, shown},
     format::{BLOCK_SIZE, FileType},
     image::open_held,
@@ -26,16 +26,17 @@ use crate::{
     tree::{Content, InodeId},
 };
 
-/// Bytes that are copied at a time.
+/// Bytes per copy.
 const PIECE: usize = 64 << 10;
-/// Bytes of headers, names, extended headers and sparse maps that one member may have: a thousand times what a path needs, and all of it is read into memory.
+/// Maximal bytes of one member's headers, names, extended headers and sparse map: a thousand times what a path needs. All of it is read
+/// into memory.
 const HEADERS_MAX: u64 = 1 << 20;
 /// Bytes of a tar header, of which everything in an archive is a multiple.
 const RECORD: u64 = 512;
 /// The largest file that an image can hold.
 const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK_SIZE;
 
-/// How compressed files begin, and what makes an archive of them.
+/// Magic numbers of compressed files, and the commands that decompress them.
 const COMPRESSED: [(&[u8], &str); 5] = [
     (b"\x1f\x8b", "gzip -dc"),
     (b"\xfd7zXZ\0", "xz -dc"),
@@ -45,7 +46,7 @@ const COMPRESSED: [(&[u8], &str); 5] = [
 ];
 
 impl Builder {
-    /// Adds what a tar archive holds: old, GNU and POSIX forms, with long names, hard links and GNU's sparse files.
+    /// Adds the content of a tar archive: old, GNU and POSIX forms, with long names, hard links and GNU's sparse files.
     ///
     /// # Errors
     /// [`Error::Host`], [`Error::NotAFile`], [`Error::Archive`]; those of [`Builder::file`] and [`Builder::symlink`].
@@ -54,7 +55,7 @@ impl Builder {
         self.read_archive(path, file, version)
     }
 
-    /// Adds what a tar archive holds that comes from a stream, by way of a temporary file.
+    /// Adds the content of a tar archive from a stream, by way of a temporary file.
     ///
     /// # Errors
     /// As [`Builder::archive`]; [`Error::Write`] for the temporary file.
@@ -90,7 +91,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts something where an archive has it; what it had there before is replaced.
+    /// Adds a member of the archive; a later member replaces an earlier one at the same path.
     fn put_again(&mut self, path: &[u8], attributes: Attributes, content: Content) -> Result<(), Error> {
         let (parent, name) = self.place(path)?;
         let id = self.tree.add(attributes, content)?;
@@ -107,7 +108,8 @@ impl Builder {
     }
 }
 
-/// An archive's headers as its reader reads them: no more than a bound for each member, because the lengths in them are anybody's. What files hold is not read this way.
+/// Reads an archive's headers, with a limit for each member, because the lengths in them are not trusted. File contents are not read
+/// through this.
 struct Headers<'a> {
     file: &'a File,
     left: &'a Cell<u64>,
@@ -133,7 +135,7 @@ impl Seek for Headers<'_> {
     }
 }
 
-/// An archive that is being read.
+/// The state of reading an archive.
 struct Reading<'a> {
     path: &'a Path,
     file: Arc<File>,
@@ -143,14 +145,14 @@ struct Reading<'a> {
     sparse: Option<Sparse>,
 }
 
-/// A temporary file for what lies in pieces in the archive, which an image cannot refer to.
+/// A temporary file for sparse files, whose pieces in the archive an image cannot refer to.
 struct Sparse {
     file: File,
     number: u32,
     end: u64,
 }
 
-/// What a reader of archives says, without the bytes that it quotes: they may be anything.
+/// The error text of the archive reader without the bytes that it quotes: they may be anything.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -178,12 +180,12 @@ impl Reading<'_> {
         }
     }
 
-    /// An archive ends with a record of zeros; one that does not was cut.
+    /// Checks for the final record of zeros; an archive without one is truncated.
     fn check_end(&self, position: u64) -> Result<(), Error> {
         let mut record = [0xff; RECORD as usize];
         let at = position.checked_sub(RECORD);
         let read = at.is_some_and(|at| position <= self.size && self.file.read_exact_at(&mut record, at).is_ok());
-        if read && record.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(self.error("it was cut: its end is missing")) }
+        if read && record.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(self.error("it is truncated: its end is missing")) }
     }
 
     fn add(&mut self, builder: &mut Builder, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
@@ -217,21 +219,19 @@ impl Reading<'_> {
             EntryType::Char => builder.put_again(&path, attributes, device(FileType::CharacterDevice, entry.header())),
             EntryType::Block => builder.put_again(&path, attributes, device(FileType::BlockDevice, entry.header())),
             EntryType::Fifo => builder.put_again(&path, attributes, Content::Special { kind: FileType::Fifo, device: 0 }),
-            other => {
-                Err(self.error(format!("'{}' is of type '{}', which is not understood", shown(&path), other.as_byte().escape_ascii())))
-            }
+            other => Err(self.error(format!("'{}' is of type '{}', which is not supported", shown(&path), other.as_byte().escape_ascii()))),
         }
     }
 
-    /// A name without what means nothing in it; `/` for the archive's root.
+    /// Normalizes a name; `/` for the archive's root.
     fn inside(&self, name: &[u8], what: &str) -> Result<Vec<u8>, Error> {
         let refused = |why| Err(self.error(format!("{what} '{}' {why}", shown(name))));
         if name.starts_with(b"/") {
-            return refused("is absolute: make the archive with relative names");
+            return refused("is absolute: create the archive with relative names");
         }
         let names: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
         if names.contains(&&b".."[..]) {
-            return refused("leads out of it");
+            return refused("is outside of it");
         }
         Ok(if names.is_empty() { b"/".to_vec() } else { names.join(&b'/') })
     }
@@ -245,7 +245,7 @@ impl Reading<'_> {
         for extension in entry.pax_extensions().map_err(|error| self.io(error))?.into_iter().flatten() {
             let extension = extension.map_err(|error| self.io(error))?;
             if extension.key_bytes().starts_with(b"GNU.sparse.") {
-                let advice = "is sparse in POSIX form, which is not understood: make the archive with `tar --format=gnu`";
+                let advice = "is sparse in POSIX form, which is not supported: create the archive with `tar --format=gnu`";
                 return Err(self.error(format!("'{}' {advice}", shown(path))));
             }
             if extension.key_bytes() == b"mtime" {
@@ -255,27 +255,27 @@ impl Reading<'_> {
         let header = entry.header();
         let number = |value: io::Result<u64>| {
             let value = value.map_err(|error| self.io(error))?;
-            u32::try_from(value).map_err(|_| self.error(format!("'{}' has an owner beyond all numbers", shown(path))))
+            u32::try_from(value).map_err(|_| self.error(format!("'{}' has an owner number that is too large", shown(path))))
         };
         let seconds = header.mtime().map_err(|error| self.io(error))?.cast_signed();
         Ok(Attributes {
             permissions: (header.mode().map_err(|error| self.io(error))? & 0o7777) as u16,
             uid: number(header.uid())?,
             gid: number(header.gid())?,
-            modified: modified.unwrap_or(Time { seconds, nanoseconds: 0 }),
+            modified: modified.unwrap_or(Timestamp { seconds, nanoseconds: 0 }),
         })
     }
 
-    /// Where in the archive a file's content lies.
+    /// The position of a file's content in the archive.
     fn content(&self, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<Content, Error> {
         let (offset, size) = (entry.raw_file_position(), entry.size());
         if offset.checked_add(size).is_none_or(|end| end > self.size) {
-            return Err(self.error(format!("it was cut: the content of '{}' is missing", shown(path))));
+            return Err(self.error(format!("it is truncated: the content of '{}' is missing", shown(path))));
         }
         Ok(Content::Host { file: self.number, offset, size })
     }
 
-    /// Copies a sparse file's pieces to where they belong.
+    /// Copies a sparse file's pieces to their offsets.
     fn sparse(&mut self, builder: &mut Builder, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<Content, Error> {
         let size = entry.size();
         if size > SIZE_MAX {
@@ -301,7 +301,7 @@ impl Reading<'_> {
             while done < length {
                 let piece = &mut buffer[..(length - done).min(PIECE as u64) as usize];
                 self.file.read_exact_at(piece, from + done).map_err(|error| self.io(error))?;
-                // Zeros are there already; an archive with holes may hold any number of them.
+                // The file is zero already; an archive with holes may contain any number of zeros.
                 if piece.iter().any(|byte| *byte != 0) {
                     sparse.file.write_all_at(piece, offset + to + done).map_err(spool_error)?;
                 }
@@ -314,8 +314,8 @@ impl Reading<'_> {
         Ok(content)
     }
 
-    /// Where a sparse file's content begins in the archive, and the pieces of the file that it is for: offset and
-    /// length. The archive's reader has seen to it that they are in order and end within the file.
+    /// The start of a sparse file's content in the archive, and the pieces of the file that it holds: offset and length. The archive
+    /// reader has checked that they are in order and end within the file.
     fn pieces(&self, entry: &Entry<'_, impl Read>, path: &[u8]) -> Result<(u64, Vec<(u64, u64)>), Error> {
         let gnu = entry.header().as_gnu().ok_or_else(|| self.error(format!("'{}' is sparse without a map", shown(path))))?;
         let mut from = entry.raw_file_position();
@@ -341,7 +341,7 @@ impl Reading<'_> {
 
 fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> Result<(), Error> {
     match builder.directory(path, attributes) {
-        // It comes a second time: the later attributes count.
+        // A repeated directory: the later attributes count.
         Err(Error::Duplicate { path: name }) => {
             let id = if path == b"/" {
                 Some(InodeId::ROOT)
@@ -375,16 +375,16 @@ fn device(kind: FileType, header: &Header) -> Content {
     Content::Special { kind, device: minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12 }
 }
 
-/// A time of POSIX archives: seconds, perhaps with a fraction.
-fn parse_time(text: &str) -> Option<Time> {
+/// Parses a time of POSIX archives: seconds, with an optional fraction.
+fn parse_time(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let (seconds, nanoseconds): (i64, u32) = (whole.parse().ok()?, digits.parse().ok()?);
     if !text.starts_with('-') || nanoseconds == 0 {
-        return Some(Time { seconds, nanoseconds });
+        return Some(Timestamp { seconds, nanoseconds });
     }
     // Nanoseconds count forward, also before 1970.
-    Some(Time { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
+    Some(Timestamp { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
 }
 
 fn spool() -> Result<File, Error> {

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tree that an image is made from, with every name checked.
+//! The builder of an image's tree; it checks every name.
 
 use crate::{
     Error, Image, Source,
+    host::{attributes, look},
     layout::Layout,
+    revision::SPARE_BLOCKS,
     tables::{FileRecord, NONE},
-    tree::{Content, InodeId, Tree},
+    tree::{Content, ImageTree, InodeId},
 };
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const NAME_MAX: usize = 255;
 pub(crate) const TARGET_MAX: usize = 4095;
 
 /// A point in time, counted from 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Time {
+pub struct Timestamp {
     /// Whole seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds that follow them, below a billion.
+    /// Nanoseconds after them, below a billion.
     pub nanoseconds: u32,
 }
 
-/// What an image says of a file besides its name, type and content.
+/// A file's metadata besides its name, type and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The lower twelve bits of the mode; others are ignored.
@@ -34,13 +36,21 @@ pub struct Attributes {
     /// The owner's group.
     pub gid: u32,
     /// When the content last changed.
-    pub modified: Time,
+    pub modified: Timestamp,
 }
 
 impl Attributes {
     /// Owned by root, last changed at time 0.
     pub const fn root(permissions: u16) -> Self {
-        Attributes { permissions, uid: 0, gid: 0, modified: Time { seconds: 0, nanoseconds: 0 } }
+        Attributes { permissions, uid: 0, gid: 0, modified: Timestamp { seconds: 0, nanoseconds: 0 } }
+    }
+
+    /// Those that a file or directory of the host has, which is not followed if it is a link.
+    ///
+    /// # Errors
+    /// [`Error::Host`].
+    pub fn of_host(path: &Path) -> Result<Self, Error> {
+        look(path).map(|stat| attributes(&stat)).map_err(|errno| Error::Host { path: path.into(), source: errno.into() })
     }
 }
 
@@ -51,7 +61,7 @@ impl Attributes {
 /// nothing that an image would show.
 #[derive(Debug)]
 pub struct Builder {
-    pub(crate) tree: Tree,
+    pub(crate) tree: ImageTree,
 }
 
 impl Default for Builder {
@@ -64,13 +74,37 @@ impl Builder {
     /// A tree of nothing but its root.
     #[must_use]
     pub fn new() -> Self {
-        Builder { tree: Tree::new() }
+        Builder { tree: ImageTree::new() }
     }
 
-    /// Leaves out the content of the largest files where the content of all would take more than so many bytes: names, sizes and times are there, and reading them is an error. Without this,
-    /// such an image cannot be made.
+    /// Omits the content of the largest files if that of all exceeds `bytes`: their names, sizes and times remain, and reading them is an
+    /// error. Without this, such an image is refused.
     pub fn limit_content(&mut self, bytes: u64) {
         self.tree.content_max = bytes;
+    }
+
+    /// Lets the image say which files of the host it shows, by device, inode number, change time and number of names: for the cells of
+    /// this host, and not for an image that goes elsewhere.
+    pub fn keep_identities(&mut self) {
+        self.tree.identified = true;
+    }
+
+    /// Lets an image that is kept follow changes of files: each is looked at once more when the image is first read where it stands. Names
+    /// are another matter ([`crate::CachedImage::is_outdated`]).
+    pub fn allow_revisions(&mut self) {
+        self.tree.spare_blocks = SPARE_BLOCKS;
+    }
+
+    /// Whether everything was looked at that could come to be shown, and changes of names will show: whether an image of it can be kept.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.tree.is_lasting
+    }
+
+    /// How many files and directories it has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tree.inodes.len()
     }
 
     /// Adds a directory; `/` sets the root's attributes.
@@ -107,7 +141,7 @@ impl Builder {
         self.put(parent, name, attributes, content)
     }
 
-    /// The paths of all that has this name, wherever it lies. O(names of the tree).
+    /// The paths of all files with this name, in any directory. O(names of the tree).
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<PathBuf> {
         self.tree.named(name.as_bytes()).into_iter().map(|path| OsString::from_vec(path).into()).collect()
@@ -134,7 +168,7 @@ impl Builder {
         self.put(parent, name, attributes, content)
     }
 
-    /// The image of the tree, ready to be read. The same tree gives the same image, in whatever order it was made.
+    /// The readable image of the tree. The same tree gives the same image, independent of the order of additions.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -147,7 +181,7 @@ impl Builder {
         self.tree.link(parent, name, id).map(|_| ())
     }
 
-    /// The directory in which a path's last name would stand, and that name, if nothing has it yet.
+    /// The directory and the last name of a path that does not exist yet.
     fn free_place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
         let (parent, name) = self.place(path)?;
         match self.tree.find(parent, name) {
@@ -156,7 +190,7 @@ impl Builder {
         }
     }
 
-    /// The directory in which a path's last name stands or would stand, and that name.
+    /// The directory and the last name of a path.
     pub(crate) fn place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
         let names = components(path)?;
         let Some((name, parents)) = names.split_last() else {
@@ -169,7 +203,7 @@ impl Builder {
         }
     }
 
-    /// Finds what has these names, making missing directories. All but the last must be directories.
+    /// Finds the inode of these names, creating missing directories. All but the last must be directories.
     fn descend(&mut self, path: &[u8], names: &[&[u8]]) -> Result<InodeId, Error> {
         let mut here = InodeId::ROOT;
         for (depth, name) in names.iter().enumerate() {
@@ -189,7 +223,7 @@ impl Builder {
     }
 }
 
-/// Splits a path into names that can stand in a directory; none for the root.
+/// Splits a path into valid names; none for the root.
 pub(crate) fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
     let refused = |reason| Err(Error::Path { path: shown(path), reason });
     let names = path.strip_prefix(b"/").unwrap_or(path);
@@ -213,7 +247,7 @@ pub(crate) fn check_target(path: &[u8], target: &[u8]) -> Result<(), Error> {
     if is_target(target) { Ok(()) } else { Err(Error::Target { path: shown(path) }) }
 }
 
-/// Whether a symbolic link can lead there.
+/// Whether a symbolic link may have this target.
 pub(crate) fn is_target(target: &[u8]) -> bool {
     !target.is_empty() && target.len() <= TARGET_MAX && !target.contains(&0)
 }

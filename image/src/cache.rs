@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A host image in a file, to be opened in no time: all that Pando keeps of it, and none of the files' data.
+//! A cached host image: a file with all metadata of an image, and none of the host files' data.
 //!
 //! ```text
-//! the image's first blocks, as far as they do not lie in host files
+//! the image's first blocks, except those in host files
 //! the tables of extents, files, directories and names
 //! a checksum for each block so far
-//! the trailer: what this is, how long each part is, and the checksum of the checksums
+//! the trailer: magic number, the parts' lengths, and the checksum of the checksums
 //! ```
 //!
-//! Each part fills whole blocks. Only trailer and checksums are read when the file is opened; the rest is compared with
-//! its checksum when it is read. The file is written beside its place and renamed, so it is there whole or not at all.
+//! Each part fills whole blocks. Opening reads only trailer and checksums; the rest is verified when it is read. The file is written
+//! under a temporary name and renamed, so it is always complete.
 
 use std::{
     fs::{self, File},
@@ -29,38 +29,39 @@ use crate::{
     Error, Image,
     format::{BLOCK, BLOCK_SIZE},
     host::{HostBlocks, open_at},
-    image::{Part, Source},
+    image::{BlockRange, BlockSource},
     store::{Blocks, Bytes, CheckedFile, checksum},
     tables::{Fields, Sizes, Tables},
 };
 
-/// What the trailer begins with; the number counts the versions of this format.
-const MAGIC: &[u8; 16] = b"Pando image   3\n";
+/// The trailer's magic number, with the version of the format.
+const MAGIC: &[u8; 16] = b"Pando image   5\n";
 /// Numbers in the trailer, of eight bytes each.
-const NUMBERS: usize = 9;
+const NUMBERS: usize = 10;
 const TRAILER: usize = MAGIC.len() + NUMBERS * 8;
-/// Checksums that are read at most: of a cached image of 64 GiB.
+/// Maximal number of checksums: those of a cached image of 64 GiB.
 const CHECKSUMS_MAX: u64 = 1 << 24;
 
-/// A file that keeps an image from one start to the next.
+/// A file that caches an image between starts.
 #[derive(Clone, Debug)]
 pub struct Cache {
     path: PathBuf,
 }
 
-/// An image as it was kept.
+/// A cached image.
 #[derive(Debug)]
-pub struct Kept {
+pub struct CachedImage {
     /// The image.
     pub image: Image,
-    /// What [`Cache::store`] was given.
+    /// The value that was passed to [`Cache::store`].
     pub signs: u64,
-    /// When it was last written, or found to be as the host is.
+    /// When it was last written, or found to match the host.
     pub checked: SystemTime,
 }
 
-impl Kept {
-    /// Whether names came or went in a directory of the host since. Costs a look at each directory, but not at files.
+impl CachedImage {
+    /// Whether names came or went in a directory of the host since, or it got other permissions. Costs a look at each directory, but not at
+    /// files.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.image.is_outdated()
@@ -68,35 +69,38 @@ impl Kept {
 }
 
 impl Cache {
-    /// The file at this path, whether it is there yet or not.
+    /// The cache file at this path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Cache { path: path.into() }
     }
 
-    /// The image that is kept, if there is one that can be used: the caller's own, that nobody else may write, whole,
-    /// and of this version. O(1) but for the checksums, 4 bytes for each 4 KiB of metadata.
+    /// The cached image, if it is usable: owned by the caller, writable by no other user, complete, and of this version. O(1) but for the
+    /// checksums, 4 bytes for each 4 KiB of metadata.
     #[must_use]
-    pub fn open(&self) -> Option<Kept> {
+    pub fn open(&self) -> Option<CachedImage> {
         let (file, checked) = self.open_file()?;
         let trailer = Trailer::read(&file)?;
         let checksums = trailer.checksums(&file)?;
         let file = Arc::new(CheckedFile::new(file, checksums));
         let bytes = Bytes::in_file(Arc::clone(&file), trailer.kept, usize::try_from(trailer.checked - trailer.kept).ok()?);
         let tables = Tables::new(bytes, trailer.sizes);
-        let kept = Part { blocks: 0..trailer.kept, source: Source::Kept(Blocks::File(file)) };
-        let host = Part { blocks: trailer.kept..trailer.blocks, source: Source::Host(HostBlocks::new(tables, [])) };
-        Some(Kept { image: Image::new(trailer.blocks, vec![kept, host]), signs: trailer.signs, checked })
+        let kept = BlockRange { blocks: 0..trailer.kept, source: BlockSource::Kept(Blocks::File(file)) };
+        let host = BlockRange { blocks: trailer.kept..trailer.blocks, source: BlockSource::Host(Box::new(HostBlocks::new(tables, []))) };
+        let mut image = Image::new(trailer.blocks, vec![kept, host]);
+        image.allow_revisions();
+        Some(CachedImage { image, signs: trailer.signs, checked })
     }
 
-    /// Keeps an image fresh from [`crate::Builder::image`] whose data lies in host files; `signs` tells those who open it for what state of
-    /// the host it was made. If it is kept already, it is only marked as checked now.
+    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `signs` identifies the state of the host for which it
+    /// was made. If the same image is cached already, only its time of check is updated.
     ///
     /// # Errors
-    /// [`Error::Write`]; the image that was kept before, if any, is still there.
+    /// [`Error::Write`]; the image that was cached before, if any, remains.
     pub fn store(&self, image: &Image, signs: u64) -> Result<(), Error> {
         let failed = |source| Error::Write { path: self.path.clone(), source };
-        let (kept, tables, sizes) =
-            image.in_memory().ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "only a fresh host image can be kept")))?;
+        let (kept, tables, sizes) = image
+            .in_memory()
+            .ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "only a fresh host image can be cached")))?;
         let tables = padded(tables);
         let checksums: Vec<u32> = kept.chunks(BLOCK).chain(tables.chunks(BLOCK)).map(checksum).collect();
         let checksum_bytes: Vec<u8> = checksums.iter().flat_map(|checksum| checksum.to_le_bytes()).collect();
@@ -117,14 +121,14 @@ impl Cache {
         self.write(&[kept, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
     }
 
-    /// Forgets the image, so that the next start makes it anew. It is no error if it is gone.
+    /// Removes the cached image, so that the next start makes it anew. It is no error if it is gone.
     pub fn forget(&self) {
-        // Whoever cannot remove it cannot renew it either, and is told then.
+        // If it cannot be removed, it cannot be replaced either, and that error is reported.
         let _ = fs::remove_file(&self.path);
     }
 
-    /// Writes the file beside its place, under one name that only one process writes at a time, and puts it there. So
-    /// nothing is left over, however often the process is ended while it writes.
+    /// Writes the file under a temporary name that only one process writes at a time, and renames it. So killed processes leave
+    /// one file at most, which the next one reuses.
     fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
         let temporary = self.path.with_extension("new");
         if let Some(directory) = self.path.parent() {
@@ -132,10 +136,10 @@ impl Cache {
         }
         let mut file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&temporary)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            // Another process is about it this very moment.
+            // Another process is writing it at present.
             return Ok(());
         }
-        // It may have been put in its place between the two lines above.
+        // Another process may have renamed it between the two lines above.
         if !fs::symlink_metadata(&temporary).is_ok_and(|named| file.metadata().is_ok_and(|own| named.ino() == own.ino())) {
             return Ok(());
         }
@@ -146,8 +150,8 @@ impl Cache {
         fs::rename(&temporary, &self.path)
     }
 
-    /// Opens the file if it is the caller's own. Whoever else could write it could make the caller's cells see any file
-    /// that the caller may read.
+    /// Opens the file if the caller owns it. Any other user who could write it could make the caller's cells see any file that the caller
+    /// may read.
     fn open_file(&self) -> Option<(File, SystemTime)> {
         let file = open_at(&self.path, OFlags::empty()).ok()?;
         let metadata = file.metadata().ok()?;
@@ -156,33 +160,33 @@ impl Cache {
     }
 }
 
-/// What the last block says.
+/// The content of the last block.
 #[derive(Debug, PartialEq, Eq)]
 struct Trailer {
     /// Blocks of the image.
     blocks: u64,
-    /// Those of them that are in the file.
+    /// The blocks of the image that are in the file.
     kept: u64,
-    /// Blocks of the file that have a checksum: those, and the tables.
+    /// Blocks of the file with a checksum: those, and the tables.
     checked: u64,
     sizes: Sizes,
     signs: u64,
-    /// Of the checksums.
+    /// The checksum of the checksums.
     checksum: u32,
 }
 
 impl Trailer {
     fn encode(&self) -> Vec<u8> {
-        let Sizes { extents, files, directories, names } = self.sizes;
+        let Sizes { extents, files, directories, names, slots } = self.sizes;
         let mut bytes = MAGIC.to_vec();
-        for number in [self.blocks, self.kept, self.checked, extents, files, directories, names, self.signs, self.checksum.into()] {
+        for number in [self.blocks, self.kept, self.checked, extents, files, directories, names, slots, self.signs, self.checksum.into()] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(checksum(&bytes).to_le_bytes());
         padded(&bytes)
     }
 
-    /// Reads the trailer of a file; nothing if it has none that fits it.
+    /// Reads a file's trailer; `None` if it has no valid one.
     fn read(file: &File) -> Option<Self> {
         let length = file.metadata().ok()?.len();
         let mut bytes = [0; TRAILER + 4];
@@ -193,17 +197,17 @@ impl Trailer {
             return None;
         }
         let mut fields = Fields(numbers);
-        let [blocks, kept, checked, extents, files, directories, names, signs, checksum] = [(); NUMBERS].map(|()| fields.u64());
-        let sizes = Sizes { extents, files, directories, names };
+        let [blocks, kept, checked, extents, files, directories, names, slots, signs, checksum] = [(); NUMBERS].map(|()| fields.u64());
+        let sizes = Sizes { extents, files, directories, names, slots };
         let trailer = Trailer { blocks, kept, checked, sizes, signs, checksum: checksum as u32 };
-        // Nothing below can overflow: a checksum has been right, but not everybody's trailers are ours.
-        let counts = [blocks, extents, files, directories, names];
+        // Checked for overflow: a valid checksum does not prove that this program wrote the trailer.
+        let counts = [blocks, extents, files, directories, names, slots];
         let sound = checked <= CHECKSUMS_MAX && kept <= checked && kept <= blocks && counts.iter().all(|count| *count <= u32::MAX.into());
         let expected = checked + (checked * 4).div_ceil(BLOCK_SIZE) + 1;
         (sound && length == expected * BLOCK_SIZE).then_some(trailer)
     }
 
-    /// Reads the checksums; nothing if they are not those that were written.
+    /// Reads the checksums; `None` if they do not match the trailer.
     fn checksums(&self, file: &File) -> Option<Vec<u32>> {
         let mut bytes = vec![0; usize::try_from(self.checked * 4).ok()?];
         file.read_exact_at(&mut bytes, self.checked * BLOCK_SIZE).ok()?;
@@ -214,7 +218,7 @@ impl Trailer {
     }
 }
 
-/// The bytes, with zeros up to a whole block.
+/// The bytes, padded with zeros to a whole block.
 fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len().next_multiple_of(BLOCK), 0);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text from cells, archives and file names, made fit for a terminal.
+//! Escaping of untrusted text for terminals.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// Bytes of a name that are shown at most: more than any path that Linux takes.
+/// Maximal length of a printed name: more bytes than any path of Linux.
 const SHOWN_MAX: usize = 4096;
 
-/// A name with everything escaped that a terminal might obey: control characters, what turns the direction of writing, and what is invisible. Bytes that are no text become `\u{fffd}`. What is escaped already stays as it is.
+/// Escapes everything in a name that could affect a terminal: control characters, changes of the writing direction, and invisible
+/// characters. Bytes that are not UTF-8 become `\u{fffd}`. Existing escapes stay unchanged.
 #[must_use]
 pub fn escaped(name: impl AsRef<OsStr>) -> String {
     let bytes = name.as_ref().as_bytes();
@@ -14,7 +15,7 @@ pub fn escaped(name: impl AsRef<OsStr>) -> String {
     if bytes.len() > SHOWN_MAX { shown + "..." } else { shown }
 }
 
-/// The same for text of several lines, of any length: they stay lines.
+/// The same for text of any length; line breaks stay.
 #[must_use]
 pub fn escaped_lines(text: &str) -> String {
     escaped_text(text, |character| is_obeyed(character) && character != '\n')
@@ -28,7 +29,7 @@ fn escaped_text(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Whether a terminal does something other than to show it.
+/// Whether a character affects a terminal instead of being shown.
 fn is_obeyed(character: char) -> bool {
     let is_invisible = matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     character.is_control() || is_invisible || character == char::REPLACEMENT_CHARACTER

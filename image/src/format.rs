@@ -14,26 +14,26 @@ pub(crate) const SUPERBLOCK_OFFSET: usize = 1024;
 pub(crate) const MAGIC: u32 = 0xE0F5_E1E2;
 /// The superblock has a checksum.
 const HAS_CHECKSUM: u32 = 1;
-/// Times are those of modification.
+/// Inode times are modification times.
 const MODIFICATION_TIMES: u32 = 2;
 
 pub(crate) const INODE_SIZE: usize = 64;
-/// Inodes are named by their distance from the image's start in units of this many bytes.
+/// The unit of an inode's number: its distance from the image's start in slots of this many bytes.
 pub(crate) const SLOT_SIZE: usize = 32;
 /// An inode of the extended form.
 pub(crate) const EXTENDED: u16 = 1;
-/// The bits of the format that say where the data lies, and their values.
+/// The bits of the format field that give the data layout, and their values.
 pub(crate) const LAYOUT_SHIFT: u16 = 1;
 /// All data in whole blocks.
 pub(crate) const PLAIN: u16 = 0;
-/// The last part of the data right behind the inode.
+/// The last part of the data directly after the inode.
 pub(crate) const INLINE: u16 = 2;
 /// The first block of what has no blocks.
-const NO_BLOCK: u32 = u32::MAX;
+pub(crate) const NO_BLOCK: u32 = u32::MAX;
 
 pub(crate) const ENTRY_SIZE: usize = 12;
 
-/// What an inode is; the values are those in directory entries.
+/// An inode's type; the values are those in directory entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileType {
     Regular = 1,
@@ -73,7 +73,7 @@ impl FileType {
     }
 }
 
-/// The name of an inode: its place in the image.
+/// An inode's number: its position in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nid(pub(crate) u64);
 
@@ -102,24 +102,24 @@ impl BlockNumber {
     }
 }
 
-/// Where an inode's data lies.
+/// The location of an inode's data.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// Nowhere: there is none. Or it is a device, with this number.
+pub(crate) enum DataPlace {
+    /// No data. Or it is a device, with this number.
     Nowhere(u32),
-    /// In whole blocks from here on.
+    /// In whole blocks, starting with this one.
     Blocks(BlockNumber),
-    /// In whole blocks, if there are any, and the rest right behind the inode.
+    /// In whole blocks, if there are any, and the rest directly after the inode.
     Inline(Option<BlockNumber>),
 }
 
-/// Everything that an inode says.
+/// An inode's fields.
 pub(crate) struct Inode {
     pub(crate) kind: FileType,
     pub(crate) attributes: Attributes,
     pub(crate) links: u32,
     pub(crate) size: u64,
-    pub(crate) place: Place,
+    pub(crate) place: DataPlace,
 }
 
 impl Inode {
@@ -127,10 +127,10 @@ impl Inode {
     pub(crate) fn encode(&self, serial: u32) -> [u8; INODE_SIZE] {
         let Attributes { permissions, uid, gid, modified } = self.attributes;
         let (layout, place) = match self.place {
-            Place::Nowhere(0) => (PLAIN, NO_BLOCK),
-            Place::Nowhere(device) => (PLAIN, device),
-            Place::Blocks(first) => (PLAIN, first.0),
-            Place::Inline(first) => (INLINE, first.map_or(NO_BLOCK, |first| first.0)),
+            DataPlace::Nowhere(0) => (PLAIN, NO_BLOCK),
+            DataPlace::Nowhere(device) => (PLAIN, device),
+            DataPlace::Blocks(first) => (PLAIN, first.0),
+            DataPlace::Inline(first) => (INLINE, first.map_or(NO_BLOCK, |first| first.0)),
         };
         let mut bytes = [0; INODE_SIZE];
         put(&mut bytes, 0, (EXTENDED | layout << LAYOUT_SHIFT).to_le_bytes());
@@ -149,13 +149,13 @@ impl Inode {
 
 /// One name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct Dirent<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) nid: Nid,
     pub(crate) kind: u8,
 }
 
-/// How many of these names, from the first on, stand in one directory block.
+/// How many of these names, from the first on, fit into one directory block.
 fn fitting<'a>(names: impl Iterator<Item = &'a [u8]>) -> usize {
     let mut used = 0;
     names
@@ -182,7 +182,7 @@ pub(crate) fn directory_size<'a>(mut names: impl Iterator<Item = &'a [u8]> + Clo
 /// Encodes a directory: as many entries to a block as fit, the last block as long as it needs to be.
 ///
 /// Entries must be sorted by name, as bytes, with `.` and `..` among them.
-pub(crate) fn encode_directory(entries: &[Entry<'_>]) -> Vec<u8> {
+pub(crate) fn encode_directory(entries: &[Dirent<'_>]) -> Vec<u8> {
     let mut blocks = Vec::new();
     let mut rest = entries;
     while !rest.is_empty() {
@@ -191,7 +191,7 @@ pub(crate) fn encode_directory(entries: &[Entry<'_>]) -> Vec<u8> {
         let mut name_offset = block.len() * ENTRY_SIZE;
         for entry in block {
             blocks.extend(entry.nid.0.to_le_bytes());
-            // Less than a block, so it fits.
+            // It is less than a block, so it fits.
             blocks.extend((name_offset as u16).to_le_bytes());
             blocks.extend([entry.kind, 0]);
             name_offset += entry.name.len();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data that lies in files of the host: opened when it is first wanted, read with `pread`, compared with what was
-//! recorded before and after.
+//! Data in host files: opened at their first read, read with `pread`, and compared with their recorded versions before and after.
 //!
-//! A file is what it was recorded as, or reading it is an error: its inode, size and modification time are compared when it is
-//! opened and after each read. A change time that has moved leads to a [check](crate::read_log) of what was read before. It is never followed through a link at its end, and nothing but a regular file is
-//! opened: whatever took its place meanwhile differs in its inode.
+//! Reading a file that differs from its record is an error: inode, size and modification time are compared when it is opened and after
+//! each read. A changed change time leads to a [check](crate::read_log) of the data that was read before. A link at the path's end is
+//! never followed, and nothing but a regular file is opened: a replacement differs in its inode.
 //!
-//! A file's times move with the clock's tick, so a change in the very tick in which the file was recorded would not
-//! show. Who opens a file that changed in this tick therefore waits for the next one.
+//! A file's times have the granularity of the clock's tick, so a change in the tick in which the file was recorded would not show. So
+//! opening a file that changed in this tick waits for the next one.
 
 use std::{
     collections::HashMap,
@@ -27,18 +26,21 @@ use rustix::{
 };
 
 use crate::{
-    Attributes, BlockError, Time,
+    Attributes, BlockError, Timestamp,
     format::BLOCK_SIZE,
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,
-    tables::{ChangeTime, Extent, FileRecord, Sizes, Tables, Version},
+    revision::Revisions,
+    tables::{ChangeTime, DirectoryRecord, Extent, FileRecord, Sizes, Tables, Version},
 };
 
-/// Permissions to read, of anybody.
+/// Read permission for owner, group and others.
 const READABLE: u16 = 0o444;
-/// How often a file whose change time moves is looked at again in one read.
+/// How often one read retries a file whose change time moves.
 const CHECKS_MAX: usize = 4;
+/// Directories that are worth a second thread.
+const SHARE: usize = 256;
 /// Twice the longest tick that Linux is built with.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -54,8 +56,8 @@ impl Version {
         }
     }
 
-    /// Whether it has the same content as an earlier version, as far as inode, size and modification time say it, and may be read by all who could
-    /// read that. Another name changes none of these.
+    /// Whether it has the same content as an earlier version, judged by inode, size and modification time, and may be read by all who could
+    /// read that. Additional names change none of these.
     pub(crate) fn has_content_of(&self, earlier: &Version) -> bool {
         let is_closed = earlier.permissions & !self.permissions & READABLE != 0;
         Version { changed: earlier.changed, permissions: earlier.permissions, ..*self } == *earlier && !is_closed
@@ -65,65 +67,76 @@ impl Version {
     pub(crate) fn settle(&self) {
         let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
         let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
-        // A file from the future, where the clock was set back, cannot be waited for.
+        // A modification time in the future, after the clock was set back, cannot be waited for.
         if let Ok(age) = changed.elapsed() {
             thread::sleep(TICK.saturating_sub(age));
         }
     }
 }
 
-/// What a file is now, without following a link or having an automatic mount made.
+/// The status of a file, without following a link or triggering an automatic mount.
 pub(crate) fn look(path: &Path) -> Result<Stat, Errno> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
-/// Opens a file without waiting for anything that stands at its name, and without following a link.
+/// Opens a file without blocking, whatever its type, and without following a link.
 pub(crate) fn open_at(path: &Path, more: OFlags) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
     Ok(retry_on_intr(|| open(path, flags, Mode::empty()))?.into())
 }
 
-/// The part of an image whose blocks lie in host files.
+/// The part of an image whose blocks are in host files.
 #[derive(Debug)]
 pub(crate) struct HostBlocks {
-    tables: Tables,
+    pub(crate) tables: Tables,
     /// Files that stay open whatever happens.
     held: HashMap<u32, Arc<File>>,
     open: OpenFiles,
-    /// What was read of them.
+    /// The log of what was read from them.
     log: Mutex<ReadLog>,
+    pub(crate) revisions: Option<Mutex<Revisions>>,
 }
 
 impl HostBlocks {
     pub(crate) fn new(tables: Tables, held: impl IntoIterator<Item = (u32, Arc<File>)>) -> Self {
-        HostBlocks { tables, held: held.into_iter().collect(), open: OpenFiles::new(), log: Mutex::default() }
+        HostBlocks { tables, held: held.into_iter().collect(), open: OpenFiles::new(), log: Mutex::default(), revisions: None }
     }
 
-    /// Adds to a sign which files they come from, as they were looked at.
+    /// Adds the recorded files to a fingerprint.
     pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
         self.tables.sign(hasher);
     }
 
-    /// The tables, if they lie in memory and no file is held.
+    /// The tables, if they are in memory and no file is held open.
     pub(crate) fn tables_in_memory(&self) -> Option<(&[u8], Sizes)> {
         if self.held.is_empty() { self.tables.in_memory() } else { None }
     }
 
-    /// Whether a directory of the host is not as it was. Costs a look at each.
+    /// Whether a directory of the host has changed. Costs a `stat` for each.
     pub(crate) fn is_outdated(&self) -> bool {
-        let unchanged = |path: &Path, modified| look(path).is_ok_and(|stat| Version::of(&stat).modified == modified);
-        !self.tables.all_directories().all(|directory| directory.is_ok_and(|(path, modified)| unchanged(&path, modified)))
+        let Ok(directories) = self.tables.all_directories().collect::<Result<Vec<_>, _>>() else { return true };
+        let is_changed = |(path, record): &(PathBuf, DirectoryRecord)| {
+            let same = |version: Version| (version.device, version.inode, version.changed) == (record.device, record.inode, record.changed);
+            !look(path).is_ok_and(|stat| same(Version::of(&stat)))
+        };
+        let (first, second) = directories.split_at(if directories.len() < SHARE { 0 } else { directories.len() / 2 });
+        thread::scope(|scope| {
+            // A process that may start no more threads does it alone.
+            let other = thread::Builder::new().spawn_scoped(scope, || first.iter().any(is_changed));
+            let changed = second.iter().any(is_changed);
+            changed || other.map_or_else(|_| first.iter().any(is_changed), |other| other.join().unwrap_or(true))
+        })
     }
 
-    /// Reads whole blocks, those that no extent has as zero.
+    /// Reads whole blocks; those without an extent are zero.
     pub(crate) fn read(&self, mut first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
         let mut rest = buffer;
         while !rest.is_empty() {
             let blocks = rest.len() as u64 / BLOCK_SIZE;
             let run = self.run(first)?.min(blocks);
             let (piece, behind) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
-            match self.tables.extent(first)?.filter(|extent| extent.rest(first) > 0) {
-                Some(extent) => self.read_extent(&extent, first, piece, replaced)?,
+            match self.extent(first)?.filter(|(extent, _)| extent.rest(first) > 0) {
+                Some((extent, version)) => self.read_extent(&extent, version, first, piece, replaced)?,
                 None => piece.fill(0),
             }
             (rest, first) = (behind, first + run);
@@ -133,20 +146,37 @@ impl HostBlocks {
 
     /// How many blocks from this one on come from the same file; at least one.
     pub(crate) fn run(&self, first: u64) -> Result<u64, BlockError> {
-        Ok(self.tables.extent(first)?.map_or(0, |extent| extent.rest(first)).max(1))
+        Ok(self.extent(first)?.map_or(0, |(extent, _)| extent.rest(first)).max(1))
     }
 
-    fn read_extent(&self, extent: &Extent, first: u64, buffer: &mut [u8], replaced: Option<&Replaced>) -> Result<(), BlockError> {
+    /// The last extent that begins with a block or before it, and the version of the file if it is a later one than the tables say.
+    fn extent(&self, block: u64) -> Result<Option<(Extent, Option<Version>)>, BlockError> {
+        let revised = self.revisions.as_ref().and_then(|revisions| lock(revisions).extent(block));
+        Ok(match revised {
+            Some((extent, version)) => Some((extent, Some(version))),
+            None => self.tables.extent(block)?.map(|extent| (extent, None)),
+        })
+    }
+
+    fn read_extent(
+        &self,
+        extent: &Extent,
+        revised: Option<Version>,
+        first: u64,
+        buffer: &mut [u8],
+        replaced: Option<&Replaced>,
+    ) -> Result<(), BlockError> {
         let skipped = (first - u64::from(extent.first)) * BLOCK_SIZE;
         let left = usize::try_from(extent.size - skipped).unwrap_or(usize::MAX);
         let (data, tail) = buffer.split_at_mut(left.min(buffer.len()));
         tail.fill(0);
-        let record = self.tables.file(extent.file)?;
+        let mut record = self.tables.file(extent.file)?;
+        record.version = revised.unwrap_or(record.version);
         let outcome = self.read_named(extent, &record, first, data);
         if outcome.is_ok() {
             return outcome;
         }
-        // It may have lost its name just now.
+        // It may just have been replaced or removed.
         match replaced.and_then(|replaced| replaced.read(&record.version, extent.offset.saturating_add(skipped), data)) {
             Some(Ok(true)) => Ok(()),
             Some(Ok(false)) => Err(BlockError::Changed(self.tables.path(&record)?)),
@@ -155,7 +185,7 @@ impl HostBlocks {
         }
     }
 
-    /// Reads a file that has its name still, from a block on.
+    /// Reads a file that still has its name, from a block on.
     fn read_named(&self, extent: &Extent, record: &FileRecord, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
         let path = || self.tables.path(record);
         let failed = |error: io::Error| match path() {
@@ -177,7 +207,7 @@ impl HostBlocks {
         let mut log = lock(&self.log);
         let mut read = version(&file).map_err(failed)?;
         if read.changed != known || log.changed(extent, &record.version) != known {
-            // It got a link or another mode perhaps. Nobody else reads it meanwhile.
+            // It may have got a link or another mode. The lock is held, so no other thread reads it meanwhile.
             for _ in 0..CHECKS_MAX {
                 let before = read;
                 before.settle();
@@ -192,7 +222,7 @@ impl HostBlocks {
                 }
             }
         }
-        // Whoever wrote to it meanwhile has moved its times: what was read is one content and not a mixture.
+        // A concurrent write would have changed its times: the bytes are of one version and not a mixture.
         if !read.has_content_of(&record.version) || read.changed != log.changed(extent, &record.version) {
             return Err(BlockError::Changed(path()?));
         }
@@ -213,30 +243,30 @@ impl HostBlocks {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // The data is consistent even if a thread panicked while it held the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which version of it an open file is now.
+/// The present version of an open file.
 fn version(file: &File) -> io::Result<Version> {
     Ok(Version::of(&fstat(file)?))
 }
 
 impl Extent {
-    /// Blocks of it from this one on.
+    /// The number of its blocks from this one on.
     fn rest(&self, block: u64) -> u64 {
         (u64::from(self.first) + self.size.div_ceil(BLOCK_SIZE)).saturating_sub(block)
     }
 }
 
-/// Opens a file if it is still this version of it.
+/// Opens a file if it is still this version.
 fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
     let changed = || BlockError::Changed(path.into());
     let is_the_same =
         |stat: &Stat| Version::of(stat).has_content_of(version) && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let failed = |error: Errno| failure(error.into(), path.into());
-    // Looked at before it is opened, because opening a device may have effects.
+    // Checked before it is opened, because opening a device may have effects.
     if !is_the_same(&look(path).map_err(failed)?) {
         return Err(changed());
     }
@@ -245,7 +275,7 @@ fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
     if is_the_same(&stat) { Ok(file) } else { Err(changed()) }
 }
 
-/// What an error of the host means for a file that was there.
+/// The block error for a host's error on a file that existed.
 fn failure(error: io::Error, path: PathBuf) -> BlockError {
     match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => BlockError::Changed(path),
@@ -254,12 +284,12 @@ fn failure(error: io::Error, path: PathBuf) -> BlockError {
     }
 }
 
-/// What an image says of a file of the host.
+/// The attributes of a host file in an image.
 pub(crate) fn attributes(stat: &Stat) -> Attributes {
     Attributes {
         permissions: (stat.st_mode & 0o7777) as u16,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        modified: Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        modified: Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
     }
 }

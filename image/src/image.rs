@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An image whose blocks can be read, wherever they lie.
+//! Readable images: their blocks are in memory, in cached images or in host files.
 
 use std::{
     collections::BTreeMap,
@@ -18,56 +18,59 @@ use rustix::{
 
 use crate::{
     BlockError, Error,
+    fingerprint::Fingerprint,
     format::{BLOCK, BLOCK_SIZE, MAGIC, SUPERBLOCK_OFFSET},
     host::{HostBlocks, open_at},
+    identity,
     replaced::Replaced,
-    sign::Sign,
     store::{Blocks, Bytes},
     tables::{Extent, FileRecord, NONE, Name, Sizes, Tables, Version},
 };
 
-/// Data is handed over in pieces of at most so many bytes.
+/// Maximal bytes of the pieces of [`Image::write_to`].
 pub const PIECE_SIZE: usize = 1 << 20;
+
+/// Blocks of metadata that are read at once where each file in them is looked at.
+const REVISED_RUN: u64 = 4;
 
 /// Takes a piece of data and its offset in bytes.
 pub type Sink<'a, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'a;
 
-/// A read-only image of blocks: some kept in memory or in a file of Pando's, the others in files of the host.
+/// A read-only image of blocks: some in memory or in a cached image, the others in host files.
 #[derive(Debug)]
 pub struct Image {
     blocks: u64,
-    /// In the order of their blocks. What no part has is zero.
-    parts: Vec<Part>,
-    /// Blocks that are not what the parts say.
+    /// In the order of their blocks. Blocks without a part are zero.
+    parts: Vec<BlockRange>,
+    /// Blocks that override the parts.
     pub(crate) altered: BTreeMap<u64, Box<[u8]>>,
-    /// Files that are not where they were, and can be read all the same.
+    /// Replaced or removed files that can still be read.
     replaced: Option<Arc<Replaced>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Part {
-    /// Which blocks of the image it has.
+pub(crate) struct BlockRange {
+    /// Its blocks in the image.
     pub(crate) blocks: Range<u64>,
-    pub(crate) source: Source,
+    pub(crate) source: BlockSource,
 }
 
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// Kept by block number.
+pub(crate) enum BlockSource {
+    /// Stored by block number.
     Kept(Blocks),
-    Host(HostBlocks),
+    Host(Box<HostBlocks>),
 }
 
 impl Image {
-    pub(crate) fn new(blocks: u64, parts: Vec<Part>) -> Self {
+    pub(crate) fn new(blocks: u64, parts: Vec<BlockRange>) -> Self {
         Image { blocks, parts, altered: BTreeMap::new(), replaced: None }
     }
 
-    /// Opens a portable image: a file that holds all its blocks, and must keep them while it is used.
+    /// Opens a portable image: a file that contains all its blocks, and must not change while it is used.
     ///
     /// # Errors
-    /// [`Error::Host`], [`Error::NotAFile`]; [`Error::NotAnImage`] if it does not begin as an image does, or is shorter
-    /// than it says.
+    /// [`Error::Host`], [`Error::NotAFile`]; [`Error::NotAnImage`] if it has no valid superblock, or is shorter than that says.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let (file, version) = open_held(path)?;
         let mut block = [0; BLOCK];
@@ -81,26 +84,26 @@ impl Image {
         }
         let superblock = &block[SUPERBLOCK_OFFSET..];
         if superblock[12] != BLOCK_SIZE.trailing_zeros() as u8 {
-            return refused("its blocks are not of 4 KiB: make it with `mkfs.erofs -b 4096`, or with `pando image build`");
+            return refused("its blocks are not of 4 KiB: create it with `mkfs.erofs -b 4096`, or with `pando image build`");
         }
         let blocks = u64::from(u32::from_le_bytes([superblock[36], superblock[37], superblock[38], superblock[39]]));
         if blocks * BLOCK_SIZE > version.size {
-            return refused("it was cut: blocks are missing at its end");
+            return refused("it is truncated: blocks are missing at its end");
         }
         let extent = Extent { first: 0, file: 0, offset: 0, size: blocks * BLOCK_SIZE };
-        let source = Source::Host(one_file(extent, path, version, [(0, Arc::new(file))])?);
-        Ok(Image::new(blocks, vec![Part { blocks: 0..blocks, source }]))
+        let source = BlockSource::Host(Box::new(one_file(extent, path, version, [(0, Arc::new(file))])?));
+        Ok(Image::new(blocks, vec![BlockRange { blocks: 0..blocks, source }]))
     }
 
-    /// Lets whoever replaces or removes files that the image shows keep them readable.
+    /// Sets the store of replaced or removed files, from which they can still be read.
     pub fn read_replaced(&mut self, replaced: Arc<Replaced>) {
         self.replaced = Some(replaced);
     }
 
-    /// Closes the host files that it keeps open; they are opened again when they are read.
+    /// Closes the host files that it keeps open; they are reopened when they are read.
     pub fn close_files(&self) {
         for part in &self.parts {
-            if let Source::Host(host) = &part.source {
+            if let BlockSource::Host(host) = &part.source {
                 host.close_files();
             }
         }
@@ -118,8 +121,8 @@ impl Image {
         self.blocks * BLOCK_SIZE
     }
 
-    /// Reads the blocks from `first` on that fill the buffer. Blocks of host files are read from there now; when they
-    /// are not what they were, nothing in the buffer means anything.
+    /// Reads blocks from `first` on into the buffer. Blocks in host files are read from there; after an error because they changed, the
+    /// buffer's content is undefined.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -137,8 +140,11 @@ impl Image {
             let until = until.min(end);
             let (piece, behind) = rest.split_at_mut((until - next) as usize * BLOCK);
             match part.map(|part| &part.source) {
-                Some(Source::Kept(blocks)) => blocks.read(next, piece)?,
-                Some(Source::Host(blocks)) => blocks.read(next, piece, self.replaced.as_deref())?,
+                Some(BlockSource::Kept(blocks)) => {
+                    blocks.read(next, piece)?;
+                    self.revise(next, piece)?;
+                }
+                Some(BlockSource::Host(blocks)) => blocks.read(next, piece, self.replaced.as_deref())?,
                 None => piece.fill(0),
             }
             (next, rest) = (until, behind);
@@ -149,39 +155,42 @@ impl Image {
         Ok(())
     }
 
-    /// How many blocks from `first` on it is wise to read at once: those that come from the same host file, or lie
-    /// together elsewhere. At least one.
+    /// How many blocks from `first` on to read at once: those from the same host file, or stored together elsewhere. At least one.
     #[must_use]
     pub fn run(&self, first: u64) -> u64 {
         let (part, until) = self.part(first);
         let run = match part.map(|part| &part.source) {
-            // What is wrong with a table is said when the block is read.
-            Some(Source::Host(blocks)) => blocks.run(first).unwrap_or(1),
+            Some(BlockSource::Kept(_)) if self.host().is_some_and(HostBlocks::is_revised) => REVISED_RUN,
+            // An error in a table is reported when the block is read.
+            Some(BlockSource::Host(blocks)) => blocks.run(first).unwrap_or(1),
             _ => u64::MAX,
         };
         run.min(until.saturating_sub(first)).max(1)
     }
 
-    /// A number that is another where the image shows something else: content of host files counts as their size and times say. The same for an image that is fresh and one that was kept. O(metadata in memory).
+    /// A fingerprint of the image's content; that of host files counts by their sizes and times. The same for a fresh image and its
+    /// cached copy. O(metadata in memory).
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = Sign::default();
+        let mut hasher = Fingerprint::default();
+        let identities = self.identities().map_or(0, identity::DataPlace::blocks);
         self.blocks.hash(&mut hasher);
-        for Part { blocks, source } in &self.parts {
+        for BlockRange { blocks, source } in &self.parts {
             blocks.hash(&mut hasher);
             match source {
-                Source::Kept(kept) => kept.sign(blocks.end - blocks.start, &mut hasher),
-                Source::Host(host) => host.sign(&mut hasher),
+                // The host's numbers of files come last, and their change times do not count.
+                BlockSource::Kept(kept) => kept.sign((blocks.end - blocks.start).saturating_sub(identities), &mut hasher),
+                BlockSource::Host(host) => host.sign(&mut hasher),
             }
         }
         self.altered.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Hands the image to `sink`, in pieces of at most [`PIECE_SIZE`] bytes, each with its offset, in order.
+    /// Passes the image to `sink`, in pieces of at most [`PIECE_SIZE`] bytes, each with its offset, in order.
     ///
     /// # Errors
-    /// A host file cannot be read as it was; then what the sink has seen is worth nothing. And whatever `sink` returns.
+    /// A host file has changed or cannot be read; then the written pieces are unusable. And all errors of `sink`.
     pub fn write_to<E: From<Error>>(&self, sink: &mut Sink<'_, E>) -> Result<(), E> {
         let mut buffer = vec![0; PIECE_SIZE];
         let mut offset = 0;
@@ -194,8 +203,8 @@ impl Image {
         Ok(())
     }
 
-    /// The part that has a block, if any has, and the first block behind it that may lie elsewhere.
-    fn part(&self, block: u64) -> (Option<&Part>, u64) {
+    /// The part that contains a block, if any, and the end of that part or gap.
+    fn part(&self, block: u64) -> (Option<&BlockRange>, u64) {
         let next = self.parts.partition_point(|part| part.blocks.start <= block);
         match next.checked_sub(1).map(|index| &self.parts[index]).filter(|part| block < part.blocks.end) {
             Some(part) => (Some(part), part.blocks.end),
@@ -203,10 +212,10 @@ impl Image {
         }
     }
 
-    /// What a fresh image keeps in memory: its first blocks, and the tables of the rest. Nothing for others.
+    /// The memory of a fresh image: its first blocks, and the tables of the rest. `None` for others.
     pub(crate) fn in_memory(&self) -> Option<(&[u8], &[u8], Sizes)> {
         match &self.parts[..] {
-            [Part { source: Source::Kept(Blocks::Memory(kept)), .. }, Part { source: Source::Host(host), .. }]
+            [BlockRange { source: BlockSource::Kept(Blocks::Memory(kept)), .. }, BlockRange { source: BlockSource::Host(host), .. }]
                 if self.altered.is_empty() =>
             {
                 let (tables, sizes) = host.tables_in_memory()?;
@@ -216,21 +225,56 @@ impl Image {
         }
     }
 
-    /// Whether a directory of the host that it shows is not as it was.
+    /// Whether a directory of the host that it shows has changed.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.parts.iter().any(|part| matches!(&part.source, Source::Host(host) if host.is_outdated()))
+        self.parts.iter().any(|part| matches!(&part.source, BlockSource::Host(host) if host.is_outdated()))
+    }
+
+    /// Where the host's numbers of what it shows lie, if it has them.
+    fn identities(&self) -> Option<identity::DataPlace> {
+        let mut label = [0; 16];
+        self.read_bytes(identity::LABEL_OFFSET as u64, &mut label).ok()?;
+        identity::DataPlace::read(&label)
+    }
+
+    /// Lets a kept image follow changes of files, if it was made for that.
+    pub(crate) fn allow_revisions(&mut self) {
+        let (blocks, identities) = (self.blocks, self.identities());
+        for part in &mut self.parts {
+            if let BlockSource::Host(host) = &mut part.source {
+                host.allow_revisions(blocks, identities);
+            }
+        }
+    }
+
+    /// Brings inodes in blocks that were just read to what their files are now.
+    fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
+        self.host().map_or(Ok(()), |host| host.revise(first, blocks))
+    }
+
+    /// The files of the host that it was made from.
+    fn host(&self) -> Option<&HostBlocks> {
+        self.parts.iter().find_map(|part| if let BlockSource::Host(host) = &part.source { Some(&**host) } else { None })
+    }
+
+    /// Lets it say nothing of which files of the host it shows, because another image says that of the same files.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn hide_identities(&mut self) -> Result<(), Error> {
+        self.alter(identity::LABEL_OFFSET as u64, &[0; 16])
     }
 
     /// Adds blocks behind the last one, from this source; returns the first.
-    pub(crate) fn append(&mut self, blocks: u64, source: Option<Source>) -> u64 {
+    pub(crate) fn append(&mut self, blocks: u64, source: Option<BlockSource>) -> u64 {
         let first = self.blocks;
         self.blocks += blocks;
-        self.parts.extend(source.map(|source| Part { blocks: first..self.blocks, source }));
+        self.parts.extend(source.map(|source| BlockRange { blocks: first..self.blocks, source }));
         first
     }
 }
 
-/// Whether a file begins as an image does, understood or not.
+/// Whether a file has an EROFS superblock, supported or not.
 #[must_use]
 pub fn is_image(path: &Path) -> bool {
     let mut block = [0; BLOCK];
@@ -243,7 +287,7 @@ fn begins_an_image(block: &[u8]) -> bool {
     block.get(SUPERBLOCK_OFFSET..).is_some_and(|superblock| superblock.starts_with(&MAGIC.to_le_bytes()))
 }
 
-/// Blocks of one host file.
+/// The source for blocks of one host file.
 pub(crate) fn one_file(
     extent: Extent,
     path: &Path,
@@ -253,11 +297,11 @@ pub(crate) fn one_file(
     let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     let length = u16::try_from(path.len()).map_err(|_| Error::TooManyNames)?;
     let record = FileRecord { directory: NONE, name: Name { start: 0, length }, version };
-    let (bytes, sizes) = Tables::encode(&[extent], &[record], &[], path);
+    let (bytes, sizes) = Tables::encode(&[extent], &[record], &[], path, &[]);
     Ok(HostBlocks::new(Tables::new(Bytes::Memory(bytes), sizes), held))
 }
 
-/// Opens a regular file to be kept open, through links, and says which version of it this is.
+/// Opens a regular file to be kept open, following links, and returns its version.
 pub(crate) fn open_held(path: &Path) -> Result<(File, Version), Error> {
     let failed = |source: io::Error| Error::Host { path: path.into(), source };
     let refused = |errno: Errno| failed(errno.into());

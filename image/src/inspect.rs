@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks up paths in an image, as far as Pando itself must know what is in one: is the program there, are the places
-//! where other images are mounted?
+//! Path lookup in an image, for Pando's own needs: whether the program exists, and where other images are mounted.
 //!
-//! An image may come from anywhere. What it says is checked before it is used, and no walk is longer than the image.
+//! Images are not trusted: all fields are checked before use, and no loop is longer than the image.
 
 use std::collections::VecDeque;
 
@@ -10,35 +9,35 @@ use crate::{
     BlockError, Error, Image,
     builder::{TARGET_MAX, shown},
     format::{
-        BLOCK, BLOCK_SIZE, ENTRY_SIZE, EXTENDED, Entry, FileType, INLINE, INODE_SIZE, LAYOUT_SHIFT, Nid, PLAIN, SLOT_SIZE,
+        BLOCK, BLOCK_SIZE, Dirent, ENTRY_SIZE, EXTENDED, FileType, INLINE, INODE_SIZE, LAYOUT_SHIFT, Nid, PLAIN, SLOT_SIZE,
         SUPERBLOCK_OFFSET,
     },
 };
 
-/// Links that are followed at most, as Linux has it.
+/// Maximal number of links in a path, as in Linux.
 const LINKS_MAX: usize = 40;
-/// Bytes of the largest directory that is searched: of some two million entries.
+/// Maximal bytes of a directory: some two million entries.
 const DIRECTORY_MAX: u64 = 64 << 20;
-/// Bytes of a text file that is read whole.
+/// Maximal bytes of a text file.
 const TEXT_MAX: u64 = 1 << 20;
 const COMPACT_SIZE: usize = 32;
 
-/// What can be found at a path.
+/// The type of a file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Directory,
     /// A regular file.
     File,
-    /// Something else, but not a link: links are followed.
+    /// Another type, but not a link: links are followed.
     Other,
 }
 
-/// An inode, as far as it must be understood here.
+/// The fields of an inode that are needed here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) nid: Nid,
-    /// Where it lies in the image, in bytes.
+    /// Its offset in the image, in bytes.
     pub(crate) offset: u64,
     pub(crate) kind: FileType,
     pub(crate) extended: bool,
@@ -50,22 +49,22 @@ pub(crate) struct Node {
     pub(crate) links: u32,
 }
 
-/// Where a path leads.
+/// A resolved path.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// What is there, from the root on.
+    /// The existing inodes, from the root on.
     pub(crate) chain: Vec<Node>,
-    /// The names of `chain`, but the root's.
+    /// The names of `chain`, without the root's.
     pub(crate) names: Vec<Vec<u8>>,
-    /// The names behind them that are not there.
+    /// The remaining names, which do not exist.
     pub(crate) missing: Vec<Vec<u8>>,
 }
 
 impl Image {
-    /// What a path leads to, through links; nothing if it leads nowhere.
+    /// The type of the file at a path, following links; `None` if it does not exist.
     ///
     /// # Errors
-    /// A block that must be read cannot be, or what it says makes no sense.
+    /// A block cannot be read, or is invalid.
     pub fn find(&self, path: &[u8]) -> Result<Option<Kind>, Error> {
         let found = match self.resolve(path) {
             Ok(found) => found,
@@ -80,7 +79,7 @@ impl Image {
         }))
     }
 
-    /// Follows a path as far as it is there.
+    /// Resolves a path as far as it exists.
     pub(crate) fn resolve(&self, path: &[u8]) -> Result<Resolved, Error> {
         let mut pending: VecDeque<Vec<u8>> = names(path).collect();
         let mut found = Resolved { chain: vec![self.node(self.root()?)?], names: Vec::new(), missing: Vec::new() };
@@ -98,7 +97,7 @@ impl Image {
             let Some(node) = self.look_up(&here, &name)? else {
                 found.missing = std::iter::once(name).chain(pending).collect();
                 return match found.missing.iter().any(|name| name == b"..") {
-                    true => Err(Error::Path { path: shown(path), reason: "it leads through a directory that is not there" }),
+                    true => Err(Error::Path { path: shown(path), reason: "it contains a directory that does not exist" }),
                     false => Ok(found),
                 };
             };
@@ -109,7 +108,7 @@ impl Image {
             }
             links += 1;
             if links > LINKS_MAX {
-                return Err(Error::Path { path: shown(path), reason: "it leads through too many links" });
+                return Err(Error::Path { path: shown(path), reason: "it contains too many links" });
             }
             let target = self.data(&node)?;
             if target.starts_with(b"/") {
@@ -121,9 +120,9 @@ impl Image {
         Ok(found)
     }
 
-    /// What a name in a directory stands for, found by halving, first among the blocks and then in one.
+    /// Looks up a name in a directory: binary search among the blocks, then in one.
     fn look_up(&self, directory: &Node, name: &[u8]) -> Result<Option<Node>, Error> {
-        // The name is in the last block that does not begin after it.
+        // The name is in the last block that does not start after it.
         let (mut low, mut high) = (0, directory.size.div_ceil(BLOCK_SIZE));
         let mut found = None;
         while low < high {
@@ -147,7 +146,7 @@ impl Image {
         Ok(Nid(u16::from_le_bytes(bytes).into()))
     }
 
-    /// Where the inodes begin, in bytes.
+    /// The offset of the inodes, in bytes.
     pub(crate) fn inodes(&self) -> Result<u64, Error> {
         let mut bytes = [0; 4];
         self.read_bytes(SUPERBLOCK_OFFSET as u64 + 40, &mut bytes)?;
@@ -156,7 +155,7 @@ impl Image {
 
     pub(crate) fn node(&self, nid: Nid) -> Result<Node, Error> {
         let offset = nid.0.checked_mul(SLOT_SIZE as u64).and_then(|offset| offset.checked_add(self.inodes().ok()?));
-        let offset = offset.ok_or(damaged("an inode lies outside"))?;
+        let offset = offset.ok_or(damaged("an inode is outside of it"))?;
         let mut bytes = [0; INODE_SIZE];
         self.read_bytes(offset, &mut bytes[..COMPACT_SIZE])?;
         let format = u16::from_le_bytes([bytes[0], bytes[1]]);
@@ -190,10 +189,10 @@ impl Image {
         self.piece(node, 0, node.size)
     }
 
-    /// What a small text file holds, links followed; `None`: there is none, or it is no text.
+    /// The content of a small text file, following links; `None` if there is none, or it is not UTF-8.
     ///
     /// # Errors
-    /// The image cannot be read, or makes no sense.
+    /// The image cannot be read, or is invalid.
     pub fn file_text(&self, path: &[u8]) -> Result<Option<String>, Error> {
         let Resolved { chain, missing, .. } = self.resolve(path)?;
         let is_text = |node: &&Node| missing.is_empty() && node.kind == FileType::Regular && node.size <= TEXT_MAX;
@@ -208,7 +207,7 @@ impl Image {
         let tail = match node.layout {
             PLAIN => 0,
             INLINE => node.size % BLOCK_SIZE,
-            _ => return Err(damaged("a directory or link is stored in a way that is not understood")),
+            _ => return Err(damaged("a directory or link is stored in an unsupported layout")),
         };
         let end = start.saturating_add(length).min(node.size);
         let head_end = (node.size - tail).min(end);
@@ -228,7 +227,7 @@ impl Image {
         let within = (offset % BLOCK_SIZE) as usize;
         let mut blocks = vec![0; (within + buffer.len()).next_multiple_of(BLOCK)];
         self.read_blocks(first, &mut blocks).map_err(|error| match error {
-            BlockError::Outside { .. } => damaged("something lies outside"),
+            BlockError::Outside { .. } => damaged("a block is outside of it"),
             error => error.into(),
         })?;
         buffer.copy_from_slice(&blocks[within..][..buffer.len()]);
@@ -236,13 +235,13 @@ impl Image {
     }
 }
 
-/// The names of a path, without those that mean nothing.
+/// The names of a path, without empty ones and `.`.
 fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
     path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec)
 }
 
 /// The entries of a directory.
-pub(crate) fn entries(data: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
+pub(crate) fn entries(data: &[u8]) -> Result<Vec<Dirent<'_>>, Error> {
     let mut entries = Vec::new();
     for block in data.chunks(BLOCK) {
         let offset_of_name = |index: usize| -> Option<usize> {
@@ -259,7 +258,7 @@ pub(crate) fn entries(data: &[u8]) -> Result<Vec<Entry<'_>>, Error> {
             let name = name.ok_or(damaged("a directory's entry has no name"))?;
             let fields = &block[index * ENTRY_SIZE..][..ENTRY_SIZE];
             let nid = fields.first_chunk().map_or(0, |nid| u64::from_le_bytes(*nid));
-            entries.push(Entry { name, nid: Nid(nid), kind: fields[10] });
+            entries.push(Dirent { name, nid: Nid(nid), kind: fields[10] });
         }
     }
     Ok(entries)

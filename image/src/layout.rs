@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where everything lies.
+//! The layout of an image.
 //!
 //! ```text
 //! block 0   the superblock
-//! block 1   inodes, the root's first, each directory followed by what is in it; the last part of a directory and the
-//!           target of a link right behind their inodes, so that who lists a tree reads few blocks
+//! block 1   inodes, the root's first, each directory followed by its entries; the last part of a directory and the
+//!           target of a link directly after their inodes, so that listing a tree reads few blocks
 //!           the whole blocks of large directories
-//!           content that lies in memory
-//!           content that lies in files of the host, each at the start of a block
+//!           content in memory
+//!           content in host files, each at the start of a block
 //! ```
 
 use std::sync::Arc;
@@ -15,16 +15,18 @@ use std::sync::Arc;
 use crate::{
     Error, Image,
     format::{
-        BLOCK, BLOCK_SIZE, BlockNumber, Entry, INODE_SIZE, Inode, Nid, Place, SLOT_SIZE, directory_size, encode_directory, write_superblock,
+        BLOCK, BLOCK_SIZE, BlockNumber, DataPlace, Dirent, INODE_SIZE, Inode, Nid, SLOT_SIZE, directory_size, encode_directory, put,
+        write_superblock,
     },
     host::HostBlocks,
-    image::{Part, Source},
+    identity,
+    image::{BlockRange, BlockSource},
     store::{Blocks, Bytes},
-    tables::{Extent, Sizes, Tables},
-    tree::{Content, InodeId, Tree},
+    tables::{Extent, Sizes, SlotRecord, Tables},
+    tree::{Content, ImageTree, InodeId},
 };
 
-/// An image whose every byte has its place, as the bytes that Pando keeps of it.
+/// A laid-out image: the bytes that are kept of it, and the locations of the rest.
 pub(crate) struct Layout {
     pub(crate) blocks: u64,
     /// Everything but the content of host files: whole blocks.
@@ -35,60 +37,66 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Decides where everything lies. The same tree gives the same bytes, in whatever order it was made.
-    pub(crate) fn new(tree: Tree) -> Result<Self, Error> {
+    /// Lays out a tree. The same tree gives the same bytes, independent of the order of additions.
+    pub(crate) fn new(tree: ImageTree) -> Result<Self, Error> {
         let mut plan = Plan::new(&tree)?;
         plan.place_heads()?;
         plan.place_data()?;
         let mut kept = vec![0; plan.kept_blocks as usize * BLOCK];
         plan.write(&mut kept)?;
-        let end = BlockNumber::new(plan.next)?;
+        let end = BlockNumber::new(plan.next.saturating_add(tree.spare_blocks))?;
+        if let Some(place) = plan.identities {
+            place.write(&mut kept);
+            plan.write_identities(&mut kept[place.first_block as usize * BLOCK..]);
+        }
         write_superblock(&mut kept, plan.order.len() as u64, end);
-        let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names);
+        let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names, &plan.slots());
         Ok(Layout { blocks: end.number().into(), kept, tables, sizes, held: tree.held })
     }
 
-    /// The image, in memory but for what lies in host files.
+    /// The image, in memory except for the content of host files.
     pub(crate) fn image(self) -> Image {
         let kept_blocks = (self.kept.len() / BLOCK) as u64;
         let tables = Tables::new(Bytes::Memory(self.tables), self.sizes);
-        let kept = Part { blocks: 0..kept_blocks, source: Source::Kept(Blocks::Memory(self.kept)) };
-        let host = Part { blocks: kept_blocks..self.blocks, source: Source::Host(HostBlocks::new(tables, self.held)) };
+        let kept = BlockRange { blocks: 0..kept_blocks, source: BlockSource::Kept(Blocks::Memory(self.kept)) };
+        let host = BlockRange { blocks: kept_blocks..self.blocks, source: BlockSource::Host(Box::new(HostBlocks::new(tables, self.held))) };
         Image::new(self.blocks, vec![kept, host])
     }
 }
 
-/// What is known of an inode's place.
+/// The location of an inode.
 #[derive(Clone, Copy, Default)]
-struct Spot {
+struct InodeSpot {
     /// Its offset in units of [`SLOT_SIZE`]; 0 if it has none.
     slot: u32,
-    /// Names that stand for it; of a directory, directories in it.
+    /// The number of its names; for a directory, the number of its subdirectories.
     names: u32,
-    /// The first block of what does not lie behind it.
+    /// The first block of data that is not directly after the inode.
     first_block: Option<u32>,
     /// A directory's size.
     size: usize,
 }
 
 struct Plan<'a> {
-    tree: &'a Tree,
-    /// Numbers of entries, by directory and then by name.
+    tree: &'a ImageTree,
+    /// Indices of entries, sorted by directory and then by name.
     sorted: Vec<u32>,
-    /// By inode: where in `sorted` the entries of a directory begin; one more at the end.
+    /// By inode: the start of a directory's entries in `sorted`; one more at the end.
     starts: Vec<u32>,
-    spots: Vec<Spot>,
-    /// The inodes in the order in which they lie.
+    spots: Vec<InodeSpot>,
+    /// The inodes in their order in the image.
     order: Vec<InodeId>,
-    /// The first block that is free.
+    /// The first free block.
     next: u64,
     kept_blocks: u64,
+    /// Where the host's numbers of the inodes lie.
+    identities: Option<identity::DataPlace>,
     extents: Vec<Extent>,
 }
 
 impl<'a> Plan<'a> {
     /// Sorts the entries and places the inodes.
-    fn new(tree: &'a Tree) -> Result<Self, Error> {
+    fn new(tree: &'a ImageTree) -> Result<Self, Error> {
         let mut starts = vec![0u32; tree.inodes.len() + 1];
         tree.entries.iter().for_each(|entry| starts[entry.directory.index() + 1] += 1);
         for index in 1..starts.len() {
@@ -105,13 +113,14 @@ impl<'a> Plan<'a> {
             let entries = &mut sorted[bounds[0] as usize..bounds[1] as usize];
             entries.sort_unstable_by_key(|&number| tree.text(tree.entries[number as usize].name));
         }
-        let spots = vec![Spot::default(); tree.inodes.len()];
-        let mut plan = Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, kept_blocks: 0, extents: Vec::new() };
+        let spots = vec![InodeSpot::default(); tree.inodes.len()];
+        let mut plan =
+            Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, kept_blocks: 0, identities: None, extents: Vec::new() };
         plan.place_inodes()?;
         Ok(plan)
     }
 
-    /// What a directory's names stand for, sorted, without `.` and `..`.
+    /// A directory's entries, sorted, without `.` and `..`.
     fn children(&self, directory: InodeId) -> impl Iterator<Item = (&'a [u8], InodeId)> + Clone + '_ {
         let range = self.starts[directory.index()] as usize..self.starts[directory.index() + 1] as usize;
         self.sorted[range].iter().map(|&number| {
@@ -120,19 +129,19 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The same with `.` and `..` in their places: some names are less than a dot.
+    /// The same with `.` and `..` in sorted order: some names sort before a dot.
     fn all_children(&self, directory: InodeId, parent: InodeId) -> Vec<(&'a [u8], InodeId)> {
         let mut all = Vec::with_capacity(self.children(directory).size_hint().0 + 2);
         all.extend([(&b"."[..], directory), (&b".."[..], parent)]);
         all.extend(self.children(directory));
-        // Nearly sorted already, which this sort makes use of.
+        // It is nearly sorted already, which makes this sort fast.
         all.sort_by_key(|(name, _)| *name);
         all
     }
 
     fn place_inodes(&mut self) -> Result<(), Error> {
         let mut offset = BLOCK as u64;
-        // A list instead of a recursion, so that the depth of the tree is not that of the stack.
+        // A list instead of recursion, so that a deep tree does not overflow the stack.
         let mut pending = vec![InodeId::ROOT];
         while let Some(id) = pending.pop() {
             let spot = &mut self.spots[id.index()];
@@ -154,7 +163,7 @@ impl<'a> Plan<'a> {
                 Content::Symlink(target) => length += inline_target(usize::from(target.length)),
                 _ => {}
             }
-            // What is behind an inode must not reach into the next block.
+            // Inline data must not reach into the next block.
             let left = BLOCK - offset as usize % BLOCK;
             if length > left {
                 offset += left as u64;
@@ -168,7 +177,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Counts the names that a directory gives.
+    /// Counts a directory's names for its entries.
     fn count_names(&mut self, directory: InodeId) {
         let range = self.starts[directory.index()] as usize..self.starts[directory.index() + 1] as usize;
         for &number in &self.sorted[range] {
@@ -180,7 +189,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Places what is kept and does not lie behind an inode.
+    /// Places the kept data that is not inline.
     fn place_heads(&mut self) -> Result<(), Error> {
         for &id in &self.order {
             let spot = &mut self.spots[id.index()];
@@ -195,11 +204,17 @@ impl<'a> Plan<'a> {
                 self.next += (size as u64).div_ceil(BLOCK_SIZE);
             }
         }
+        if self.tree.identified {
+            let last = self.order.iter().map(|id| self.spots[id.index()].slot).max().unwrap_or(0);
+            let place = identity::DataPlace { first_block: BlockNumber::new(self.next)?.number(), records: last / 2 + 1 };
+            self.next += place.blocks();
+            self.identities = Some(place);
+        }
         self.kept_blocks = self.next;
         Ok(())
     }
 
-    /// The size up to which files of the host are placed: all smaller ones fit together.
+    /// The largest size of host files that are placed: all files up to it fit together.
     fn largest_placed(&self) -> u64 {
         let blocks = |size: u64| size.div_ceil(BLOCK_SIZE);
         let sizes = self.order.iter().filter_map(|&id| match self.tree.inode(id).content {
@@ -220,11 +235,11 @@ impl<'a> Plan<'a> {
         too_large.map_or(u64::MAX, |size| size - 1)
     }
 
-    /// Places what lies in host files.
+    /// Places the content of host files.
     fn place_data(&mut self) -> Result<(), Error> {
         let largest = self.largest_placed();
         for &id in &self.order {
-            // Who reads one that has no place meets an error, which is better than other content.
+            // Reading a file without a place is an error, which is better than wrong content.
             if let Content::Host { file, offset, size } = self.tree.inode(id).content
                 && size > 0
                 && size <= largest
@@ -243,10 +258,10 @@ impl<'a> Plan<'a> {
             let spot = &self.spots[id.index()];
             let inode = self.tree.inode(id);
             let first = spot.first_block.map(|first| BlockNumber::new(first.into())).transpose()?;
-            let plain = first.map_or(Place::Nowhere(0), Place::Blocks);
-            let place = |behind: usize| if behind == 0 { plain } else { Place::Inline(first) };
+            let plain = first.map_or(DataPlace::Nowhere(0), DataPlace::Blocks);
+            let place = |behind: usize| if behind == 0 { plain } else { DataPlace::Inline(first) };
             let directory;
-            let (place, size, data): (Place, u64, &[u8]) = match &inode.content {
+            let (place, size, data): (DataPlace, u64, &[u8]) = match &inode.content {
                 &Content::Directory { parent, .. } => {
                     directory = self.encode(id, parent);
                     (place(inline(spot.size)), spot.size as u64, &directory)
@@ -254,15 +269,15 @@ impl<'a> Plan<'a> {
                 &Content::Symlink(target) => (place(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
                 Content::Bytes(bytes) => (plain, bytes.len() as u64, bytes),
                 &Content::Host { size, .. } => (plain, size, &[]),
-                &Content::Special { device, .. } => (Place::Nowhere(device), 0, &[]),
+                &Content::Special { device, .. } => (DataPlace::Nowhere(device), 0, &[]),
             };
             let is_directory = matches!(inode.content, Content::Directory { .. });
-            // A directory's own name and `.`, besides the `..` of those in it.
+            // A directory's own name and `.`, besides the `..` of its subdirectories.
             let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
             let header = Inode { kind: inode.content.kind(), attributes: inode.attributes, links, size, place };
             let offset = spot.slot as usize * SLOT_SIZE;
             kept[offset..offset + INODE_SIZE].copy_from_slice(&header.encode(serial));
-            let behind = if let Place::Inline(_) = place { data.len() % BLOCK } else { 0 };
+            let behind = if let DataPlace::Inline(_) = place { data.len() % BLOCK } else { 0 };
             let (head, tail) = data.split_at(data.len() - behind);
             kept[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
             if let Some(first) = first.filter(|_| !head.is_empty()) {
@@ -272,23 +287,48 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    /// Which inodes are files of the host, if the image is to follow their changes.
+    fn slots(&self) -> Vec<SlotRecord> {
+        let slot = |&id: &InodeId| match self.tree.inode(id).content {
+            Content::Host { file, .. } => Some(SlotRecord { slot: self.spots[id.index()].slot, file }),
+            _ => None,
+        };
+        if self.tree.spare_blocks > 0 { self.order.iter().filter_map(slot).collect() } else { Vec::new() }
+    }
+
+    /// Writes the table of the host's numbers.
+    fn write_identities(&self, table: &mut [u8]) {
+        let mut volume = None;
+        for &id in &self.order {
+            let (inode, spot) = (self.tree.inode(id), &self.spots[id.index()]);
+            if let Some(mut identity) = inode.identity {
+                volume = volume.or(Some(identity.device));
+                if !matches!(inode.content, Content::Directory { .. }) && identity.links != spot.names {
+                    identity.device = 0;
+                }
+                put(table, spot.slot as usize / 2 * identity::SIZE, identity.encode());
+            }
+        }
+        put(table, 0, volume.unwrap_or(0).to_le_bytes());
+    }
+
     fn encode(&self, directory: InodeId, parent: InodeId) -> Vec<u8> {
         let all = self.all_children(directory, parent);
         let entry = |&(name, inode): &(&'a [u8], InodeId)| {
             let nid = Nid::at(u64::from(self.spots[inode.index()].slot) * SLOT_SIZE as u64);
-            Entry { name, nid, kind: self.tree.inode(inode).content.kind() as u8 }
+            Dirent { name, nid, kind: self.tree.inode(inode).content.kind() as u8 }
         };
         encode_directory(&all.iter().map(entry).collect::<Vec<_>>())
     }
 }
 
-/// How much of a directory of this size lies behind its inode: the part of the last block, if there is room.
+/// How much of a directory of this size is inline: the part of the last block, if it fits.
 fn inline(size: usize) -> usize {
     let last = size % BLOCK;
     if last <= BLOCK - INODE_SIZE { last } else { 0 }
 }
 
-/// How much of a link's target lies behind its inode: all or nothing.
+/// How much of a link's target is inline: all or nothing.
 fn inline_target(size: usize) -> usize {
     if size <= BLOCK - INODE_SIZE { size } else { 0 }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Root images: read-only, uncompressed EROFS, made from trees of the host, archives, and bytes in memory.
 //!
-//! A [`Builder`] collects a tree; [`Builder::image`] decides where everything lies and gives an [`Image`], whose blocks
-//! can be read. The image holds the metadata (superblock, inodes, directories); the content of host files stays where
-//! it is until its blocks are read. So a tree of a million files costs a walk, and [`Image::write_to`] makes a file of
-//! it that holds everything.
+//! A [`Builder`] collects a tree; [`Builder::image`] lays it out as an [`Image`] with readable blocks. The image holds the metadata
+//! (superblock, inodes, directories); the content of host files stays in them until its blocks are read. So a tree of a million files
+//! costs a scan, and [`Image::write_to`] writes a file with everything.
 //!
 //! ```
 //! use pando_image::{Attributes, Builder, Source};
@@ -18,40 +17,42 @@
 //! # Ok::<(), pando_image::Error>(())
 //! ```
 //!
-//! The same tree gives the same bytes, in whatever order it was added. Files' data begins at the start of a block and
-//! is stored plainly, so that it can be mapped; directories and the targets of links, which are only looked at, end
-//! right behind their inodes. The reader is the library OS's `erofs` module; Linux mounts the images too.
+//! The same tree gives the same bytes, independent of the order of additions. Files' data starts at a block boundary and is uncompressed,
+//! so that it can be mapped. The last part of directories and the targets of links are inline, directly after their inodes. The reader is
+//! the library OS's `erofs` module; Linux mounts the images too.
 
 mod archive;
 mod builder;
 mod cache;
 mod error;
 mod escape;
+mod fingerprint;
 mod format;
-mod graft;
 mod host;
+mod identity;
 mod image;
 mod inspect;
 mod layout;
 mod open_files;
+mod overlay_entry;
 mod read_log;
 mod replaced;
-mod sign;
+mod revision;
+mod scan;
 mod source;
 mod store;
 mod tables;
 mod tree;
-mod walk;
 
-pub use builder::{Attributes, Builder, Time};
-pub use cache::{Cache, Kept};
+pub use builder::{Attributes, Builder, Timestamp};
+pub use cache::{Cache, CachedImage};
 pub use error::{BlockError, Error};
 pub use escape::{escaped, escaped_lines};
+pub use fingerprint::Fingerprint;
 pub use format::BLOCK_SIZE;
 pub use image::{Image, PIECE_SIZE, Sink, is_image};
 pub use inspect::Kind;
 pub use open_files::{limit_open_files, open_files};
 pub use replaced::Replaced;
-pub use sign::Sign;
+pub use scan::{Readable, Scan, shows_kernel};
 pub use source::{HostFile, Source};
-pub use walk::{Readable, Walk, shows_kernel};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host files that images keep open: one list for all images of the process, because descriptors are the process's.
 //!
-//! The least recently used file is closed for another one; an image that is dropped closes its own.
+//! The least recently used file is closed for another one; dropping an image closes its files.
 
 use std::{
     fs::File,
@@ -13,22 +13,22 @@ use std::{
 
 use rustix::io::Errno;
 
-/// Files that stay open unless somebody sets another limit.
+/// The default limit of open files.
 const OPEN_MAX: usize = 256;
 
 static FILES: Mutex<List> = Mutex::new(List { most: OPEN_MAX, open: Vec::new() });
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The name of an image in the list.
+/// An image's ID in the list.
 type Owner = u64;
 
 struct List {
     most: usize,
-    /// The most recently used last.
+    /// The most recently used is last.
     open: Vec<(Owner, u32, Arc<File>)>,
 }
 
-/// Lets all images of the process together keep at most so many host files open; at least one.
+/// Limits the host files that all images of the process together keep open; at least one.
 pub fn limit_open_files(most: usize) {
     let mut list = list();
     list.most = most.max(1);
@@ -36,7 +36,7 @@ pub fn limit_open_files(most: usize) {
     list.open.drain(..surplus);
 }
 
-/// How many host files all images of the process keep open.
+/// The number of host files that all images of the process keep open.
 #[must_use]
 pub fn open_files() -> usize {
     list().open.len()
@@ -52,12 +52,12 @@ fn list() -> MutexGuard<'static, List> {
 pub(crate) struct OpenFiles(Owner);
 
 impl OpenFiles {
-    /// None yet.
+    /// An empty list.
     pub(crate) fn new() -> Self {
         OpenFiles(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The file of this number, if it is open.
+    /// The file with this number, if it is open.
     pub(crate) fn get(&self, number: u32) -> Option<Arc<File>> {
         let open = &mut list().open;
         let place = open.iter().rposition(|(owner, other, _)| (*owner, *other) == (self.0, number))?;
@@ -76,7 +76,7 @@ impl OpenFiles {
         list.open.push((self.0, number, Arc::clone(file)));
     }
 
-    /// Closes all of them; they are opened again when they are read.
+    /// Closes all of them; they are reopened when they are read.
     pub(crate) fn close(&self) {
         list().open.retain(|(owner, ..)| *owner != self.0);
     }
@@ -88,7 +88,7 @@ impl Drop for OpenFiles {
     }
 }
 
-/// Opens something; where the process has no descriptor left, closes the files of all images and tries once more.
+/// Opens a file. If the process has no descriptor left, closes the files of all images and retries once.
 pub(crate) fn with_descriptor<T>(open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match open() {
         Err(Errno::MFILE | Errno::NFILE) => {

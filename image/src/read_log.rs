@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts of host files that were read, with checksums that show later whether they are still the same.
+//! The parts of host files that were read, with checksums to detect later changes.
 //!
-//! A file's change time moves with its links, owner and mode as well as with its content. When only that has moved, what was read of the file is
-//! read again and compared: if it is the same, nobody can tell the two states apart, and the image goes on with the later one.
+//! A file's change time moves with its links, owner and mode as well as with its content. If only that has moved, the parts that were
+//! read before are read again and compared. If they are the same, the two versions are indistinguishable, and the image continues with
+//! the later.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,9 +18,9 @@ use crate::{
     tables::{ChangeTime, Extent, Version},
 };
 
-/// Ranges that are remembered of an image, some 50 bytes each. Programs read most files from their start to their end.
+/// Maximal number of ranges per image, some 50 bytes each. Programs read most files sequentially.
 const RANGES_MAX: usize = 1 << 16;
-/// Bytes that are compared at a time.
+/// Bytes per comparison.
 const COMPARED: usize = 1 << 20;
 
 /// The ranges that were read of an image's extents.
@@ -32,23 +33,23 @@ pub(crate) struct ReadLog {
 /// The ranges that were read of an extent.
 #[derive(Debug)]
 struct ExtentLog {
-    /// The change time with which that was so.
+    /// The file's change time at which the digests were valid.
     changed: ChangeTime,
     /// Blocks of the image: the ends of ranges by their starts.
     ranges: BTreeMap<u64, u64>,
     /// The digests of all of these blocks.
     sum: u64,
-    /// There were more ranges than are remembered.
+    /// Ranges beyond the limit were dropped.
     overflowed: bool,
 }
 
 impl ReadLog {
-    /// The change time that the file of an extent has to have.
+    /// The change time that an extent's file must have.
     pub(crate) fn changed(&self, extent: &Extent, version: &Version) -> ChangeTime {
         self.extents.get(&extent.first).map_or(version.changed, |log| log.changed)
     }
 
-    /// Takes note of what was read of an extent from a block on, with this change time.
+    /// Records a read of an extent from a block on, at this change time.
     pub(crate) fn add(&mut self, extent: &Extent, first: u64, bytes: &[u8], changed: ChangeTime) {
         let fresh = ExtentLog { changed, ranges: BTreeMap::new(), sum: 0, overflowed: false };
         let log = self.extents.entry(extent.first).or_insert(fresh);
@@ -67,7 +68,7 @@ impl ReadLog {
         }
     }
 
-    /// Whether all that was read of an extent is still in its file.
+    /// Whether all recorded parts of an extent are unchanged in its file.
     pub(crate) fn is_same(&self, extent: &Extent, file: &File) -> std::io::Result<bool> {
         let Some(log) = self.extents.get(&extent.first) else { return Ok(true) };
         let mut found = 0u64;
@@ -87,7 +88,7 @@ impl ReadLog {
         Ok(!log.overflowed && found == log.sum)
     }
 
-    /// Goes on with a later change time.
+    /// Accepts a later change time.
     pub(crate) fn accept(&mut self, extent: &Extent, changed: ChangeTime) {
         let fresh = ExtentLog { changed, ranges: BTreeMap::new(), sum: 0, overflowed: false };
         self.extents.entry(extent.first).or_insert(fresh).changed = changed;
@@ -95,7 +96,7 @@ impl ReadLog {
 }
 
 impl ExtentLog {
-    /// The parts of a range that are not remembered yet.
+    /// The parts of a range that are not recorded yet.
     fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
@@ -113,7 +114,7 @@ impl ExtentLog {
         gaps
     }
 
-    /// Adds a range that is not remembered yet, and joins it with its neighbours.
+    /// Records a new range, merged with its neighbours.
     fn join(&mut self, range: Range<u64>) {
         let before = self.ranges.range(..=range.start).next_back().filter(|(_, end)| **end == range.start);
         let start = before.map_or(range.start, |(start, _)| *start);
@@ -122,7 +123,7 @@ impl ExtentLog {
     }
 }
 
-/// The digests of blocks, which add up in any order.
+/// The sum of the digests of blocks, independent of their order.
 fn sum(first: u64, bytes: &[u8]) -> u64 {
     let digest =
         |(block, bytes): (u64, &[u8])| (u64::from(checksum(bytes)) + 1).wrapping_mul((2 * block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));

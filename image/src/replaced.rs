@@ -15,14 +15,13 @@ use rustix::{
 
 use crate::tables::Version;
 
-/// Files that are kept at most: each takes about a kilobyte of the host's kernel.
+/// Maximal number of kept files: each takes about a kilobyte of the host's kernel.
 const KEPT_MAX: u64 = 4096;
 
-/// A file, whatever its name.
-type Identity = (u64, u64);
+/// A file's identity: device and inode.
+type HostIdentity = (u64, u64);
 
-/// What whoever replaces or removes files of a tree keeps open of them, so that an image of that tree goes on as it was: what was replaced is still
-/// there to be read, as long as it is open.
+/// Replaced and removed files of a tree that stay open, so that an image of that tree remains readable.
 #[derive(Debug, Default)]
 pub struct Replaced {
     state: Mutex<State>,
@@ -30,13 +29,14 @@ pub struct Replaced {
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<Identity, Arc<File>>,
-    /// Files that came to be since: no image shows them.
-    own: HashSet<Identity>,
+    files: HashMap<HostIdentity, Arc<File>>,
+    /// Files that were created since: no image shows them.
+    own: HashSet<HostIdentity>,
 }
 
 impl Replaced {
-    /// Keeps a file that is about to lose its name. Where as many are kept as may be, or a quarter of what the process may open, it is not: who reads it then gets an error.
+    /// Keeps a file open that is about to be replaced or removed. Drops it beyond the limit, or beyond a quarter of the process's
+    /// descriptors: reading it then is an error.
     pub fn keep(&self, file: File) {
         let Ok(stat) = fstat(&file) else { return };
         let identity = (stat.st_dev, stat.st_ino);
@@ -47,14 +47,14 @@ impl Replaced {
         }
     }
 
-    /// Takes note of a file that is new, which need not be kept when it goes.
+    /// Records a new file, which need not be kept when it is removed.
     pub fn is_new(&self, file: &File) {
         if let Ok(stat) = fstat(file) {
             self.lock().own.insert((stat.st_dev, stat.st_ino));
         }
     }
 
-    /// Reads a file if it is kept, and says whether it is what it was: its name's coming and going, which its times show too, does not count.
+    /// Reads a file if it is kept. Returns whether it is unchanged; the change of its names, which its times show too, does not count.
     pub(crate) fn read(&self, version: &Version, offset: u64, buffer: &mut [u8]) -> Option<std::io::Result<bool>> {
         let file = Arc::clone(self.lock().files.get(&(version.device, version.inode))?);
         let mut read = || {
@@ -66,7 +66,7 @@ impl Replaced {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whatever a thread was doing when it panicked, the tables are whole.
+        // The tables are consistent even if a thread panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a file's data comes from.
+//! Sources of file content.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use rustix::fs::{FileType, OFlags};
 use crate::{
     Attributes, Error,
     host::{attributes, look, open_at},
+    scan::shows_kernel,
     tables::Version,
-    walk::shows_kernel,
 };
 
-/// Where a file's data comes from.
+/// The source of a file's content.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// Memory.
@@ -33,7 +33,7 @@ impl From<HostFile> for Source {
     }
 }
 
-/// A regular file of the host as it was when it was looked at; if it has changed when it is read, that is an error.
+/// A regular file of the host in its present version; reading it after a change is an error.
 #[derive(Clone, Debug)]
 pub struct HostFile {
     path: PathBuf,
@@ -42,11 +42,11 @@ pub struct HostFile {
 }
 
 impl HostFile {
-    /// Looks at the file that `path` names, through symbolic links.
+    /// The file at `path`, following symbolic links.
     ///
     /// # Errors
-    /// [`Error::Host`] if it cannot be looked at, [`Error::NotAFile`] if it is not a regular file, [`Error::Kernel`] if its
-    /// content is made up.
+    /// [`Error::Host`] if it cannot be read, [`Error::NotAFile`] if it is not a regular file, [`Error::Kernel`] if its content is
+    /// generated.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Host { path: path.into(), source };
@@ -58,7 +58,7 @@ impl HostFile {
         if shows_kernel(&real).map_err(failed)? {
             return Err(Error::Kernel(path.into()));
         }
-        // Who names a file wants to know now that it cannot be read.
+        // Opened now, so that an unreadable file is reported at once.
         open_at(&real, OFlags::empty()).map_err(|errno| failed(errno.into()))?;
         Ok(HostFile { path: real, attributes: attributes(&stat), version: Version::of(&stat) })
     }

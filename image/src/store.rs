@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that lie in memory, or in a file whose every block has a checksum.
+//! Bytes in memory, or in a file with a checksum for each block.
 
 use std::{
     fs::File,
@@ -15,12 +15,12 @@ use crate::{BlockError, format::BLOCK};
 
 static CHECKSUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// The checksum that blocks have.
+/// The checksum of a block.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     CHECKSUM.checksum(bytes)
 }
 
-/// Adds the checksums of blocks in memory to a sign, as those of a file would be.
+/// Adds the checksums of blocks in memory to a fingerprint, as [`CheckedFile`] does.
 fn sign(bytes: &[u8], hasher: &mut impl Hasher) {
     let mut padded = [0; BLOCK];
     for block in bytes.chunks(BLOCK) {
@@ -30,8 +30,7 @@ fn sign(bytes: &[u8], hasher: &mut impl Hasher) {
     }
 }
 
-/// A file whose blocks are known by their checksums, so that what was cut or altered is refused when it is read, and
-/// nothing need be read before.
+/// A file with a checksum for each block: a truncated or altered block is an error when it is read, and opening reads none.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     file: File,
@@ -39,12 +38,12 @@ pub(crate) struct CheckedFile {
 }
 
 impl CheckedFile {
-    /// A file that begins with as many blocks as there are checksums.
+    /// A file whose first blocks have these checksums.
     pub(crate) fn new(file: File, checksums: Vec<u32>) -> Self {
         CheckedFile { file, checksums }
     }
 
-    /// Adds the checksums of blocks to a sign.
+    /// Adds the checksums of blocks to a fingerprint.
     fn sign(&self, blocks: Range<u64>, hasher: &mut impl Hasher) {
         for block in blocks {
             self.checksums.get(block as usize).hash(hasher);
@@ -53,7 +52,7 @@ impl CheckedFile {
 
     /// Reads whole blocks.
     pub(crate) fn read_blocks(&self, first: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
-        let damaged = || BlockError::Damaged("the cached image was cut or altered");
+        let damaged = || BlockError::Damaged("the cached image was truncated or altered");
         self.file.read_exact_at(buffer, first * BLOCK as u64).map_err(|_| damaged())?;
         for (index, block) in (first..).zip(buffer.chunks(BLOCK)) {
             let expected = usize::try_from(index).ok().and_then(|index| self.checksums.get(index)).ok_or_else(damaged)?;
@@ -65,16 +64,16 @@ impl CheckedFile {
     }
 }
 
-/// A stretch of bytes, read in small pieces.
+/// A range of bytes that is read in small pieces.
 #[derive(Debug)]
 pub(crate) enum Bytes {
     /// All of them.
     Memory(Vec<u8>),
-    /// Those of a file from a block on.
+    /// Those of a file, from a block on.
     File {
         file: Arc<CheckedFile>,
         first: u64,
-        /// The blocks that were read, kept.
+        /// The cached blocks.
         kept: Vec<OnceLock<Box<[u8]>>>,
     },
 }
@@ -85,7 +84,7 @@ impl Bytes {
         Bytes::File { file, first, kept: (0..blocks).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Adds to a sign what tells so many of them, which fill blocks, from others.
+    /// Adds the first `length` bytes, which fill whole blocks, to a fingerprint.
     pub(crate) fn sign(&self, length: u64, hasher: &mut impl Hasher) {
         match self {
             Bytes::Memory(bytes) => sign(&bytes[..bytes.len().min(length as usize)], hasher),
@@ -99,7 +98,7 @@ impl Bytes {
             Bytes::Memory(bytes) => {
                 let start = usize::try_from(offset).ok();
                 let piece = start.and_then(|start| bytes.get(start..)?.get(..buffer.len()));
-                buffer.copy_from_slice(piece.ok_or(BlockError::Damaged("a table ends too early"))?);
+                buffer.copy_from_slice(piece.ok_or(BlockError::Damaged("a table is truncated"))?);
             }
             Bytes::File { file, first, kept } => {
                 let (mut index, mut within) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize);
@@ -116,10 +115,10 @@ impl Bytes {
     }
 }
 
-/// A block of a stretch, read once.
+/// A block of a range, read once.
 fn kept_block<'a>(file: &CheckedFile, first: u64, kept: &'a [OnceLock<Box<[u8]>>], index: u64) -> Result<&'a [u8], BlockError> {
     let place = usize::try_from(index).ok().and_then(|index| kept.get(index));
-    let place = place.ok_or(BlockError::Damaged("a table ends too early"))?;
+    let place = place.ok_or(BlockError::Damaged("a table is truncated"))?;
     if let Some(block) = place.get() {
         return Ok(block);
     }
@@ -136,10 +135,10 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
-    /// Adds to a sign what tells the first so many blocks from others: their checksums.
+    /// Adds the first `blocks` blocks to a fingerprint, by their checksums.
     pub(crate) fn sign(&self, blocks: u64, hasher: &mut impl Hasher) {
         match self {
-            Blocks::Memory(bytes) => sign(bytes, hasher),
+            Blocks::Memory(bytes) => sign(&bytes[..bytes.len().min(blocks as usize * BLOCK)], hasher),
             Blocks::File(file) => file.sign(0..blocks, hasher),
         }
     }

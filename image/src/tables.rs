@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the data of a host image lies: tables of fixed-size records, searched where they are, in memory or in a file.
+//! The tables of a host image, which locate its data: fixed-size records, searched in place, in memory or in a file.
 //!
-//! An *extent* is a run of blocks that lie in a host file, one behind the other. A *file* record says which version of
-//! it and how to name it: its own name and its *directory* record, which has a parent in turn. So a million files cost
-//! about 100 bytes each and their names, and opening an image with so many reads none of it.
+//! An *extent* is a run of consecutive blocks of a host file. A *file* record holds the file's version, its own name and its *directory*
+//! record, which has a parent in turn. So a million files cost about 100 bytes each and their names, and opening an image with so many
+//! reads none of it.
 
-use std::{ffi::OsString, hash::Hasher, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{
+    ffi::OsString,
+    hash::Hasher,
+    ops::Range,
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
     BlockError,
@@ -13,12 +20,12 @@ use crate::{
     store::Bytes,
 };
 
-/// The parent of what has none: its name is a whole path.
+/// The parent of a record without one: its name is a whole path.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Names that are put together to a path; Linux takes none with so many.
+/// Maximal depth of a path; Linux accepts no deeper one.
 const DEPTH_MAX: usize = 4096;
 
-/// What tells one content of a host file from another without reading it.
+/// The version of a host file: distinguishes contents without reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) device: u64,
@@ -30,11 +37,20 @@ pub(crate) struct Version {
     pub(crate) changed: ChangeTime,
 }
 
-/// When anything about a file last changed: its content, its mode, its names. It lies in a table of its own, for the content may be the same.
+/// The change time of a file: of its content, mode or names. It is in a table of its own, because the content may be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChangeTime {
     pub(crate) seconds: i64,
     pub(crate) nanoseconds: u32,
+}
+
+impl ChangeTime {
+    /// Whether any change from now on will show: file systems count in steps of up to two seconds.
+    pub(crate) fn is_settled(self) -> bool {
+        let Ok(seconds) = u64::try_from(self.seconds) else { return true };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.nanoseconds);
+        changed.elapsed().is_ok_and(|age| age > Duration::from_secs(2))
+    }
 }
 
 /// Bytes in an array of names.
@@ -44,16 +60,16 @@ pub(crate) struct Name {
     pub(crate) length: u16,
 }
 
-/// Blocks that lie in a host file.
+/// Blocks of a host file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// The first of them.
+    /// The first block.
     pub(crate) first: u32,
-    /// Which file.
+    /// The file's number.
     pub(crate) file: u32,
-    /// Where in the file they begin, in bytes.
+    /// The offset of the first block in the file, in bytes.
     pub(crate) offset: u64,
-    /// Bytes; what is left of the last block is zero.
+    /// The length in bytes; the rest of the last block is zero.
     pub(crate) size: u64,
 }
 
@@ -72,8 +88,19 @@ pub(crate) struct DirectoryRecord {
     /// Number of its parent, smaller than its own, or [`NONE`].
     pub(crate) parent: u32,
     pub(crate) name: Name,
-    /// When a name in it last came or went.
-    pub(crate) modified: (i64, u32),
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// When a name in it last came or went, or it got other permissions.
+    pub(crate) changed: ChangeTime,
+}
+
+/// Which host file an inode is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotRecord {
+    /// The inode, in units of 32 bytes from the image's start.
+    pub(crate) slot: u32,
+    /// Which file.
+    pub(crate) file: u32,
 }
 
 /// A record of a fixed size. Numbers are little-endian.
@@ -136,18 +163,34 @@ impl Record for ChangeTime {
 }
 
 impl Record for DirectoryRecord {
-    const SIZE: usize = 24;
+    const SIZE: usize = 40;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        for number in [self.parent, self.name.start, self.name.length.into(), self.modified.1] {
+        for number in [self.parent, self.name.start, self.name.length.into(), self.changed.nanoseconds] {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend(self.modified.0.to_le_bytes());
+        for number in [self.changed.seconds.cast_unsigned(), self.device, self.inode] {
+            bytes.extend(number.to_le_bytes());
+        }
     }
 
     fn decode(mut fields: Fields<'_>) -> Self {
         let (parent, name, nanoseconds) = (fields.u32(), fields.name(), fields.u32());
-        DirectoryRecord { parent, name, modified: (fields.u64().cast_signed(), nanoseconds) }
+        let [seconds, device, inode] = [(); 3].map(|()| fields.u64());
+        DirectoryRecord { parent, name, device, inode, changed: ChangeTime { seconds: seconds.cast_signed(), nanoseconds } }
+    }
+}
+
+impl Record for SlotRecord {
+    const SIZE: usize = 8;
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.slot.to_le_bytes());
+        bytes.extend(self.file.to_le_bytes());
+    }
+
+    fn decode(mut fields: Fields<'_>) -> Self {
+        SlotRecord { slot: fields.u32(), file: fields.u32() }
     }
 }
 
@@ -181,6 +224,7 @@ pub(crate) struct Sizes {
     pub(crate) files: u64,
     pub(crate) directories: u64,
     pub(crate) names: u64,
+    pub(crate) slots: u64,
 }
 
 /// The tables of an image.
@@ -192,7 +236,13 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Encodes tables: extents sorted by their first block, then the rest; the change times of files in blocks of their own.
-    pub(crate) fn encode(extents: &[Extent], files: &[FileRecord], directories: &[DirectoryRecord], names: &[u8]) -> (Vec<u8>, Sizes) {
+    pub(crate) fn encode(
+        extents: &[Extent],
+        files: &[FileRecord],
+        directories: &[DirectoryRecord],
+        names: &[u8],
+        slots: &[SlotRecord],
+    ) -> (Vec<u8>, Sizes) {
         let mut bytes = Vec::with_capacity(
             extents.len() * Extent::SIZE + files.len() * FileRecord::SIZE + directories.len() * DirectoryRecord::SIZE + names.len(),
         );
@@ -202,11 +252,13 @@ impl Tables {
         bytes.extend(names);
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
         files.iter().for_each(|file| file.version.changed.encode(&mut bytes));
+        slots.iter().for_each(|slot| slot.encode(&mut bytes));
         let sizes = Sizes {
             extents: extents.len() as u64,
             files: files.len() as u64,
             directories: directories.len() as u64,
             names: names.len() as u64,
+            slots: slots.len() as u64,
         };
         (bytes, sizes)
     }
@@ -215,7 +267,7 @@ impl Tables {
         Tables { bytes, sizes }
     }
 
-    /// Adds to a sign what tells the tables from others. Change times do not count.
+    /// Adds the tables to a fingerprint, without change times.
     pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
         self.bytes.sign(self.changes(), hasher);
     }
@@ -227,7 +279,7 @@ impl Tables {
         }
     }
 
-    /// The last extent that begins with a block or before it. O(log n).
+    /// The last extent that starts at a block or before it. O(log n).
     pub(crate) fn extent(&self, block: u64) -> Result<Option<Extent>, BlockError> {
         let (mut low, mut high) = (0, self.sizes.extents);
         while low < high {
@@ -265,8 +317,32 @@ impl Tables {
         Ok(names.into_iter().rev().map(OsString::from_vec).collect())
     }
 
-    /// All directories of the host, with their paths and when each was last modified.
-    pub(crate) fn all_directories(&self) -> impl Iterator<Item = Result<(PathBuf, (i64, u32)), BlockError>> + '_ {
+    /// The inodes that lie in these units and are host files. O(log n).
+    pub(crate) fn slots(&self, range: Range<u64>) -> Result<Vec<SlotRecord>, BlockError> {
+        let table = self.changes() + self.sizes.files * ChangeTime::SIZE as u64;
+        let (mut low, mut high) = (0, self.sizes.slots);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(self.record::<SlotRecord>(table, middle)?.slot) < range.start { low = middle + 1 } else { high = middle }
+        }
+        let mut found = Vec::new();
+        for index in low..self.sizes.slots {
+            let record: SlotRecord = self.record(table, index)?;
+            if u64::from(record.slot) >= range.end {
+                break;
+            }
+            found.push(record);
+        }
+        Ok(found)
+    }
+
+    /// Whether there is a table of inodes.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.sizes.slots > 0
+    }
+
+    /// All directories of the host, with their paths.
+    pub(crate) fn all_directories(&self) -> impl Iterator<Item = Result<(PathBuf, DirectoryRecord), BlockError>> + '_ {
         let mut paths: Vec<PathBuf> = Vec::new();
         (0..self.sizes.directories).map(move |index| {
             let record: DirectoryRecord = self.record(self.directories(), index)?;
@@ -276,7 +352,7 @@ impl Tables {
                 None => name.into(),
             };
             paths.push(path.clone());
-            Ok((path, record.modified))
+            Ok((path, record))
         })
     }
 
@@ -290,7 +366,7 @@ impl Tables {
     }
 
     fn record<R: Record>(&self, table: u64, index: u64) -> Result<R, BlockError> {
-        // Room for the largest record.
+        // A buffer for the largest record.
         let mut bytes = [0; FileRecord::SIZE];
         self.bytes.read(table + index * R::SIZE as u64, &mut bytes[..R::SIZE])?;
         Ok(R::decode(Fields(&bytes[..R::SIZE])))

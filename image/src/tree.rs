@@ -8,10 +8,11 @@ use hashbrown::HashTable;
 use crate::{
     Attributes, Error,
     format::FileType,
+    identity::HostIdentity,
     tables::{DirectoryRecord, FileRecord, Name},
 };
 
-/// A place in [`Tree::inodes`].
+/// An index into [`ImageTree::inodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct InodeId(u32);
 
@@ -27,17 +28,19 @@ impl InodeId {
 pub(crate) struct Inode {
     pub(crate) attributes: Attributes,
     pub(crate) content: Content,
+    /// Which file of the host it is, where the image is to say that.
+    pub(crate) identity: Option<HostIdentity>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Content {
     Directory {
         parent: InodeId,
-        /// Made as a parent only, so that its attributes may still be given.
+        /// Created implicitly as a parent, so that its attributes may still be set.
         implied: bool,
     },
     Bytes(Vec<u8>),
-    /// Bytes of the host's file with this number in [`Tree::files`], from `offset` on.
+    /// Bytes of the host's file with this number in [`ImageTree::files`], from `offset` on.
     Host {
         file: u32,
         offset: u64,
@@ -63,25 +66,31 @@ impl Content {
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TreeEntry {
     pub(crate) directory: InodeId,
     pub(crate) name: Name,
     pub(crate) inode: InodeId,
 }
 
-/// Everything that an image is made from. An inode without an entry does not get into the image, but the root.
+/// The tree of an image. An inode without an entry, other than the root, is left out of the image.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ImageTree {
     pub(crate) inodes: Vec<Inode>,
-    pub(crate) entries: Vec<Entry>,
+    /// The image says which files of the host it shows.
+    pub(crate) identified: bool,
+    /// A change of names shows in the change time of a directory, as far as it was walked.
+    pub(crate) is_lasting: bool,
+    /// Blocks that are left for files that grow.
+    pub(crate) spare_blocks: u64,
+    pub(crate) entries: Vec<TreeEntry>,
     pub(crate) names: Vec<u8>,
     /// Files of the host that hold data.
     pub(crate) files: Vec<FileRecord>,
-    /// Directories of the host, as far as the names of files need them.
+    /// Directories of the host that the names of files need.
     pub(crate) directories: Vec<DirectoryRecord>,
-    /// Files that stay open, by number, because their names may lead elsewhere later or nowhere.
+    /// Files that stay open, by number, because their names may change or vanish later.
     pub(crate) held: Vec<(u32, Arc<File>)>,
-    /// Bytes of content of host files that the image may have.
+    /// Maximal bytes of host files' content in the image.
     pub(crate) content_max: u64,
     /// Entries by directory and name.
     index: HashTable<u32>,
@@ -89,12 +98,15 @@ pub(crate) struct Tree {
     hasher: RandomState,
 }
 
-impl Tree {
-    /// A root and nothing in it.
+impl ImageTree {
+    /// A tree with only its root.
     pub(crate) fn new() -> Self {
         let content = Content::Directory { parent: InodeId::ROOT, implied: true };
-        Tree {
-            inodes: vec![Inode { attributes: Attributes::root(0o755), content }],
+        ImageTree {
+            inodes: vec![Inode { attributes: Attributes::root(0o755), content, identity: None }],
+            identified: false,
+            is_lasting: true,
+            spare_blocks: 0,
             entries: Vec::new(),
             names: Vec::new(),
             files: Vec::new(),
@@ -118,7 +130,7 @@ impl Tree {
         text(&self.names, name)
     }
 
-    /// Keeps a string of at most 65,535 bytes.
+    /// Stores a string of at most 65,535 bytes.
     pub(crate) fn intern(&mut self, bytes: &[u8]) -> Result<Name, Error> {
         let (Ok(start), Ok(length)) = (u32::try_from(self.names.len()), u16::try_from(bytes.len())) else {
             return Err(Error::TooManyNames);
@@ -129,7 +141,7 @@ impl Tree {
 
     pub(crate) fn add(&mut self, attributes: Attributes, content: Content) -> Result<InodeId, Error> {
         let id = u32::try_from(self.inodes.len()).map_err(|_| Error::TooManyNames)?;
-        self.inodes.push(Inode { attributes, content });
+        self.inodes.push(Inode { attributes, content, identity: None });
         Ok(InodeId(id))
     }
 
@@ -147,21 +159,21 @@ impl Tree {
         Ok(number)
     }
 
-    /// What a name in a directory stands for.
+    /// The inode of a directory's entry.
     pub(crate) fn find(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
         self.slot(directory, name).map(|slot| self.entries[slot as usize].inode)
     }
 
-    /// The paths of all that has a name. O(names).
+    /// The paths of all files with a name. O(names).
     pub(crate) fn named(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        let found: Vec<&Entry> = self.entries.iter().filter(|entry| self.text(entry.name) == name).collect();
+        let found: Vec<&TreeEntry> = self.entries.iter().filter(|entry| self.text(entry.name) == name).collect();
         let mut above = vec![None; if found.is_empty() { 0 } else { self.inodes.len() }];
         for entry in &self.entries {
             if let Some(place) = above.get_mut(entry.inode.index()) {
                 *place = Some(entry);
             }
         }
-        let path = |entry: &Entry| {
+        let path = |entry: &TreeEntry| {
             // Directories have one name each, so this ends at the root.
             let names = std::iter::successors(Some(entry), |entry| above[entry.directory.index()]);
             let names: Vec<&[u8]> = names.map(|entry| self.text(entry.name)).collect();
@@ -170,7 +182,7 @@ impl Tree {
         found.into_iter().map(path).collect()
     }
 
-    /// Lets a name stand for an inode; what it stood for before is returned and has a name less.
+    /// Sets a directory's entry for a name; the replaced inode is returned and has one name less.
     pub(crate) fn link(&mut self, directory: InodeId, name: &[u8], inode: InodeId) -> Result<Option<InodeId>, Error> {
         if let Some(slot) = self.slot(directory, name) {
             return Ok(Some(std::mem::replace(&mut self.entries[slot as usize].inode, inode)));
@@ -180,11 +192,11 @@ impl Tree {
         Ok(None)
     }
 
-    /// Lets a name that is not in the directory yet stand for an inode.
+    /// Adds an entry with a new name to a directory.
     pub(crate) fn link_new(&mut self, directory: InodeId, name: Name, inode: InodeId) -> Result<(), Error> {
         let slot = u32::try_from(self.entries.len()).map_err(|_| Error::TooManyNames)?;
-        self.entries.push(Entry { directory, name, inode });
-        let Tree { entries, names, hasher, index, .. } = self;
+        self.entries.push(TreeEntry { directory, name, inode });
+        let ImageTree { entries, names, hasher, index, .. } = self;
         let hash = |slot: u32| {
             let entry = &entries[slot as usize];
             hasher.hash_one((entry.directory, text(names, entry.name)))

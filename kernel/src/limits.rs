@@ -1,122 +1,129 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's own limits, each with its reason. What a cell can meet stands in the abi's limits.
+//! The kernel's own limits, each with its reason. Limits that a cell can reach are declared in the abi's limits.
 
 use std::time::Duration;
 
-/// Pages that a fault on lazy 4 KiB memory makes at once: an exit costs as much as zeroing a hundred pages on nested machines, so one makes a few, aligned.
+/// Pages that a fault on lazy 4 KiB memory makes present: an aligned group. On nested machines an exit costs as much as zeroing a
+/// hundred pages, so one fault makes several.
 pub const FAULT_AROUND: u64 = 16;
 
-/// Blocks that are read, and mapped, together: an aligned 256 KiB. Bounds what a fault does under the lock to some microseconds, and makes one exit of many.
+/// Blocks that are read and mapped together: an aligned 256 KiB. This bounds a fault's time under the lock to some microseconds,
+/// and replaces many exits by one.
 pub const BLOCK_GROUP: u64 = 64;
 
-/// Tables out of which one piece of a sweep takes blocks: 32 MiB of them.
-pub const SWEEP_TABLES: u64 = 16;
+/// Tables from which one step of the eviction removes blocks: 32 MiB of them.
+pub const EVICTION_TABLES: u64 = 16;
 
-/// Tables and cells that one piece of a sweep looks at: about a millisecond under the lock.
-pub const SWEEP_PIECE: u64 = 1024;
+/// Tables and cells that one step of the eviction examines: about a millisecond under the lock.
+pub const EVICTION_PIECE: u64 = 1024;
 
-/// Frames that blocks of disks may fill unless the operator says otherwise: 1 GiB.
+/// Frames that blocks of disks may fill unless the operator sets another limit: 1 GiB.
 pub const REGISTRY_FRAMES: u64 = 1 << 18;
 
-/// Tables and large pages that one piece of a release lets go of, each with at most 512 frames: about 100 µs under the lock.
+/// Tables and large pages that one step of a release frees, each with at most 512 frames: about 100 µs under the lock.
 pub const RELEASE_PIECE: usize = 64;
 
-/// Pages that one piece of an eager mapping makes, or of a protection changes: what one table holds.
+/// Pages that one step of an eager mapping makes present, or of a protection changes: one table's entries.
 pub const PIECE_PAGES: u64 = 512;
 
-/// Pages of which a template remembers that its clones touch them: 64 MiB.
-pub const LESSON_PAGES: usize = 1 << 14;
+/// Pages in a template's training trace: 64 MiB.
+pub const TRACE_PAGES: usize = 1 << 14;
 
-/// Clones that a template remembers to have learned from: enough for most of them to mean something.
-pub const LESSONS: usize = 9;
+/// Training traces that a template keeps: enough for a majority of them to be meaningful.
+pub const TRACES: usize = 9;
 
-/// How many of those that are written are copied at a fault on one of them, at least: as many as take as long as the fault.
-pub const FORESEEN_LEAST: usize = 32;
+/// Minimum number of prefetched pages copied at a write fault on one of them: copying them takes as long as the fault.
+pub const PREFETCH_LEAST: usize = 32;
 
-/// How many are copied under one lock, unless more lie in one large page: some 100 µs.
-pub const FORESEEN_PIECE: usize = 256;
+/// Prefetched pages copied under one lock, unless one large page contains more: some 100 µs.
+pub const PREFETCH_PIECE: usize = 256;
 
-/// Pages and other entries that one piece of a listing of a cell's memory meets, and the bytes of which are then copied without the lock: some 100 µs under it.
-pub const LISTING_PIECE: u64 = 2048;
+/// Pages and other entries that one step of an export lists, some 100 µs under the lock. Their bytes are then copied without it.
+pub const EXPORT_PIECE: u64 = 2048;
 
-/// Extents of an image that one piece of furnishing a cell's memory puts in place, each with a few tables: some 100 µs under the lock.
-pub const FURNISHING_PIECE: usize = 32;
+/// Extents of an image that one step of an import maps, each with a few tables: some 100 µs under the lock.
+pub const IMPORT_PIECE: usize = 32;
 
-/// Tables of pages that one piece of a count looks at, each with 512 entries: about 100 µs under the lock.
+/// Tables of pages that one step of a count examines, each with 512 entries: about 100 µs under the lock.
 pub const PIECE_TABLES: usize = 64;
 
-/// Tables that call for a flush of the machine's own tables, retired ones or such as were made since the last: a flush costs about 4 ms here, so its share is a microsecond per table. KVM keeps 8 KiB for each that has run where it keeps
-/// page tables in software, and so no more than 32 MiB for cells that wait.
+/// Number of tables, retired or made since the last flush, that triggers a flush of the machine's own tables. A flush costs about 4
+/// ms here, so its share is a microsecond per table. Where KVM keeps page tables in software, it keeps 8 KiB for each table that
+/// has run. For cells that wait, that is no more than 32 MiB.
 pub const TABLES_HIGH: usize = 4096;
 
-/// The shortest time from one flush to the next that a cell without memory can ask for: a cell that churns waits for its own quarantine.
+/// Shortest interval between flushes that a cell without memory can request: a cell that churns memory waits for its own
+/// quarantine.
 pub const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A quantum: long against an exit on nested machines, short against a person's patience.
+/// A quantum: long compared with an exit on nested machines, short compared with a person's reaction time.
 pub const QUANTUM: Duration = Duration::from_millis(10);
 
-/// How long a vCPU lets a cell run when nobody else waits: it looks at its other duties then.
+/// Quantum of a cell when no other cell is runnable: the vCPU then does its housekeeping.
 pub const LONE_QUANTUM: Duration = Duration::from_millis(100);
 
-/// The time in which a cell with a share of the CPU gets its part once: ten quanta, so that a share can be kept to a tenth without more switching than among equals.
+/// The period of CPU shares: ten quanta, so that a share can be kept to a tenth without more switches than among equal cells.
 pub const SHARE_PERIOD: Duration = Duration::from_millis(100);
 
-/// How many cells that come back from idling may overtake one that used up its quantum: compensation without starvation.
+/// How many cells that return from idling may overtake one that used up its quantum: compensation without starvation.
 pub const OVERTAKING: u32 = 8;
 
-/// Faults in a row, on one page, that the tables say cannot happen: a vCPU may be late, but not for ever.
+/// Consecutive faults on one page that the tables rule out: a vCPU may see an edit late, but not never.
 pub const SPURIOUS_FAULTS: u32 = 64;
 
-/// Bytes that a console keeps for its host, and for its cell, before it holds back the other side.
+/// Bytes that a console buffers in each direction before it applies back-pressure.
 pub const CONSOLE_BYTES: usize = 1 << 20;
 
-/// Pieces in which a console keeps them: a cell that says a byte on one stream and a byte on the other makes a piece of each.
+/// Buffers in which a console keeps its output: a cell that alternates between two streams, a byte each, makes a buffer of each
+/// byte.
 pub const CONSOLE_PIECES: usize = 4096;
 
-/// Networks in one kernel: each is small, and nobody emulates more sites on one machine.
+/// Networks in one kernel: each is small, and no test bed on one machine emulates more sites.
 pub const MAX_NETWORKS: usize = 4096;
 
-/// Ports of one network: what the 16 bits of an address in it can count, less the network's own, the router's and that of everybody.
+/// Ports of one network: the 16-bit host numbers, less those of the network itself, the router and broadcast.
 pub const MAX_PORTS: u32 = (1 << 16) - 3;
 
-/// Ethernet addresses that a switch remembers of the hosts behind its stations; the addresses of cells it knows.
+/// Learned Ethernet addresses of hosts behind host ports; those of cells are known.
 pub const LEARNED_ADDRESSES: usize = 4096;
 
-/// Bytes that wait at one port, each frame with a part for itself: a few windows of TCP.
+/// Bytes queued at one port, including the overhead of each frame: a few TCP windows.
 pub const QUEUE_BYTES: usize = 4 << 20;
 
-/// Bytes of memory for frames that is kept while no frame is in it: what waits at a full port, and as much that its reader has taken. To clear memory that was given back takes as long as a copy.
+/// Bytes of free frame buffers that are kept: one full queue, and as much that its reader has taken. Clearing memory that was given
+/// back takes as long as a copy.
 pub const SPARE_BYTES: usize = 2 * QUEUE_BYTES;
 
-/// Frames that wait at one port if they are small.
+/// Frames queued at one port if they are small.
 pub const QUEUE_FRAMES: usize = 8192;
 
-/// Bytes that wait for somebody who listens to a network, each frame with a part for itself: what a disk may fall behind by, at a gigabyte a second.
+/// Bytes queued for a capture listener, including the overhead of each frame: the backlog of a slow disk at a gigabyte a second.
 pub const LISTENER_BYTES: usize = 64 << 20;
 
-/// Frames that one look at a cell's card, or a station at once, puts into queues, a frame for everybody as many as there are ports: about a millisecond under the lock.
+/// Frames that are queued by one pass over a cell's card, or one call of a host port; a broadcast counts once per port. About a
+/// millisecond under the lock.
 pub const CARD_PIECE: usize = 4096;
 
-/// Bytes that are on their way on one link.
+/// Bytes in transit on one link.
 pub const LINK_BYTES: usize = 4 << 20;
 
-/// Options in one message of neighbour discovery: Linux sends two, and a guard looks at each under the kernel lock.
+/// Options in one neighbour-discovery message: Linux sends two, and the anti-spoofing filter checks each under the kernel lock.
 pub const MAX_NEIGHBOUR_OPTIONS: usize = 8;
 
-/// Cells in one kernel: what an index of a cell's name can count; memory ends first.
+/// Cells in one kernel: the range of an index in a cell's name; memory is exhausted first.
 pub const MAX_CELLS: usize = 1 << 20;
 
-/// Alarms that are too few to be worth clearing of those that nobody waits for any more.
+/// Number of alarms below which stale ones are not removed.
 pub const FEW_ALARMS: usize = 64;
 
-/// Frames that must be free before the gatekeeper lets a cell in: its first paths of tables and what it writes at once.
+/// Frames that must be free before the gatekeeper admits a cell: its first paths of tables and its first writes.
 pub const ADMISSION_FRAMES: u64 = 64;
 
 /// The smallest quota of a cell: a root, a path of tables for its system segment, one for its program, and some pages.
 pub const MIN_QUOTA: u64 = 256;
 
-/// Stretches of 2 MiB that are free and keep the host's memory behind them, for who comes next; a kernel that has nothing to do gives the rest back.
-pub const WARM_STRETCHES: usize = 32;
+/// Free huge frames that keep the host's memory behind them, for the next cells; an idle kernel gives the rest back.
+pub const RESERVED_HUGE_FRAMES: usize = 32;
 
-/// Stretches that are given back in one go, tens of microseconds each, before a vCPU looks again whether somebody wants to run.
-pub const GIVE_BACK_PIECE: usize = 8;
+/// Huge frames that are given back at once, tens of microseconds each, before a vCPU checks again for runnable cells.
+pub const RECLAIM_PIECE: usize = 8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells from beginning to end, on every machine: the same bytes, the same result.
+//! The life of cells, with the same result on every machine.
 
 use pando_abi::Hypercall;
 use pando_kernel::{End, FaultReport};
@@ -39,7 +39,7 @@ fn clones_write_their_own_and_read_what_was_there() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let template = lab.launch(|asm| {
-            // Writes 7, freezes; each clone adds its generation and exits with the sum.
+            // Writes 7 and freezes; each clone adds its generation and exits with the sum.
             asm.mov_imm(Rbx, DATA).store_imm(Rbx, 0, 7).call_kernel(Hypercall::Freeze {});
             asm.mov_imm(Rbx, DATA).load(pando_testing::asm::Register::Rdi, Rbx, 0).add(pando_testing::asm::Register::Rdi, Rax);
             asm.store(Rbx, 0, pando_testing::asm::Register::Rdi);

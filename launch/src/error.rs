@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong between a program and its cell.
+//! Errors of launching programs.
 
 use pando_kernel::OperatorError;
 
-/// A program could not be brought into a cell.
+/// An error of launching a program in a cell.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The kernel refused something.
+    /// The kernel refused a request.
     #[error(transparent)]
     Kernel(#[from] OperatorError),
     /// The root image could not be written.
     #[error(transparent)]
     Image(#[from] pando_image::Error),
-    /// The libOS that this program carries is damaged, or was built for another interface.
+    /// The embedded libOS is damaged, or was built for another interface version.
     #[error("the libOS in this build cannot be used: {0}")]
     LibOs(&'static str),
-    /// The arguments and the environment do not fit.
-    #[error("the arguments and the environment take {given} bytes; a cell takes {most}")]
+    /// The arguments and the environment are too long.
+    #[error("the arguments and the environment have {given} bytes; the limit is {most}")]
     ArgumentsTooLong {
-        /// What they take.
+        /// Their size.
         given: usize,
-        /// What there is room for.
+        /// The limit.
         most: usize,
     },
-    /// An argument or a variable holds a zero byte.
-    #[error("an argument or an environment variable holds a zero byte")]
+    /// An argument or a variable contains a zero byte.
+    #[error("an argument or an environment variable contains a zero byte")]
     ZeroByte,
-    /// The cell has as many jobs as it may have.
-    #[error("the cell runs {most} programs beside its first one already: wait for one of them")]
+    /// The cell has the maximal number of jobs.
+    #[error("the cell already runs {most} additional programs: wait until one of them ends")]
     TooManyJobs {
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// The host has no thread for what has to wait.
-    #[error("the host has no thread for the programs of a cell: {0}")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread for the programs of a cell: {0}")]
     Thread(std::io::Error),
     /// There are more volumes than a cell has slots for.
-    #[error("{given} volumes are too many: a cell takes {most}")]
+    #[error("{given} volumes are too many: the limit is {most}")]
     TooManyVolumes {
-        /// How many were given.
+        /// The number of volumes.
         given: usize,
-        /// How many there may be.
+        /// The limit.
         most: usize,
     },
-    /// A volume has more than a slot can show.
-    #[error("the image for '{}' is larger than the 512 GiB that a cell can see of one: split it", .0.escape_ascii())]
+    /// A volume is larger than a slot.
+    #[error("the image for '{}' exceeds the limit of 512 GiB: split it", .0.escape_ascii())]
     VolumeTooLarge(Vec<u8>),
 }

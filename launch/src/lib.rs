@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a program to a running cell.
+//! Launching of programs in cells.
 //!
-//! The libOS boots once, into a [`Template`]. A [`Root`] is a clone of it that has [`Volume`]s mounted. A program runs in a clone of a
-//! root that pays only for what it writes. Nothing here runs twice what a clone can inherit.
+//! The libOS boots once, into a [`Template`]. A [`Root`] is a clone of it with [`Volume`]s mounted. A program runs in a clone of a root;
+//! only the pages that it writes are copied. So work that clones can inherit is done once.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -15,10 +15,10 @@ mod volume;
 mod write_back;
 
 pub use error::LaunchError;
-pub use jobs::{Carrier, Command, Job, JobEnd, Jobs, Task};
+pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task};
 pub use libos::Template;
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{carry_input, carry_output};
 pub use volume::Volume;
-pub use write_back::{Export, Failed, Report, Why, WriteBack, obey};
+pub use write_back::{Export, FailureReason, WriteBack, WriteBackReport, WriteFailure, obey};

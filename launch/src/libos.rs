@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The libOS: its image, and the template in which it has booted.
+//! The libOS: its image, and the template in which it is booted.
 
 use crate::LaunchError;
 use object::elf::{FileHeader64, PF_W, PF_X, PT_LOAD};
@@ -10,19 +10,19 @@ use pando_abi::{MapFlags, Permissions, Registers, note};
 use pando_kernel::{CellConfig, CellId, Kernel};
 use pando_machine::{FRAME_SIZE, PageCount};
 
-/// The libOS as its build left it.
+/// The built libOS.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pando-libos"));
 
-/// What the template may have: the libOS's own memory, with room to grow.
+/// The template's memory quota: the libOS's own memory, with space to grow.
 const QUOTA: PageCount = PageCount(4096);
 
-/// A cell in which the libOS has booted and frozen.
+/// A frozen cell with the booted libOS.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
     cell: CellId,
 }
 
-/// A part of the libOS's image.
+/// A segment of the libOS's image.
 struct Part {
     address: u64,
     pages: PageCount,
@@ -32,10 +32,10 @@ struct Part {
 }
 
 impl Template {
-    /// Makes a cell with the libOS and starts it. It is a template once [`Kernel::wait_frozen`] says so; vCPUs must run for that.
+    /// Creates and starts a cell with the libOS. It is a template after [`Kernel::wait_frozen`]; vCPUs must run for that.
     ///
     /// # Errors
-    /// The libOS does not fit this build, or there is not enough memory.
+    /// The libOS does not match this build, or there is not enough memory.
     pub fn boot(kernel: &Kernel) -> Result<Template, LaunchError> {
         let (entry, parts) = parts(IMAGE)?;
         let cell = kernel.create(CellConfig { quota: QUOTA, host_name: "pando".into() })?;
@@ -49,7 +49,7 @@ impl Template {
         Ok(Template { cell })
     }
 
-    /// One that another kernel made, and this one has imported.
+    /// A template of another kernel that this kernel has imported.
     #[must_use]
     pub fn loaded(cell: CellId) -> Template {
         Template { cell }
@@ -62,10 +62,10 @@ impl Template {
     }
 }
 
-/// The entry and the loadable parts of an image for cells, checked.
+/// The entry point and the loadable segments of an image for cells, checked.
 fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
     let bad = LaunchError::LibOs;
-    let header = FileHeader64::<Endianness>::parse(image).map_err(|_| bad("it is no ELF file"))?;
+    let header = FileHeader64::<Endianness>::parse(image).map_err(|_| bad("it is not an ELF file"))?;
     let endian = header.endian().map_err(|_| bad("its byte order is unknown"))?;
     let segments = header.program_headers(endian, image).map_err(|_| bad("its program headers are damaged"))?;
     if !segments.iter().any(|segment| has_note(segment, endian, image)) {
@@ -74,9 +74,9 @@ fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
     let mut parts = Vec::new();
     for segment in segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0) {
         let start = segment.p_vaddr(endian);
-        let end = start.checked_add(segment.p_memsz(endian)).ok_or(bad("a segment leaves the address space"))?;
+        let end = start.checked_add(segment.p_memsz(endian)).ok_or(bad("a segment exceeds the address space"))?;
         if !(LIBOS <= start && end <= LIBOS_END || LIBOS_CODE <= start && end <= SYSTEM_FREE) {
-            return Err(bad("it lies outside the room for a libOS"));
+            return Err(bad("it is outside of the address range for a libOS"));
         }
         let flags = segment.p_flags(endian).0;
         let bits = 1 | u64::from(flags & PF_W.0 != 0) << 1 | u64::from(flags & PF_X.0 != 0) << 2;
@@ -85,7 +85,7 @@ fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
             address,
             pages: PageCount::covering(end - address),
             permissions: Permissions::from_bits(bits).unwrap_or_default(),
-            bytes: segment.data(endian, image).map_err(|()| bad("a segment lies outside the file"))?,
+            bytes: segment.data(endian, image).map_err(|()| bad("a segment is outside of the file"))?,
             offset: start - address,
         });
     }

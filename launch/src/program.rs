@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs: what to run, and the cell made for it.
+//! Programs, and the cells that are created for them.
 
 use crate::{LaunchError, Root};
 use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, VOLUME_SLOTS};
@@ -16,15 +16,15 @@ pub struct Terminals {
     pub output: bool,
     /// Standard error.
     pub errors: bool,
-    /// The terminal passes every key on as it was typed, and shows every byte as it was written: the rest is the libOS's to do.
+    /// The host's terminal is in raw mode: the libOS implements the line discipline.
     pub raw: bool,
-    /// Rows of the terminal; 0 where there is none.
+    /// Rows of the terminal; 0 if there is none.
     pub rows: u16,
-    /// Columns of the terminal; 0 where there is none.
+    /// Columns of the terminal; 0 if there is none.
     pub columns: u16,
 }
 
-/// How its system calls are served.
+/// How a program's system calls are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Let each trap; patch nothing.
@@ -33,36 +33,36 @@ pub struct Calls {
     pub trace: bool,
 }
 
-/// A program with all that it is given. By default nothing, to root.
+/// A program with its arguments, environment and options. The default has none, and runs as root.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Where it lies, as the cell sees it.
+    /// Its path in the cell.
     pub path: Vec<u8>,
-    /// Its working directory, as the cell sees it.
+    /// Its working directory in the cell.
     pub directory: Vec<u8>,
-    /// Its arguments; the first is its own name as it will see it.
+    /// Its arguments, its own name first.
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, each as NAME=VALUE.
     pub environment: Vec<Vec<u8>>,
-    /// Files and directories whose changes the cell says on its channel, as it sees them.
+    /// Files and directories whose changes the cell exports on its channel, as paths in the cell.
     pub exports: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
-    /// How its system calls are served.
+    /// How its system calls are handled.
     pub calls: Calls,
-    /// The user that it is.
+    /// Its user ID.
     pub user: u32,
-    /// Its group.
+    /// Its group ID.
     pub group: u32,
-    /// The memory that it may have, tables included.
+    /// Its memory limit, tables included.
     pub memory: PageCount,
-    /// Freeze it once it says that it is ready ([`Root::frozen`]).
+    /// Freeze it when it reports that it is ready ([`Root::frozen`]).
     pub is_template: bool,
 }
 
 impl Program {
-    /// Makes a cell for the program: a clone of `root` that knows its arguments and has not started yet. Of a root that is itself a program that has frozen, the clone is that program:
-    /// it goes on where it stood, with these arguments and this environment to be asked for, and all the rest as it was.
+    /// Creates the program's cell: a clone of `root` with its arguments that has not started yet. If the root is a frozen program, the
+    /// clone continues that program: the new arguments and environment can be queried, and all the rest is unchanged.
     ///
     /// # Errors
     /// The arguments are too long, or there is not enough memory.
@@ -105,7 +105,7 @@ impl Program {
         for (room, volume) in volume_bytes.iter_mut().zip(&root.volumes) {
             *room = volume.bytes();
         }
-        // What fits into the block can be counted in 32 bits.
+        // Sizes within the block fit into 32 bits.
         let header = ArgumentsHeader {
             arguments: self.arguments.len() as u32,
             environment: self.environment.len() as u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Roots: the libOS with its volumes, ready to be cloned for a program.
+//! Roots: the libOS with its volumes, ready to be cloned for programs.
 
 use crate::{LaunchError, Template, Volume};
 use pando_abi::layout::{SLOT_SIZE, VOLUME_SLOTS, volume};
@@ -7,23 +7,23 @@ use pando_abi::{BlockAddress, BlockNumber, Permissions};
 use pando_kernel::{CellId, DiskId, Kernel};
 use pando_machine::PageCount;
 
-/// What a root may have: it never runs, so tables for its volumes are all it needs.
+/// A root's memory quota: it never runs, so it needs only tables for its volumes.
 const QUOTA: PageCount = PageCount(1024);
 
-/// What programs are cloned from, and never runs itself: the template with volumes, or a program that has frozen.
+/// The origin of programs' clones, which never runs itself: the template with volumes, or a frozen program.
 #[derive(Clone)]
 pub struct Root {
     pub(crate) cell: CellId,
     pub(crate) volumes: Vec<Volume>,
-    /// The disks that are its own: the volumes, and what a saved one's pages are read from.
+    /// The disks that it owns: the volumes, and that with the pages of a saved template.
     disks: Vec<DiskId>,
 }
 
 impl Root {
-    /// Mounts volumes, once for all programs that will see them; the first is the one at `/`. O(volumes), whatever they hold.
+    /// Mounts volumes, once for all programs that see them; the first is mounted at `/`. O(volumes), independent of their content.
     ///
     /// # Errors
-    /// There are too many, one is too large, or the machine is too small.
+    /// There are too many, one is too large, or there is not enough memory.
     pub fn new(kernel: &Kernel, template: &Template, volumes: Vec<Volume>) -> Result<Root, LaunchError> {
         if volumes.len() > VOLUME_SLOTS {
             return Err(LaunchError::TooManyVolumes { given: volumes.len(), most: VOLUME_SLOTS });
@@ -34,7 +34,7 @@ impl Root {
             Ok(()) => Ok(root),
             Err(error) => {
                 for disk in root.clear(kernel) {
-                    // No cell is left that could have it.
+                    // No cell uses it.
                     let _ = kernel.remove_disk(disk);
                 }
                 Err(error)
@@ -42,26 +42,27 @@ impl Root {
         }
     }
 
-    /// A program of this root that has frozen, as what clones are made from. The cell is frozen ([`Kernel::wait_frozen`]).
+    /// A frozen program of this root as a root for clones. The cell must be frozen ([`Kernel::wait_frozen`]).
     #[must_use]
     pub fn frozen(&self, cell: CellId) -> Root {
         Root { cell, volumes: self.volumes.clone(), disks: Vec::new() }
     }
 
-    /// What clones are made from that another kernel made a template of these volumes, in the same order, and this one has imported; `disks` are no one else's.
+    /// A root of another kernel with these volumes, in the same order, that this kernel has imported. It takes ownership of `disks`.
     #[must_use]
     pub fn loaded(cell: CellId, volumes: Vec<Volume>, disks: Vec<DiskId>) -> Root {
         Root { cell, volumes, disks }
     }
 
-    /// Closes the files of the host that its volumes keep open, now that no clone runs; they are opened again when they are read.
+    /// Closes the host files that its volumes keep open, when no clone runs; they are reopened when they are read.
     pub fn rest(&self) {
         self.volumes.iter().for_each(|volume| volume.disk.rest());
     }
 
-    /// Gives up what it has. Its clones go on; returns the disks, which can be removed ([`Kernel::remove_disk`]) once they have ended.
+    /// Releases its cell. Its clones continue. Returns the disks, which can be removed ([`Kernel::remove_disk`]) once the clones have
+    /// ended.
     pub fn clear(self, kernel: &Kernel) -> Vec<DiskId> {
-        // Nobody else ends it.
+        // Nothing else terminates it.
         let _ = kernel.end(self.cell, pando_kernel::End::Killed);
         let _ = kernel.collect(self.cell);
         self.disks
@@ -83,7 +84,7 @@ impl Root {
         Ok(())
     }
 
-    /// The cell that programs are cloned from.
+    /// The cell from which programs are cloned.
     #[must_use]
     pub fn cell(&self) -> CellId {
         self.cell

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams: carries a console's bytes to and from the host's files, with back-pressure both ways.
+//! Copies a console's bytes from and to host files, with back-pressure in both directions.
 
 use pando_kernel::{CellId, ConsolePort, End, Kernel, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -8,15 +8,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Bytes that are read from the host at a time.
+/// Bytes per read from the host.
 const PIECE: usize = 256 << 10;
 
-/// Gives the cell what a host's file has, once it asks for input, on a thread of its own. That may outlive the cell, if the file has nothing more to give.
+/// Copies a host file to the cell's standard input, as the cell reads it, on a thread of its own. The thread may outlive the cell if the
+/// file blocks.
 ///
-/// A file that cannot be read has ended as far as the program can tell; `failed` is told why.
+/// A read error ends the program's input; `failed` receives the error.
 ///
 /// # Errors
-/// The host has no thread for it.
+/// The thread cannot be started.
 pub fn carry_input(
     port: &Arc<ConsolePort>,
     input: impl AsFd + Send + 'static,
@@ -32,12 +33,13 @@ pub fn carry_input(
     std::thread::Builder::new().name("console input".into()).spawn(body).map(|_| ())
 }
 
-/// Gives the host's files what the cell says on its two outputs, until it has ended and said all it had to say. One that says more than so many bytes is ended.
+/// Copies the cell's two outputs to host files, until the cell has ended and all output is written. Terminates the cell if it writes more
+/// than the limit.
 ///
-/// The cell is told of a host's file that nobody reads any more when it writes there again, as a native program is: by `SIGPIPE` and `EPIPE`.
+/// If the reader of a host file has gone, the cell gets `SIGPIPE` and `EPIPE` at its next write, as a native program does.
 ///
 /// # Errors
-/// A host's file could not be written; the cell has been ended.
+/// A host file could not be written; the cell has been terminated.
 pub fn carry_output(
     kernel: &Kernel,
     cell: CellId,
@@ -48,7 +50,7 @@ pub fn carry_output(
     let mut left = most.unwrap_or(u64::MAX);
     while let Some((stream, mut bytes)) = port.receive() {
         if bytes.len() as u64 > left {
-            // What it may say is said; it may have ended by itself meanwhile.
+            // The output up to the limit is written; the cell may have ended meanwhile.
             bytes.truncate(left as usize);
             let _ = kernel.end(cell, End::OutputLimit);
         }
@@ -56,14 +58,14 @@ pub fn carry_output(
         let written = match stream {
             Stream::Output => write_all(&output, &bytes),
             Stream::Errors => write_all(&errors, &bytes),
-            // They are for operators that offer something by them.
+            // Notes are for operators that offer a service with them.
             Stream::Notes => Ok(()),
         };
         match written {
             Ok(()) => {}
-            Err(Errno::PIPE) => port.hang_up(stream),
+            Err(Errno::PIPE) => port.close_stream(stream),
             Err(errno) => {
-                // It may have ended by itself meanwhile.
+                // It may have ended meanwhile.
                 let _ = kernel.end(cell, End::Killed);
                 return Err(errno.into());
             }
@@ -72,7 +74,7 @@ pub fn carry_output(
     Ok(())
 }
 
-/// Carries input until there is no more, or nobody to read it.
+/// Copies input to its end, or until the program closes it.
 fn feed(input: impl AsFd, port: &ConsolePort) -> Result<(), Errno> {
     if !port.wait_until_wanted() {
         return Ok(());
@@ -95,7 +97,7 @@ fn write_all(output: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Does something with a file as often as it takes: somebody else may have made it one that does not wait.
+/// Retries an operation on a file: another process may have made it non-blocking.
 fn patiently(file: impl AsFd, until: PollFlags, mut action: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     loop {
         match action() {

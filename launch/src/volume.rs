@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Volumes: images of files as disks, and where programs find them.
+//! Volumes: file-system images as disks, with their mount points.
 
 use pando_abi::{BlockNumber, PAGE_SIZE};
 use pando_image::{BlockError, Image};
@@ -8,30 +8,30 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A read-only image of files, and the directory that its root stands for. Nothing of it is read before a program asks.
+/// A read-only file-system image and its mount point. Nothing of it is read before a program does.
 #[derive(Clone)]
 pub struct Volume {
-    /// Where it is mounted, as the cell sees it.
+    /// Its mount point in the cell.
     pub mount_point: Vec<u8>,
     /// The image.
     pub disk: Arc<dyn Disk>,
 }
 
 impl Volume {
-    /// An image, and where it is mounted.
+    /// A volume of an image.
     #[must_use]
     pub fn new(mount_point: impl Into<Vec<u8>>, image: Image) -> Volume {
         Volume::watched(mount_point, image, |_| ())
     }
 
-    /// An image, where it is mounted, and who is told when blocks cannot be read: once for each file of the host. Called from vCPU threads.
+    /// The same, with a callback for blocks that cannot be read: once for each host file, from vCPU threads.
     #[must_use]
     pub fn watched(mount_point: impl Into<Vec<u8>>, image: Image, report: impl Fn(&BlockError) + Send + Sync + 'static) -> Volume {
         let disk = ImageDisk { image, report: Box::new(report), reported: Mutex::default() };
         Volume { mount_point: mount_point.into(), disk: Arc::new(disk) }
     }
 
-    /// How long the image is.
+    /// The image's length.
     pub(crate) fn bytes(&self) -> u64 {
         self.disk.blocks().saturating_mul(PAGE_SIZE)
     }
@@ -41,7 +41,7 @@ impl Volume {
 struct ImageDisk {
     image: Image,
     report: Box<dyn Fn(&BlockError) + Send + Sync>,
-    /// What was reported already.
+    /// Files that were reported already.
     reported: Mutex<HashSet<Option<PathBuf>>>,
 }
 
@@ -51,7 +51,7 @@ impl ImageDisk {
             BlockError::Changed(path) | BlockError::Host { path, .. } => Some(path.clone()),
             BlockError::Outside { .. } | BlockError::Damaged(_) => None,
         };
-        // The set is whole whatever a thread was doing when it panicked.
+        // The set is consistent even if a thread panicked.
         if self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(file) {
             (self.report)(error);
         }

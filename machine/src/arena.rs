@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The arena: physical memory, as one stretch of private anonymous host memory.
+//! The arena: physical memory, as one range of private anonymous host memory.
 //!
-//! Cells write to the arena while they run, so nothing here hands out references: bytes are copied in and out, table entries are single atomic
-//! words (the CPU sets accessed and dirty bits in them; rule 7 of the page-table discipline). What a copy of a running cell's memory shows
-//! is whatever the cell made of it; callers copy first, then check.
+//! Cells write to the arena while they run, so no function here returns references. Bytes are copied in and out, and
+//! table entries are single atomic words (the CPU sets accessed and dirty bits in them; rule 7 of the page-table
+//! discipline). A copy of a running cell's memory may hold anything; callers copy first, then check.
 
 use crate::error::HostError;
-use crate::frame::{FRAME_SIZE, FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
+use crate::frame::{FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PageCount};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmm_sys_util::errno::Error;
@@ -20,9 +20,11 @@ pub struct Arena {
     frames: u32,
 }
 
-// SAFETY: the arena is plain memory that stays mapped for the value's life; all access goes through raw copies and atomics, never references.
+// SAFETY: the arena is plain memory that stays mapped for the value's life; all access goes through raw copies and
+// atomics, never references.
 unsafe impl Send for Arena {}
-// SAFETY: as above; concurrent copies may tear, which callers are told to expect, and cannot invalidate Rust data, since none lies in the arena.
+// SAFETY: as above; concurrent copies may tear, which callers are told to expect, and cannot invalidate Rust data,
+// since none lies in the arena.
 unsafe impl Sync for Arena {}
 
 /// Index of an entry in a table: 0 to 511.
@@ -50,15 +52,16 @@ impl EntryIndex {
 }
 
 impl Arena {
-    /// Reserves an arena of at least `size`, rounded up to whole stretches. Memory is taken from the host as it is touched, and reads zero until then.
+    /// Reserves an arena of at least `size`, rounded up to whole huge frames. The host allocates memory on first
+    /// access; it reads zero until then.
     ///
     /// # Errors
     /// The host has no room for the mapping.
     pub fn new(size: PageCount) -> Result<Arena, HostError> {
-        let stretches = size.0.div_ceil(u64::from(FRAMES_PER_STRETCH));
-        let frames = u32::try_from(stretches * u64::from(FRAMES_PER_STRETCH)).map_err(|_| HostError::ArenaTooLarge(size))?;
+        let huge_frames = size.0.div_ceil(u64::from(FRAMES_PER_HUGE_FRAME));
+        let frames = u32::try_from(huge_frames * u64::from(FRAMES_PER_HUGE_FRAME)).map_err(|_| HostError::ArenaTooLarge(size))?;
         let bytes = frames as usize * FRAME_SIZE;
-        let slack = FRAMES_PER_STRETCH as usize * FRAME_SIZE;
+        let slack = FRAMES_PER_HUGE_FRAME as usize * FRAME_SIZE;
         // SAFETY: a fresh anonymous mapping; no existing memory is affected.
         let map = || unsafe {
             libc::mmap(
@@ -85,7 +88,7 @@ impl Arena {
         for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: the range is the arena's own; none of the advices changes its content in this process.
             let protected = HostError::os("protect the arena", || unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) });
-            // A host without huge pages is slower, nothing worse; one that cannot keep the arena from children is refused.
+            // A host without huge pages is only slower; one that cannot keep the arena from children is refused.
             if advice != libc::MADV_HUGEPAGE {
                 protected?;
             }
@@ -93,19 +96,19 @@ impl Arena {
         Ok(arena)
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// How many stretches there are.
+    /// The number of huge frames.
     #[must_use]
-    pub fn stretches(&self) -> u32 {
-        self.frames / FRAMES_PER_STRETCH
+    pub fn huge_frames(&self) -> u32 {
+        self.frames / FRAMES_PER_HUGE_FRAME
     }
 
-    /// Where the host sees the arena: for the backend that hands it to KVM.
+    /// The arena's address in the host process, for the backend that maps it into the VM.
     pub(crate) fn host_address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
@@ -113,7 +116,7 @@ impl Arena {
     /// Pointer to `length` bytes at `offset` of `frame`.
     ///
     /// # Panics
-    /// They are not all in `count` frames of the arena from `frame` on: the caller's arithmetic is wrong.
+    /// They are not all in `count` frames of the arena from `frame` on: a bug of the caller.
     fn pointer(&self, frame: FrameId, offset: usize, length: usize, count: u32) -> *mut u8 {
         assert!(u64::from(frame.0) + u64::from(count) <= u64::from(self.frames), "frame {} is outside the arena", frame.0);
         assert!(offset <= count as usize * FRAME_SIZE && length <= count as usize * FRAME_SIZE - offset, "bytes outside a frame");
@@ -149,11 +152,11 @@ impl Arena {
 
     /// Writes an entry of a table, or any aligned word of a frame, in one store.
     pub fn store(&self, table: FrameId, index: EntryIndex, value: u64) {
-        // Release: whoever follows the entry sees what was put into the table or page that it names.
+        // Release: a CPU that follows the entry sees the earlier writes to the table or page that it names.
         self.word(table, index).store(value, Ordering::Release);
     }
 
-    /// Reads all entries of a table at once. An entry that changes meanwhile may read as half of each.
+    /// Reads all entries of a table at once. An entry that changes meanwhile may be torn.
     #[must_use]
     pub fn load_table(&self, table: FrameId) -> [u64; ENTRIES] {
         let mut entries = [0; ENTRIES];
@@ -163,7 +166,7 @@ impl Arena {
         entries
     }
 
-    /// Writes all entries of a table that no CPU knows yet.
+    /// Writes all entries of a table that no CPU uses yet.
     pub fn store_table(&self, table: FrameId, entries: &[u64; ENTRIES]) {
         let to = self.pointer(table, 0, FRAME_SIZE, 1);
         // SAFETY: `to` has a frame's bytes (checked), which is what `entries` has, and no Rust object lies there.
@@ -172,7 +175,8 @@ impl Arena {
 
     fn word(&self, table: FrameId, index: EntryIndex) -> &AtomicU64 {
         let pointer = self.pointer(table, index.get() * 8, 8, 1);
-        // SAFETY: aligned to 8 (frames are), in bounds (checked), mapped as long as `self`; cells and other threads access it, as an atomic allows.
+        // SAFETY: aligned to 8 (frames are), in bounds (checked), mapped as long as `self`; cells and other threads
+        // access it, as an atomic allows.
         unsafe { AtomicU64::from_ptr(pointer.cast()) }
     }
 
@@ -198,7 +202,7 @@ impl Arena {
         unsafe { std::ptr::copy(source, target, FRAME_SIZE) }
     }
 
-    /// Copies so many bytes of one frame, from an offset on, over those of another, or of the same: where they overlap there, nobody can say which.
+    /// Copies `length` bytes between two frames, or within one. If the ranges overlap, the result is unspecified.
     ///
     /// # Panics
     /// The bytes are not all in their frames.
@@ -209,26 +213,27 @@ impl Arena {
         unsafe { copy(source, target, length) }
     }
 
-    /// Gives the memory of a stretch back to the host; it reads zero from now on. Every translation of its frames is dropped.
+    /// Returns the memory of a huge frame to the host; it reads zero from now on. Every translation of its frames is dropped.
     ///
     /// # Panics
-    /// The stretch is not in the arena.
-    pub fn give_back(&self, stretch: Stretch) {
-        let length = FRAMES_PER_STRETCH as usize * FRAME_SIZE;
-        let start = self.pointer(stretch.first(), 0, length, FRAMES_PER_STRETCH);
+    /// The huge frame is not in the arena.
+    pub fn give_back(&self, huge_frame: HugeFrame) {
+        let length = FRAMES_PER_HUGE_FRAME as usize * FRAME_SIZE;
+        let start = self.pointer(huge_frame.first(), 0, length, FRAMES_PER_HUGE_FRAME);
         // SAFETY: the range is the arena's own and no Rust object lies there.
         let refused = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) } != 0;
         if refused {
-            self.zero(stretch.first(), FRAMES_PER_STRETCH);
+            self.zero(huge_frame.first(), FRAMES_PER_HUGE_FRAME);
         }
     }
 }
 
-/// Copies piece by piece: long copies the C library leaves to a string instruction, which on some CPUs (AMD's Zen 3) takes 360 ns for a KiB instead of 13 where the target lies, within its
-/// page, less than 32 bytes behind the source. That is where frames of the network lie, with their headers, and memory of allocators.
+/// Copies in pieces of 1 KiB. The C library uses a string instruction for long copies. On some CPUs (AMD's Zen 3) that
+/// takes 360 ns per KiB instead of 13 if the target lies, within its page, less than 32 bytes behind the source.
+/// Network frames with their headers and memory of allocators lie like that.
 ///
 /// # Safety
-/// Both have so many bytes; they may overlap.
+/// Both ranges have `length` bytes; they may overlap.
 unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     const PIECE: usize = 1024;
     for start in (0..length).step_by(PIECE) {
@@ -247,16 +252,16 @@ impl Drop for Arena {
 #[cfg(test)]
 mod tests {
     use super::{Arena, EntryIndex};
-    use crate::{FRAMES_PER_STRETCH, FrameId, PageCount, Stretch};
+    use crate::{FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PageCount};
 
     #[test]
     fn memory_reads_zero_until_written_and_after_it_is_given_back() {
         let arena = Arena::new(PageCount(600)).expect("a small mapping");
-        assert_eq!(arena.frames(), 2 * FRAMES_PER_STRETCH);
+        assert_eq!(arena.frames(), 2 * FRAMES_PER_HUGE_FRAME);
         let frame = FrameId(513);
         arena.write(frame, 8, &7u64.to_le_bytes());
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 7);
-        arena.give_back(Stretch(1));
+        arena.give_back(HugeFrame(1));
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 0);
     }
 
@@ -284,7 +289,7 @@ mod tests {
     #[should_panic(expected = "outside the arena")]
     fn a_frame_beyond_the_end_is_refused() {
         let arena = Arena::new(PageCount(1)).expect("a small mapping");
-        let _ = arena.load(FrameId(FRAMES_PER_STRETCH), EntryIndex::new(0));
+        let _ = arena.load(FrameId(FRAMES_PER_HUGE_FRAME), EntryIndex::new(0));
     }
 
     #[test]

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time: nanoseconds of the machine's clock, and how they follow from the TSC.
+//! Time: nanoseconds of the machine's clock, and their relation to the TSC.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A moment on the machine's clock, in nanoseconds since the machine was made.
+/// A time on the machine's clock, in nanoseconds since the machine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// Later than any moment that comes.
+    /// Later than any time that can occur.
     pub const NEVER: Nanos = Nanos(u64::MAX);
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Nanos) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -22,7 +22,7 @@ impl Nanos {
 impl Add<Duration> for Nanos {
     type Output = Nanos;
 
-    /// The moment `later` after this one; [`Nanos::NEVER`] if there is none.
+    /// The time `later` after this one; [`Nanos::NEVER`] on overflow.
     fn add(self, later: Duration) -> Nanos {
         Nanos(u64::try_from(later.as_nanos()).map_or(u64::MAX, |nanos| self.0.saturating_add(nanos)))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a vCPU loads, and how it comes back.
+//! The state that a vCPU loads, and the reasons why it exits.
 
 use crate::frame::FrameId;
 use pando_abi::Registers;
@@ -8,17 +8,17 @@ use std::fmt;
 
 /// An address space to run in.
 ///
-/// `stamp` tells translations apart (rule 6 of the page-table discipline): a vCPU that last ran the same table with another stamp forgets what it saw.
-/// Give a new stamp whenever the table was built anew, or its cell has run on another vCPU since.
+/// `stamp` distinguishes translations (rule 6 of the page-table discipline). A vCPU that last ran the same table with another
+/// stamp flushes its translations. Use a new stamp whenever the table was rebuilt, or its cell has run on another vCPU since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
     /// The root table.
     pub table: FrameId,
-    /// Which life of the table this is.
+    /// The generation of the table.
     pub stamp: u64,
 }
 
-/// What the CPU still has to deliver or to hold back for a context: a queued exception, an interrupt shadow. Opaque; a preempted context keeps it.
+/// Pending events of a context: a queued exception, an interrupt shadow. Opaque; a preempted context keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     pub(crate) exception: Option<QueuedException>,
@@ -34,10 +34,10 @@ pub(crate) struct QueuedException {
 
 /// Vectors of exceptions that a program at CPL 3 can raise.
 const RAISED: u32 = 0b0010_1011_0111_1100_1111_1011;
-/// Those of them that come with an error code.
+/// Those of them that push an error code.
 const WITH_ERROR: u32 = 0b0010_0010_0111_1100_0000_0000;
 
-/// How `pending` lies in its word: the shadow, the vector, whether there is an exception and an error code, the code.
+/// Layout of `pending` in its word: the shadow, the vector, whether there is an exception and an error code, the code.
 impl Pending {
     const EXCEPTION: u64 = 1 << 16;
     const ERROR: u64 = 1 << 17;
@@ -50,7 +50,7 @@ impl Pending {
         u64::from(self.interrupt_shadow) | exception
     }
 
-    /// `None`: no program can have brought this about.
+    /// `None`: no program can cause this state.
     fn from_word(word: u64) -> Option<Pending> {
         let [interrupt_shadow, vector, ..] = word.to_le_bytes();
         let error = (word & Pending::ERROR != 0).then_some((word >> 32) as u32);
@@ -63,7 +63,7 @@ impl Pending {
     }
 }
 
-/// Everything that the CPU keeps for a cell, except the vector state.
+/// All CPU state of a cell, except the vector state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// General registers, instruction pointer, flags.
@@ -74,7 +74,7 @@ pub struct Context {
     pub gs_base: u64,
     /// The address of the last page fault.
     pub fault_address: u64,
-    /// What is still to be delivered.
+    /// Pending events.
     pub pending: Pending,
 }
 
@@ -85,7 +85,7 @@ impl Context {
         Context { registers: Registers { rip, ..Registers::default() }, ..Context::default() }
     }
 
-    /// How many words a context is.
+    /// The number of words of a context.
     pub const WORDS: usize = Registers::WORDS + 4;
 
     /// The context as plain words, for [`Context::from_words`].
@@ -98,7 +98,7 @@ impl Context {
         words
     }
 
-    /// The context that these words stand for. `None`: no cell can have it.
+    /// Decodes a context. `None`: no cell can have it.
     #[must_use]
     pub fn from_words(words: [u64; Context::WORDS]) -> Option<Context> {
         let (registers, rest) = words.split_at(Registers::WORDS);
@@ -108,25 +108,25 @@ impl Context {
         context.is_loadable().then_some(context)
     }
 
-    /// The flags as they are loaded: what a cell may set, and what is always set.
+    /// The flags as they are loaded: those that a cell may set, and those that are always set.
     #[must_use]
     pub fn loaded_flags(&self) -> u64 {
         self.registers.rflags & USER_FLAGS | FIXED_FLAGS
     }
 
-    /// Whether an exception that it raised is still to be delivered: that comes next, at its instruction pointer.
+    /// Whether an exception is pending: it will be delivered next, at the instruction pointer.
     #[must_use]
     pub fn is_raising(&self) -> bool {
         self.pending.exception.is_some()
     }
 
-    /// Whether bases and instruction pointer are ones that a CPU accepts and a cell may have.
+    /// Whether the bases and the instruction pointer are valid for a CPU and allowed for a cell.
     #[must_use]
     pub fn is_loadable(&self) -> bool {
         is_canonical(self.fs_base) && is_canonical(self.gs_base) && self.is_in_user_space()
     }
 
-    /// Whether the instruction pointer is one that a cell may have.
+    /// Whether the instruction pointer is in user space.
     pub(crate) fn is_in_user_space(&self) -> bool {
         self.registers.rip < 1 << 47
     }
@@ -137,7 +137,7 @@ pub(crate) fn is_canonical(address: u64) -> bool {
     (address as i64) << 16 >> 16 == address as i64
 }
 
-/// An exception that the cell raised; the context stands at the instruction as the manual says for the vector.
+/// An exception that the cell raised. The instruction pointer is where the manual says for the vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exception {
     /// 0 to 31.
@@ -166,7 +166,7 @@ impl Exception {
     }
 }
 
-/// Why [`crate::Vcpu::run`] came back.
+/// The reason why [`crate::Vcpu::run`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Exit {
@@ -176,27 +176,27 @@ pub enum Exit {
     Syscall,
     /// An exception.
     Exception(Exception),
-    /// The deadline, or somebody's interrupt; the cell can go on.
+    /// The deadline has passed, or an [`crate::Interrupter`] was used; the cell can go on.
     Interrupted,
-    /// The cell did something that no cell may; its context is worth nothing any more.
+    /// The cell did something that no cell may; its context is no longer usable.
     Violation(Violation),
 }
 
-/// What a cell did that ends it whatever it says.
+/// A fatal action of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// It used the hypercall port other than by `out 0x7e, al`.
     Port,
     /// It left 64-bit code, and stayed at CPL 3.
     CodeSegment,
-    /// It executed `syscall` outside 64-bit code, which reached CPL 0 and there nothing but a stub or an empty page.
+    /// It executed `syscall` outside 64-bit code, and reached CPL 0 at a stub or an unmapped page.
     CompatibilitySyscall,
-    /// An exception came while a stub ran: only a machine gone wrong does that.
+    /// An exception was raised inside a stub: only a broken machine does that.
     Supervisor {
         /// The exception's vector.
         vector: u8,
     },
-    /// It touched memory that no table should reach.
+    /// It accessed memory outside the VM.
     OutsideMemory,
     /// Its context holds addresses that no CPU accepts.
     BadContext,
@@ -245,7 +245,7 @@ mod tests {
         let rip = Context::WORDS - 6;
         assert!(word(rip, (1 << 47) - 1).is_some() && word(rip, 1 << 47).is_none());
         assert!(word(Context::WORDS - 4, 1 << 47).is_none() && word(Context::WORDS - 3, 1 << 63).is_none());
-        // A double fault, an error code too much, one too few, a vector beyond all, stray bits.
+        // A double fault, a surplus error code, a missing one, an invalid vector, stray bits.
         for pending in [1 << 16 | 8 << 8, 3 << 16 | 6 << 8, 1 << 16 | 14 << 8, 1 << 16 | 40 << 8, 1 << 20, 14 << 8, 4] {
             assert_eq!(word(Context::WORDS - 1, pending), None, "{pending:#x}");
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures of the host: what Pando asked of it, and what to do.
+//! Failures of the host: the failed request, and the remedy.
 
 use crate::frame::PageCount;
 use crate::retry::retry;
@@ -10,7 +10,7 @@ use vmm_sys_util::errno::Error;
 pub enum HostError {
     /// There is no KVM.
     #[error(
-        "/dev/kvm is not there: load the kvm module (kvm-intel or kvm-amd), switch virtualisation on in the firmware, or use a host that offers it"
+        "/dev/kvm is not there: load the kvm module (kvm-intel or kvm-amd), enable virtualisation in the firmware, or use a host that offers it"
     )]
     NoKvm,
     /// KVM is there, but not for this user.
@@ -18,29 +18,39 @@ pub enum HostError {
         "/dev/kvm may not be opened by this user: give the group that owns it (usually `kvm`) access, and add the user to it; or run as root"
     )]
     KvmForbidden,
+    /// KVM is there and the file's permissions let this user in, but something else forbids a request.
+    #[error(
+        "cannot {action}: {source}: if this process runs in a container or a sandbox, let it use the device and its requests (`docker run --device /dev/kvm`; KVM's ioctl calls in its seccomp filter), or run it outside"
+    )]
+    KvmDenied {
+        /// The request.
+        action: &'static str,
+        /// The host's error.
+        source: std::io::Error,
+    },
     /// KVM is too old or was built without something.
     #[error("this host's KVM lacks {0}: a newer Linux is needed")]
     KvmLacks(&'static str),
-    /// The CPU, or what KVM shows of it, is too old.
+    /// The CPU, or the part of it that KVM exposes, is too old.
     #[error(
         "this host's CPU, or its KVM, lacks {0}, which keeps code of cells from privileged mode: use a newer CPU, or a host that offers it"
     )]
     CpuLacks(&'static str),
-    /// The arena would be larger than frames can be numbered.
+    /// The arena would have more frames than can be numbered.
     #[error("an arena of {0} is larger than Pando can address; ask for less")]
     ArenaTooLarge(PageCount),
     /// A call to the host failed.
     #[error("the host could not {action}: {source}")]
     Os {
-        /// What was asked.
+        /// The request.
         action: &'static str,
-        /// What the host said.
+        /// The host's error.
         source: std::io::Error,
     },
 }
 
 impl HostError {
-    /// Makes a request of KVM's, for `action`, as often as signals interrupt it.
+    /// Makes a KVM request, and repeats it while signals interrupt it. `action` names it in errors.
     ///
     /// # Errors
     /// KVM refused it.
@@ -48,7 +58,7 @@ impl HostError {
         retry(request).map_err(|error| HostError::Os { action, source: error.into() })
     }
 
-    /// Makes a system call whose result is 0 where it succeeds, for `action`, as often as signals interrupt it.
+    /// Makes a system call that returns 0 on success, and repeats it while signals interrupt it. `action` names it in errors.
     ///
     /// # Errors
     /// The host refused it.

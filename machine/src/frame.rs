@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of physical memory: frames of 4 KiB, and stretches of 512 of them.
+//! Physical memory: frames of 4 KiB, and huge frames of 512 of them.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
@@ -7,10 +7,10 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 /// Bytes in a frame.
 pub const FRAME_SIZE: usize = 4096;
 
-/// Frames in a stretch: what one large page covers.
-pub const FRAMES_PER_STRETCH: u32 = 512;
+/// Frames in a huge frame: the size of a large page.
+pub const FRAMES_PER_HUGE_FRAME: u32 = 512;
 
-/// Physical address of frame 0. Above 4 GiB, clear of everything that KVM keeps below it (its TSS pages, the APIC).
+/// Physical address of frame 0. It is above 4 GiB, clear of KVM's own areas below (its TSS pages, the APIC).
 pub const PHYSICAL_BASE: u64 = 4 << 30;
 
 /// A 4 KiB frame of the arena, by number.
@@ -24,7 +24,7 @@ impl FrameId {
         PHYSICAL_BASE + ((self.0 as u64) << 12)
     }
 
-    /// The frame at a physical address. `None`: below the arena, or beyond what a number can name.
+    /// The frame at a physical address. `None`: below the arena, or above the largest frame number.
     #[must_use]
     pub const fn at(address: u64) -> Option<FrameId> {
         match address.checked_sub(PHYSICAL_BASE) {
@@ -33,10 +33,10 @@ impl FrameId {
         }
     }
 
-    /// The stretch that the frame lies in.
+    /// The huge frame that contains the frame.
     #[must_use]
-    pub const fn stretch(self) -> Stretch {
-        Stretch(self.0 / FRAMES_PER_STRETCH)
+    pub const fn huge_frame(self) -> HugeFrame {
+        HugeFrame(self.0 / FRAMES_PER_HUGE_FRAME)
     }
 
     /// The frame `count` further on.
@@ -46,20 +46,20 @@ impl FrameId {
     }
 }
 
-/// 512 frames, 2 MiB aligned: what a large page maps and what the host backs with one.
+/// A huge frame: 512 frames, 2 MiB aligned, which a large page maps and the host can back with a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Stretch(pub u32);
+pub struct HugeFrame(pub u32);
 
-impl Stretch {
+impl HugeFrame {
     /// The first frame.
     #[must_use]
     pub const fn first(self) -> FrameId {
-        FrameId(self.0 * FRAMES_PER_STRETCH)
+        FrameId(self.0 * FRAMES_PER_HUGE_FRAME)
     }
 
     /// The frames.
     pub fn frames(self) -> impl Iterator<Item = FrameId> {
-        (0..FRAMES_PER_STRETCH).map(move |index| self.first().offset(index))
+        (0..FRAMES_PER_HUGE_FRAME).map(move |index| self.first().offset(index))
     }
 }
 
@@ -74,7 +74,7 @@ impl PageCount {
         PageCount(bytes.div_ceil(FRAME_SIZE as u64))
     }
 
-    /// How many bytes the pages have; saturates.
+    /// The size of the pages in bytes; saturates.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0.saturating_mul(FRAME_SIZE as u64)

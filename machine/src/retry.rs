@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Repeating what a signal interrupted, and what the host cannot do at this moment.
+//! Repetition of interrupted system calls, and of temporarily failing ones.
 
 use std::thread;
 use std::time::Duration;
 use vmm_sys_util::errno::Error;
 
-/// How often `EAGAIN` is taken for an answer of this moment: some of what the host is short of (processes of this user) comes back in milliseconds or never.
+/// Attempts while the result is `EAGAIN`: a shortage on the host (processes of this user) ends in milliseconds or never.
 const ATTEMPTS: u32 = 100;
 /// The time between two of them.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Makes a call until it is neither interrupted by a signal nor put off.
+/// Repeats a call while a signal interrupts it, and for a while if it returns `EAGAIN`.
 ///
 /// # Errors
-/// Those of the call; `EAGAIN` once the host has put it off a hundred times.
+/// Those of the call; `EAGAIN` after a hundred attempts.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let mut attempts = 0;
     loop {
@@ -32,7 +32,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, 
 mod tests {
     use super::{ATTEMPTS, Error, retry};
 
-    /// How many calls are made of one that fails so `times` before it succeeds, and what comes of it.
+    /// Returns the number of calls to a function that fails `times` times, and the final result.
     fn calls(errno: i32, times: u32) -> (u32, Result<(), Error>) {
         let mut calls = 0;
         let outcome = retry(|| {

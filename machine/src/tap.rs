@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TAP devices of the host: opened with what a network card computes for a stack left to the host.
+//! TAP devices of the host, opened with checksum and segmentation offload to the host.
 
 use crate::retry::retry;
 use libc::{IFF_NO_PI, IFF_TAP, IFF_UP, IFF_VNET_HDR, TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6, c_int, c_short, c_ulong, ifreq};
@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use vmm_sys_util::errno::Error as Errno;
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref, ioctl_with_val};
 
-/// Where devices are asked for.
+/// The clone device of the TUN/TAP driver.
 const CLONE_DEVICE: &str = "/dev/net/tun";
 /// Bytes in front of each frame: `struct virtio_net_hdr`.
 const HEADER: c_int = 10;
@@ -18,19 +18,19 @@ const HEADER: c_int = 10;
 /// A TAP device, open for this process alone.
 #[derive(Debug)]
 pub struct TapDevice {
-    /// Each read takes a frame and each write gives one, with a header of virtio's in front (ten bytes, as of legacy devices). Neither blocks.
+    /// Each read returns a frame and each write sends one, with a virtio header in front (ten bytes, as of legacy devices). Neither blocks.
     pub descriptor: OwnedFd,
-    /// Bytes of the largest packet that the host's side takes or sends uncut.
+    /// The MTU of the host's side.
     pub mtu: u16,
-    /// The host's side is up.
+    /// Whether the host's side is up.
     pub is_up: bool,
 }
 
-/// A TAP device cannot be had.
+/// A failure to open a TAP device.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// That can be no device's name.
-    #[error("`{0}` is no name of a network device: that has one to fifteen letters, without blanks, slashes, colons and percent signs")]
+    /// The name is invalid for a device.
+    #[error("`{0}` is no name of a network device: use one to fifteen characters without blanks, slashes, colons and percent signs")]
     Name(String),
     /// There is no such device.
     #[error(
@@ -40,35 +40,35 @@ pub enum TapError {
     /// The device is of another kind.
     #[error("`{0}` is no TAP device, or one of several queues: make one with `ip tuntap add dev NAME mode tap`")]
     NoTap(String),
-    /// Another process has it.
+    /// Another process uses it.
     #[error("`{0}` is in use: end the program that has it, or make another with `ip tuntap add dev NAME mode tap`")]
     Busy(String),
-    /// This user may not.
-    #[error("this user may not use `{0}`: root makes it theirs with `ip tuntap add dev {0} mode tap user $USER`, once it is deleted")]
+    /// This user has no permission.
+    #[error("this user may not use `{0}`: as root, delete it and make it again with `ip tuntap add dev {0} mode tap user $USER`")]
     Forbidden(String),
-    /// The host makes no such devices.
+    /// The host has no TUN/TAP driver.
     #[error("this host has no {CLONE_DEVICE}: load the module `tun`; in a container pass `--device {CLONE_DEVICE}`")]
     NoDriver,
-    /// The driver may not be reached.
+    /// This user has no access to the driver.
     #[error("{CLONE_DEVICE} may not be opened by this user: give it read and write access to it, or run as root")]
     DriverForbidden,
     /// The driver is too old.
-    #[error("this host's driver of TAP devices leaves out {0}: a newer Linux is needed")]
+    #[error("this host's TUN/TAP driver lacks {0}: a newer Linux is needed")]
     Lacks(&'static str),
-    /// Something else.
+    /// Another error.
     #[error("`{name}` cannot be used: {source}")]
     Host {
         /// The device.
         name: String,
-        /// What the host said.
+        /// The host's error.
         source: Error,
     },
 }
 
-/// Opens a TAP device that is there.
+/// Opens an existing TAP device.
 ///
 /// # Errors
-/// There is none, it is another's, or the host lacks what is needed for one.
+/// It does not exist, another process uses it, or the host lacks a required feature.
 pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
     let mut request = request(name).ok_or_else(|| TapError::Name(name.into()))?;
     let host = |source| TapError::Host { name: name.into(), source };
@@ -77,7 +77,7 @@ pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
         // SAFETY: these requests read the device's name out of the structure and write into it; it is live and exclusively ours.
         made(|| unsafe { ioctl_with_mut_ref(&asking, what, request) })
     };
-    // A name with a mistake in it must not become a device.
+    // A misspelt name must not create a device.
     ask(&mut request, libc::SIOCGIFMTU).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => TapError::NoDevice(name.into()),
         _ => host(error),
@@ -91,7 +91,7 @@ pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
     let driver = driver.map_err(|error| match error.kind() {
         ErrorKind::NotFound => TapError::NoDriver,
         ErrorKind::PermissionDenied => TapError::DriverForbidden,
-        // The file is there, but no module stands behind it.
+        // The file exists, but no module provides it.
         _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => TapError::NoDriver,
         _ => host(error),
     })?;
@@ -107,7 +107,7 @@ pub fn open_tap(name: &str) -> Result<TapDevice, TapError> {
     Ok(TapDevice { descriptor: driver.into(), mtu: u16::try_from(mtu).unwrap_or(u16::MAX), is_up })
 }
 
-/// A request about the device of this name; nothing if it can be none's.
+/// A request for the device of this name; `None` if the name is invalid.
 fn request(name: &str) -> Option<ifreq> {
     let is_name = !name.is_empty()
         && name.len() < libc::IFNAMSIZ
@@ -121,12 +121,12 @@ fn request(name: &str) -> Option<ifreq> {
     })
 }
 
-/// Makes a request, as often as signals interrupt it.
+/// Makes a request, and repeats it while signals interrupt it.
 fn made(mut request: impl FnMut() -> c_int) -> Result<(), Error> {
     Ok(retry(|| if request() == 0 { Ok(()) } else { Err(Errno::last()) })?)
 }
 
-/// A socket, by which devices are asked about.
+/// A socket for requests about devices.
 fn socket() -> Result<OwnedFd, Error> {
     // SAFETY: the call takes numbers alone.
     let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -137,12 +137,12 @@ fn socket() -> Result<OwnedFd, Error> {
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
-/// Says which header frames have, and what may be left in them to be done: sums, and cutting TCP.
+/// Sets the size of the frame headers, and the offloads that frames may use: checksums and TCP segmentation.
 fn leave_work(driver: &File) -> Result<(), TapError> {
     // SAFETY: the request reads one number of this type.
     let headers = made(|| unsafe { ioctl_with_ref(driver, libc::TUNSETVNETHDRSZ, &HEADER) });
-    headers.map_err(|_| TapError::Lacks("headers of frames (IFF_VNET_HDR)"))?;
+    headers.map_err(|_| TapError::Lacks("frame headers (IFF_VNET_HDR)"))?;
     // SAFETY: the request takes a number and touches no memory of ours.
     let cutting = made(|| unsafe { ioctl_with_val(driver, libc::TUNSETOFFLOAD, c_ulong::from(TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6)) });
-    cutting.map_err(|_| TapError::Lacks("cutting TCP (TUN_F_TSO4)"))
+    cutting.map_err(|_| TapError::Lacks("TCP segmentation offload (TUN_F_TSO4)"))
 }

@@ -21,7 +21,7 @@ impl VectorState {
         &self.0
     }
 
-    /// The state in words that anybody may have written. `None`: they are too few or too many, or no CPU without AMX loads them. (Intel SDM volume 1, 13.4.2 and 10.2.3)
+    /// Decodes untrusted words. `None`: their number is wrong, or no CPU without AMX loads them. (Intel SDM volume 1, 13.4.2 and 10.2.3)
     #[must_use]
     pub fn from_untrusted(words: &[u32]) -> Option<VectorState> {
         let words: &[u32; SIZE / 4] = words.try_into().ok()?;
@@ -30,13 +30,13 @@ impl VectorState {
         is_sound.then(|| VectorState::from_words(*words))
     }
 
-    /// What a CPU holds after reset: x87 control word 0x37f, MXCSR 0x1f80, every register zero.
+    /// The state after reset: x87 control word 0x37f, MXCSR 0x1f80, every register zero.
     #[must_use]
     pub fn initial() -> VectorState {
         let mut words = [0; SIZE / 4];
         words[0] = 0x37f;
         words[6] = 0x1f80;
-        // The header's bit vector says that x87 and SSE state is given; the rest takes its initial value.
+        // The header's bit map includes x87 and SSE; the rest takes its initial value.
         words[128] = 0b11;
         VectorState::from_words(words)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said over the socket: the types of requests and answers. `docs/openapi.json` is made of these.
+//! The service's protocol: types of requests and answers. `docs/openapi.json` is generated from them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Control characters that are told in text whatever else there is.
+/// Control characters that a text may hold, however short it is.
 const CONTROLS_MAX: usize = 64;
 
-/// Bytes of a program's: as text where they are text (UTF-8, with few control characters), otherwise in base64.
+/// Bytes of a program: as text if they are text (UTF-8 with few control characters), otherwise in base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum Text {
+pub enum TextOrBytes {
     /// Text.
     Plain(String),
     /// Anything else.
@@ -24,151 +24,153 @@ pub(crate) enum Text {
     },
 }
 
-impl Text {
-    /// Says bytes: as text if JSON needs little more for it than the bytes are.
-    pub(crate) fn of(bytes: Vec<u8>) -> Text {
+impl TextOrBytes {
+    /// Encodes bytes: as text if JSON needs little more space than the bytes themselves.
+    pub fn of(bytes: Vec<u8>) -> TextOrBytes {
         let controls = bytes.iter().filter(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()).count();
-        // JSON has six bytes for each.
+        // JSON encodes each in six bytes.
         if controls > CONTROLS_MAX && controls > bytes.len() / 8 {
-            return Text::Encoded { base64: STANDARD.encode(&bytes) };
+            return TextOrBytes::Encoded { base64: STANDARD.encode(&bytes) };
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Text::Plain(text),
-            Err(error) => Text::Encoded { base64: STANDARD.encode(error.as_bytes()) },
+            Ok(text) => TextOrBytes::Plain(text),
+            Err(error) => TextOrBytes::Encoded { base64: STANDARD.encode(error.as_bytes()) },
         }
     }
 
-    /// The bytes that are said; `None` where that is no base64.
-    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+    /// The bytes; `None` if the base64 is invalid.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
         match self {
-            Text::Plain(text) => Some(text.clone().into_bytes()),
-            Text::Encoded { base64 } => STANDARD.decode(base64).ok(),
+            TextOrBytes::Plain(text) => Some(text.clone().into_bytes()),
+            TextOrBytes::Encoded { base64 } => STANDARD.decode(base64).ok(),
         }
     }
 }
 
-/// What the server is.
+/// The server's state.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Server {
+pub struct Server {
     /// Its version.
-    pub(crate) version: String,
-    /// Its process.
-    pub(crate) process: u32,
-    /// The directory where it keeps its templates.
+    pub version: String,
+    /// Its process ID.
+    pub process: u32,
+    /// The directory in which it stores its templates.
     #[serde(default)]
-    pub(crate) templates: String,
-    /// Cells that run.
-    pub(crate) running: usize,
-    /// Bytes of memory that its cells and what they share may have together.
-    pub(crate) memory_bytes: u64,
+    pub templates: String,
+    /// Running cells.
+    pub running: usize,
+    /// Bytes of memory that its cells may use together, including what they share.
+    pub memory_bytes: u64,
     /// Bytes of it that are free.
-    pub(crate) free_bytes: u64,
-    /// Clones that it can lead to the world outside at a time.
-    pub(crate) gateways: usize,
+    pub free_bytes: u64,
+    /// Clones that can reach external networks at a time.
+    pub gateways: usize,
 }
 
-/// A template to be made.
+/// A template to create.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct NewTemplate {
+pub struct NewTemplate {
     /// Its name.
-    pub(crate) name: String,
-    /// The program and its arguments. None at all: those of the standard template of this name.
-    pub(crate) arguments: Vec<String>,
-    /// Variables of its environment.
-    pub(crate) environment: BTreeMap<String, String>,
-    /// The most memory that it, and each clone that does not ask for less, may have: such as `256M`.
-    pub(crate) memory: Option<String>,
-    /// Seconds that it may take until it is ready [default: 300].
-    pub(crate) timeout: Option<f64>,
-    /// Files and directories of the host that it sees: `HOST:CELL`. They must be among those that the server was started with.
-    pub(crate) volumes: Vec<String>,
-    /// What it sees instead of the host's software.
-    pub(crate) root: Option<String>,
-    /// It sees nothing but itself.
-    pub(crate) bare: bool,
-    /// Who it is: `UID` or `UID:GID`.
-    pub(crate) user: Option<String>,
-    /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each.
-    pub(crate) variants: Option<u32>,
-    /// Run a clone to its end and learn from it what later ones will touch [default: for three seconds at most, without arguments]. `false`: do not.
-    pub(crate) train: Option<bool>,
-    /// What that clone is given.
-    pub(crate) train_arguments: Vec<String>,
-    /// Learn from so many clones, one after the other: later ones have what most of them touched.
-    pub(crate) train_count: Option<u32>,
+    pub name: String,
+    /// The program and its arguments. If empty: those of the built-in template of this name.
+    pub arguments: Vec<String>,
+    /// Its environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// The memory limit of the program, and of each clone that does not ask for less: such as `256M`.
+    pub memory: Option<String>,
+    /// Seconds that it may take to become ready [default: 300].
+    pub timeout: Option<f64>,
+    /// Files and directories of the host that it sees: `HOST:CELL`. The server must have been started with access to them.
+    pub volumes: Vec<String>,
+    /// The root that it sees instead of the host's software: a directory, a tar archive or an image.
+    pub root: Option<String>,
+    /// It sees nothing but the program itself.
+    pub bare: bool,
+    /// Its user and group: `UID` or `UID:GID`.
+    pub user: Option<String>,
+    /// Start the program this many times. Each clone is made from one of these variants at random, so that memory layouts differ.
+    pub variants: Option<u32>,
+    /// Train the template: run a clone to its end and record which memory it touches [default: for three seconds at most, without
+    /// arguments]. `false`: do not.
+    pub train: Option<bool>,
+    /// Arguments of the training clone.
+    pub train_arguments: Vec<String>,
+    /// Train with this many clones, one after the other: later clones get the memory that most of them touched.
+    pub train_count: Option<u32>,
     /// Replace the template of this name, if there is one.
-    pub(crate) replace: bool,
+    pub replace: bool,
 }
 
-/// A template that is kept.
+/// A stored template.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Template {
+pub struct Template {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// The program and its arguments.
-    pub(crate) arguments: Vec<String>,
-    /// The most memory that each clone may have that does not ask for less.
-    pub(crate) memory_bytes: u64,
-    /// In how many variants it is kept.
-    pub(crate) variants: usize,
-    /// Bytes of its files.
-    pub(crate) file_bytes: u64,
-    /// When it was made: seconds since 1970.
-    pub(crate) made: u64,
-    /// It was stopped as it stood, or while programs ran that do not notice that they are cloned: nothing promises that its clones' random numbers are distinct.
-    pub(crate) forced: bool,
+    pub arguments: Vec<String>,
+    /// The memory limit of each clone that does not ask for less.
+    pub memory_bytes: u64,
+    /// How many variants it has.
+    pub variants: usize,
+    /// Size of its files in bytes.
+    pub file_bytes: u64,
+    /// When it was created: seconds since 1970.
+    pub made: u64,
+    /// It was frozen by force, or while programs ran that do not notice cloning: its clones' random numbers may not be distinct.
+    pub forced: bool,
 }
 
-/// A cell to be cloned.
+/// A cell to create from a template.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct NewCell {
-    /// The template. A standard one that is not there yet is made.
-    pub(crate) template: String,
-    /// What the clone is given.
-    pub(crate) arguments: Vec<String>,
-    /// Variables that it is given.
-    pub(crate) environment: BTreeMap<String, String>,
-    /// The most memory that it may have: such as `256M`.
-    pub(crate) memory: Option<String>,
-    /// The most of one core that it may use: from 0.001 to 1.
-    pub(crate) cpus: Option<f64>,
-    /// Seconds after which it is ended.
-    pub(crate) timeout: Option<f64>,
-    /// Bytes after which it is ended if it says more.
-    pub(crate) output_limit: Option<u64>,
-    /// What it is called [default: the template's name and the cell's number].
-    pub(crate) host_name: Option<String>,
-    /// The network that it is plugged into: cells that name the same one reach each other, and nobody else. None: it reaches nobody.
-    pub(crate) network: Option<String>,
-    /// What of the world outside it may reach, through a gateway of its own: each as `pando clone --allow` has it, such as `public` or `example.org:443`. It is in a network of its own then.
-    pub(crate) allow: Vec<String>,
-    /// Its standard input. Where a cell is made, more can follow; where one is run, none does.
-    pub(crate) input: Option<Text>,
+pub struct NewCell {
+    /// The template. A built-in one is created if it does not exist yet.
+    pub template: String,
+    /// The clone's arguments.
+    pub arguments: Vec<String>,
+    /// The clone's environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// Its memory limit: such as `256M`.
+    pub memory: Option<String>,
+    /// Its limit of CPU time, as a share of one core: from 0.001 to 1.
+    pub cpus: Option<f64>,
+    /// Time limit in seconds; the cell is then terminated.
+    pub timeout: Option<f64>,
+    /// Output limit in bytes; the cell is terminated if it writes more.
+    pub output_limit: Option<u64>,
+    /// Its host name [default: the template's name and the cell's number].
+    pub host_name: Option<String>,
+    /// The network that it is connected to: cells that name the same network reach each other and nothing else. Without: no network.
+    pub network: Option<String>,
+    /// Destinations that it may reach through a gateway of its own, as in `pando clone --allow`: such as `public` or
+    /// `example.org:443`. It then has a network of its own.
+    pub allow: Vec<String>,
+    /// Its standard input. `POST /v1/cells` allows more input later, `POST /v1/run` does not.
+    pub input: Option<TextOrBytes>,
 }
 
 /// Why a cell ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Reason {
-    /// By itself.
+pub enum Reason {
+    /// Its program exited.
     Exited,
-    /// By a signal.
+    /// A signal ended its program.
     Signalled,
-    /// Its time was up.
+    /// Its time limit expired.
     TimedOut,
-    /// It needed more memory than it may have.
+    /// It exceeded its memory limit.
     MemoryLimit,
-    /// It said more than it may.
+    /// It exceeded its output limit.
     OutputLimit,
-    /// Somebody ended it.
+    /// A client terminated it.
     Killed,
-    /// It did what nothing in a cell may do.
+    /// It did something that is forbidden in a cell.
     Crashed,
     /// The machine was full, and it had exceeded its share most.
     MachineFull,
-    /// It was frozen: a template was made of it.
+    /// It was frozen: a template was created from it.
     Frozen,
     /// The host failed.
     HostFailure,
@@ -176,105 +178,105 @@ pub(crate) enum Reason {
 
 /// How a cell ended.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// Why.
-    pub(crate) reason: Reason,
-    /// The status that a shell would show.
-    pub(crate) exit_code: u8,
-    /// The same for people.
-    pub(crate) message: String,
+    pub reason: Reason,
+    /// The exit status that a shell would show.
+    pub exit_code: u8,
+    /// The same as text for people.
+    pub message: String,
     /// Seconds from its start to its end.
-    pub(crate) seconds: f64,
-    /// Seconds of a core that it took.
-    pub(crate) cpu_seconds: f64,
-    /// The most memory that it had of its own.
-    pub(crate) peak_bytes: u64,
-    /// How often it came to the kernel.
-    pub(crate) exits: u64,
+    pub seconds: f64,
+    /// CPU time in seconds.
+    pub cpu_seconds: f64,
+    /// Peak size of its private memory in bytes.
+    pub peak_bytes: u64,
+    /// VM exits.
+    pub exits: u64,
 }
 
 /// A cell.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Cell {
-    /// Its number, never given twice.
-    pub(crate) id: u64,
+pub struct Cell {
+    /// Its number, never reused.
+    pub id: u64,
     /// The template that it was cloned from.
-    pub(crate) template: String,
-    /// What it was given.
-    pub(crate) arguments: Vec<String>,
-    /// Where it is in its network, if it is in one.
-    pub(crate) addresses: Option<Addresses>,
+    pub template: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its network addresses, if it has a network.
+    pub addresses: Option<Addresses>,
     /// When it was started: seconds since 1970.
-    pub(crate) started: f64,
-    /// Memory that it has of its own now.
-    pub(crate) memory_bytes: u64,
-    /// Seconds of a core that it took so far.
-    pub(crate) cpu_seconds: f64,
-    /// How it ended; nothing while it runs.
-    pub(crate) outcome: Option<Outcome>,
+    pub started: f64,
+    /// Current size of its private memory in bytes.
+    pub memory_bytes: u64,
+    /// CPU time so far, in seconds.
+    pub cpu_seconds: f64,
+    /// How it ended; missing while it runs.
+    pub outcome: Option<Outcome>,
 }
 
-/// Where a cell is in its network.
+/// The addresses of a cell in its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Addresses {
-    /// Of Ethernet.
-    pub(crate) mac: String,
-    /// Of IPv4.
-    pub(crate) ipv4: String,
-    /// Of IPv6.
-    pub(crate) ipv6: String,
+pub struct Addresses {
+    /// Ethernet address.
+    pub mac: String,
+    /// IPv4 address.
+    pub ipv4: String,
+    /// IPv6 address.
+    pub ipv6: String,
 }
 
-/// A cell that was run to its end.
+/// The result of a cell that was run to its end.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Ran {
+pub struct RunResult {
     /// How it ended.
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
-    /// What it said on its standard output.
-    pub(crate) stdout: Text,
-    /// What it said on its standard error.
-    pub(crate) stderr: Text,
-    /// What it said to whoever keeps it (lines written to /dev/pando).
-    pub(crate) notes: Vec<String>,
+    pub outcome: Outcome,
+    /// Its standard output.
+    pub stdout: TextOrBytes,
+    /// Its standard error.
+    pub stderr: TextOrBytes,
+    /// Its notes to the operator (lines written to /dev/pando).
+    pub notes: Vec<String>,
 }
 
-/// What is sent to a cell's program.
+/// A signal for a cell's program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Signal {
-    /// SIGINT, as Ctrl-C is.
+pub enum Signal {
+    /// SIGINT, as Ctrl-C sends it.
     Interrupt,
     /// SIGTERM.
     Terminate,
-    /// The cell's end, whatever its program thinks of it.
+    /// Terminates the cell; the program cannot catch it.
     #[default]
     Kill,
 }
 
-/// A template to be made of a cell that runs.
+/// A template to create from a running cell.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Freeze {
+pub struct Freeze {
     /// The template's name.
-    pub(crate) name: String,
-    /// Stop the cell as it stands, instead of asking it: nothing promises that its clones' random numbers are distinct.
+    pub name: String,
+    /// Stop the cell at once instead of asking its program to freeze: its clones' random numbers may not be distinct.
     #[serde(default)]
-    pub(crate) force: bool,
+    pub force: bool,
     /// Replace the template of this name, if there is one.
     #[serde(default)]
-    pub(crate) replace: bool,
+    pub replace: bool,
 }
 
-/// Which of a cell's streams.
+/// One of a cell's output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Source {
+pub enum Source {
     /// Its standard output.
     Stdout,
     /// Its standard error.
     Stderr,
-    /// What it says to whoever keeps it: whole lines.
+    /// Its notes to the operator: whole lines.
     Notes,
 }
 
@@ -298,20 +300,20 @@ impl From<Source> for Stream {
     }
 }
 
-/// A piece of what a cell said, or its end: a line of JSON each.
+/// A piece of a cell's output, or its end: one line of JSON each.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum Piece {
-    /// It said something.
+pub enum Piece {
+    /// Output.
     Said {
-        /// The position of its first byte among all that it said: `from` begins there.
+        /// The position of its first byte in all output of the cell: `from` starts there.
         number: u64,
-        /// The position behind its last byte: `from` goes on there.
+        /// The position after its last byte: `from` continues there.
         next: u64,
-        /// Where.
+        /// The stream.
         stream: Source,
-        /// What.
-        data: Text,
+        /// The bytes.
+        data: TextOrBytes,
     },
     /// It ended.
     Ended {
@@ -320,47 +322,47 @@ pub(crate) enum Piece {
     },
 }
 
-/// A program to be started in a cell that runs.
+/// A program to start in a running cell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct NewJob {
+pub struct NewJob {
     /// The program and its arguments: a path, or a name that the cell's `/usr/bin/env` finds.
-    pub(crate) arguments: Vec<String>,
-    /// Variables of its environment, beside a PATH and a HOME.
-    pub(crate) environment: BTreeMap<String, String>,
-    /// Where it starts [default: /].
-    pub(crate) directory: Option<String>,
-    /// Who it is: `UID` or `UID:GID` [default: 0:0].
-    pub(crate) user: Option<String>,
-    /// Seconds after which it is ended.
-    pub(crate) timeout: Option<f64>,
+    pub arguments: Vec<String>,
+    /// Its environment variables, in addition to PATH and HOME.
+    pub environment: BTreeMap<String, String>,
+    /// Its working directory [default: /].
+    pub directory: Option<String>,
+    /// Its user and group: `UID` or `UID:GID` [default: 0:0].
+    pub user: Option<String>,
+    /// Time limit in seconds; the program is then killed.
+    pub timeout: Option<f64>,
 }
 
-/// A piece of what a program in a cell said, or its end: a line of JSON each.
+/// A piece of the output of a program in a cell, or its end: one line of JSON each.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum JobPiece {
-    /// It said something.
+pub enum JobPiece {
+    /// Output.
     Said {
-        /// Where.
+        /// The stream.
         stream: Source,
-        /// What.
-        data: Text,
+        /// The bytes.
+        data: TextOrBytes,
     },
     /// It ended.
     Ended {
-        /// The status that a shell would show.
+        /// The exit status that a shell would show.
         exit_code: u8,
-        /// The same for people.
+        /// The same as text for people.
         message: String,
     },
 }
 
-/// Why something could not be done.
+/// Why a request failed.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Problem {
-    /// For programs: a word or two with dashes.
-    pub(crate) problem: String,
-    /// For people: what happened, and what to do.
-    pub(crate) message: String,
+pub struct Problem {
+    /// An error code for programs: words with dashes.
+    pub problem: String,
+    /// A message for people: what happened and what to do.
+    pub message: String,
 }

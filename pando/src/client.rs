@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line as a client of `pando serve`: asks at its socket.
+//! The command line as a client of `pando serve`.
 
+mod attach;
 mod cells;
 mod detached;
 mod exec;
-mod visit;
 
+pub(crate) use attach::{attach, detach};
 pub(crate) use cells::{Kill, Logs, freeze, kill, list, logs, ps, stats};
 pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};
-pub(crate) use visit::{detach, visit};
 
 use crate::failure::Failure;
 use crate::{api, socket, template};
@@ -29,45 +29,45 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-/// Bytes of input that are read at a time.
+/// Bytes of input per read.
 const PIECE: usize = 64 << 10;
-/// Pieces of input that wait for the cell.
+/// Pieces of input that are queued for the cell.
 const AHEAD: usize = 4;
 
-/// A server that answers.
+/// A connectable server.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// The server of this user, if one answers.
+    /// Finds this user's server, if one accepts connections.
     ///
     /// # Errors
-    /// Nobody says where it would be.
+    /// The socket's directory is unknown.
     pub(crate) fn find() -> Result<Option<Client>, Failure> {
         let socket = socket::place()?;
-        // A socket that was left behind answers nobody.
+        // The socket of a killed server refuses connections.
         Ok(std::os::unix::net::UnixStream::connect(&socket).is_ok().then_some(Client { socket }))
     }
 
-    /// The server of this user.
+    /// Finds this user's server.
     ///
     /// # Errors
-    /// None answers.
+    /// No server accepts connections.
     pub(crate) fn need() -> Result<Client, Failure> {
         let missing = || Ok(Failure::NoServer(socket::place()?));
         Client::find()?.map_or_else(|| Err(missing().unwrap_or_else(|failure| failure)), Ok)
     }
 
-    /// What the server is and has, if it keeps the templates that this process does: whoever makes one here finds it there.
+    /// The server's state, if it uses the same directory of templates as this process.
     ///
     /// # Errors
-    /// It does not answer, or keeps others.
+    /// It does not answer, or uses another directory.
     pub(crate) fn server(&self) -> Result<api::Server, Failure> {
         let server: api::Server = wait_for(self.get("/v1"))?;
         let ours = template::directory()?;
-        // What is not there yet has one name only.
+        // A path that does not exist yet cannot be canonicalized.
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
         if real(Path::new(&server.templates)) == real(&ours) {
             return Ok(server);
@@ -75,20 +75,20 @@ impl Client {
         Err(Failure::OtherTemplates { process: server.process, theirs: server.templates.into(), ours })
     }
 
-    /// Asks, and reads the answer.
+    /// Sends a request and reads the answer.
     ///
     /// # Errors
-    /// It is no, or does not come.
+    /// The server refuses the request or does not answer.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::Gone)?;
         let answer = self.send(method, path, "application/json", body.into()).await?;
         let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
-        // Where nothing is said, nothing is expected.
+        // An empty answer stands for `()`.
         let text = if bytes.is_empty() { &b"null"[..] } else { &bytes };
         serde_json::from_slice(text).map_err(|error| Failure::Gone(error.into()))
     }
 
-    /// Asks for what is there.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// The same.
@@ -104,18 +104,18 @@ impl Client {
         self.send(Method::POST, path, "application/octet-stream", bytes).await.map(|_| ())
     }
 
-    /// Follows what a cell says until it has ended, or until there is no more.
+    /// Reads a cell's output until the cell has ended, or to the end of the present output.
     ///
     /// # Errors
-    /// The answer is no, breaks off, or whoever takes the pieces fails.
+    /// The server refuses, the answer breaks off, or `take` fails.
     pub(crate) async fn follow(&self, path: &str, take: impl AsyncFnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
         lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
     }
 
-    /// Asks for a program that reads this process's standard input: `first` says which. What it says are the answer's lines.
+    /// Starts a program that reads this process's standard input; `first` describes it. Its output comes as lines of the answer.
     ///
     /// # Errors
-    /// The answer is no.
+    /// The server refuses.
     async fn attend(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
         let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
         line.push(b'\n');
@@ -123,7 +123,7 @@ impl Client {
         let (accept, accepted) = oneshot::channel();
         tokio::spawn(carry_input(sender, line, accepted));
         let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
-        // Who carries it is there as long as somebody listens.
+        // The input task waits for this message.
         let _ = accept.send(());
         Ok(answer)
     }
@@ -141,7 +141,7 @@ impl Client {
     ) -> Result<Response<Incoming>, Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(Failure::Gone)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(gone)?;
-        // It ends when its answer has been read.
+        // The task ends when its answer has been read.
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header("host", "pando").header("content-type", kind);
         let request = request.body(body).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
@@ -155,14 +155,14 @@ impl Client {
     }
 }
 
-/// Sends what there is to say first, and standard input once that is accepted: what is refused leaves it to others.
+/// Sends the first line, then standard input once the request is accepted: a refused request consumes no input.
 async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
     if sender.send_data(Bytes::from(first)).await.is_err() || accepted.await.is_err() {
         return;
     }
     let mut input = tokio::io::stdin();
     let mut piece = Vec::new();
-    // Who does not listen any more has ended, and that is told elsewhere.
+    // If the server stops reading, the program has ended; the answer reports it.
     while piece.is_empty() || sender.send_data(Bytes::from(piece)).await.is_ok() {
         piece = vec![0; PIECE];
         match input.read(&mut piece).await {
@@ -172,7 +172,7 @@ async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, acce
     }
 }
 
-/// Takes an answer's lines, each as JSON.
+/// Parses an answer's lines, each as JSON.
 async fn lines<T: DeserializeOwned>(
     answer: Response<Incoming>,
     mut take: impl AsyncFnMut(T) -> Result<(), Failure>,
@@ -195,14 +195,14 @@ fn gone(error: hyper::Error) -> Failure {
     Failure::Gone(std::io::Error::other(error))
 }
 
-/// Does what waits for answers.
+/// Runs a future on a runtime of its own.
 ///
 /// # Errors
-/// What it does fails.
+/// The future fails.
 fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Thread)?;
     let outcome = runtime.block_on(work);
-    // Who reads standard input may read for ever.
+    // A read of standard input may block forever.
     runtime.shutdown_background();
     outcome
 }

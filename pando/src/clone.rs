@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando clone`: programs that go on where a template stands.
+//! `pando clone`: programs that continue where a template was frozen.
 
-mod crowd;
+mod batch;
 mod lines;
 
 use crate::api::NewCell;
@@ -9,15 +9,15 @@ use crate::cli::{Connection, Limits};
 use crate::client::{self, Client};
 use crate::completion;
 use crate::failure::Failure;
-use crate::guard::RootGuard;
 use crate::host::{self, Variable};
-use crate::laps::Laps;
 use crate::network::Network;
 use crate::options::StatsFormat;
+use crate::raii::RootGuard;
 use crate::run::{self, Single};
 use crate::size::Size;
-use crate::template::{Found, Which};
-use crate::{machine, say};
+use crate::template::{OpenTemplate, TemplateRef};
+use crate::timings::Timings;
+use crate::{diagnostics, machine};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
@@ -29,30 +29,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What to clone, and what the clones are given.
+/// Options of `pando clone`.
 #[derive(Debug, Args)]
 pub(crate) struct Clone {
-    /// Make so many clones
+    /// Create N clones
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
 
-    /// Let at most so many run at once
+    /// Run at most N clones at once
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) at_once: u32,
 
-    /// Write what each clone says into files of this directory, N.out and N.err, instead of mixing it line by line
+    /// Write the output of each clone to files in this directory, N.out and N.err, instead of mixing the lines
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Give the clone a variable, or pass on one of yours (repeat for more): it finds them in /proc/pando/environment
+    /// Set a variable for the clone, or pass on one of yours (repeatable): it reads them from /proc/pando/environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
 
-    /// What the clone is called, as `hostname` tells [default: the template's name, with the clone's number where there are several]
+    /// Set the clone's host name [default: the template's name, with the clone's number if there are several]
     #[arg(long = "hostname", value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::host_name)]
     host_name: Option<String>,
 
-    /// Plug the clone into a network of `pando serve`, which is made if there is none of this name: those with the same name reach each other, and nobody else
+    /// Connect the clone to a network of `pando serve`, which is created if it does not exist: cells with the same network reach each
+    /// other and nothing else
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "stats", "strace"], value_parser = crate::options::network_name)]
     network: Option<String>,
 
@@ -62,35 +63,35 @@ pub(crate) struct Clone {
     #[command(flatten)]
     pub(crate) limits: Limits,
 
-    /// Say at the end, on standard error, what the clone did and what it took; with `=json` as one object
+    /// Print statistics of the clone on standard error when it ends; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     stats: Option<StatsFormat>,
 
-    /// Print every system call of the clones with its arguments and its result on standard error, as strace does
+    /// Print every system call of the clones with its arguments and result on standard error, like strace
     #[arg(long)]
     strace: bool,
 
-    /// Let it run in `pando serve`, and print its number; with --count, as many
+    /// Run in `pando serve`, and print the cell's number; with --count, one number per clone
     #[arg(short = 'd', long, conflicts_with_all = ["at_once", "output", "stats", "strace"])]
     detach: bool,
 
     /// The template: a name, or a path to a file that has a slash
     #[arg(value_name = "TEMPLATE", add = ArgValueCandidates::new(completion::templates))]
-    template: Which,
+    template: TemplateRef,
 
-    /// What the clone is given: it finds them in /proc/pando/arguments
+    /// The clone's arguments: it reads them from /proc/pando/arguments
     #[arg(value_name = "ARGS", trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
 impl Clone {
-    /// The same as a request to `pando serve`; `None` where only this process can do it.
+    /// The options as a request to `pando serve`; `None` if the service does not support them.
     fn asked_of_server(&self) -> Option<NewCell> {
-        let Which::Kept(name) = &self.template else { return None };
+        let TemplateRef::Kept(name) = &self.template else { return None };
         if self.strace || self.stats.is_some() || self.output.is_some() {
             return None;
         }
-        // Of several, each has a name of its own.
+        // Of several clones, each has its own name.
         let host_name = if self.count == 1 { Some(name.to_string()) } else { None };
         Some(NewCell {
             network: self.network.clone(),
@@ -100,7 +101,7 @@ impl Clone {
         })
     }
 
-    /// The words as a program, whose path and so on nobody asks for: it runs already.
+    /// The clone's program description. Its path is unused: the program runs already.
     fn program(&self, memory: PageCount) -> Program {
         Program {
             arguments: self.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
@@ -113,17 +114,17 @@ impl Clone {
 }
 
 /// A template that is ready to be cloned.
-pub(crate) struct Ready {
+pub(crate) struct ReadyTemplate {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) root: RootGuard,
     pub(crate) program: Program,
-    pub(crate) found: Found,
+    pub(crate) found: OpenTemplate,
 }
 
-/// Makes the clones, and returns the exit status that tells how they ended.
+/// Creates the clones. Returns the exit status.
 ///
 /// # Errors
-/// There is no such template, or the host does not let it run.
+/// There is no such template, or the host cannot run it.
 pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let is_single = options.count == 1 && options.output.is_none();
     let is_for_one = options.stats.is_some() || options.connection.is_some() || options.network.is_some();
@@ -135,74 +136,79 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         let client = Client::need()?;
         client.server()?;
         let asked = asked.ok_or(Failure::Alone)?;
-        return if options.detach { client::detach(&client, &asked, options.count) } else { client::visit(&client, &asked) };
+        return if options.detach { client::detach(&client, &asked, options.count) } else { client::attach(&client, &asked) };
     }
     if let (Some(asked), true) = (&asked, is_single)
-        && let Some(status) = visit(asked)?
+        && let Some(status) = attach(asked)?
     {
         return Ok(status);
     }
     pando_confine::forbid_dumps()?;
-    let mut laps = Laps::start();
-    let found = Found::open(&options.template)?;
+    let mut timings = Timings::start();
+    let found = OpenTemplate::open(&options.template)?;
     let network = Network::prepare(&options.connection, found.name().as_ref(), false)?;
     let mut asked = found.find()?;
-    asked.reach.ports = network.ports();
     if let Some(directory) = &options.output {
         let failed = |source| Failure::Templates { path: directory.clone(), source };
         std::fs::create_dir_all(directory).map_err(failed)?;
         asked.reach.change.push(directory.canonicalize().map_err(failed)?);
     }
-    laps.end("view");
+    timings.end("view");
     let memory = options.limits.memory.map_or(found.memory(), |size| size.pages());
-    // What all have together is what the host has to give; nobody reserves any of it.
+    // All clones together may use half of the host's memory; it is not reserved.
     let arena = if is_single { memory } else { PageCount(host::memory().0 / 2).max(memory) };
-    let kernel = Arc::new(machine::start(arena, &asked.reach, &mut laps)?);
+    let kernel = Arc::new(machine::start(arena, &asked.reach, &mut timings)?);
     let root = found.load(&kernel, &mut asked)?;
-    laps.end("template");
+    timings.end("template");
     let program = options.program(memory);
-    let ready = Ready { kernel, root, program, found };
-    let status = if is_single { single(options, &ready, asked, network, &mut laps) } else { crowd::run(options, &ready) };
-    if let Some(complaint) = ready.found.complaint() {
-        say::problem(&complaint);
+    let ready = ReadyTemplate { kernel, root, program, found };
+    let status = if is_single { single(options, &ready, asked, network, &mut timings) } else { batch::run(options, &ready) };
+    if let Some(last_error) = ready.found.last_error() {
+        diagnostics::problem(&last_error);
     }
     status
 }
 
-/// Makes the clone in `pando serve`, where that runs and can. `None`: this process must.
-fn visit(asked: &NewCell) -> Result<Option<u8>, Failure> {
+/// Creates the clone in `pando serve`, if that runs and supports the request. `None`: this process must.
+fn attach(asked: &NewCell) -> Result<Option<u8>, Failure> {
     let Some(client) = Client::find()? else { return Ok(None) };
     match client.server() {
         Err(Failure::OtherTemplates { .. }) => return Ok(None),
         Err(failure) => return Err(failure),
-        // Where it leads nobody out, this process does.
+        // A service without gateways cannot connect it; this process can.
         Ok(server) if server.gateways == 0 && !asked.allow.is_empty() => return Ok(None),
         Ok(_) => {}
     }
-    match client::visit(&client, asked) {
-        // It sees less of the host than whoever made the template, or than it would if it had been started later.
+    match client::attach(&client, asked) {
+        // The service may see less of the host than the template's creator, or an older state of it.
         Err(Failure::Asked { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
         done => done.map(Some),
     }
 }
 
-/// One clone, with the streams of whoever asks.
-fn single(options: &Clone, ready: &Ready, asked: crate::view::Asked, network: Network, laps: &mut Laps) -> Result<u8, Failure> {
+/// Runs one clone with the streams of this process.
+fn single(
+    options: &Clone,
+    ready: &ReadyTemplate,
+    asked: crate::view::ViewRequest,
+    network: Network,
+    timings: &mut Timings,
+) -> Result<u8, Failure> {
     let cell = ready.program.prepare(&ready.kernel, &ready.root)?;
     options.limits.apply(&ready.kernel, cell)?;
     let host_name = options.host_name.as_deref().unwrap_or(ready.found.name());
     ready.kernel.set_host_name(cell, host_name).map_err(LaunchError::from)?;
-    laps.end("cell");
+    timings.end("cell");
     let name = ready.found.name().as_ref();
     let single = Single {
         name,
         terminal: false,
         timeout: options.limits.timeout,
         output: options.limits.output_limit.map(Size::in_bytes),
-        // Clones have no way back to the host.
+        // Clones write nothing back to the host.
         written: 0,
         stats: options.stats,
         publish: &options.connection.publish,
     };
-    run::finish(&single, &ready.kernel, cell, asked, network, laps)
+    run::finish(&single, &ready.kernel, cell, asked, network, timings)
 }

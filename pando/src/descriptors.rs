@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The budget of file descriptors: all that the process may have, shared out once, so that nobody's use takes what others need.
+//! The budget of file descriptors: the process's limit, divided once, so that no consumer starves another.
 
 use crate::failure::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that nobody is given: streams, KVM's, threads' own, what is open for a moment, and what `accept` needs to answer that there are too many connections.
+/// Descriptors that are not assigned: streams, KVM's, the threads' own, briefly opened files, and those with which `accept`
+/// reports that there are too many connections.
 const RESERVE: usize = 128;
-/// Descriptors of a process without a limit.
+/// Descriptors to assume if the process has no limit.
 const UNLIMITED: usize = 1 << 20;
-/// Host files that images keep open at most: a file that is read again is opened again.
+/// Host files that images keep open at most; others are reopened when they are read.
 const IMAGE_FILES: usize = 256;
-/// Connections to the service at most.
+/// Maximal number of connections to the service.
 const CONNECTIONS: usize = 4096;
-/// Descriptors with which a gateway can do something: 8 connections, 4 conversations by datagrams, 2 questions.
+/// The minimum for a gateway: 8 connections, 4 UDP flows, 2 DNS queries.
 const GATEWAY_LEAST: usize = 16;
-/// Descriptors of a gateway's own: what it waits with, and what wakes it.
-const GATEWAY_OWN: usize = 2;
+/// Descriptors for a gateway's connections at most: more than it makes use of.
+const GATEWAY_MOST: usize = 1 << 14;
+/// Descriptors that this process has for each gateway's process: the rings, an eventfd for each side, and the socket for messages. The
+/// gateway's connections belong to its own process.
+const OF_GATEWAY: usize = 4;
 /// Descriptors with which a service can do something.
 const SERVICE_LEAST: usize = 256;
 
-/// How the process's descriptors are shared out.
+/// The division of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     /// All.
@@ -30,18 +34,18 @@ pub(crate) struct Descriptors {
     pub(crate) connections: usize,
     /// Files of templates that are loaded.
     pub(crate) templates: usize,
-    /// Sockets of all gateways together.
+    /// This process's descriptors for all gateways together.
     gateways: usize,
 }
 
-/// Raises the limit of the process to what it may be. One that cannot be raised is enough for less.
+/// Raises the process's soft limit to the hard limit. If that fails, the current limit applies.
 pub(crate) fn raise() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 impl Descriptors {
-    /// Shares out what the process may have, and tells those of its libraries that keep files open.
+    /// Divides the process's limit, and configures the libraries that keep files open.
     pub(crate) fn share_out() -> Descriptors {
         let current = getrlimit(Resource::Nofile).current;
         let shares = Descriptors::of(current.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED).min(UNLIMITED)));
@@ -50,25 +54,29 @@ impl Descriptors {
     }
 
     fn of(total: usize) -> Descriptors {
-        // A process with fewer than the reserve still runs a cell.
+        // A process with fewer than the reserve can still run a cell.
         let free = total.saturating_sub(RESERVE).max(total / 4);
         let (images, connections, templates) = (IMAGE_FILES.min(free / 8), CONNECTIONS.min(free / 4), free / 4);
         Descriptors { total, images, connections, templates, gateways: free - images - connections - templates }
     }
 
-    /// The descriptors that each of so many gateways may use.
+    /// The descriptors that each of so many gateways may use: they have processes of their own, each with the limit of this one.
     ///
     /// # Errors
-    /// There are too few for each.
+    /// There are too few for each, or too few here for so many.
     pub(crate) fn of_gateway(&self, count: usize) -> Result<usize, Failure> {
-        let share = (self.gateways / count.max(1)).saturating_sub(GATEWAY_OWN);
-        if share < GATEWAY_LEAST { Err(Failure::FewDescriptors { total: self.total, what: "so many gateways" }) } else { Ok(share) }
+        let share = self.total.saturating_sub(RESERVE).max(self.total / 4).min(GATEWAY_MOST);
+        if share < GATEWAY_LEAST || count * OF_GATEWAY > self.gateways {
+            Err(Failure::FewDescriptors { total: self.total, what: "so many gateways" })
+        } else {
+            Ok(share)
+        }
     }
 
-    /// Checks that there are enough for a service.
+    /// Checks that there are enough descriptors for the service.
     ///
     /// # Errors
-    /// There are not.
+    /// There are too few.
     pub(crate) fn check_service(&self) -> Result<(), Failure> {
         if self.total < SERVICE_LEAST { Err(Failure::FewDescriptors { total: self.total, what: "a service" }) } else { Ok(()) }
     }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando doctor`: looks at the host and says what it found.
+//! `pando doctor`: checks the host and reports the findings.
 
 use crate::cli::Doctor;
 use crate::failure::Failure;
 use crate::host;
 use anstyle::{AnsiColor, Style};
-use pando_confine::Reach;
+use pando_confine::Enforcement;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
 use serde_json::json;
 use std::io::Write;
 
-/// How a finding bears on running cells.
+/// The effect of a finding on cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grade {
     /// As it should be.
     Good,
-    /// It works, but slower or for less.
+    /// It works, but slower or with restrictions.
     Fair,
-    /// No cell runs.
+    /// No cell can run.
     Bad,
 }
 
@@ -28,7 +28,7 @@ struct Finding {
     found: String,
 }
 
-/// Prints what was found; status 1 if no cell could run.
+/// Prints the findings. Returns 1 if no cell can run.
 pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
     let findings = examine();
     let sick = findings.iter().any(|finding| finding.grade == Grade::Bad);
@@ -47,7 +47,7 @@ pub(crate) fn doctor(options: &Doctor) -> Result<u8, Failure> {
     Ok(u8::from(sick))
 }
 
-/// How a grade looks on a terminal.
+/// The style of a grade on a terminal.
 fn style(grade: Grade) -> Style {
     let colour = match grade {
         Grade::Good => AnsiColor::Green,
@@ -110,7 +110,7 @@ fn examine() -> Vec<Finding> {
     note("huge pages", grade, text);
     let (grade, text) = confinement();
     note("confinement", grade, text.into());
-    // Last, because this process does not come back.
+    // Last, because this process cannot return from the new namespaces.
     let (grade, text) = namespaces();
     note("namespaces", grade, text);
     findings
@@ -122,27 +122,29 @@ fn first_steps() -> Result<(), String> {
     let mut vcpu = machine.take_vcpu(0).map_err(|error| error.to_string())?;
     let root = FrameId(512);
     machine.arena().store(root, pando_machine::EntryIndex::new(pando_machine::SUPERVISOR_SLOT), machine.supervisor_entry());
-    // Nothing is mapped at the first instruction, so what comes back is a page fault.
+    // Nothing is mapped at the first instruction, so a page fault is expected.
     let exit = vcpu.run(Root { table: root, stamp: 0 }, &mut Context::at(0x1000), Nanos::NEVER);
     match exit {
         Exit::Exception(exception) if exception.vector == pando_machine::Exception::PAGE_FAULT => Ok(()),
-        other => Err(format!("a virtual CPU did not do what it was told: {other:?}")),
+        other => Err(format!("a virtual CPU returned with an unexpected exit: {other:?}")),
     }
 }
 
 fn confinement() -> (Grade, &'static str) {
     match pando_confine::reach() {
-        Reach::Limited => (Grade::Good, "the process of a cell reaches no files but those that the cell is shown (Landlock)"),
-        Reach::Partly => (Grade::Fair, "this host's Linux has an older Landlock: files are kept from the process of a cell, not all else"),
-        Reach::Unlimited => (
+        Enforcement::Limited => (Grade::Good, "the process of a cell reaches no files but those that the cell is shown (Landlock)"),
+        Enforcement::Partly => {
+            (Grade::Fair, "this host's Linux has an older Landlock: files are kept from the process of a cell, not all else")
+        }
+        Enforcement::Unlimited => (
             Grade::Fair,
-            "this host's Linux has no Landlock, or has it switched off: the process of a cell can open your files, if the kernel has a hole",
+            "this host's Linux has no Landlock, or has it switched off: the process of a cell can open your files, if the kernel has a vulnerability",
         ),
     }
 }
 
 fn namespaces() -> (Grade, String) {
-    match pando_machine::leave_namespaces(true) {
+    match pando_machine::unshare_namespaces(true) {
         Ok(()) => (Grade::Good, "`pando serve` has mounts, IPC and, without gateways, a network of its own".into()),
         Err(error) => {
             let why = host::plain(&error);

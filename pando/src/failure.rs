@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a command could not do what it was asked, and the exit status that says so.
+//! Errors of commands, and their exit statuses.
 
-use crate::say::OWN_FAILURE;
+use crate::diagnostics::OWN_FAILURE;
 use pando_image::escaped;
 use pando_launch::LaunchError;
 use pando_machine::HostError;
@@ -11,194 +11,193 @@ use std::path::PathBuf;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Why a command could not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// There is no such program.
-    #[error("`{}` was not found{}", escaped(.0), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give a path, or a name that PATH leads to" })]
+    /// The program does not exist.
+    #[error("program `{}` was not found{}", escaped(.0), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give its path, or a name in PATH" })]
     NotFound(OsString),
     /// The program cannot be executed.
     #[error("{}: {why}", escaped(program))]
     NotExecutable {
-        /// What was named.
+        /// The name on the command line.
         program: OsString,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A file that was to be shown cannot be.
+    /// A volume cannot be shown.
     #[error("-v {}: {why}", escaped(file))]
     Volume {
-        /// What was named.
+        /// The path on the command line.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// `-p` or `--allow` with a network that leads nowhere.
-    #[error("-p and --allow need a gateway: leave --net out, or say `--net gateway`")]
+    /// `-p` or `--allow` with a network other than the gateway.
+    #[error("-p and --allow need a gateway: omit --net, or use `--net gateway`")]
     NoGateway,
-    /// An option about a network, without one.
+    /// A network option without a network.
     #[error("{0} needs a network: add `--net gateway`, `--net private` or `--net tap:NAME`")]
     NoNetwork(&'static str),
-    /// A TAP device cannot be had.
+    /// A TAP device cannot be opened.
     #[error("--net tap: {0}")]
     Tap(#[from] pando_machine::TapError),
-    /// Nothing can be captured into a file.
+    /// A capture file cannot be written.
     #[error("--pcap {}: {why}", escaped(file))]
     Capture {
-        /// What was named.
+        /// The path on the command line.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A forward cannot listen, or there is nothing to make a gateway with.
+    /// A port forward cannot listen, or the gateway's resources cannot be created.
     #[error("-p: {0}")]
     Bind(#[from] pando_gateway::BindError),
-    /// The process may have too few descriptors.
-    #[error(
-        "this process may open {total} files and connections, too few for {what}: raise the limit (`ulimit -Hn`, LimitNOFILE= of a unit), or ask for less"
-    )]
+    /// The process's limit of descriptors is too low.
+    #[error("the limit of {total} open files is too low for {what}: raise it (`ulimit -Hn`, LimitNOFILE= of a unit), or request less")]
     FewDescriptors {
-        /// What it may have.
+        /// The limit.
         total: usize,
-        /// What they do not suffice for.
+        /// The purpose for which it is too low.
         what: &'static str,
     },
+    /// The process of gateways, or a gateway's, cannot be started.
+    #[error("the gateway's process cannot be started: {}", crate::host::plain(.0))]
+    Launcher(#[source] std::io::Error),
     /// The gateway broke off.
     #[error("the way out of the cell's network broke off: {}", crate::host::plain(.0))]
     Gateway(std::io::Error),
-    /// `-t` without a terminal to give.
-    #[error("-t: standard input is not a terminal: leave -t out, or run this from one")]
+    /// `-t` without a terminal.
+    #[error("-t: standard input is not a terminal: omit -t, or run this from one")]
     NoTerminal,
-    /// The terminal cannot be switched to passing every key on.
-    #[error("-t: the terminal cannot be made raw: {0}")]
+    /// The terminal cannot be switched to raw mode.
+    #[error("-t: cannot switch the terminal to raw mode: {0}")]
     Terminal(std::io::Error),
-    /// The host has no KVM for us, or failed.
-    #[error("{0}\n       `pando doctor` looks closer")]
+    /// The host offers no KVM, or failed.
+    #[error("{0}\n       run `pando doctor` for details")]
     Host(#[from] HostError),
-    /// The host has no thread for us.
-    #[error("a thread cannot be started: {0}")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The process cannot give up what it does not need.
+    /// The process cannot be confined.
     #[error(transparent)]
     Confine(#[from] pando_confine::ConfineError),
-    /// The host gives no namespaces.
+    /// The host refuses new namespaces.
     #[error("cannot leave the host's namespaces: {}", crate::host::plain(.0))]
     Namespaces(#[source] std::io::Error),
-    /// The host does not let this process catch its signals.
-    #[error("signals cannot be caught: {0}")]
+    /// Signal handlers cannot be installed.
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
-    /// The cell could not be made.
+    /// The cell could not be created.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// What a command has to say could not be said.
+    /// A command's output could not be written.
     #[error("cannot write to standard output: {0}")]
     Print(#[from] std::io::Error),
-    /// What the cell was to see cannot be shown.
+    /// The cell's view cannot be made.
     #[error(transparent)]
     View(#[from] crate::view::ViewError),
-    /// An image could not be made or used.
+    /// An image could not be built or used.
     #[error(transparent)]
     Image(#[from] pando_image::Error),
     /// A standard stream failed.
     #[error("cannot write the program's output: {}", crate::host::plain(.0))]
     Output(std::io::Error),
-    /// A manual page of something that is no command.
+    /// A manual page of an unknown command.
     #[error("there is no command `{0}`: `pando help` lists them")]
     NoManual(String),
-    /// Options that only one clone can have.
+    /// Options that need a single clone.
     #[error(
-        "--stats, --network and what connects a clone (--net, -p, --allow, --link, --pcap) are for one clone: leave --count and --output out, or let clones run in `pando serve` with -d"
+        "--stats, --network and the network options (--net, -p, --allow, --link, --pcap) apply to a single clone: omit --count and --output, or run the clones in `pando serve` with -d"
     )]
     OneOnly,
-    /// There is no such template.
-    #[error("there is no template `{0}`: `pando template ls` lists them, `pando template create {0} PROGRAM` makes one")]
+    /// The template does not exist.
+    #[error("there is no template `{0}`: `pando template ls` lists them, `pando template create {0} PROGRAM` creates one")]
     NoTemplate(String),
-    /// There is one already.
-    #[error("there is a template `{0}` already: --replace makes it anew")]
+    /// The template exists already.
+    #[error("template `{0}` exists already: replace it with --replace")]
     TemplateThere(String),
-    /// Nobody says where templates are kept.
-    #[error("nobody says where templates are kept: set HOME or XDG_DATA_HOME")]
+    /// The directory of templates is unknown.
+    #[error("cannot find the directory of templates: set HOME or XDG_DATA_HOME")]
     NoHome,
-    /// A file of templates cannot be made, read or removed.
+    /// A template's file cannot be created, read or removed.
     #[error("{}: {}", escaped(path), crate::host::plain(source))]
     Templates {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         source: std::io::Error,
     },
-    /// It was no command line of ours that made a saved template.
-    #[error("{} does not say how it was made: make it anew with `pando template create`", escaped(.0))]
+    /// A template's file without a valid recipe.
+    #[error("{} has no valid recipe: create the template again with `pando template create`", escaped(.0))]
     NoRecipe(PathBuf),
-    /// A template that others could have written.
-    #[error("{} is not yours, or others may write it: it says which of your files its clones see; copy it if you trust it", escaped(.0))]
+    /// A template's file that other users could have written.
+    #[error("cannot use {}: another user owns it or may write it, and it controls which of your files its clones see: copy it if you trust it", escaped(.0))]
     Foreign(PathBuf),
-    /// What a template sees is not what it was.
-    #[error("the files that template `{0}` sees have changed since it was made: make it anew with `pando template create --replace`")]
+    /// The files that a template sees have changed.
+    #[error("the files that template `{0}` sees have changed since it was created: create it again with `pando template create --replace`")]
     Changed(String),
-    /// A template's program ended instead.
-    #[error("{}: {end} before it said that it is ready: `pando template create --help` shows how", escaped(program))]
+    /// A template's program ended before it was ready.
+    #[error("{}: {end} before it reported that it is ready: see `pando template create --help`", escaped(program))]
     NotReady {
         /// The program.
         program: OsString,
         /// How it ended.
         end: pando_kernel::End,
     },
-    /// A word for a template is no text.
-    #[error("{} is no text (UTF-8), and a template cannot remember it", escaped(.0))]
+    /// An argument of a template is not UTF-8.
+    #[error("{} is not valid UTF-8, which templates require", escaped(.0))]
     NoText(OsString),
-    /// A template was not saved or loaded.
+    /// A template could not be saved or loaded.
     #[error(transparent)]
     Store(#[from] pando_store::Error),
-    /// The socket of the service cannot be had.
+    /// The service's socket cannot be opened.
     #[error("{}: {}", escaped(path), crate::host::plain(source))]
     Socket {
-        /// Where.
+        /// The socket.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         source: std::io::Error,
     },
-    /// Another process serves there.
-    #[error("{}: another `pando serve` listens there: use that one, or give this one a --socket of its own", escaped(.0))]
+    /// Another process listens on the socket.
+    #[error("cannot listen on {}: another `pando serve` uses it: use that one, or give this one another --socket", escaped(.0))]
     Serving(PathBuf),
-    /// No service answers.
-    #[error("`pando serve` does not run (nobody listens at {}): start `pando serve`", escaped(.0))]
+    /// No service accepts connections.
+    #[error("cannot connect to `pando serve` at {}: it is not running: start `pando serve`", escaped(.0))]
     NoServer(PathBuf),
-    /// Only the service could, and what is asked is not for it.
+    /// Options that need the service, with others that it does not support.
     #[error(
-        "-d, --network: `pando serve` runs kept templates, in networks of its own: give a template's name, and leave -p, --link, --pcap and other networks than `--net gateway` out"
+        "-d, --network: `pando serve` supports only stored templates, and neither -p, --link, --pcap nor networks other than `--net gateway`: give a template's name, and omit these options"
     )]
     Alone,
-    /// The service says no.
+    /// The service refuses the request.
     #[error("{message}")]
     Asked {
-        /// Why, for programs.
+        /// The error code for programs.
         problem: String,
-        /// The same for people.
+        /// The message for people.
         message: String,
     },
-    /// The service keeps templates where this process does not.
-    #[error("the `pando serve` that answers keeps its templates in {}, and this command in {}: end it (`kill {process}`) and start it here, or set HOME and XDG_DATA_HOME as it has them", theirs.display(), ours.display())]
+    /// The service uses another directory of templates.
+    #[error("the running `pando serve` stores its templates in {}, but this command in {}: stop it (`kill {process}`) and start it here, or set HOME and XDG_DATA_HOME as it has them", theirs.display(), ours.display())]
     OtherTemplates {
-        /// Its process.
+        /// The service's process ID.
         process: u32,
-        /// Where it keeps them.
+        /// The service's directory.
         theirs: PathBuf,
-        /// Where this process does.
+        /// This process's directory.
         ours: PathBuf,
     },
-    /// A terminal for a program that is started in a running cell.
-    #[error(
-        "-t: a program that is started in a running cell gets no terminal: leave -t out (`pando exec CELL sh` reads commands from standard input)"
-    )]
+    /// `-t` for a program in a running cell.
+    #[error("-t: a program in a running cell gets no terminal: omit -t (`pando exec CELL sh` reads commands from standard input)")]
     NoTerminalThere,
-    /// A program that is to run in the service shall see what that does not show.
+    /// Options for a view that the service does not support.
     #[error(
-        "-d: what runs in `pando serve` sees the host's software: leave -v, -w, -u, --root and --bare out, or make a template that sees more (`pando template create`) and clone it with -d"
+        "-d: programs in `pando serve` see only the host's software: omit -v, -w, -u, --root and --bare, or create a template with these options (`pando template create`) and clone it with -d"
     )]
     SoftwareOnly,
-    /// The service does not answer any more.
-    #[error("`pando serve` has broken off: {}", crate::host::plain(.0))]
+    /// The connection to the service failed.
+    #[error("lost the connection to `pando serve`: {}", crate::host::plain(.0))]
     Gone(std::io::Error),
     /// A benchmark failed.
     #[error(transparent)]
@@ -206,7 +205,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit status that says so.
+    /// The exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::NotFound(_) => NOT_FOUND,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host as the command line sees it: its memory, its environment, its programs.
+//! The host's memory, environment and programs.
 
 use crate::view::Account;
 use pando_machine::{FRAME_SIZE, PageCount};
@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where programs are looked for if PATH is not set.
+/// The search path if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A line of `/proc/meminfo`, in pages.
@@ -23,7 +23,7 @@ pub(crate) fn memory_info(name: &str) -> Option<PageCount> {
     Some(PageCount(kilobytes * 1024 / FRAME_SIZE as u64))
 }
 
-/// All the host's memory. Asked once: a confined process cannot ask.
+/// The host's memory. Cached, because a confined process cannot read it.
 pub(crate) fn memory() -> PageCount {
     static MEMORY: OnceLock<PageCount> = OnceLock::new();
     *MEMORY.get_or_init(|| memory_info("MemTotal").unwrap_or(PageCount(1 << 18)))
@@ -32,9 +32,9 @@ pub(crate) fn memory() -> PageCount {
 /// Why a program cannot be started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoProgram {
-    /// There is none.
+    /// It does not exist.
     NotFound,
-    /// There is something, but not to be executed.
+    /// It exists, but cannot be executed.
     NotExecutable(String),
 }
 
@@ -51,14 +51,14 @@ pub(crate) fn find_program(name: &OsStr) -> Result<PathBuf, NoProgram> {
         match check(&directory.join(name)) {
             Ok(found) => return Ok(found),
             Err(NoProgram::NotFound) => {}
-            // Another directory may hold one that can.
+            // Another directory may hold an executable one.
             Err(other) => best = other,
         }
     }
     Err(best)
 }
 
-/// Where programs are looked for.
+/// The directories in PATH.
 pub(crate) fn program_directories() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     std::env::split_paths(&path).collect()
@@ -80,7 +80,7 @@ fn check(path: &Path) -> Result<PathBuf, NoProgram> {
     if metadata.permissions().mode() & 0o111 == 0 {
         return refused("is not executable: chmod +x it if it is a program");
     }
-    // It may be something else by now, which is not waited for.
+    // The file may have been replaced by a FIFO: do not block on it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match open(path, flags, Mode::empty()).map_err(std::io::Error::from) {
         Ok(_) => absolute(path).map_err(|error| NoProgram::NotExecutable(plain(&error))),
@@ -88,14 +88,14 @@ fn check(path: &Path) -> Result<PathBuf, NoProgram> {
     }
 }
 
-/// The same place with nothing relative in it; what the last name is, a link for instance, stays.
+/// The absolute form of a path. The last component is not resolved if it is a link.
 pub(crate) fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     let Some(name) = path.file_name() else { return path.canonicalize() };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// What the system says, without the number that means nothing to people.
+/// The error's text without its number.
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -104,12 +104,12 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     }
 }
 
-/// A variable for the program's environment.
+/// An environment variable for the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     /// Its name.
     pub(crate) name: OsString,
-    /// Its value; `None`: whatever it is here.
+    /// Its value; `None`: that of this process.
     pub(crate) value: Option<OsString>,
 }
 
@@ -129,7 +129,7 @@ impl Variable {
     }
 }
 
-/// What a program sees of the environment: who it is, where things are, in which language and time zone to speak of them, and what it was given by name.
+/// A program's environment: the account's variables, those of PATH, locale and time zone, and those given on the command line.
 pub(crate) fn environment(account: &Account, given: &[Variable]) -> Vec<Vec<u8>> {
     let shown = |name: &OsStr| {
         let name = name.as_bytes();
@@ -139,17 +139,17 @@ pub(crate) fn environment(account: &Account, given: &[Variable]) -> Vec<Vec<u8>>
     lines(account.variables().chain(own).chain(values(given)))
 }
 
-/// What a clone is given by name.
+/// The variables that are given to a clone.
 pub(crate) fn given(given: &[Variable]) -> Vec<Vec<u8>> {
     lines(values(given))
 }
 
-/// Variables with their values; one that is not set here cannot be passed on.
+/// Variables with their values; those to pass on that are not set here are left out.
 fn values(given: &[Variable]) -> impl Iterator<Item = (OsString, OsString)> {
     given.iter().filter_map(|Variable { name, value }| Some((name.clone(), value.clone().or_else(|| std::env::var_os(name))?)))
 }
 
-/// Each as NAME=VALUE; what comes later replaces what came before.
+/// Each as NAME=VALUE; a later one replaces an earlier one of the same name.
 fn lines(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<Vec<u8>> {
     let variables: BTreeMap<OsString, OsString> = variables.collect();
     variables.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()

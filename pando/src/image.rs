@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando image build`: a root image in one file, with all that is in it.
+//! `pando image build`: writes a root image, with all its content, to one file.
 
 use crate::cli::BuildImage;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::view;
+use crate::{output, view};
 use pando_image::{BLOCK_SIZE, Builder, Error, Image, Readable};
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Writes the image that was asked for.
+/// Writes the requested image.
 pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {
-    refuse_special(&options.output)?;
+    output::refuse_special(&options.output)?;
     let progress = Progress::files("looking");
     let image = match &options.source {
         None => view::host_software(&progress)?,
@@ -24,7 +24,7 @@ pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The tree of a directory, or of an archive.
+/// The tree of a directory or an archive.
 fn collect(source: &Path, progress: &Progress) -> Result<Builder, Error> {
     let mut builder = Builder::new();
     if source == Path::new("-") {
@@ -40,21 +40,13 @@ fn collect(source: &Path, progress: &Progress) -> Result<Builder, Error> {
     Ok(builder)
 }
 
-/// A device or FIFO would be replaced by a file.
-fn refuse_special(output: &Path) -> Result<(), Error> {
-    match std::fs::metadata(output) {
-        Ok(metadata) if !metadata.is_file() => Err(Error::NotAFile(output.into())),
-        _ => Ok(()),
-    }
-}
-
 /// Writes an image to a file, which is there whole or not at all. Blocks of zeros become holes.
 fn write(image: &Image, output: &Path) -> Result<(), Error> {
     let failed = |source: io::Error| Error::Write { path: output.into(), source };
-    // A name without a directory means this one.
+    // A name without a directory is relative to the current one.
     let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_path_buf);
     let mut options = tempfile::Builder::new();
-    // What a file has that is made by `open`; the umask takes from it.
+    // The permissions of a file that `open` creates; the umask applies.
     let file = options.prefix(".pando-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(failed)?;
     file.as_file().set_len(image.size()).map_err(failed)?;
     let progress = Progress::bytes("writing", image.size());
@@ -66,7 +58,7 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
     file.persist(output).map(|_| ()).map_err(|error| failed(error.error))
 }
 
-/// Writes what is not zero.
+/// Writes the blocks that are not zero.
 fn write_blocks(file: &File, offset: u64, piece: &[u8]) -> io::Result<()> {
     let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     let blocks: Vec<&[u8]> = piece.chunks(BLOCK_SIZE as usize).collect();

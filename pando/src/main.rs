@@ -2,28 +2,27 @@
 //! The command line: `pando run`, `pando template`, `pando clone`, `pando image`, `pando doctor`, `pando bench`.
 #![forbid(unsafe_code)]
 
-mod api;
 mod bench;
 mod cli;
 mod client;
 mod clone;
 mod completion;
 mod descriptors;
+mod diagnostics;
 mod doctor;
 mod exports;
 mod failure;
-mod guard;
 mod help;
 mod host;
 mod image;
-mod laps;
 mod machine;
 mod manual;
 mod network;
 mod options;
+mod output;
 mod progress;
+mod raii;
 mod run;
-mod say;
 mod service;
 mod signals;
 mod size;
@@ -32,18 +31,20 @@ mod stats;
 mod template;
 mod templates;
 mod terminal;
+mod time_limits;
+mod timings;
 mod view;
-mod watch;
 
 use clap::Parser;
 use failure::Failure;
+use pando::api;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     completion::answer();
     let command = match cli::Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(answer) => return say::answer(&answer),
+        Err(answer) => return diagnostics::answer(&answer),
     };
     descriptors::raise();
     let outcome = match command {
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            say::problem(&failure);
+            diagnostics::problem(&failure);
             ExitCode::from(failure.status())
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn print(command: Option<&str>) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A manual page; `None`: there is no such command.
+/// A manual page; `None` if there is no such command.
 fn page(command: Option<&str>) -> Option<Vec<u8>> {
     let mut whole = Cli::command();
     whole.build();
@@ -44,7 +44,7 @@ fn page(command: Option<&str>) -> Option<Vec<u8>> {
     Some(page)
 }
 
-/// What only the page of `run` has.
+/// The sections that only the page of `run` has.
 fn run_sections() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SIGNALS"]).text([roman(SIGNALS)]);

@@ -1,123 +1,146 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell's network: what the command line asks for, and what leads out of it.
+//! A cell's network: its options, and its uplink to the gateway or a TAP device.
 
 mod capture;
+mod gateway_process;
+mod launcher;
+mod messages;
 mod options;
+mod pump;
 mod resolvers;
-mod station;
+mod uplink;
 
 use crate::cli::Connection;
 use crate::descriptors::Descriptors;
+use crate::diagnostics;
 use crate::failure::Failure;
-use crate::say;
 use capture::Capture;
-pub(crate) use options::{Allowed, Net, NetParser, link};
+pub(crate) use launcher::Launcher;
+use messages::Order;
+pub(crate) use options::{AllowRule, Net, NetParser, link};
 use pando_confine::Ports;
-use pando_gateway::{Forward, Gateway, Handle, Inside, Refused, Report, Rule, Tap, TapCounts};
+use pando_gateway::{Gateway, GatewayAddresses, GatewayReport, Handle, PortForward, Refused, Rule, Tap, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Kernel, NetworkConfig, Station};
+use pando_kernel::{CellId, HostPort, Kernel, NetworkConfig};
 use pando_launch::LaunchError;
 use pando_machine::open_tap;
+pub(crate) use pump::{Bell, Pump, StartedGateway};
 use rustix::rand::{GetRandomFlags, getrandom};
-pub(crate) use station::Plug;
 use std::ffi::OsStr;
 use std::io;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+pub(crate) use uplink::Uplink;
 
-/// What a cell is to be connected with.
+/// The configuration of a cell's network.
 #[derive(Debug)]
 pub(crate) struct Network {
-    way: Way,
-    /// What lies between it and the cell, each way.
+    way: UplinkKind,
+    /// Link emulation between the cell and its network, in each direction.
     link: Link,
     capture: Option<Capture>,
-    /// The program's name, by which it is told what is refused.
+    /// The program's name, for messages about refused connections.
     program: String,
-    /// Told once the program has ended, because the terminal is its own until then.
-    late: Option<Late>,
+    /// Messages that wait until the program has ended, because it owns the terminal.
+    late: Option<DeferredMessages>,
 }
 
-/// How long what leads out may take to end: more than twice the two seconds in which it delivers what it has.
-const END_MAX: Duration = Duration::from_secs(5);
+/// How long the uplink may take to end: longer than the limit for a gateway that does not stop.
+const END_MAX: Duration = Duration::from_secs(8);
 
-/// What is to be told later.
-type Late = Arc<Mutex<Vec<String>>>;
+/// Messages that are printed later.
+type DeferredMessages = Arc<Mutex<Vec<String>>>;
 
-/// The way out.
+/// The uplink.
 #[derive(Debug)]
-enum Way {
+enum UplinkKind {
     /// No network at all.
     None,
-    /// A network with nobody else on it.
+    /// A network without other hosts.
     Private,
-    /// The world outside, as far as it is opened.
-    Gateway(Gateway),
-    /// A device of the host.
+    /// A gateway to the allowed destinations.
+    Gateway(Outside),
+    /// A TAP device of the host.
     Tap(Tap),
 }
 
-/// A network at work.
-pub(crate) struct Running {
-    out: Option<Out>,
-    capture: Option<capture::Running>,
-    forwards: Vec<Forward>,
-    late: Option<Late>,
-}
-
-/// What carries, until it is told to stop.
-type Carry = dyn FnOnce(&Inside, Plug) -> io::Result<Carried> + Send;
-
-/// What leads out, at work.
-struct Out {
-    handle: Handle,
-    carried: Receiver<io::Result<Carried>>,
-    station: Arc<Station>,
-}
-
-/// What was carried out and in.
+/// A gateway that is not started yet: its launcher and its port forwards.
 #[derive(Debug)]
-pub(crate) enum Carried {
+struct Outside {
+    launcher: Arc<Launcher>,
+    forwards: Vec<PortForward>,
+}
+
+/// A running network.
+pub(crate) struct Running {
+    out: Option<RunningUplink>,
+    capture: Option<capture::RunningCapture>,
+    forwards: Vec<PortForward>,
+    late: Option<DeferredMessages>,
+}
+
+/// Forwards frames until it is stopped.
+type UplinkTask = dyn FnOnce() -> io::Result<UplinkCounts> + Send;
+
+/// A handle that wakes and stops the uplink.
+#[derive(Clone)]
+enum Waker {
+    Gateway(Arc<Bell>),
+    Tap(Handle),
+}
+
+/// A running uplink.
+struct RunningUplink {
+    waker: Waker,
+    carried: Receiver<io::Result<UplinkCounts>>,
+    host_port: Arc<HostPort>,
+}
+
+/// Counts of forwarded traffic.
+#[derive(Debug)]
+pub(crate) enum UplinkCounts {
     /// By the gateway.
-    Gateway(Box<Report>),
+    Gateway(Box<GatewayReport>),
     /// By a device.
     Tap(TapCounts),
 }
 
-/// What a network did.
+/// A network's report.
 #[derive(Debug, Default)]
-pub(crate) struct Story {
-    /// What went through the port of what leads out, and what that did.
-    pub(crate) out: Option<(Traffic, Carried)>,
-    /// Which ports of the host led to the cell.
-    pub(crate) forwards: Vec<Forward>,
+pub(crate) struct NetworkReport {
+    /// The traffic through the uplink's port, and the uplink's own counts.
+    pub(crate) out: Option<(Traffic, UplinkCounts)>,
+    /// The published ports.
+    pub(crate) forwards: Vec<PortForward>,
 }
 
 impl Network {
-    /// Takes from the host what the network of a program needs of it, before the process is confined.
+    /// Opens the host resources that a program's network needs, before the process is confined.
     ///
     /// # Errors
-    /// Options that contradict each other; a port, a device or a file of the host's that cannot be had.
+    /// The options contradict each other, or a port, device or file of the host cannot be opened.
     pub(crate) fn prepare(options: &Connection, program: &OsStr, on_terminal: bool) -> Result<Network, Failure> {
         let Connection { net, publish, allow, link, pcap } = options;
         let way = match (net, publish.is_empty() && allow.is_empty()) {
-            (Some(Net::None), true) | (None, true) => Way::None,
-            (Some(Net::Private), true) => Way::Private,
-            (Some(Net::Tap(name)), true) => Way::Tap(tap(name)?),
+            (Some(Net::None), true) | (None, true) => UplinkKind::None,
+            (Some(Net::Private), true) => UplinkKind::Private,
+            (Some(Net::Tap(name)), true) => UplinkKind::Tap(tap(name)?),
             (Some(Net::None | Net::Private | Net::Tap(_)), false) => return Err(Failure::NoGateway),
             (Some(Net::Gateway) | None, _) => {
-                // Who asks for the gateway asks for the world; who only lets others in has not asked to get out.
-                let rules = if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.iter().map(Allowed::rule).collect() };
-                Way::Gateway(Gateway::bind(publish, rules, resolvers::of_host(), Descriptors::share_out().of_gateway(1)?)?)
+                // `--net gateway` alone allows public addresses; `-p` alone allows no outgoing connections.
+                let rules =
+                    if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.iter().map(AllowRule::rule).collect() };
+                let descriptors = Descriptors::share_out().of_gateway(1)?;
+                UplinkKind::Gateway(Outside::start(Gateway::bind(publish, rules, resolvers::of_host(), descriptors)?, descriptors)?)
             }
         };
         let without = match (&way, link, pcap) {
-            (Way::None, Some(_), _) => Some("--link"),
-            (Way::None, None, Some(_)) => Some("--pcap"),
+            (UplinkKind::None, Some(_), _) => Some("--link"),
+            (UplinkKind::None, None, Some(_)) => Some("--pcap"),
             _ => None,
         };
         if let Some(option) = without {
@@ -125,135 +148,158 @@ impl Network {
         }
         let capture = pcap.as_deref().map(Capture::create).transpose()?;
         let program = program.display().to_string();
-        Ok(Network { way, link: link.unwrap_or_default(), capture, program, late: on_terminal.then(Late::default) })
+        Ok(Network { way, link: link.unwrap_or_default(), capture, program, late: on_terminal.then(DeferredMessages::default) })
     }
 
-    /// Says where forwards listen whose port was left to the host.
-    pub(crate) fn announce(&self, asked: &[Forward]) {
-        let Way::Gateway(gateway) = &self.way else { return };
-        for (Forward { host, cell, .. }, _) in gateway.forwards().zip(asked).filter(|(_, asked)| asked.host.port() == 0) {
-            say::problem(&format_args!("{host} leads to port {cell}"));
+    /// Prints the addresses of forwards whose port the host chose.
+    pub(crate) fn announce(&self, asked: &[PortForward]) {
+        let UplinkKind::Gateway(outside) = &self.way else { return };
+        for (PortForward { host, cell, .. }, _) in outside.forwards.iter().zip(asked).filter(|(_, asked)| asked.host.port() == 0) {
+            diagnostics::problem(&format_args!("{host} is forwarded to port {cell}"));
         }
     }
 
-    /// The ports that connections may lead to.
-    pub(crate) fn ports(&self) -> Ports {
-        match &self.way {
-            Way::Gateway(gateway) => gateway.ports().map_or(Ports::All, Ports::Only),
-            Way::None | Way::Private | Way::Tap(_) => Ports::default(),
-        }
+    /// Whether the uplink is a gateway, whose process may have to be replaced.
+    pub(crate) fn has_gateway(&self) -> bool {
+        matches!(self.way, UplinkKind::Gateway(_))
     }
 
-    /// Whether the process will go on making connections.
-    pub(crate) fn connects(&self) -> bool {
-        matches!(self.way, Way::Gateway(_))
-    }
-
-    /// Plugs a cell in that has not started, and starts what leads out and who listens, on threads of their own.
+    /// Connects a cell that has not started. Starts the uplink and the capture on threads of their own.
     ///
     /// # Errors
-    /// There is no room for a network, or for a thread.
+    /// There is not enough memory for a network, or no thread.
     pub(crate) fn connect(self, kernel: &Arc<Kernel>, cell: CellId) -> Result<Running, Failure> {
         let Network { way, link, capture, program, late } = self;
-        if let Way::None = way {
+        if let UplinkKind::None = way {
             return Ok(Running { out: None, capture: None, forwards: Vec::new(), late: None });
         }
         let network = kernel.add_network(NetworkConfig::default()).map_err(LaunchError::from)?;
         let own = kernel.plug(cell, network, link).map_err(LaunchError::from)?;
         let (router, mtu) = kernel.router(network).map_err(LaunchError::from)?;
         let capture = capture.map(|capture| capture.start(kernel, network)).transpose()?;
+        let plug = |waker: Waker| -> Result<_, Failure> {
+            let host_port = Arc::new(kernel.host_port(network, link, move || waker.wake()).map_err(LaunchError::from)?);
+            Ok((Arc::clone(&host_port), Uplink::new(host_port, Arc::clone(kernel), cell)))
+        };
         let mut forwards = Vec::new();
-        let (name, handle, carry): (_, Handle, Box<Carry>) = match way {
-            Way::None | Way::Private => return Ok(Running { out: None, capture, forwards: Vec::new(), late: None }),
-            Way::Gateway(gateway) => {
-                let late = late.clone();
+        let (name, waker, host_port, carry): (_, Waker, _, Box<UplinkTask>) = match way {
+            UplinkKind::None | UplinkKind::Private => return Ok(Running { out: None, capture, forwards: Vec::new(), late: None }),
+            UplinkKind::Gateway(outside) => {
+                let (late, whose) = (late.clone(), program.clone());
                 let told = move |refused| {
                     if let Some(line) = advice(&program, &router, &refused) {
                         match &late {
                             Some(late) => late.lock().unwrap_or_else(PoisonError::into_inner).push(line),
-                            None => say::problem(&line),
+                            None => diagnostics::problem(&line),
                         }
                     }
                 };
-                let handle = gateway.handle();
-                forwards.extend(gateway.forwards());
-                let run = move |inside: &Inside, plug| Ok(Carried::Gateway(Box::new(gateway.run(inside, plug, told)?)));
-                ("gateway", handle, Box::new(run))
+                forwards = outside.forwards;
+                // Its process has the rest already.
+                let order = Order { inside: inside(&own, &router, mtu)?, rules: Vec::new(), resolvers: Vec::new(), descriptors: 0 };
+                let led = StartedGateway::start(&outside.launcher, order).map_err(Failure::Launcher)?;
+                let waker = Waker::Gateway(led.bell());
+                let (host_port, plug) = plug(waker.clone())?;
+                let pump = led.pump(plug, whose, told);
+                ("gateway", waker, host_port, Box::new(move || pump.run().map(|report| UplinkCounts::Gateway(Box::new(report)))))
             }
-            Way::Tap(tap) => ("tap", tap.handle(), Box::new(move |inside, plug| tap.run(inside.mtu, plug).map(Carried::Tap))),
+            UplinkKind::Tap(tap) => {
+                let waker = Waker::Tap(tap.handle());
+                let (host_port, plug) = plug(waker.clone())?;
+                ("tap", waker, host_port, Box::new(move || tap.run(mtu, plug).map(UplinkCounts::Tap)))
+            }
         };
-        let waker = handle.clone();
-        let station = Arc::new(kernel.station(network, link, move || waker.wake()).map_err(LaunchError::from)?);
-        let plug = Plug::new(Arc::clone(&station), Arc::clone(kernel), cell);
-        let inside = inside(&own, &router, mtu)?;
         let (carries, carried) = mpsc::channel();
         // If nobody waits any more, the process is about to end.
-        let body = move || drop(carries.send(carry(&inside, plug)));
+        let body = move || drop(carries.send(carry()));
         std::thread::Builder::new().name(name.into()).spawn(body).map_err(Failure::Thread)?;
-        Ok(Running { out: Some(Out { handle, carried, station }), capture, forwards, late })
+        Ok(Running { out: Some(RunningUplink { waker, carried, host_port }), capture, forwards, late })
     }
 }
 
 impl Running {
-    /// Lets what leads out deliver what it has, and who listens write it, and asks what was done.
+    /// Stops the uplink after it has delivered its queues, finishes the capture, and returns the counts.
     ///
     /// # Errors
-    /// The host did not let it go on.
-    pub(crate) fn finish(self) -> io::Result<Story> {
+    /// The uplink failed.
+    pub(crate) fn finish(self) -> io::Result<NetworkReport> {
         let Running { out, capture, forwards, late } = self;
-        let out = out.map(Out::finish).transpose();
+        let out = out.map(RunningUplink::finish).transpose();
         if let Some(capture) = capture {
             capture.finish();
         }
         for line in late.iter().flat_map(|late| std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner))) {
-            say::problem(&line);
+            diagnostics::problem(&line);
         }
-        Ok(Story { out: out?, forwards })
+        Ok(NetworkReport { out: out?, forwards })
     }
 }
 
-impl Out {
-    fn finish(self) -> io::Result<(Traffic, Carried)> {
-        self.handle.stop();
+impl Outside {
+    /// Starts the process that starts a gateway. This one must have a single thread yet.
+    fn start(bound: Gateway, descriptors: usize) -> Result<Outside, Failure> {
+        let forwards = bound.forwards().collect();
+        let ports = bound.ports().map_or(Ports::All, Ports::Only);
+        Ok(Outside { launcher: Arc::new(Launcher::start(Some(bound), ports, descriptors, 1)?), forwards })
+    }
+}
+
+impl Waker {
+    fn wake(&self) {
+        match self {
+            Waker::Gateway(bell) => bell.wake(),
+            Waker::Tap(handle) => handle.wake(),
+        }
+    }
+
+    fn stop(&self) {
+        match self {
+            Waker::Gateway(bell) => bell.stop(),
+            Waker::Tap(handle) => handle.stop(),
+        }
+    }
+}
+
+impl RunningUplink {
+    fn finish(self) -> io::Result<(Traffic, UplinkCounts)> {
+        self.waker.stop();
         let carried = end(&self.carried, END_MAX)?;
-        Ok((self.station.traffic(), carried))
+        Ok((self.host_port.traffic(), carried))
     }
 }
 
-/// Waits for the end of what leads out, which was told to stop; but not longer than this: a cell may have found how to keep it busy, and the process must end.
+/// Waits until the stopped uplink has ended, but not longer than `most`: a cell may know how to keep it busy, and the process
+/// must end.
 fn end<T>(carried: &Receiver<io::Result<T>>, most: Duration) -> io::Result<T> {
     carried.recv_timeout(most).unwrap_or_else(|error| {
         Err(io::Error::other(match error {
             RecvTimeoutError::Timeout => "it did not stop in time",
-            RecvTimeoutError::Disconnected => "it broke off",
+            RecvTimeoutError::Disconnected => "its thread panicked",
         }))
     })
 }
 
-/// Takes a TAP device.
+/// Opens a TAP device.
 fn tap(name: &str) -> Result<Tap, Failure> {
     let device = open_tap(name)?;
     if !device.is_up {
-        say::problem(&format_args!("--net tap:{name}: the device is down, and carries nothing until root says `ip link set {name} up`"));
+        diagnostics::problem(&format_args!("--net tap:{name}: the device is down: bring it up as root with `ip link set {name} up`"));
     }
     Tap::new(device.descriptor, device.mtu).map_err(Failure::Thread)
 }
 
-/// A gateway that nobody comes in by, with the host's resolvers and so many descriptors.
-///
-/// # Errors
-/// There is nothing to make one with.
-pub(crate) fn way_out(rules: Vec<Rule>, descriptors: usize) -> Result<Gateway, Failure> {
-    Ok(Gateway::bind(&[], rules, resolvers::of_host(), descriptors)?)
+/// The order of a gateway that nobody comes in by, with the host's resolvers and so many descriptors.
+pub(crate) fn order(rules: Vec<Rule>, inside: GatewayAddresses, descriptors: usize) -> Order {
+    Order { inside, rules, resolvers: resolvers::of_host(), descriptors }
 }
 
-/// What to do about what was refused, if it can be opened.
+/// Advice about a refused destination, if it can be allowed.
 pub(crate) fn advice(program: &str, router: &Addresses, refused: &Refused) -> Option<String> {
     let (address, to, port) = match refused {
-        Refused::Name(name) => return Some(format!("{program}: asking for {name} is not allowed: add --allow {name}")),
+        Refused::Name(name) => return Some(format!("{program}: resolving {name} is not allowed: add --allow {name}")),
         Refused::Echoes => {
             return Some(format!(
-                "{program}: this host does not let you ping: root allows everybody to with `sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"`"
+                "{program}: this host does not allow you to ping: allow it as root with `sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"`"
             ));
         }
         Refused::Destination(to) => (to.ip(), to.to_string(), Some(to.port())),
@@ -271,12 +317,10 @@ pub(crate) fn advice(program: &str, router: &Addresses, refused: &Refused) -> Op
     }
 }
 
-/// The gateway's place, with a number in it that nobody knows.
-pub(crate) fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> Result<Inside, Failure> {
-    let mut seed = [0; 8];
-    getrandom(&mut seed, GetRandomFlags::empty()).map_err(|errno| Failure::Thread(errno.into()))?;
+/// The gateway's addresses, with a secret random seed.
+pub(crate) fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> Result<GatewayAddresses, Failure> {
     let Addresses { mac, v4, prefix4, v6, prefix6 } = *router;
-    Ok(Inside {
+    Ok(GatewayAddresses {
         mac: mac.0,
         address4: v4,
         prefix4,
@@ -285,8 +329,15 @@ pub(crate) fn inside(own: &Addresses, router: &Addresses, mtu: u16) -> Result<In
         mtu,
         cell: own.v4,
         leases: |mac| Mac(mac).address4(),
-        seed: u64::from_ne_bytes(seed),
+        seed: random().map_err(Failure::Thread)?,
     })
+}
+
+/// A number that nobody knows.
+fn random() -> io::Result<u64> {
+    let mut number = [0; 8];
+    getrandom(&mut number, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(number))
 }
 
 #[cfg(test)]
@@ -303,6 +354,6 @@ mod tests {
         carries.send(Ok(7)).expect("somebody waits");
         assert_eq!(end(&carried, Duration::ZERO).ok(), Some(7));
         drop(carries);
-        assert!(end(&carried, Duration::MAX).is_err_and(|error| error.to_string().contains("broke off")));
+        assert!(end(&carried, Duration::MAX).is_err_and(|error| error.to_string().contains("panicked")));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What options' values mean: each is a type that only a sensible value makes, and its error says how to write one.
+//! Values of options: each type accepts only sensible values, and its parse error says how to write one.
 
 use crate::host;
 use crate::size::Size;
@@ -11,26 +11,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// A file or directory of the host, and where the cell sees it.
+/// A file or directory of the host, and its path in the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Volume {
-    /// Where it lies on the host.
+pub(crate) struct VolumeArgument {
+    /// Its path on the host.
     pub(crate) host: PathBuf,
-    /// Where it stands in the cell: an absolute path.
+    /// Its absolute path in the cell.
     pub(crate) cell: PathBuf,
-    /// Changes go back to the host.
+    /// Changes are written back to the host.
     pub(crate) writable: bool,
 }
 
-impl Volume {
-    /// Reads `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
-    pub(crate) fn parse(text: OsString) -> Result<Volume, String> {
+impl VolumeArgument {
+    /// Parses `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
+    pub(crate) fn parse(text: OsString) -> Result<VolumeArgument, String> {
         let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
         let (host, cell, writable) = match parts[..] {
             [path] => (path, path, false),
             [host, cell] => (host, cell, true),
             [host, cell, mode] if mode == "ro" => (host, cell, false),
-            [_, _, mode] => return Err(format!("after the second colon only `ro` may stand, not `{}`", mode.display())),
+            [_, _, mode] => return Err(format!("only `ro` may follow the second colon, not `{}`", mode.display())),
             _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
         };
         if host.is_empty() || cell.is_empty() {
@@ -38,23 +38,23 @@ impl Volume {
         }
         let absolute = |path: &OsStr| host::absolute(Path::new(path)).map_err(|error| host::plain(&error));
         if parts.len() > 1 && !Path::new(cell).is_absolute() {
-            return Err(format!("`{}` is where the cell shall see it: an absolute path, such as /data", cell.display()));
+            return Err(format!("`{}` is not an absolute path: give one for the cell, such as /data", cell.display()));
         }
         if without_dots(Path::new(cell)).is_ok_and(|path| path == Path::new("/")) {
-            return Err("nothing can stand at `/` but the root itself: --root DIR replaces it".into());
+            return Err("cannot mount a volume at `/`: use --root DIR to replace the root".into());
         }
         let host = absolute(host)?;
         let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
-        Ok(Volume { host, cell, writable })
+        Ok(VolumeArgument { host, cell, writable })
     }
 }
 
-/// A path of the cell, in which nothing is a link yet, so that `..` can be taken at its word.
+/// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.
 fn without_dots(path: &Path) -> Result<PathBuf, String> {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
-            Component::ParentDir if !plain.pop() => return Err(format!("`{}` leads above the root", path.display())),
+            Component::ParentDir if !plain.pop() => return Err(format!("`{}` is above the root", path.display())),
             Component::ParentDir | Component::CurDir => {}
             part => plain.push(part),
         }
@@ -62,12 +62,12 @@ fn without_dots(path: &Path) -> Result<PathBuf, String> {
     Ok(plain)
 }
 
-/// Who the program is.
+/// The user that a program runs as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct User {
-    /// The user's number.
+    /// The user ID.
     pub(crate) user: u32,
-    /// The group's.
+    /// The group ID.
     pub(crate) group: u32,
 }
 
@@ -75,10 +75,10 @@ impl FromStr for User {
     type Err = String;
 
     fn from_str(text: &str) -> Result<User, String> {
-        // All ones means "nobody in particular" to Linux, so it is nobody's number.
+        // Linux reserves the ID of all ones for "no change".
         let number = |part: &str| {
             part.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(|| {
-                format!("`{part}` is no number of a user or group: give UID or UID:GID, such as 1000:1000; names mean nothing in a cell")
+                format!("`{part}` is not a user or group number: give UID or UID:GID, such as 1000:1000; names are not resolved")
             })
         };
         let (user, group) = text.split_once(':').unwrap_or((text, text));
@@ -86,13 +86,13 @@ impl FromStr for User {
     }
 }
 
-/// Reads how much memory a cell may have.
+/// Parses a cell's memory limit.
 pub(crate) fn memory(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
     let least = PageCount(pando_kernel::limits::MIN_QUOTA);
     if size.pages() < least {
         return Err(format!(
-            "{size} is too little memory for a cell: it needs at least {least}; a number without a letter is one of bytes, so give something like 64M"
+            "{size} is too little memory for a cell: it needs at least {least}; a number without a letter counts bytes, so give for example 64M"
         ));
     }
     let most = host::memory();
@@ -102,35 +102,33 @@ pub(crate) fn memory(text: &str) -> Result<Size, String> {
     Ok(size)
 }
 
-/// The least share with which a program gets anywhere.
+/// The smallest share of a core with which a program makes progress.
 const LEAST_SHARE: f64 = 0.001;
 
-/// Reads a share of a core.
+/// Parses a share of a core.
 pub(crate) fn share(text: &str) -> Result<Share, String> {
-    text.parse()
-        .ok()
-        .filter(|part| *part >= LEAST_SHARE)
-        .and_then(Share::new)
-        .ok_or_else(|| format!("`{text}` is no share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core"))
+    text.parse().ok().filter(|part| *part >= LEAST_SHARE).and_then(Share::new).ok_or_else(|| {
+        format!("`{text}` is not a share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core")
+    })
 }
 
-/// Reads a directory of the cell.
+/// Parses a directory of the cell.
 pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() {
         return Ok(path);
     }
-    Err(format!("`{}` may be anywhere: give an absolute path of the cell, such as /tmp", path.display()))
+    Err(format!("`{}` is not an absolute path: give one of the cell, such as /tmp", path.display()))
 }
 
-/// Reads what a cell is called.
+/// Parses a host name.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     plain_name(text, "host name")
 }
 
-/// Reads what a network is called.
+/// Parses a network's name.
 pub(crate) fn network_name(text: &str) -> Result<String, String> {
-    plain_name(text, "name for a network")
+    plain_name(text, "network name")
 }
 
 fn plain_name(text: &str, kind: &str) -> Result<String, String> {
@@ -138,10 +136,11 @@ fn plain_name(text: &str, kind: &str) -> Result<String, String> {
     if !text.is_empty() && text.len() <= HOST_NAME_BYTES && text.bytes().all(is_plain) {
         return Ok(text.into());
     }
-    Err(format!("`{text}` is no {kind}: give up to {HOST_NAME_BYTES} letters, digits, dots, dashes and underlines"))
+    Err(format!("`{text}` is not a valid {kind}: give up to {HOST_NAME_BYTES} letters, digits, dots, dashes and underlines"))
 }
 
-/// How `--stats` speaks: a table for people, one object for scripts. (Comments on the variants would become part of the help, and spread it over pages.)
+/// The format of `--stats`: a table for people, one object for scripts. (Comments on the variants would become part of the
+/// help, and spread it over pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum StatsFormat {
     Table,
@@ -150,10 +149,10 @@ pub(crate) enum StatsFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{User, Volume, share};
+    use super::{User, VolumeArgument, share};
 
     fn volume(text: &str) -> Result<(String, String, bool), String> {
-        let Volume { host, cell, writable } = Volume::parse(text.into())?;
+        let VolumeArgument { host, cell, writable } = VolumeArgument::parse(text.into())?;
         Ok((host.display().to_string(), cell.display().to_string(), writable))
     }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far long work has come: on a terminal, and only if it takes long enough to wonder.
+//! Progress of long operations: on a terminal, and only if they take long.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-/// Work that is done sooner shows nothing.
+/// Faster operations show nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A line on standard error that says how far something has come.
+/// A progress line on standard error.
 pub(crate) struct Progress {
     what: &'static str,
     bytes: Option<u64>,
@@ -17,12 +17,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Counts files, of which nobody knows how many there are.
+    /// Counts files; their number is unknown.
     pub(crate) fn files(what: &'static str) -> Self {
         Progress::new(what, None)
     }
 
-    /// Says nothing.
+    /// Shows nothing.
     pub(crate) fn silent() -> Self {
         let progress = Progress::files("");
         progress.bar.get_or_init(ProgressBar::hidden);
@@ -38,14 +38,14 @@ impl Progress {
         Progress { what, bytes, begun: Instant::now(), bar: OnceCell::new() }
     }
 
-    /// So many are done.
+    /// Updates the count.
     pub(crate) fn set(&self, done: u64) {
         if self.begun.elapsed() >= PATIENCE {
             self.bar.get_or_init(|| self.bar()).set_position(done);
         }
     }
 
-    /// All is done: nothing of it stays on the terminal.
+    /// Removes the line from the terminal.
     pub(crate) fn end(&self) {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando run`: one program, one cell.
+//! `pando run`: runs one program in one cell.
 
 use crate::cli::Run;
 use crate::client;
-use crate::exports::Running;
+use crate::diagnostics::{self, OWN_FAILURE};
+use crate::exports::RunningExports;
 use crate::failure::Failure;
 use crate::host;
-use crate::laps::Laps;
 use crate::machine;
-use crate::network::{Network, Story};
+use crate::network::{Network, NetworkReport};
 use crate::options::StatsFormat;
-use crate::say::{self, OWN_FAILURE};
 use crate::signals::Signals;
 use crate::size::Size;
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
-use crate::view::Asked;
-use crate::watch::Watch;
+use crate::time_limits::TimeLimits;
+use crate::timings::Timings;
+use crate::view::ViewRequest;
 use pando_confine::Needs;
-use pando_gateway::Forward;
+use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{CellId, End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, Root, Terminals, carry_input, carry_output};
@@ -30,12 +30,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) const TIMED_OUT: u8 = 124;
-/// What asks a program to end.
+/// Signal that asks a program to end.
 pub(crate) const SIGTERM: u8 = 15;
-/// What ends a program that writes where nobody reads; nobody needs to be told.
+/// Signal that ends a program which writes to a closed pipe; it is not reported.
 pub(crate) const SIGPIPE: u8 = 13;
 
-/// Runs a program and returns the exit status that tells how it ended.
+/// Runs a program and returns its exit status.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.detach {
         return client::run(options);
@@ -44,12 +44,11 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         return Err(Failure::NoTerminal);
     }
     pando_confine::forbid_dumps()?;
-    let mut laps = Laps::start();
+    let mut timings = Timings::start();
     let network = Network::prepare(&options.connection, options.program(), options.terminal)?;
-    let mut seen = Asked::for_run(&options.seen, options.program())?;
-    seen.reach.ports = network.ports();
-    laps.end("view");
-    let (kernel, cell) = prepare(options, &mut seen, &mut laps)?;
+    let mut seen = ViewRequest::for_run(&options.seen, options.program())?;
+    timings.end("view");
+    let (kernel, cell) = prepare(options, &mut seen, &mut timings)?;
     let single = Single {
         name: options.program(),
         terminal: options.terminal,
@@ -59,87 +58,87 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         stats: options.stats,
         publish: &options.connection.publish,
     };
-    finish(&single, &Arc::new(kernel), cell, seen, network, &mut laps)
+    finish(&single, &Arc::new(kernel), cell, seen, network, &mut timings)
 }
 
-/// A cell that has this process for itself.
+/// Options for the only cell of this process.
 pub(crate) struct Single<'a> {
-    /// What the program is called.
+    /// The program's name.
     pub(crate) name: &'a OsStr,
-    /// It has the terminal for itself.
+    /// It owns the terminal.
     pub(crate) terminal: bool,
-    /// How long it may take.
+    /// Its time limit.
     pub(crate) timeout: Option<Duration>,
-    /// Bytes that it may say.
+    /// Its output limit in bytes.
     pub(crate) output: Option<u64>,
-    /// Bytes by which it may let the host's directories grow.
+    /// Bytes by which the volumes that it writes may grow.
     pub(crate) written: u64,
-    /// What it took is told in the end.
+    /// Statistics to print at the end.
     pub(crate) stats: Option<StatsFormat>,
-    /// What was asked to lead to it.
-    pub(crate) publish: &'a [Forward],
+    /// The published ports.
+    pub(crate) publish: &'a [PortForward],
 }
 
-/// Runs a cell that waits to be started until it has ended; returns the exit status that tells how.
+/// Starts a prepared cell and runs it to its end. Returns its exit status.
 ///
 /// # Errors
-/// The host does not let it run, or does not take what it says.
+/// The host cannot run it, or its output cannot be written.
 pub(crate) fn finish(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
     cell: CellId,
-    seen: Asked,
+    seen: ViewRequest,
     network: Network,
-    laps: &mut Laps,
+    timings: &mut Timings,
 ) -> Result<u8, Failure> {
-    let Ended { outcome, network, whole } = attend(single, kernel, cell, seen, network, laps)?;
-    laps.end("program");
+    let EndedCell { outcome, network, whole } = attend(single, kernel, cell, seen, network, timings)?;
+    timings.end("program");
     let (status, said) = told(&outcome);
     match single.stats {
-        // Its first line says how the cell ended.
-        Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, laps))),
-        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, laps)),
+        // The table's first line reports how the cell ended.
+        Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, timings))),
+        Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, timings)),
         None if said && outcome.end == End::Quota => {
-            say::problem(&format_args!("{}: {}: give it more with --memory", single.name.display(), outcome.end));
+            diagnostics::problem(&format_args!("{}: {}: give it more with --memory", single.name.display(), outcome.end));
         }
-        None if said => say::problem(&format_args!("{}: {}", single.name.display(), outcome.end)),
+        None if said => diagnostics::problem(&format_args!("{}: {}", single.name.display(), outcome.end)),
         None => {}
     }
     Ok(if whole { status } else { OWN_FAILURE })
 }
 
-/// A cell that has ended.
-struct Ended {
+/// The result of a cell that has ended.
+struct EndedCell {
     outcome: Outcome,
-    /// What its network did.
-    network: Story,
-    /// All that it read and changed could be carried.
+    /// Its network's report.
+    network: NetworkReport,
+    /// All input could be read and all changes written back.
     whole: bool,
 }
 
-/// Starts the cell and gives it the host's streams, signals, terminal, volumes and network until it has ended.
+/// Starts the cell and connects it to the host's streams, signals, terminal, volumes and network until it has ended.
 fn attend(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
     cell: CellId,
-    mut seen: Asked,
+    mut seen: ViewRequest,
     network: Network,
-    laps: &mut Laps,
-) -> Result<Ended, Failure> {
+    timings: &mut Timings,
+) -> Result<EndedCell, Failure> {
     let port = kernel.console(cell).map_err(LaunchError::from)?;
-    // Every thread that there will be, because a confined process starts none.
+    // All threads start here, because a confined process cannot start any.
     seen.renew();
-    let connecting = network.connects();
+    let receiving = network.has_gateway();
     network.announce(single.publish);
     let network = network.connect(kernel, cell)?;
     let write_back = seen.exports.write_back(kernel, cell, single.written)?;
-    let watch = Watch::start(kernel).map_err(Failure::Thread)?;
+    let watch = TimeLimits::start(kernel).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, Some(cell), &watch)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
-    machine::limit_calls(Needs { writing_back: write_back.is_some(), connecting, ..Needs::default() })?;
-    laps.end("confinement");
+    machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
+    timings.end("confinement");
 
     kernel.start(cell).map_err(LaunchError::from)?;
     if let Some(time) = single.timeout {
@@ -149,32 +148,32 @@ fn attend(
     let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
-    let written = write_back.is_none_or(Running::finish);
+    let written = write_back.is_none_or(RunningExports::finish);
     carried.map_err(Failure::Output)?;
     let network = network?;
-    // A cell knows one way of being asked to end; the host knows several.
+    // The kernel reports one signal for every request to end; the host has several.
     if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
         && *signal == SIGTERM
     {
         *signal = asked;
     }
-    Ok(Ended { outcome, network, whole: written && !unread.load(Ordering::Relaxed) })
+    Ok(EndedCell { outcome, network, whole: written && !unread.load(Ordering::Relaxed) })
 }
 
-/// Says that standard input could not be read, and notes it.
+/// Reports that standard input could not be read, and sets the flag.
 fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
     let unread = Arc::clone(unread);
     move |error| {
-        say::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
+        diagnostics::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
         unread.store(true, Ordering::Relaxed);
     }
 }
 
-/// Makes the kernel, and in it the cell that waits to be started.
-fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, CellId), Failure> {
+/// Creates the kernel, and in it the cell, which is not started yet.
+fn prepare(options: &Run, seen: &mut ViewRequest, timings: &mut Timings) -> Result<(Kernel, CellId), Failure> {
     let memory = options.limits.memory();
-    let kernel = machine::start(memory, &seen.reach, laps)?;
-    let libos = machine::libos(&kernel, laps)?;
+    let kernel = machine::start(memory, &seen.reach, timings)?;
+    let libos = machine::libos(&kernel, timings)?;
     let root = Root::new(&kernel, &libos, mem::take(&mut seen.volumes))?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let program = Program { terminals: terminals(options.terminal), calls, memory, ..seen.program(&options.seen, options.arguments()) };
@@ -183,11 +182,11 @@ fn prepare(options: &Run, seen: &mut Asked, laps: &mut Laps) -> Result<(Kernel, 
     if let Some(name) = &options.host_name {
         kernel.set_host_name(cell, name).map_err(LaunchError::from)?;
     }
-    laps.end("cell");
+    timings.end("cell");
     Ok((kernel, cell))
 }
 
-/// Which of the program's streams are terminals, and how large they are.
+/// Determines which of the program's streams are terminals, and their size.
 fn terminals(raw: bool) -> Terminals {
     let [rows, columns] = terminal::window();
     Terminals {
@@ -200,7 +199,7 @@ fn terminals(raw: bool) -> Terminals {
     }
 }
 
-/// The status that tells the caller how the program ended, and whether that needs a word: it does where it is not the program's own affair.
+/// The exit status for how the program ended, and whether to print a message: only for ends that the program did not choose.
 pub(crate) fn told(outcome: &Outcome) -> (u8, bool) {
     let status = match &outcome.end {
         End::Exited { status } => return (*status, false),

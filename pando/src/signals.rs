@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals of the host, as the program in the cell shall feel them.
+//! Forwarding of host signals to the program in the cell.
 //!
-//! `SIGINT` interrupts the program; a second one within a second ends the cell. `SIGTERM`, `SIGHUP` and `SIGQUIT` ask it to end and see to it that it does. A
-//! changed window is passed on, and a process that was stopped makes its terminal raw again. Ctrl-C typed under `-t` is no signal: the program reads it.
+//! `SIGINT` interrupts the program; a second one within a second ends the cell. `SIGTERM`, `SIGHUP` and `SIGQUIT` ask the program to
+//! end, and terminate the cell if it does not. A changed window size is passed on, and a process that continues after a stop makes
+//! its terminal raw again. Ctrl-C typed under `-t` is no signal: the program reads it.
 
 use crate::failure::Failure;
 use crate::terminal;
-use crate::watch::Watch;
+use crate::time_limits::TimeLimits;
 use pando_abi::Event;
 use pando_kernel::{CellId, End, Kernel};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
@@ -15,64 +16,64 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Two interrupts that are no further apart mean it.
+/// Two interrupts within this time end the cell.
 const TWICE: Duration = Duration::from_secs(1);
-/// How long a program that was asked to end may take for it: what container tools grant.
+/// How long a program may take to end after the request: as long as container tools allow.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-/// The signals that are passed on, until this is dropped.
+/// Forwards signals until this is dropped.
 pub(crate) struct Signals {
     handle: iterator::Handle,
     asked: Arc<AtomicU8>,
     target: Target,
 }
 
-/// The cell that feels them; without one, the process ends as it would have without this.
+/// The cell that receives them; without one, the process ends as by default.
 type Target = Arc<Mutex<Option<CellId>>>;
 
-/// What a program feels of a signal of the host's.
+/// The action for a signal of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Felt {
-    /// It is interrupted.
+pub(crate) enum SignalAction {
+    /// Interrupt the program.
     Interrupted,
-    /// It is asked to end.
+    /// Ask the program to end.
     Asked,
-    /// It is ended.
+    /// Terminate the cell.
     Ended,
 }
 
-/// The signals that came before, on which depends what the next one means.
+/// Earlier signals, which determine the meaning of the next.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct SignalHistory {
     interrupted: Option<Instant>,
     asked: bool,
 }
 
-impl Before {
-    /// What a program feels of a signal that asks it to do something.
-    pub(crate) fn feel(&mut self, signal: i32) -> Felt {
+impl SignalHistory {
+    /// The action for a signal other than `SIGWINCH` and `SIGCONT`.
+    pub(crate) fn feel(&mut self, signal: i32) -> SignalAction {
         match signal {
-            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => Felt::Ended,
-            SIGINT => Felt::Interrupted,
-            // Who was asked before is not asked again.
-            _ if std::mem::replace(&mut self.asked, true) => Felt::Ended,
-            _ => Felt::Asked,
+            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => SignalAction::Ended,
+            SIGINT => SignalAction::Interrupted,
+            // A second request terminates the cell.
+            _ if std::mem::replace(&mut self.asked, true) => SignalAction::Ended,
+            _ => SignalAction::Asked,
         }
     }
 }
 
-/// What passes them on.
+/// The state of the signal thread.
 struct Receiver {
     kernel: Arc<Kernel>,
     target: Target,
     asked: Arc<AtomicU8>,
-    before: Before,
-    watch: Watch,
+    before: SignalHistory,
+    watch: TimeLimits,
 }
 
 impl Signals {
-    /// Passes signals on to a cell from now on, or to none.
-    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, watch: &Watch) -> Result<Signals, Failure> {
+    /// Starts to forward signals to a cell, or to none.
+    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, watch: &TimeLimits) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
         let target = Arc::new(Mutex::new(cell));
@@ -80,7 +81,7 @@ impl Signals {
             kernel: Arc::clone(kernel),
             target: Arc::clone(&target),
             asked: Arc::clone(&asked),
-            before: Before::default(),
+            before: SignalHistory::default(),
             watch: watch.clone(),
         };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
@@ -88,12 +89,12 @@ impl Signals {
         Ok(Signals { handle, asked, target })
     }
 
-    /// Passes signals on to another cell from now on, or to none.
+    /// Forwards signals to another cell from now on, or to none.
     pub(crate) fn aim(&self, cell: Option<CellId>) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = cell;
     }
 
-    /// The signal by which the host asked for the end, if one did.
+    /// The signal by which the host asked the program to end, if one did.
     pub(crate) fn asked(&self) -> Option<u8> {
         Some(self.asked.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
@@ -106,7 +107,7 @@ impl Drop for Signals {
 }
 
 impl Receiver {
-    /// The cell may have ended this very moment, so what cannot be told it needs not be.
+    /// Handles a signal. Errors are ignored: the cell may have just ended.
     fn receive(&mut self, signal: i32) {
         let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = match target {
@@ -125,17 +126,17 @@ impl Receiver {
             self.asked.store(signal as u8, Ordering::Relaxed);
         }
         match felt {
-            Felt::Interrupted => _ = self.kernel.interrupt(cell),
-            Felt::Asked => {
+            SignalAction::Interrupted => _ = self.kernel.interrupt(cell),
+            SignalAction::Asked => {
                 self.kernel.raise(cell, Event::Terminate);
                 self.watch.limit(cell, GRACE, ended_by(signal as u8));
             }
-            Felt::Ended => _ = self.kernel.end(cell, ended_by(signal as u8)),
+            SignalAction::Ended => _ = self.kernel.end(cell, ended_by(signal as u8)),
         }
     }
 }
 
-/// How a cell ends that a signal of the host's ends.
+/// The end of a cell that a host signal terminated.
 pub(crate) fn ended_by(signal: u8) -> End {
     End::Signalled { signal, address: 0, instruction: 0 }
 }

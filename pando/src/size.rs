@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes and times as people type them.
+//! Parsers of sizes and times.
 
 use pando_machine::PageCount;
 use std::fmt;
@@ -11,30 +11,30 @@ use std::time::Duration;
 pub(crate) struct Size(u64);
 
 impl fmt::Display for Size {
-    /// To the byte.
+    /// The exact number of bytes.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
 impl Size {
-    /// So many.
+    /// A size of this many bytes.
     pub(crate) const fn bytes(bytes: u64) -> Size {
         Size(bytes)
     }
 
-    /// Its bytes.
+    /// The number of bytes.
     pub(crate) fn in_bytes(self) -> u64 {
         self.0
     }
 
-    /// The pages that it needs.
+    /// The number of pages, rounded up.
     pub(crate) fn pages(self) -> PageCount {
         PageCount::covering(self.0)
     }
 }
 
-/// A number and what follows it.
+/// Splits a text into a number and its unit.
 pub(crate) fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;
@@ -45,7 +45,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let help = || format!("`{text}` is no size: give bytes, or a number with K, M, G or T, such as 64M");
+        let help = || format!("`{text}` is not a size: give bytes, or a number with K, M, G or T, such as 64M");
         let (number, unit) = split(text).ok_or_else(help)?;
         let shift = match unit.to_ascii_uppercase().as_str() {
             "" | "B" => 0,
@@ -64,9 +64,9 @@ impl FromStr for Size {
     }
 }
 
-/// Reads a time.
+/// Parses a time.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let help = || format!("`{text}` is no time: give seconds, or a number with ms, s, m or h, such as 1.5s");
+    let help = || format!("`{text}` is not a time: give seconds, or a number with ms, s, m or h, such as 1.5s");
     let (number, unit) = split(text).ok_or_else(help)?;
     let seconds = match unit {
         "ms" => number / 1000.0,
@@ -76,7 +76,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(help()),
     };
     match Duration::try_from_secs_f64(seconds) {
-        Ok(Duration::ZERO) => Err(format!("`{text}` leaves the program no time: leave the option out if it may take as long as it likes")),
+        Ok(Duration::ZERO) => Err(format!("`{text}` is not a time limit: omit the option for none")),
         Ok(time) => Ok(time),
         Err(_) => Err(help()),
     }

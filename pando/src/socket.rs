@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the service is found: a Unix socket that only its owner may open.
+//! The service's Unix socket, which only its owner may open.
 
 use crate::failure::Failure;
 use crate::template;
@@ -10,10 +10,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The socket: in the user's directory for such things (XDG), or beside the templates where the system has none.
+/// The socket's path: in the user's runtime directory (XDG), or beside the templates if the system has none.
 ///
 /// # Errors
-/// Nobody says where.
+/// None of the environment variables is set.
 pub(crate) fn place() -> Result<PathBuf, Failure> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     match run {
@@ -22,20 +22,20 @@ pub(crate) fn place() -> Result<PathBuf, Failure> {
     }
 }
 
-/// Listens there. What a process left that was killed is replaced.
+/// Listens on the socket. The leftover socket of a killed process is replaced.
 ///
 /// # Errors
-/// Somebody listens there already, or the host refuses.
+/// Another process listens there, or the host refuses.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, Failure> {
     let failed = |source| Failure::Socket { path: path.into(), source };
     match UnixStream::connect(path) {
         Ok(_) => return Err(Failure::Serving(path.into())),
-        // What is no socket refuses as well, and is somebody's file.
+        // A file that is no socket refuses connections, too, and must stay.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(path) => std::fs::remove_file(path).map_err(failed)?,
-        // There is nothing, or what binding says is clearer.
+        // Nothing exists there, or `bind` reports a clearer error.
         Err(_) => {}
     }
-    // From its first moment on nobody else may open it; no other thread makes files yet.
+    // Set the umask first, so that other users can never open it. No other thread creates files yet.
     let before = umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     umask(before);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell did and took, for people and for scripts.
+//! Statistics of a cell, for people and for scripts.
 
-use crate::laps::Laps;
-use crate::network::{Carried, Story};
+use crate::network::{NetworkReport, UplinkCounts};
+use crate::timings::Timings;
 use pando_abi::virtual_registers::MissingCall;
-use pando_gateway::{Counts, Forward, Protocol, Report as Gateway, TapCounts};
+use pando_gateway::{Counts, GatewayReport as Gateway, PortForward, Protocol, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::{End, Outcome, Report};
 use serde_json::{Map, Value, json};
@@ -12,14 +12,14 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use syscalls::Sysno;
 
-/// The figures of an ended cell, a line each.
-pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &Story, laps: &Laps) -> String {
+/// The statistics of an ended cell, one per line.
+pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport, timings: &Timings) -> String {
     let Outcome { counters, usage, report, end, traffic } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<24}{value:>14}");
     };
-    for (name, time) in laps.ended() {
+    for (name, time) in timings.ended() {
         line(&format!("time for the {name}"), format!("{:.3} ms", time.as_secs_f64() * 1e3));
     }
     line("time on a vCPU", format!("{:.3} ms", counters.cpu.as_secs_f64() * 1e3));
@@ -66,7 +66,7 @@ fn name(call: &MissingCall) -> String {
     Sysno::new(call.number as usize).map_or_else(|| format!("syscall_{:#x}", call.number), |call| call.name().into())
 }
 
-/// What went through a port, and what waits and waited there.
+/// The traffic and queues of a port.
 fn frames(traffic: &Traffic) -> [(&'static str, u64); 12] {
     let Traffic { sent, received, waiting, most_waiting, under_way, spoofed, lost, overrun } = *traffic;
     [
@@ -85,19 +85,19 @@ fn frames(traffic: &Traffic) -> [(&'static str, u64); 12] {
     ]
 }
 
-/// What leads out.
-fn kind(out: &Carried) -> &'static str {
+/// The kind of uplink.
+fn kind(out: &UplinkCounts) -> &'static str {
     match out {
-        Carried::Gateway(_) => "gateway",
-        Carried::Tap(_) => "tap",
+        UplinkCounts::Gateway(_) => "gateway",
+        UplinkCounts::Tap(_) => "tap",
     }
 }
 
-/// What was carried out and in.
-fn carried(out: &Carried) -> Vec<(&'static str, u64)> {
+/// The counts of the uplink.
+fn carried(out: &UplinkCounts) -> Vec<(&'static str, u64)> {
     match out {
-        Carried::Gateway(gateway) => carried_by_gateway(gateway).into(),
-        Carried::Tap(TapCounts { refused, damaged, too_long, cut }) => {
+        UplinkCounts::Gateway(gateway) => carried_by_gateway(gateway).into(),
+        UplinkCounts::Tap(TapCounts { refused, damaged, too_long, cut }) => {
             [("tap_refused", *refused), ("tap_damaged", *damaged), ("tap_too_long", *too_long), ("tap_segmented", *cut)].into()
         }
     }
@@ -124,15 +124,15 @@ fn carried_by_gateway(gateway: &Gateway) -> [(&'static str, u64); 14] {
 }
 
 /// The first destinations that were refused.
-fn refused(network: &Story) -> Vec<String> {
+fn refused(network: &NetworkReport) -> Vec<String> {
     match &network.out {
-        Some((_, Carried::Gateway(gateway))) => gateway.refused.iter().map(ToString::to_string).collect(),
+        Some((_, UplinkCounts::Gateway(gateway))) => gateway.refused.iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     }
 }
 
-/// Where a forward begins and where it leads.
-fn published(Forward { host, cell, protocol }: &Forward) -> Value {
+/// A published port.
+fn published(PortForward { host, cell, protocol }: &PortForward) -> Value {
     let protocol = match protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
@@ -140,25 +140,25 @@ fn published(Forward { host, cell, protocol }: &Forward) -> Value {
     json!({"host": host.to_string(), "cell": cell, "protocol": protocol})
 }
 
-/// Counts by their names.
+/// Named counts as an object.
 fn object(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, Value> {
     counts.into_iter().map(|(name, count)| (name.into(), json!(count))).collect()
 }
 
-/// The same as one object: times in nanoseconds, memory in bytes.
-pub(crate) fn json(outcome: &Outcome, network: &Story, laps: &Laps) -> Value {
+/// The statistics as one object: times in nanoseconds, memory in bytes.
+pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings) -> Value {
     let Outcome { counters, usage, report, end, traffic } = outcome;
     let (status, signal) = match end {
         End::Exited { status } => (Some(status), None),
         End::Signalled { signal, .. } => (None, Some(signal)),
         _ => (None, None),
     };
-    let laps: Map<String, Value> = laps.ended().iter().map(|(name, time)| ((*name).into(), json!(time.as_nanos() as u64))).collect();
+    let timings: Map<String, Value> = timings.ended().iter().map(|(name, time)| ((*name).into(), json!(time.as_nanos() as u64))).collect();
     json!({
         "end": end.to_string(),
         "status": status,
         "signal": signal,
-        "time_ns": laps,
+        "time_ns": timings,
         "cpu_ns": counters.cpu.as_nanos() as u64,
         "memory_peak_bytes": usage.peak.bytes(),
         "memory_quota_bytes": usage.quota.bytes(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's terminal while a program has it (`-t`): raw, so that every key reaches the program, and put back on every way out.
+//! The host's terminal under `-t`: raw while the program has it, and restored on every exit.
 
 use rustix::io::retry_on_intr;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the terminal was before. Global, because a panic anywhere must find it.
+/// The terminal's settings before. Global, so that a panic anywhere can restore them.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 fn before() -> MutexGuard<'static, Option<Termios>> {
@@ -18,7 +18,7 @@ fn before() -> MutexGuard<'static, Option<Termios>> {
 pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
-    /// Makes the terminal of standard input raw. What was typed before stays to be read.
+    /// Makes the terminal of standard input raw. Keeps input that was typed before.
     pub(crate) fn enter() -> std::io::Result<RawTerminal> {
         let usual = tcgetattr(std::io::stdin())?;
         *before() = Some(usual);
@@ -33,7 +33,7 @@ impl RawTerminal {
     }
 }
 
-/// Makes a terminal that ought to be raw so again, after somebody else had it: a shell, while this process was stopped.
+/// Makes the terminal raw again after another process had it: a shell, while this process was stopped.
 pub(crate) fn resume() -> std::io::Result<()> {
     if let Some(mut settings) = before().clone() {
         settings.make_raw();
@@ -48,15 +48,15 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Puts the terminal back, once.
+/// Restores the terminal, once.
 fn restore() {
     if let Some(settings) = before().take() {
-        // A terminal that is gone needs nothing.
+        // The terminal may be gone.
         let _ = retry_on_intr(|| tcsetattr(std::io::stdin(), OptionalActions::Drain, &settings));
     }
 }
 
-/// Rows and columns of the first standard stream that is a terminal; zeros if none is, or it does not know.
+/// Rows and columns of the first standard stream that is a terminal; zeros if there is none or the size is unknown.
 pub(crate) fn window() -> [u16; 2] {
     let size = tcgetwinsize(std::io::stdin()).or_else(|_| tcgetwinsize(std::io::stdout())).or_else(|_| tcgetwinsize(std::io::stderr()));
     size.map_or([0, 0], |size| [size.ws_row, size.ws_col])

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a stack is told at its making, and what a connection may be told later.
+//! The configuration of a stack, and the options of a connection.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
-/// What a stack is told at its making.
+/// The configuration of a stack.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: [u8; 6],
-    /// Its addresses, each with the length of its network's prefix. The first of a family is the one it speaks of itself with.
+    /// Addresses, each with its prefix length. The first of a family is the source address of packets that the stack originates itself.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Where IPv4 packets go that are for none of the networks.
+    /// Next hop of IPv4 packets that are outside all networks of the stack.
     pub gateway4: Option<Ipv4Addr>,
-    /// Where IPv6 packets go that are for none of the networks.
+    /// Next hop of IPv6 packets that are outside all networks of the stack.
     pub gateway6: Option<Ipv6Addr>,
-    /// The longest IP packet, header included: 576 to 65535. A frame is 14 bytes longer.
+    /// MTU: the longest IP packet, header included: 576 to 65535. A frame is 14 bytes longer.
     pub mtu: usize,
-    /// Takes packets for every address, not only for its own: what a gateway does.
+    /// Accepts packets for every address, not only for its own, as a gateway does.
     pub any_address: bool,
-    /// Computes and checks the sums of TCP and UDP: for links that may corrupt.
+    /// Computes and verifies the checksums of TCP and UDP. For links that may corrupt.
     pub checksums: bool,
-    /// What is unpredictable about the stack. Not to be guessed by strangers.
+    /// Seed of everything that is unpredictable about the stack. It must be secret.
     pub seed: u64,
-    /// Bytes that a connection keeps of what arrived, and as many of what it sends, at most: 2 KiB to 1 GiB.
+    /// Bytes of each connection's receive buffer, and of its send buffer, at most: 2 KiB to 1 GiB.
     pub buffer: usize,
-    /// Bytes for all connections' buffers. The fuller it is, the less a new connection gets, but 8 KiB each way always.
+    /// Bytes for the buffers of all connections. The fuller it is, the less a new connection gets, but at least 8 KiB each way.
     pub memory: usize,
-    /// How many connections may be open at once.
+    /// Maximum number of open connections.
     pub connections: usize,
-    /// How many strangers may knock at once: of more, who has knocked longest is forgotten. Two KiB each, at most.
+    /// Length of the SYN backlog. When it is full, the oldest half-open connection is dropped. Each takes two KiB at most.
     pub half_open: usize,
-    /// How many connections that are over may answer what was lost at their end: of more, those that ended first are forgotten. A few hundred bytes each.
-    pub lingering: usize,
+    /// Maximum number of connections in TIME-WAIT. Beyond it, the oldest is dropped. Each takes a few hundred bytes.
+    pub time_wait: usize,
 }
 
 impl Config {
-    /// A stack without addresses, for Ethernet's usual packets, with numbers that suit most.
+    /// A stack without addresses, with an MTU of 1500 and limits that suit most uses.
     pub fn new(mac: [u8; 6], seed: u64) -> Self {
         Self {
             mac,
@@ -52,38 +52,38 @@ impl Config {
             memory: 128 << 20,
             connections: 65_536,
             half_open: 4096,
-            lingering: 16_384,
+            time_wait: 16_384,
         }
     }
 }
 
-/// What a connection may be told.
+/// The options of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Sends little pieces at once, whatever is still under way (`TCP_NODELAY`).
+    /// Sends small segments at once, even while data is unacknowledged (`TCP_NODELAY`).
     pub no_delay: bool,
-    /// Asks whether the other side is still there when it has been silent.
+    /// Sends keep-alive probes when the peer is silent.
     pub keep_alive: Option<KeepAlive>,
-    /// How long what was sent may stay unanswered before the connection is given up (`TCP_USER_TIMEOUT`).
-    pub patience: Duration,
-    /// How many routers a packet may pass.
+    /// How long sent data may stay unacknowledged before the connection is aborted (`TCP_USER_TIMEOUT`).
+    pub timeout: Duration,
+    /// Hop limit (TTL).
     pub hops: u8,
 }
 
 impl Default for TcpOptions {
-    /// As Linux has them.
+    /// Linux's defaults.
     fn default() -> Self {
-        Self { no_delay: false, keep_alive: None, patience: Duration::from_secs(15 * 60), hops: 64 }
+        Self { no_delay: false, keep_alive: None, timeout: Duration::from_secs(15 * 60), hops: 64 }
     }
 }
 
-/// When a silent other side is asked, and when it is given up.
+/// Keep-alive timing: when a silent peer is probed, and when the connection is aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// Silence before the first question (`TCP_KEEPIDLE`).
+    /// Idle time before the first probe (`TCP_KEEPIDLE`).
     pub idle: Duration,
-    /// Between questions (`TCP_KEEPINTVL`).
+    /// Time between probes (`TCP_KEEPINTVL`).
     pub interval: Duration,
-    /// Questions without an answer that end the connection (`TCP_KEEPCNT`).
+    /// Unanswered probes after which the connection is aborted (`TCP_KEEPCNT`).
     pub count: u32,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: a smoltcp socket alone in its set, and what smoltcp does not know of it.
+//! One connection: a smoltcp socket alone in its set, and the state that smoltcp does not keep.
 //!
-//! smoltcp's clock runs [`PACE`] times as fast as everybody's, because its shortest time before sending again is a second, which is
-//! an age between cells; so it is Linux's 200 ms.
+//! smoltcp's clock runs [`PACE`] times as fast as real time. Its shortest retransmission timeout is one second, too
+//! long between cells; at this pace it is Linux's 200 ms.
 
 use core::time::Duration;
 
@@ -12,26 +12,26 @@ use smoltcp::socket::tcp::{Socket, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
-use crate::mend::{Mended, Progress, fit, is_before, is_repetition, mend, repetition, rewritten};
+use crate::ack_policy::AckPolicy;
+use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
-use crate::port::{Mute, Port, Said, Voice};
-use crate::recovery::Recovery;
-use crate::sockets::Single;
-use crate::steer::Steer;
-use crate::{Failure, Outlet, TcpOptions, Tuple, limits};
+use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
+use crate::segment_rewrite::{Progress, Rewrite, fit, is_before, is_repetition, repetition, rewrite, rewritten};
+use crate::sockets::SingleSocket;
+use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
 
 /// How much faster smoltcp's clock runs.
 const PACE: u64 = 5;
 
-/// A moment when every clock of smoltcp's has run out.
+/// An instant at which all of smoltcp's timers have expired.
 const LATE: Instant = Instant::from_micros_const(1 << 60);
 
-/// A moment as smoltcp has it.
+/// Converts a time to smoltcp's clock.
 pub(crate) fn paced(moment: u64) -> Instant {
     Instant::from_micros((moment / 1000).saturating_mul(PACE).min(i64::MAX as u64) as i64)
 }
 
-/// A moment of smoltcp's, not before it.
+/// Converts an instant of smoltcp's clock to real time, rounded up.
 fn unpaced(moment: Instant) -> u64 {
     (moment.total_micros().max(0) as u64).saturating_mul(1000).div_ceil(PACE)
 }
@@ -40,31 +40,31 @@ fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A span as smoltcp has it, and not none.
+/// Converts a duration to smoltcp's clock; never zero.
 fn paced_span(span: Duration) -> smoltcp::time::Duration {
     smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(PACE).clamp(1, 1 << 40))
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It was asked for by this side.
+pub(crate) enum ConnectionStage {
+    /// This side has asked for it.
     Opening,
     Open,
-    /// It carries nothing any more; what arrived may be unread.
+    /// It is closed for sending and receiving; received data may be unread.
     Over,
 }
 
-/// What a look at a connection found.
+/// A change that [`Connection::look`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Opened,
-    /// More to read, or the end of it.
+    /// More data to read, or the end of it.
     Data,
     Room,
-    /// The other side broke it.
+    /// The peer reset it.
     Broken,
-    /// Both sides have finished, and this side's last word may have to be said again.
+    /// Both sides have finished, and this side's last segment may have to be sent again.
     Lingers,
     /// Both sides have finished.
     Ended,
@@ -74,68 +74,68 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) tuple: Tuple,
-    pub(crate) stage: Stage,
+    pub(crate) stage: ConnectionStage,
     pub(crate) options: TcpOptions,
-    /// It was a stranger's wish.
+    /// The peer opened it.
     pub(crate) is_incoming: bool,
-    /// Why it broke.
+    /// The reason why it failed.
     pub(crate) failure: Failure,
-    /// Nobody knows its name any more.
-    pub(crate) is_left: bool,
-    /// Nobody reads any more: since then, or since the other side took the last of what is left to be said.
-    deserted: Option<u64>,
-    /// It stands among those that have something to say.
+    /// The user has released its id.
+    pub(crate) is_released: bool,
+    /// Start of the orphan timeout: when the user stopped reading, or when the peer last acknowledged some of the remaining data.
+    orphaned: Option<u64>,
+    /// It is in the queue of connections that may have something to send.
     pub(crate) is_dirty: bool,
-    /// What its user will be told, as bits, in their order.
+    /// Pending events for the user, as bits in their order.
     pub(crate) news: u8,
-    /// It stands among those that have news.
-    pub(crate) has_news: bool,
-    pub(crate) said: Said,
-    single: Single,
+    /// It is in the queue of socket events.
+    pub(crate) has_events: bool,
+    pub(crate) said: TxSummary,
+    single: SingleSocket,
     state: State,
-    /// The user has finished.
+    /// The user has finished sending.
     finishing: bool,
-    /// It was broken by this side, and the other side does not know yet.
+    /// This side aborted it, and the reset is not sent yet.
     owes_reset: bool,
     wants_room: bool,
     /// Bytes that could be read at the last look.
     readable: usize,
-    /// The first byte of the other side, how many were read of it, and what it acknowledged.
+    /// The peer's first sequence number, the number of its bytes that were read, and the last acknowledgement from it.
     begin: TcpSeqNumber,
     received: u32,
     answered: TcpSeqNumber,
-    /// The scale of the windows that this side tells of.
+    /// The window scale that this side announced.
     scale: u8,
-    steer: Steer,
+    ack_policy: AckPolicy,
     recovery: Recovery,
-    /// When the other side was last heard.
+    /// When the last segment was received.
     heard: u64,
-    /// Since when it has owed an answer, or been heard without giving all of it.
+    /// Since when an acknowledgement is due, or since the last segment if that acknowledged only a part.
     waits: Option<u64>,
 }
 
 impl Connection {
-    /// Whether all that was given has arrived, the end included.
+    /// Whether all data of the user has been acknowledged, the FIN included.
     pub(crate) fn is_said(&self) -> bool {
         let is_ending = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck)
             || self.finishing && matches!(self.state, State::Established | State::CloseWait);
         self.socket().send_queue() == 0 && !is_ending
     }
 
-    /// One with nothing said yet, whose socket is still to be told to listen or to connect.
-    pub(crate) fn new(tuple: Tuple, single: Single, now: u64) -> Self {
+    /// A connection that has sent nothing yet; its socket must still listen or connect.
+    pub(crate) fn new(tuple: Tuple, single: SingleSocket, now: u64) -> Self {
         let mut connection = Self {
             tuple,
-            stage: Stage::Opening,
+            stage: ConnectionStage::Opening,
             options: TcpOptions::default(),
             is_incoming: false,
             failure: Failure::Reset,
-            is_left: false,
-            deserted: None,
+            is_released: false,
+            orphaned: None,
             is_dirty: false,
             news: 0,
-            has_news: false,
-            said: Said::default(),
+            has_events: false,
+            said: TxSummary::default(),
             single,
             state: State::Closed,
             finishing: false,
@@ -146,7 +146,7 @@ impl Connection {
             received: 0,
             answered: TcpSeqNumber(0),
             scale: 0,
-            steer: Steer::new(),
+            ack_policy: AckPolicy::new(),
             recovery: Recovery::new(),
             heard: now,
             waits: Some(now),
@@ -155,8 +155,8 @@ impl Connection {
         connection
     }
 
-    /// What is left when it is over.
-    pub(crate) fn into_socket(self) -> Single {
+    /// Returns the socket of a closed connection.
+    pub(crate) fn into_socket(self) -> SingleSocket {
         self.single
     }
 
@@ -168,7 +168,7 @@ impl Connection {
         self.single.get_mut()
     }
 
-    /// Asks the other side. Whether the ends can be used.
+    /// Sends a SYN. Returns whether the two ends are valid.
     pub(crate) fn connect(&mut self, interface: &mut Interface) -> bool {
         let Tuple { local, remote } = self.tuple;
         let connected = self.single.get_mut().connect(interface.context(), remote, local).is_ok();
@@ -185,126 +185,135 @@ impl Connection {
         }
     }
 
-    /// Receives a packet of this connection with this segment, as far as its buffer has room: smoltcp takes the window that its SYN announced as scaled, which is more than
-    /// there is, and panics where that much comes.
-    pub(crate) fn hear(&mut self, interface: &mut Interface, voice: &mut Voice, packet: &Packet, segment: &TcpRepr, now: u64) {
+    /// Receives a segment of this connection, cut to the room in its buffer. smoltcp takes the unscaled window of its
+    /// SYN as scaled, which is more than the room, and panics on that much data.
+    pub(crate) fn process(
+        &mut self,
+        interface: &mut Interface,
+        transmitter: &mut Transmitter,
+        packet: &Packet,
+        segment: &TcpRepr,
+        now: u64,
+    ) {
         let socket = self.socket();
         let room = socket.recv_capacity() - socket.recv_queue();
         let is_synchronized = !matches!(self.state, State::Closed | State::Listen | State::SynSent);
         match fit(segment, self.expected(), room).filter(|_| is_synchronized) {
-            None => self.hear_fitting(interface, voice, packet, segment, now),
+            None => self.process_in_order(interface, transmitter, packet, segment, now),
             Some(segment) => {
-                let bytes = rewritten(packet, &segment, &voice.capabilities.checksum);
-                self.hear_fitting(interface, voice, &Packet { bytes: &bytes, ..*packet }, &segment, now);
+                let bytes = rewritten(packet, &segment, &transmitter.capabilities.checksum);
+                self.process_in_order(interface, transmitter, &Packet { bytes: &bytes, ..*packet }, &segment, now);
             }
         }
     }
 
-    fn hear_fitting(&mut self, interface: &mut Interface, voice: &mut Voice, packet: &Packet, segment: &TcpRepr, now: u64) {
+    fn process_in_order(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, packet: &Packet, segment: &TcpRepr, now: u64) {
         self.heard = now;
         self.waits = self.waits.map(|_| now);
         self.socket_mut().set_keep_alive(None);
-        if segment.control == TcpControl::Syn && self.stage == Stage::Opening {
+        if segment.control == TcpControl::Syn && self.stage == ConnectionStage::Opening {
             self.begin = segment.seq_number + 1;
             self.scale = segment.window_scale.map_or(0, |_| scale(self.socket().recv_capacity()));
             let header = if self.tuple.remote.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-            let piece = self.steer.agree(segment, voice.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
+            let piece = self.ack_policy.agree(segment, transmitter.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
             self.recovery.agree(segment, piece);
         }
-        let Some(progress) = self.progress(&voice.said) else {
+        let Some(progress) = self.progress(&transmitter.said) else {
             self.answered = segment.ack_number.unwrap_or(self.answered);
             self.recovery.is_answered(segment, now);
-            return self.take(interface, voice, packet.bytes, now);
+            return self.take(interface, transmitter, packet.bytes, now);
         };
         if segment.ack_number.is_some_and(|number| segment.control != TcpControl::Rst && is_before(progress.sent, number)) {
-            // Nobody has that (RFC 9293, 3.10.7.4), but smoltcp would believe it of all that it was given, and of an end that it has not sent.
+            // The peer acknowledges data that was not sent (RFC 9293, 3.10.7.4). smoltcp would accept that for all
+            // queued data, and for a FIN that it has not sent.
             return;
         }
-        self.recovery.hear(segment, progress, now);
-        self.steer.came(segment, progress);
+        self.recovery.process(segment, progress, now);
+        self.ack_policy.came(segment, progress);
         if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
             self.answered = number;
-            self.deserted = self.deserted.map(|_| now);
+            self.orphaned = self.orphaned.map(|_| now);
         }
         let is_waited_for = progress.sent != progress.unanswered;
         if is_waited_for && is_repetition(segment, progress) {
-            // smoltcp would send something again, or stop the clock of an end that is under way alone. Of more room it is told when it speaks.
+            // smoltcp would retransmit, or stop the timer of a FIN that is in flight alone. Before it transmits, it
+            // learns of a larger window.
             return;
         }
-        let sums = voice.capabilities.checksum.clone();
+        let checksums = transmitter.capabilities.checksum.clone();
         let window = self.recovery.wanted_window();
-        match mend(packet, segment, progress, window, &sums) {
-            Mended::Sound => {
+        match rewrite(packet, segment, progress, window, &checksums) {
+            Rewrite::Sound => {
                 self.recovery.may_believe(segment.window_len);
-                self.take(interface, voice, packet.bytes, now);
+                self.take(interface, transmitter, packet.bytes, now);
             }
-            Mended::Instead(other) => {
+            Rewrite::Instead(other) => {
                 if segment.segment_len() == 0 {
                     self.recovery.telling();
                 } else {
                     self.recovery.may_believe(window);
                 }
-                self.take(interface, voice, &other, now);
+                self.take(interface, transmitter, &other, now);
             }
-            Mended::Before(other, wants_answer) => {
+            Rewrite::Before(other, wants_answer) => {
                 self.recovery.telling();
-                self.take(interface, voice, &other, now);
+                self.take(interface, transmitter, &other, now);
                 if wants_answer {
-                    self.take(interface, voice, packet.bytes, now);
+                    self.take(interface, transmitter, packet.bytes, now);
                 }
             }
         }
     }
 
-    fn take(&mut self, interface: &mut Interface, voice: &mut Voice, bytes: &[u8], now: u64) {
-        let mut port = Port { voice, recovery: &mut self.recovery, now, arrived: Some(bytes) };
+    fn take(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, bytes: &[u8], now: u64) {
+        let mut port = Port { transmitter, recovery: &mut self.recovery, now, arrived: Some(bytes) };
         interface.poll_ingress_single(paced(now), &mut port, &mut self.single.set);
     }
 
-    /// How far both sides are, once it is open.
-    fn progress(&self, said: &Said) -> Option<Progress> {
-        let sent = said.last.filter(|_| self.stage == Stage::Open)?.sequence;
+    /// Sequence numbers of both directions, once it is open.
+    fn progress(&self, said: &TxSummary) -> Option<Progress> {
+        let sent = said.last.filter(|_| self.stage == ConnectionStage::Open)?.sequence;
         Some(Progress { expected: self.expected(), unanswered: self.answered, sent })
     }
 
-    /// The next byte that the other side has to send.
+    /// The next sequence number that is expected from the peer.
     fn expected(&self) -> TcpSeqNumber {
         let finished = i32::from(has_finished(self.state));
         let received = (self.received as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
         TcpSeqNumber(self.begin.0.wrapping_add(received))
     }
 
-    /// What it speaks with.
-    pub(crate) fn voice<'a>(&self, capabilities: &'a DeviceCapabilities, outlet: &'a mut dyn Outlet, ends: Ends) -> Voice<'a> {
-        Voice { capabilities, outlet, ends, said: self.said.anew(), scale: self.scale }
+    /// The context for transmitting.
+    pub(crate) fn transmitter<'a>(&self, capabilities: &'a DeviceCapabilities, sink: &'a mut dyn TxSink, ends: Ends) -> Transmitter<'a> {
+        Transmitter { capabilities, sink, ends, said: self.said.anew(), scale: self.scale }
     }
 
-    /// Says one packet, if there is one to say.
-    pub(crate) fn speak(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
+    /// Transmits one packet, if there is one to transmit.
+    pub(crate) fn send_queued(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, now: u64) {
         if let Some(keep_alive) = self.options.keep_alive
             && now >= self.heard.saturating_add(nanoseconds(keep_alive.idle))
             && self.socket().keep_alive().is_none()
         {
             self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
         }
-        self.steer.speaks();
-        self.recover(interface, voice, now);
+        self.ack_policy.note_transmit();
+        self.recover(interface, transmitter, now);
         loop {
-            let holds_back = self.recovery.is_full() || !self.options.no_delay && self.steer.holds_back(self.answered);
+            let holds_back = self.recovery.is_full() || !self.options.no_delay && self.ack_policy.holds_back(self.answered);
             let is_behind = self.recovery.is_behind();
             self.socket_mut().set_nagle_enabled(holds_back && !is_behind);
-            let before = voice.said;
-            voice.said.is_swallowed = false;
-            let mut port = Port { voice, recovery: &mut self.recovery, now, arrived: None };
+            let before = transmitter.said;
+            transmitter.said.is_swallowed = false;
+            let mut port = Port { transmitter, recovery: &mut self.recovery, now, arrived: None };
             interface.poll_egress(paced(now), &mut port, &mut self.single.set);
-            let said = voice.said;
+            let said = transmitter.said;
             if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
-                self.steer.sent(said.length, last.sequence);
-                if self.stage == Stage::Opening {
-                    self.recovery.asks(said.again > before.again, now);
+                self.ack_policy.sent(said.length, last.sequence);
+                if self.stage == ConnectionStage::Opening {
+                    self.recovery.accepts_echo(said.again > before.again, now);
                 }
             }
-            // What does not get out takes smoltcp further, so this ends.
+            // A suppressed segment advances smoltcp, so the loop ends.
             if !said.is_swallowed {
                 if said.frames == before.frames && !said.is_cut_short {
                     self.recovery.is_through();
@@ -314,107 +323,108 @@ impl Connection {
         }
     }
 
-    /// Sees what is lost, and lets smoltcp send that again, and as much more as may be under way.
-    fn recover(&mut self, interface: &mut Interface, voice: &mut Voice, now: u64) {
-        let Some(progress) = self.progress(&voice.said) else { return };
+    /// Detects losses, and lets smoltcp retransmit them and send as much new data as the window allows.
+    fn recover(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, now: u64) {
+        let Some(progress) = self.progress(&transmitter.said) else { return };
         self.recovery.look(now);
         let has_more = self.socket().send_queue() > 0;
         if if has_more { self.recovery.must_tell() } else { self.recovery.is_believed_closed() } {
             let is_unsure = self.recovery.is_unsure();
             let window = if has_more { self.recovery.telling() } else { self.recovery.opening() };
-            // Not the same twice, which would mean to smoltcp that something is lost.
+            // Not the same window twice: smoltcp takes a duplicate acknowledgement for a loss.
             for window in is_unsure.then_some(window.checked_add(1).unwrap_or(u16::MAX - 1)).into_iter().chain([window]) {
-                let told = repetition(&self.tuple, progress, window, &voice.capabilities.checksum);
-                self.take(interface, voice, &told, now);
+                let told = repetition(&self.tuple, progress, window, &transmitter.capabilities.checksum);
+                self.take(interface, transmitter, &told, now);
             }
         }
         if self.recovery.must_go_back() {
-            interface.poll_egress(LATE, &mut Mute(voice.capabilities), &mut self.single.set);
+            interface.poll_egress(LATE, &mut RxOnlyDevice(transmitter.capabilities), &mut self.single.set);
             self.recovery.goes_back();
         }
     }
 
-    /// Whether there may be something to say now. If only an acknowledgement is owed, it may wait.
-    pub(crate) fn must_speak(&mut self, now: u64) -> bool {
-        let is_steady = self.stage == Stage::Open && matches!(self.state, State::Established | State::FinWait2);
+    /// Whether there may be something to send now. If only an acknowledgement is due, it may be delayed.
+    pub(crate) fn must_transmit(&mut self, now: u64) -> bool {
+        let is_steady = self.stage == ConnectionStage::Open && matches!(self.state, State::Established | State::FinWait2);
         if !is_steady || !self.said.has_acknowledged || self.socket().send_queue() > 0 {
             return true;
         }
-        self.steer.acknowledges_now(self.owed(), now)
+        self.ack_policy.acknowledges_now(self.owed(), now)
     }
 
-    /// Whether the other side has to learn that there is room again: twice as much as it knows of, as smoltcp sees it.
+    /// Whether a window update is due: the room has become twice as much as the peer knows, which is smoltcp's rule.
     pub(crate) fn must_tell_room(&self) -> bool {
         let room = self.socket().recv_capacity() - self.socket().recv_queue();
         room / 2 >= self.said.window.saturating_sub(self.owed())
     }
 
-    /// Bytes that came and are not acknowledged.
+    /// Bytes that were received and are not acknowledged.
     fn owed(&self) -> usize {
         let (Some(progress), Some(last)) = (self.progress(&self.said), self.said.last) else { return 0 };
         progress.expected.0.wrapping_sub(last.acknowledged.0).max(0) as usize
     }
 
-    /// When it must be looked at next.
+    /// The time of the next look.
     pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
-        let asked = match self.steer.acknowledges() {
+        let asked = match self.ack_policy.acknowledges() {
             Some(moment) => Some(moment),
             None => interface.poll_at(paced(now), &self.single.set).map(unpaced),
         };
-        let given_up = self.waits.map(|since| since.saturating_add(self.patience()));
+        let given_up = self.waits.map(|since| since.saturating_add(self.timeout()));
         let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).map(|keep_alive| {
             let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
             if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
         });
-        [asked, self.recovery.deadline(now), given_up, silent, self.forsaken()].into_iter().flatten().min()
+        [asked, self.recovery.deadline(now), given_up, silent, self.orphan_deadline()].into_iter().flatten().min()
     }
 
-    /// Whether the other side has not answered for too long.
+    /// Whether the peer has not answered for too long.
     pub(crate) fn is_given_up(&self, now: u64) -> bool {
-        let unanswered = self.waits.is_some_and(|since| now >= since.saturating_add(self.patience()));
+        let unanswered = self.waits.is_some_and(|since| now >= since.saturating_add(self.timeout()));
         let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).is_some_and(|keep_alive| {
             let questions = nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into());
             now >= self.heard.saturating_add(nanoseconds(keep_alive.idle)).saturating_add(questions)
         });
-        unanswered || silent || self.forsaken().is_some_and(|moment| now >= moment)
+        unanswered || silent || self.orphan_deadline().is_some_and(|moment| now >= moment)
     }
 
-    /// When it is given up because nobody reads any more, and the other side neither takes what is left to be said nor finishes. Who takes nothing may well answer.
-    fn forsaken(&self) -> Option<u64> {
-        let since = self.deserted.filter(|_| self.stage == Stage::Open)?;
-        Some(since.saturating_add(if self.state == State::FinWait2 { limits::HALF_CLOSED } else { limits::DESERTED }))
+    /// When an orphaned connection is aborted: it has no reader, and the peer neither acknowledges the remaining data
+    /// nor finishes. Such a peer may still answer.
+    fn orphan_deadline(&self) -> Option<u64> {
+        let since = self.orphaned.filter(|_| self.stage == ConnectionStage::Open)?;
+        Some(since.saturating_add(if self.state == State::FinWait2 { limits::HALF_CLOSED } else { limits::ORPHAN_TIMEOUT }))
     }
 
-    /// Nobody will read any more.
-    pub(crate) fn desert(&mut self, now: u64) {
-        self.deserted.get_or_insert(now);
+    /// Orphans the connection: the user will not read from it any more.
+    pub(crate) fn orphan(&mut self, now: u64) {
+        self.orphaned.get_or_insert(now);
     }
 
-    /// Whether nobody will read any more.
+    /// Whether the connection is orphaned.
     pub(crate) const fn is_deserted(&self) -> bool {
-        self.deserted.is_some()
+        self.orphaned.is_some()
     }
 
-    fn patience(&self) -> u64 {
-        let patience = nanoseconds(self.options.patience);
-        if self.stage == Stage::Opening { patience.min(limits::OPENING) } else { patience }
+    fn timeout(&self) -> u64 {
+        let timeout = nanoseconds(self.options.timeout);
+        if self.stage == ConnectionStage::Opening { timeout.min(limits::OPENING) } else { timeout }
     }
 
     fn is_silence_watched(&self) -> bool {
-        self.stage == Stage::Open && self.waits.is_none()
+        self.stage == ConnectionStage::Open && self.waits.is_none()
     }
 
-    /// Looks what has changed, and calls `tell` with each change.
+    /// Compares the state with the last look, and calls `tell` with each change.
     pub(crate) fn look(&mut self, now: u64, tell: &mut dyn FnMut(Change)) {
         let before = self.state;
         let state = self.socket().state();
         self.state = state;
-        if self.stage == Stage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
-            self.stage = Stage::Open;
+        if self.stage == ConnectionStage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
+            self.stage = ConnectionStage::Open;
             self.recovery.open(self.answered);
             tell(Change::Opened);
         }
-        if self.finishing && self.stage == Stage::Open && matches!(state, State::Established | State::CloseWait) {
+        if self.finishing && self.stage == ConnectionStage::Open && matches!(state, State::Established | State::CloseWait) {
             self.close();
         }
         let readable = self.socket().recv_queue();
@@ -427,16 +437,16 @@ impl Connection {
             tell(Change::Room);
         }
         let owed = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
-            && (self.stage == Stage::Opening
+            && (self.stage == ConnectionStage::Opening
                 || self.socket().send_queue() > 0
                 || matches!(state, State::FinWait1 | State::Closing | State::LastAck));
         self.waits = owed.then(|| self.waits.unwrap_or(now));
-        if self.stage != Stage::Over && matches!(state, State::Closed | State::TimeWait) {
-            self.stage = Stage::Over;
+        if self.stage != ConnectionStage::Over && matches!(state, State::Closed | State::TimeWait) {
+            self.stage = ConnectionStage::Over;
             self.waits = None;
             tell(match (before, state) {
                 (_, State::TimeWait) => Change::Lingers,
-                // Whoever has forgotten an end had heard it.
+                // A peer that has forgotten the connection had received the FIN.
                 (State::LastAck | State::Closing, _) => Change::Ended,
                 _ => Change::Broken,
             });
@@ -451,7 +461,7 @@ impl Connection {
 
     pub(crate) fn send(&mut self, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
         let mut sent = 0;
-        // The room is a ring: in two pieces at most.
+        // The free part of a ring buffer consists of two pieces at most.
         for _ in 0..2 {
             let room = self.writable();
             if room == 0 {
@@ -495,20 +505,20 @@ impl Connection {
     }
 
     pub(crate) fn has_finished(&self) -> bool {
-        self.stage == Stage::Over || has_finished(self.state)
+        self.stage == ConnectionStage::Over || has_finished(self.state)
     }
 
-    /// Nothing more will be given to be sent.
+    /// Ends the data to send.
     pub(crate) fn finish(&mut self, now: u64) {
         self.finishing = true;
-        if self.stage == Stage::Open {
+        if self.stage == ConnectionStage::Open {
             self.waits.get_or_insert(now);
             self.close();
         }
     }
 
-    /// Says that nothing more will be said (FIN). Not after the other side has, as long as something was not answered: smoltcp would not hear of room any more (it takes each
-    /// acknowledgement of nothing new for a stray one in LAST-ACK), and a closed window would stay so.
+    /// Sends a FIN. It waits while the peer has finished and data is unacknowledged: smoltcp would ignore window updates
+    /// (in LAST-ACK it takes each acknowledgement of nothing new for a stray one), and a closed window would stay closed.
     fn close(&mut self) {
         if self.state != State::CloseWait || self.socket().send_queue() == 0 {
             self.socket_mut().close();
@@ -516,38 +526,38 @@ impl Connection {
         }
     }
 
-    /// Breaks it. The other side is told, if there is one.
+    /// Aborts it. The peer gets a reset, if it is open.
     pub(crate) fn abort(&mut self) {
-        if self.stage == Stage::Over {
+        if self.stage == ConnectionStage::Over {
             return;
         }
-        self.owes_reset = self.stage == Stage::Open;
+        self.owes_reset = self.stage == ConnectionStage::Open;
         self.socket_mut().abort();
-        (self.state, self.stage, self.waits) = (State::Closed, Stage::Over, None);
+        (self.state, self.stage, self.waits) = (State::Closed, ConnectionStage::Over, None);
     }
 
-    /// The other side is still to be told that it broke.
+    /// Whether the peer must still get a reset.
     pub(crate) const fn owes_reset(&self) -> bool {
         self.owes_reset
     }
 
-    /// The other side need not be told any more.
+    /// Forgets the reset that is due.
     pub(crate) const fn forgive_reset(&mut self) {
         self.owes_reset = false;
     }
 
-    /// Both sides have finished, and this side's last word may have to be said again.
+    /// Whether it is in TIME-WAIT: both sides have finished, and this side's last segment may have to be sent again.
     pub(crate) fn has_lingered(&self) -> bool {
         self.state == State::TimeWait
     }
 }
 
-/// The scale of the windows of so large a buffer, as smoltcp reckons it.
+/// The window scale for a buffer of this size, as smoltcp computes it.
 pub(crate) const fn scale(buffer: usize) -> u8 {
     (usize::BITS - buffer.leading_zeros()).saturating_sub(16) as u8
 }
 
-/// The other side will send no more.
+/// Whether the peer will send no more.
 fn has_finished(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed)
 }

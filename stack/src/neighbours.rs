@@ -1,65 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who has which Ethernet address on this network, who is being asked, and what waits for the answer.
+//! The neighbour table: Ethernet addresses on this network, pending requests, and packets that wait for an answer.
 //!
-//! Each neighbour is asked on its own, so a thousand of them are found at once. Who is known is used for [`KNOWN`] after it was last heard of; in the
-//! second half of that it is asked again when it is used, and nothing waits.
+//! Each neighbour is resolved on its own, so a thousand of them are found at once. An entry is valid for [`limits::KNOWN`]
+//! after the last confirmation. In the second half of that time, its use triggers a new request, and nothing waits.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem::take;
 use core::net::IpAddr;
 
-use crate::agenda::Agenda;
 use crate::packet::Mac;
+use crate::timer_queue::TimerQueue;
 use crate::{ConnectionId, limits};
 
 #[derive(Debug, Default)]
 struct Neighbour {
-    /// Its address, and when it was learned.
+    /// Ethernet address, and the time of the last confirmation.
     known: Option<(Mac, u64)>,
-    /// Questions since then.
+    /// Requests since then.
     asked: u32,
     connections: BTreeSet<ConnectionId>,
     /// Packets to it, in their order.
     packets: Vec<Vec<u8>>,
 }
 
-/// What waited for a neighbour.
+/// Connections and packets that waited for a neighbour.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) connections: BTreeSet<ConnectionId>,
     pub(crate) packets: Vec<Vec<u8>>,
 }
 
-/// What is to be done about a neighbour.
+/// Due work for a neighbour.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Ask who has this address.
+    /// Send a request for this address.
     Ask(IpAddr),
-    /// Nobody has it.
+    /// No host has answered.
     GiveUp(Waiting),
 }
 
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     all: BTreeMap<IpAddr, Neighbour>,
-    /// In the order they were first heard of.
+    /// Addresses by the time they were first seen.
     order: VecDeque<IpAddr>,
-    agenda: Agenda<IpAddr>,
+    timer_queue: TimerQueue<IpAddr>,
 }
 
 impl Neighbours {
     pub(crate) const fn new() -> Self {
-        Self { all: BTreeMap::new(), order: VecDeque::new(), agenda: Agenda::new() }
+        Self { all: BTreeMap::new(), order: VecDeque::new(), timer_queue: TimerQueue::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// When somebody must be asked next, or be given up.
+    /// When the next request or timeout is due.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.agenda.next()
+        self.timer_queue.next()
     }
 
     /// The Ethernet address of a neighbour, if it is known.
@@ -68,17 +68,17 @@ impl Neighbours {
         let (mac, learned) = neighbour.known?;
         let age = now.saturating_sub(learned);
         if age >= limits::KNOWN / 2 && neighbour.asked == 0 {
-            self.agenda.set(address, Some(now));
+            self.timer_queue.set(address, Some(now));
         }
         (age < limits::KNOWN).then_some(mac)
     }
 
-    /// A connection waits for a neighbour.
+    /// Queues a connection until the neighbour is resolved.
     pub(crate) fn wait(&mut self, address: IpAddr, connection: ConnectionId, now: u64) {
         self.want(address, now).connections.insert(connection);
     }
 
-    /// A packet waits for a neighbour, if it is not one too many: then the oldest is lost.
+    /// Queues a packet until the neighbour is resolved. If the queue is full, the oldest packet is dropped.
     pub(crate) fn post(&mut self, address: IpAddr, packet: Vec<u8>, now: u64) {
         let packets = &mut self.want(address, now).packets;
         if packets.len() == limits::PACKETS_FOR_A_NEIGHBOUR {
@@ -91,26 +91,26 @@ impl Neighbours {
         self.make_room(address);
         let neighbour = self.all.entry(address).or_default();
         if neighbour.asked == 0 {
-            self.agenda.set(address, Some(now));
+            self.timer_queue.set(address, Some(now));
         }
         neighbour
     }
 
-    /// A neighbour said who it is. Returns what waited for it.
+    /// Records an answer. Returns the connections and packets that waited for it.
     pub(crate) fn learn(&mut self, address: IpAddr, mac: Mac, now: u64) -> Waiting {
         self.make_room(address);
-        self.agenda.set(address, None);
+        self.timer_queue.set(address, None);
         let neighbour = self.all.entry(address).or_default();
         (neighbour.known, neighbour.asked) = (Some((mac, now)), 0);
         Waiting { connections: take(&mut neighbour.connections), packets: take(&mut neighbour.packets) }
     }
 
-    /// Somebody waits for a neighbour, or asked it again: nobody else need be believed.
+    /// Whether this address is in the table. Unsolicited advertisements of other addresses are ignored.
     pub(crate) fn is_wanted(&self, address: IpAddr) -> bool {
         self.all.contains_key(&address)
     }
 
-    /// A neighbour that is known was heard of again.
+    /// Confirms a known neighbour.
     pub(crate) fn confirm(&mut self, address: IpAddr, mac: Mac, now: u64) {
         if let Some(known) = self.all.get_mut(&address).and_then(|neighbour| neighbour.known.as_mut())
             && known.0 == mac
@@ -119,14 +119,14 @@ impl Neighbours {
         }
     }
 
-    /// Something that is due.
+    /// Removes and returns the next due work.
     pub(crate) fn take_due(&mut self, now: u64) -> Option<Task> {
         loop {
-            let address = self.agenda.take_due(now)?;
+            let address = self.timer_queue.take_due(now)?;
             let Some(neighbour) = self.all.get_mut(&address) else { continue };
             if neighbour.asked < limits::QUESTIONS {
                 neighbour.asked += 1;
-                self.agenda.set(address, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
+                self.timer_queue.set(address, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
                 return Some(Task::Ask(address));
             }
             self.order.retain(|other| *other != address);
@@ -135,7 +135,7 @@ impl Neighbours {
         }
     }
 
-    /// Sees to it that one more can be remembered: of too many, the one heard of first goes, with what waits for it.
+    /// Makes room for one more entry. In a full table, the oldest is dropped, with all that waits for it.
     fn make_room(&mut self, address: IpAddr) {
         if self.all.contains_key(&address) {
             return;
@@ -143,7 +143,7 @@ impl Neighbours {
         if self.all.len() >= limits::NEIGHBOURS
             && let Some(oldest) = self.order.pop_front()
         {
-            self.agenda.set(oldest, None);
+            self.timer_queue.set(oldest, None);
             self.all.remove(&oldest);
         }
         self.order.push_back(address);

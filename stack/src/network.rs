@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where this stack stands: its addresses, its networks, and which way packets go.
+//! The addresses and networks of this stack, and the routing of packets.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,17 +9,17 @@ use smoltcp::wire::IpCidr;
 use crate::Config;
 use crate::packet::Mac;
 
-/// Whom a packet is for.
+/// The receivers of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
+pub(crate) enum Recipients {
     /// This stack alone.
     Own,
-    /// Everybody on the network.
+    /// All hosts on the network.
     All,
 }
 
 #[derive(Debug)]
-pub(crate) struct Network {
+pub(crate) struct NetworkConfig {
     pub(crate) mac: Mac,
     networks: Vec<IpCidr>,
     gateway4: Option<Ipv4Addr>,
@@ -27,8 +27,8 @@ pub(crate) struct Network {
     any_address: bool,
 }
 
-impl Network {
-    /// Prefixes longer than an address are as long as the address.
+impl NetworkConfig {
+    /// Longer prefixes than the address are cut to its length.
     pub(crate) fn new(config: &Config) -> Self {
         let networks = config
             .addresses
@@ -43,19 +43,19 @@ impl Network {
         self.networks.iter().any(|network| IpAddr::from(network.address()) == address)
     }
 
-    /// Whom a packet for an address is for. None: not for this stack.
-    pub(crate) fn audience(&self, destination: IpAddr) -> Option<Audience> {
+    /// The receivers of a packet to this address. `None`: not this stack.
+    pub(crate) fn audience(&self, destination: IpAddr) -> Option<Recipients> {
         if self.is_own(destination) {
-            return Some(Audience::Own);
+            return Some(Recipients::Own);
         }
         if self.is_for_all(destination) {
-            return Some(Audience::All);
+            return Some(Recipients::All);
         }
         let is_somebody = !destination.is_multicast() && !destination.is_loopback() && !destination.is_unspecified();
-        (self.any_address && is_somebody).then_some(Audience::Own)
+        (self.any_address && is_somebody).then_some(Recipients::Own)
     }
 
-    /// A packet for this address is for everybody, or for a group that this stack belongs to.
+    /// Whether this is a broadcast address, or a multicast group that this stack belongs to.
     pub(crate) fn is_for_all(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => address == Ipv4Addr::new(224, 0, 0, 1) || self.is_broadcast(address),
@@ -65,7 +65,7 @@ impl Network {
         }
     }
 
-    /// Everybody on an IPv4 network.
+    /// Whether this is the broadcast address of an IPv4 network.
     pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         address.is_broadcast()
             || self.networks.iter().any(|network| match network {
@@ -74,21 +74,21 @@ impl Network {
             })
     }
 
-    /// Whether a packet may come from an address: somebody's, and not this stack's.
+    /// Whether this is a valid source address: unicast, and not this stack's.
     pub(crate) fn is_sender(&self, address: IpAddr) -> bool {
         let is_all =
             matches!(address, IpAddr::V4(address) if self.is_broadcast(address) || address.octets()[0] == 0 || address.octets()[0] >= 240);
         !is_all && !address.is_multicast() && !address.is_loopback() && !address.is_unspecified() && !self.is_own(address)
     }
 
-    /// Whether an address is on one of the networks that this stack is on.
+    /// Whether an address is on-link.
     pub(crate) fn is_near(&self, address: IpAddr) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         is_link_local || self.networks.iter().any(|network| network.contains_addr(&address.into()))
     }
 
-    /// The neighbour that packets to an address are given to.
-    pub(crate) fn hop(&self, remote: IpAddr) -> Option<IpAddr> {
+    /// The next hop of packets to an address.
+    pub(crate) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
         if remote.is_unspecified() || remote.is_loopback() {
             return None;
         }
@@ -101,7 +101,7 @@ impl Network {
         }
     }
 
-    /// The Ethernet address of those that need not be asked for theirs.
+    /// The Ethernet address of broadcast and multicast addresses, which need no resolution.
     pub(crate) fn group(&self, address: IpAddr) -> Option<Mac> {
         match address {
             IpAddr::V4(address) if self.is_broadcast(address) => Some([0xff; 6]),
@@ -117,7 +117,7 @@ impl Network {
         }
     }
 
-    /// The address that packets to `remote` come from: one on the same network, else the family's first.
+    /// The source address of packets to `remote`: one on the same network, else the family's first.
     pub(crate) fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
         let of_family = || self.networks.iter().filter(|network| IpAddr::from(network.address()).is_ipv4() == remote.is_ipv4());
         of_family()
@@ -134,13 +134,13 @@ impl Network {
     }
 }
 
-/// The group in which an IPv6 address is asked for.
+/// The solicited-node multicast group of an IPv6 address.
 pub(crate) fn solicited(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0xff, a, b, c])
 }
 
-/// The bits of an IPv4 prefix.
+/// The netmask of an IPv4 prefix.
 pub fn mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or_default())
 }

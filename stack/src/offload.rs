@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a network card does for stacks that leave sums and segmenting to it, for frames that leave a link on which nothing is computed, and for those that come in to one.
+//! Checksum and segmentation offload in software, for frames between links that compute no checksums and the outside.
 //!
-//! Every frame is a stranger's: what is no packet of TCP or UDP that can be read is left as it is.
+//! All frames are untrusted: a frame without a readable TCP or UDP packet stays unchanged.
 
 use core::ops::Range;
 use smoltcp::wire::{
@@ -11,23 +11,23 @@ use smoltcp::wire::{
 
 /// Bytes of an Ethernet header.
 const HEADER: usize = EthernetFrame::<&[u8]>::header_len();
-/// Bytes of the shortest headers of IP and TCP together.
+/// Bytes of the shortest IP and TCP headers together.
 const HEADERS4: usize = 40;
 const HEADERS6: usize = 60;
-/// Bytes of a header of TCP without options.
+/// Bytes of a TCP header without options.
 const HEADER_TCP: usize = 20;
 
-/// A packet of IP in a frame, whole, that is no fragment.
-struct Place {
+/// A complete, unfragmented IP packet in a frame.
+struct ChecksumPlace {
     source: IpAddress,
     destination: IpAddress,
     protocol: IpProtocol,
-    /// Where in the frame its payload lies.
+    /// The range of its payload in the frame.
     payload: Range<usize>,
 }
 
-/// Finds the packet in a frame. Nothing where there is none that is whole.
-fn place(frame: &[u8]) -> Option<Place> {
+/// Finds the packet in a frame; `None` if there is no complete one.
+fn place(frame: &[u8]) -> Option<ChecksumPlace> {
     let ethernet = EthernetFrame::new_checked(frame).ok()?;
     match ethernet.ethertype() {
         EthernetProtocol::Ipv4 => {
@@ -35,41 +35,41 @@ fn place(frame: &[u8]) -> Option<Place> {
             let payload = HEADER + usize::from(packet.header_len())..HEADER + usize::from(packet.total_len());
             let is_whole = !packet.more_frags() && packet.frag_offset() == 0;
             let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
-            is_whole.then(|| Place { source, destination, protocol: packet.next_header(), payload })
+            is_whole.then(|| ChecksumPlace { source, destination, protocol: packet.next_header(), payload })
         }
         EthernetProtocol::Ipv6 => {
             let packet = Ipv6Packet::new_checked(ethernet.payload()).ok().filter(|packet| packet.version() == 6)?;
             let payload = HEADER + packet.header_len()..HEADER + packet.total_len();
             let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
-            Some(Place { source, destination, protocol: packet.next_header(), payload })
+            Some(ChecksumPlace { source, destination, protocol: packet.next_header(), payload })
         }
         _ => None,
     }
 }
 
-/// The sum of UDP or TCP that somebody else shall compute.
+/// A UDP or TCP checksum that is left to the receiver of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// Where in the frame begins what is to be summed up; it ends with the frame.
+    /// Offset of the first summed byte; the sum covers the rest of the frame.
     pub start: usize,
-    /// Where behind that the sum is to stand.
+    /// Offset of the checksum field from there.
     pub field: usize,
-    /// Bytes of all headers, if the packet is one of TCP: what may be cut stands behind them.
+    /// Bytes of all headers of a TCP packet; segmentation cuts the data after them.
     pub headers: Option<usize>,
-    /// The packet is one of IPv6.
+    /// The packet is IPv6.
     pub is_v6: bool,
 }
 
-/// Prepares a frame whose sum is to be computed by who takes it (and which may be cut by them if it is TCP): puts the sum of what stands before into the field. Returns it with the frame's
-/// length without what filled it up. Nothing where there is no such sum.
-pub fn leave_sum(frame: &mut [u8]) -> Option<(Offload, usize)> {
-    let Place { source, destination, protocol, payload } = place(frame)?;
+/// Prepares a frame for checksum offload (and for segmentation, if it is TCP): writes the sum of the pseudo header into
+/// the checksum field. Returns the offload and the length of the frame without padding; `None` if it has no such checksum.
+pub fn offload_checksum(frame: &mut [u8]) -> Option<(Offload, usize)> {
+    let ChecksumPlace { source, destination, protocol, payload } = place(frame)?;
     let (start, end) = (payload.start, payload.end);
     let partial = checksum::pseudo_header(&source, &destination, protocol, payload.len() as u32);
     let bytes = frame.get_mut(payload)?;
     let (field, headers) = match protocol {
         IpProtocol::Tcp => (16, Some(start + usize::from(TcpPacket::new_checked(&*bytes).ok()?.header_len()))),
-        // What the header of UDP leaves out is not part of its sum, but would be.
+        // Bytes beyond the UDP length are not part of its checksum, but would be summed.
         IpProtocol::Udp if usize::from(UdpPacket::new_checked(&*bytes).ok()?.len()) == bytes.len() => (6, None),
         _ => return None,
     };
@@ -77,9 +77,9 @@ pub fn leave_sum(frame: &mut [u8]) -> Option<(Offload, usize)> {
     Some((Offload { start, field, headers, is_v6: matches!(source, IpAddress::Ipv6(_)) }, end))
 }
 
-/// Writes the sums of TCP and of UDP into a frame. Costs a walk over it.
-pub fn fill_sum(frame: &mut [u8]) {
-    let Some(Place { source, destination, protocol, payload }) = place(frame) else { return };
+/// Writes the TCP or UDP checksum into a frame. The cost is a pass over it.
+pub fn fill_checksum(frame: &mut [u8]) {
+    let Some(ChecksumPlace { source, destination, protocol, payload }) = place(frame) else { return };
     let Some(bytes) = frame.get_mut(payload) else { return };
     match protocol {
         IpProtocol::Tcp => {
@@ -96,7 +96,8 @@ pub fn fill_sum(frame: &mut [u8]) {
     }
 }
 
-/// Whether the sums in a frame are right, as far as it has some that can be looked at; those behind the header of IP only if `all` are to be. Costs a walk over it then.
+/// Whether the verifiable checksums in a frame are right. Those after the IP header are verified only with `all`,
+/// which costs a pass over the frame.
 #[must_use]
 pub fn is_sound(frame: &[u8], all: bool) -> bool {
     let header_is_wrong = || {
@@ -107,7 +108,7 @@ pub fn is_sound(frame: &[u8], all: bool) -> bool {
     if header_is_wrong() == Some(true) {
         return false;
     }
-    let Some(Place { source, destination, protocol, payload }) = place(frame).filter(|_| all) else { return true };
+    let Some(ChecksumPlace { source, destination, protocol, payload }) = place(frame).filter(|_| all) else { return true };
     let bytes = frame.get(payload).unwrap_or_default();
     match (protocol, source, destination) {
         (IpProtocol::Tcp, ..) => TcpPacket::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum(&source, &destination)),
@@ -120,14 +121,14 @@ pub fn is_sound(frame: &[u8], all: bool) -> bool {
     }
 }
 
-/// Where somebody who begins a connection says how long the segments may be that they take: lets them take as long ones as packets of `to` bytes hold, if they take whole packets of
-/// `from` bytes. For frames that come in where segments are cut on their way out. The sum is not mended.
+/// Raises the MSS option of a SYN from the value for packets of `from` bytes to that for packets of `to` bytes. For
+/// frames that enter a link whose outgoing segments are cut (TSO). The checksum is not updated.
 pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
     /// Kinds of options (RFC 9293).
     const END: u8 = 0;
     const NOTHING: u8 = 1;
     const LONGEST_SEGMENT: u8 = 2;
-    let Some(Place { source, protocol: IpProtocol::Tcp, payload, .. }) = place(frame) else { return };
+    let Some(ChecksumPlace { source, protocol: IpProtocol::Tcp, payload, .. }) = place(frame) else { return };
     let Some(Ok(packet)) = frame.get(payload.clone()).map(TcpPacket::new_checked) else { return };
     if !packet.syn() {
         return;
@@ -152,9 +153,10 @@ pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
     }
 }
 
-/// Lets routers cut a packet of IPv4 that is longer than the next link takes, which needs a number that others of its sender do not have at the same time.
+/// Clears "don't fragment" of an IPv4 packet that may be longer than the next link's MTU. The identification `number`
+/// must be unique among the sender's packets in flight.
 pub fn allow_fragments(frame: &mut [u8], number: u16) {
-    if !matches!(place(frame), Some(Place { source: IpAddress::Ipv4(_), .. })) {
+    if !matches!(place(frame), Some(ChecksumPlace { source: IpAddress::Ipv4(_), .. })) {
         return;
     }
     if let Some(Ok(mut packet)) = frame.get_mut(HEADER..).map(Ipv4Packet::new_checked) {
@@ -166,11 +168,11 @@ pub fn allow_fragments(frame: &mut [u8], number: u16) {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEADER, Offload, allow_fragments, fill_sum, is_sound, leave_sum, raise_segments};
+    use super::{HEADER, Offload, allow_fragments, fill_checksum, is_sound, offload_checksum, raise_segments};
     use alloc::vec::Vec;
     use core::net::IpAddr;
 
-    /// A frame from one address to another: a packet of this protocol, whose sums are not computed but for the header's.
+    /// A frame with a packet of this protocol, with the IP header checksum only.
     fn frame(from: &str, to: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().expect("an address"));
         let length = payload.len() as u16;
@@ -193,7 +195,7 @@ mod tests {
         frame
     }
 
-    /// A segment that begins a connection, with the longest segment that it takes behind an option that means nothing.
+    /// A SYN whose MSS option stands behind padding.
     fn beginning(longest: u16) -> Vec<u8> {
         let [high, low] = longest.to_be_bytes();
         [&[0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 2, 0xff, 0xff, 0, 0, 0, 0][..], &[1, 3, 3, 7, 2, 4, high, low, 1, 1, 1, 0]]
@@ -209,7 +211,7 @@ mod tests {
             for (protocol, payload) in [(6, beginning(1460)), (17, [0, 7, 0, 7, 0, 11, 0, 0, 1, 2, 3].to_vec())] {
                 let mut frame = frame(from, to, protocol, &payload);
                 assert!(!is_sound(&frame, true) || protocol == 17, "{from} {protocol}");
-                fill_sum(&mut frame);
+                fill_checksum(&mut frame);
                 assert!(is_sound(&frame, true), "{from} {protocol}");
                 *frame.last_mut().expect("it has bytes") ^= 1;
                 assert!(!is_sound(&frame, true) && is_sound(&frame, false), "{from} {protocol}");
@@ -226,10 +228,10 @@ mod tests {
             let start = if is_v6 { 54 } else { 34 };
             let mut left = frame(from, to, 6, &beginning(1460));
             let whole = left.len();
-            // Short frames are filled up by who sends them.
+            // Senders pad short frames.
             left.extend([9; 5]);
             let offload = Offload { start, field: 16, headers: Some(start + 32), is_v6 };
-            assert_eq!(leave_sum(&mut left), Some((offload, whole)));
+            assert_eq!(offload_checksum(&mut left), Some((offload, whole)));
             left.truncate(whole);
             let sum = !smoltcp::wire::checksum::data(&left[start..]);
             left[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
@@ -272,10 +274,10 @@ mod tests {
                 }
             }
             let _ = is_sound(&frame, true);
-            fill_sum(&mut frame);
+            fill_checksum(&mut frame);
             raise_segments(&mut frame, 1500, 65_535);
             allow_fragments(&mut frame, 1);
-            if let Some((Offload { start, field, headers, .. }, length)) = leave_sum(&mut frame) {
+            if let Some((Offload { start, field, headers, .. }, length)) = offload_checksum(&mut frame) {
                 assert!(start + field + 2 <= length && length <= frame.len() && headers.is_none_or(|headers| headers <= length));
             }
         }

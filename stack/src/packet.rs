@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as they are read and written: IP of both versions in one form, straight from a frame and straight into an outlet.
+//! Parsing and writing of packets: IPv4 and IPv6 in one form, straight from a frame and straight into a tx sink.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv6Packet, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
 };
 
-use crate::Outlet;
+use crate::TxSink;
 
 /// An Ethernet address.
 pub(crate) type Mac = [u8; 6];
@@ -27,12 +27,12 @@ pub(crate) struct Packet<'a> {
     pub(crate) hops: u8,
     /// All of it.
     pub(crate) bytes: &'a [u8],
-    /// What it carries.
+    /// The data after the IP header.
     pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Packet<'a> {
-    /// Reads an IPv4 packet that is no fragment; with its sum, if that counts.
+    /// Parses an unfragmented IPv4 packet. `checks` verifies the header checksum.
     pub(crate) fn v4(bytes: &'a [u8], checks: bool) -> Option<Self> {
         let packet = Ipv4Packet::new_checked(bytes).ok()?;
         if packet.version() != 4 || packet.header_len() < 20 || packet.more_frags() || packet.frag_offset() != 0 {
@@ -51,7 +51,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Reads an IPv6 packet. One with extension headers has a protocol that nobody here speaks.
+    /// Parses an IPv6 packet. One with extension headers appears as an unsupported protocol.
     pub(crate) fn v6(bytes: &'a [u8]) -> Option<Self> {
         let packet = Ipv6Packet::new_checked(bytes).ok()?;
         if packet.version() != 6 {
@@ -68,15 +68,15 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A packet by itself, of which `write` writes what follows the header.
-pub(crate) fn compose(header: &IpRepr, sums: &ChecksumCapabilities, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
+/// A packet in a buffer of its own; `write` writes the payload after the header.
+pub(crate) fn compose(header: &IpRepr, checksums: &ChecksumCapabilities, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut packet = vec![0; header.buffer_len()];
-    header.emit(&mut packet[..], sums);
+    header.emit(&mut packet[..], checksums);
     write(&mut packet[header.header_len()..]);
     packet
 }
 
-/// Writes its sum into a message of ICMP: of IPv6 the addresses count too. What is too short to have one stays as it is.
+/// Writes the checksum of an ICMP message; that of ICMPv6 covers the addresses too. A message that is too short for one stays unchanged.
 pub fn sum(from: IpAddr, to: IpAddr, message: &mut [u8]) {
     const SUM_END: usize = 4;
     match (from, to) {
@@ -86,15 +86,15 @@ pub fn sum(from: IpAddr, to: IpAddr, message: &mut [u8]) {
     }
 }
 
-/// Which sums are computed and checked. Those of headers and of ICMP are short, so they are always there for whoever looks at a capture.
-pub(crate) fn sums(of_payloads: bool) -> ChecksumCapabilities {
+/// The checksums to compute and verify. Those of headers and of ICMP are short, so they are always computed, for the reader of a capture.
+pub(crate) fn checksums(of_payloads: bool) -> ChecksumCapabilities {
     let (short, long) = if of_payloads { (Checksum::Both, Checksum::Both) } else { (Checksum::Tx, Checksum::None) };
-    let mut sums = ChecksumCapabilities::ignored();
-    (sums.ipv4, sums.icmpv4, sums.icmpv6, sums.tcp, sums.udp) = (short, short, short, long, long);
-    sums
+    let mut checksums = ChecksumCapabilities::ignored();
+    (checksums.ipv4, checksums.icmpv4, checksums.icmpv6, checksums.tcp, checksums.udp) = (short, short, short, long, long);
+    checksums
 }
 
-/// Where a frame comes from and where it goes.
+/// Source and destination of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) from: Mac,
@@ -102,33 +102,33 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Writes a frame around `length` bytes of something. Whether there was room.
-    pub(crate) fn frame(&self, outlet: &mut dyn Outlet, kind: EthernetProtocol, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
-        let Some(room) = outlet.room(HEADER + length) else { return false };
+    /// Writes a frame with `length` bytes of payload. Returns whether there was room.
+    pub(crate) fn frame(&self, sink: &mut dyn TxSink, kind: EthernetProtocol, length: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        let Some(room) = sink.room(HEADER + length) else { return false };
         let Some(room) = room.get_mut(..HEADER + length) else { return false };
         let mut frame = EthernetFrame::new_unchecked(&mut *room);
         frame.set_src_addr(EthernetAddress(self.from));
         frame.set_dst_addr(EthernetAddress(self.to));
         frame.set_ethertype(kind);
         write(&mut room[HEADER..]);
-        outlet.commit(HEADER + length);
+        sink.commit(HEADER + length);
         true
     }
 
-    /// Writes a frame with a packet whose header is `header`. Whether there was room.
+    /// Writes a frame with a packet. Returns whether there was room.
     pub(crate) fn packet(
         &self,
-        outlet: &mut dyn Outlet,
+        sink: &mut dyn TxSink,
         header: &IpRepr,
-        sums: &ChecksumCapabilities,
+        checksums: &ChecksumCapabilities,
         write: impl FnOnce(&mut [u8]),
     ) -> bool {
         let kind = match header {
             IpRepr::Ipv4(_) => EthernetProtocol::Ipv4,
             IpRepr::Ipv6(_) => EthernetProtocol::Ipv6,
         };
-        self.frame(outlet, kind, header.buffer_len(), |room| {
-            header.emit(&mut *room, sums);
+        self.frame(sink, kind, header.buffer_len(), |room| {
+            header.emit(&mut *room, checksums);
             write(&mut room[header.header_len()..]);
         })
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where smoltcp meets the link: it is given one packet at most, and what it writes goes straight into the outlet.
+//! The link of smoltcp: it receives one packet at most, and writes straight into the tx sink.
 
 use alloc::vec;
 
@@ -9,92 +9,92 @@ use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber,
 };
 
-use crate::Outlet;
-use crate::lingering::LastWord;
+use crate::TxSink;
+use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, HEADER};
-use crate::recovery::Recovery;
+use crate::time_wait::LastSegment;
 
-/// What smoltcp said through a port.
+/// The segments that smoltcp sent through a port.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct TxSummary {
     /// Frames.
     pub(crate) frames: usize,
-    /// Segments that carried something that had been sent before.
+    /// Segments that retransmitted something.
     pub(crate) again: u64,
-    /// The outlet had no room, so something is unsaid.
+    /// The tx sink had no room, so data is unsent.
     pub(crate) is_cut_short: bool,
-    /// smoltcp said something that does not get out, so it may have more to say.
+    /// A segment was suppressed, so smoltcp may have more to send.
     pub(crate) is_swallowed: bool,
-    /// How far it has got: where the numbers of both sides ended in the last segment.
-    pub(crate) last: Option<LastWord>,
-    /// It has acknowledged something: a connection is not open on the other side before.
+    /// Where the sequence numbers of both sides ended in the last segment.
+    pub(crate) last: Option<LastSegment>,
+    /// An acknowledgement was sent: before that, a connection is not open at the peer.
     pub(crate) has_acknowledged: bool,
-    /// The last segment's payload, and the room it told of.
+    /// Payload length and window of the last segment.
     pub(crate) length: usize,
     pub(crate) window: usize,
 }
 
-impl Said {
-    /// What is left of it when something new is to be said.
+impl TxSummary {
+    /// The state for the next transmission, with all counts reset.
     pub(crate) const fn anew(self) -> Self {
         Self { frames: 0, again: 0, is_cut_short: false, is_swallowed: false, ..self }
     }
 
-    /// Whether a segment acknowledges something, or tells of more room, that was not said before.
+    /// Whether a segment has a new acknowledgement or a larger window.
     fn is_news(&self, segment: &TcpPacket<&[u8]>, scale: u8) -> bool {
         self.last.is_none_or(|last| last.acknowledged != segment.ack_number()) || usize::from(segment.window_len()) << scale > self.window
     }
 
-    /// A segment was said.
+    /// Records a sent segment.
     fn note(&mut self, segment: &TcpPacket<&[u8]>, scale: u8) {
         let begin = segment.seq_number();
         let end = begin + segment.segment_len();
         let before = self.last.map_or(begin, |last| last.sequence);
         self.again += u64::from(end > begin && begin < before);
-        self.last = Some(LastWord { sequence: before.max(end), acknowledged: segment.ack_number() });
+        self.last = Some(LastSegment { sequence: before.max(end), acknowledged: segment.ack_number() });
         self.has_acknowledged |= segment.ack();
         self.length = segment.payload().len();
         self.window = usize::from(segment.window_len()) << if segment.syn() { 0 } else { scale };
     }
 }
 
-/// What a connection speaks with.
-pub(crate) struct Voice<'a> {
+/// The context in which a connection transmits.
+pub(crate) struct Transmitter<'a> {
     pub(crate) capabilities: &'a DeviceCapabilities,
-    pub(crate) outlet: &'a mut dyn Outlet,
+    pub(crate) sink: &'a mut dyn TxSink,
     pub(crate) ends: Ends,
-    pub(crate) said: Said,
-    /// The scale of the windows that this side tells of.
+    pub(crate) said: TxSummary,
+    /// The window scale that this side announced.
     pub(crate) scale: u8,
 }
 
-/// A link for as long as one connection is looked at once.
+/// A link for one look at one connection.
 pub(crate) struct Port<'a, 'v> {
-    pub(crate) voice: &'a mut Voice<'v>,
-    /// What decides what gets out.
+    pub(crate) transmitter: &'a mut Transmitter<'v>,
+    /// Decides which segments are suppressed.
     pub(crate) recovery: &'a mut Recovery,
     pub(crate) now: u64,
     pub(crate) arrived: Option<&'a [u8]>,
 }
 
-/// A link on which nothing can be said: smoltcp looks at its clock, and keeps what it would say.
-pub(crate) struct Mute<'a>(pub(crate) &'a DeviceCapabilities);
+/// A receive-only link: smoltcp checks its timers, and keeps its segments.
+pub(crate) struct RxOnlyDevice<'a>(pub(crate) &'a DeviceCapabilities);
 
-impl Device for Mute<'_> {
+impl Device for RxOnlyDevice<'_> {
     type RxToken<'t>
-        = Arrived<'t>
+        = PortRxToken<'t>
     where
         Self: 't;
     type TxToken<'t>
-        = Nowhere
+        = NullTxToken
     where
         Self: 't;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Nowhere)> {
+    fn receive(&mut self, _: Instant) -> Option<(PortRxToken<'_>, NullTxToken)> {
         None
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Nowhere> {
+    fn transmit(&mut self, _: Instant) -> Option<NullTxToken> {
         None
     }
 
@@ -103,73 +103,73 @@ impl Device for Mute<'_> {
     }
 }
 
-/// The right to say nothing.
-pub(crate) struct Nowhere;
+/// A tx token that discards the packet.
+pub(crate) struct NullTxToken;
 
-impl TxToken for Nowhere {
+impl TxToken for NullTxToken {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
         write(&mut vec![0; length])
     }
 }
 
-/// What smoltcp may know of the link: packets without Ethernet.
-pub(crate) fn capabilities(mtu: usize, sums: ChecksumCapabilities) -> DeviceCapabilities {
+/// The link as smoltcp sees it: IP packets without Ethernet.
+pub(crate) fn capabilities(mtu: usize, checksums: ChecksumCapabilities) -> DeviceCapabilities {
     let mut capabilities = DeviceCapabilities::default();
     capabilities.medium = Medium::Ip;
     capabilities.max_transmission_unit = mtu;
-    capabilities.checksum = sums;
+    capabilities.checksum = checksums;
     capabilities
 }
 
 impl<'v> Device for Port<'_, 'v> {
     type RxToken<'t>
-        = Arrived<'t>
+        = PortRxToken<'t>
     where
         Self: 't;
     type TxToken<'t>
-        = Speech<'t, 'v>
+        = PortTxToken<'t, 'v>
     where
         Self: 't;
 
-    fn receive(&mut self, _: Instant) -> Option<(Arrived<'_>, Speech<'_, 'v>)> {
+    fn receive(&mut self, _: Instant) -> Option<(PortRxToken<'_>, PortTxToken<'_, 'v>)> {
         let bytes = self.arrived.take()?;
-        Some((Arrived(bytes), Speech { voice: self.voice, recovery: self.recovery, now: self.now }))
+        Some((PortRxToken(bytes), PortTxToken { transmitter: self.transmitter, recovery: self.recovery, now: self.now }))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Speech<'_, 'v>> {
-        if self.voice.outlet.room(HEADER + self.voice.capabilities.max_transmission_unit).is_none() {
-            self.voice.said.is_cut_short = true;
+    fn transmit(&mut self, _: Instant) -> Option<PortTxToken<'_, 'v>> {
+        if self.transmitter.sink.room(HEADER + self.transmitter.capabilities.max_transmission_unit).is_none() {
+            self.transmitter.said.is_cut_short = true;
             return None;
         }
-        Some(Speech { voice: self.voice, recovery: self.recovery, now: self.now })
+        Some(PortTxToken { transmitter: self.transmitter, recovery: self.recovery, now: self.now })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        self.voice.capabilities.clone()
+        self.transmitter.capabilities.clone()
     }
 }
 
 /// The packet that arrived.
-pub(crate) struct Arrived<'t>(&'t [u8]);
+pub(crate) struct PortRxToken<'t>(&'t [u8]);
 
-impl RxToken for Arrived<'_> {
+impl RxToken for PortRxToken<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
         read(self.0)
     }
 }
 
-/// The right to say one packet.
-pub(crate) struct Speech<'t, 'v> {
-    voice: &'t mut Voice<'v>,
+/// A tx token for one packet.
+pub(crate) struct PortTxToken<'t, 'v> {
+    transmitter: &'t mut Transmitter<'v>,
     recovery: &'t mut Recovery,
     now: u64,
 }
 
-impl TxToken for Speech<'_, '_> {
+impl TxToken for PortTxToken<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Voice { capabilities, outlet, ends, said, scale } = self.voice;
-        let Some(room) = outlet.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
-            // An answer to what just arrived, for which there is no room: lost, as packets are. TCP gets over it.
+        let Transmitter { capabilities, sink, ends, said, scale } = self.transmitter;
+        let Some(room) = sink.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
+            // An answer to the received packet without room: dropped, as packets are. TCP recovers.
             return write(&mut vec![0; length]);
         };
         let (header, packet) = room.split_at_mut(HEADER);
@@ -196,12 +196,12 @@ impl TxToken for Speech<'_, '_> {
         frame.set_dst_addr(EthernetAddress(ends.to));
         let is_v6 = IpVersion::of_packet(packet) == Ok(IpVersion::Ipv6);
         frame.set_ethertype(if is_v6 { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 });
-        outlet.commit(HEADER + length);
+        sink.commit(HEADER + length);
         result
     }
 }
 
-/// The segment in a packet that smoltcp has written.
+/// The TCP segment in a packet that smoltcp has written.
 fn segment(packet: &[u8]) -> Option<TcpPacket<&[u8]>> {
     let payload = match IpVersion::of_packet(packet) {
         Ok(IpVersion::Ipv6) => Ipv6Packet::new_unchecked(packet).payload(),
@@ -210,7 +210,7 @@ fn segment(packet: &[u8]) -> Option<TcpPacket<&[u8]>> {
     TcpPacket::new_checked(payload).ok()
 }
 
-/// Makes a packet say what is acknowledged and nothing else, with such a number. Returns how long it is now.
+/// Turns a packet into a bare acknowledgement with this sequence number. Returns its new length.
 fn bare(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) -> usize {
     let write = |payload: &mut [u8]| {
         let mut segment = TcpPacket::new_unchecked(payload);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! smoltcp's sockets with their buffers: how large a new one's may be, and those that are kept for the next connection.
+//! Sockets of smoltcp and their buffers: the size of new ones, and a pool of spare ones.
 //!
-//! A socket's buffers never change, so what they cost is decided when it is made: each connection gets a sixteenth of the memory that is left, if
-//! that is less than the most it may have. A hundred connections are fast, and of ten thousand each has a little. Buffers are used again as they
-//! are, because clearing them takes longer than a short connection.
+//! The buffers of a socket never change size, so their cost is fixed when it is made. Each connection gets a sixteenth
+//! of the free memory, up to the maximum. A hundred connections are fast, and each of ten thousand has a little.
+//! Buffers are reused without clearing, because clearing takes longer than a short connection.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,13 +15,13 @@ use crate::limits;
 
 /// A socket alone in its set.
 #[derive(Debug)]
-pub(crate) struct Single {
+pub(crate) struct SingleSocket {
     pub(crate) set: SocketSet<'static>,
     handle: SocketHandle,
 }
 
-impl Single {
-    /// One with two buffers of so many bytes.
+impl SingleSocket {
+    /// A socket with two buffers of this size.
     pub(crate) fn new(buffer: usize) -> Self {
         let socket = Socket::new(SocketBuffer::new(vec![0; buffer]), SocketBuffer::new(vec![0; buffer]));
         let mut set = SocketSet::new(vec![]);
@@ -45,12 +45,12 @@ impl Single {
 /// All buffers.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    /// Bytes of a buffer, at most.
+    /// Maximum size of a buffer in bytes.
     most: usize,
     memory: usize,
     used: usize,
-    /// Of the largest, some that are free.
-    spare: Vec<Single>,
+    /// Spare sockets with buffers of the maximum size.
+    spare: Vec<SingleSocket>,
 }
 
 impl Sockets {
@@ -63,25 +63,25 @@ impl Sockets {
         self.used
     }
 
-    /// How large each of a new socket's buffers is, where so many bytes are promised to others.
+    /// The size of each buffer of a new socket, while so many bytes are promised to half-open connections.
     pub(crate) fn size(&self, promised: usize) -> usize {
         let share = self.memory.saturating_sub(self.used + promised) / 32;
         if share >= self.most { self.most } else { (share & !0xfff).max(limits::LEAST_BUFFER).min(self.most) }
     }
 
-    /// A socket with buffers of that size.
-    pub(crate) fn make(&mut self, size: usize) -> Single {
-        let mut single = if size == self.most { self.spare.pop() } else { None }.unwrap_or_else(|| Single::new(size));
+    /// A socket with buffers of this size.
+    pub(crate) fn make(&mut self, size: usize) -> SingleSocket {
+        let mut single = if size == self.most { self.spare.pop() } else { None }.unwrap_or_else(|| SingleSocket::new(size));
         self.used += single.bytes();
         let socket = single.get_mut();
-        // How much may be under way and when to acknowledge is decided elsewhere.
+        // Congestion control and delayed acknowledgements are done elsewhere.
         socket.set_congestion_control(CongestionControl::None);
         socket.set_ack_delay(None);
         single
     }
 
-    /// A socket is not used any more.
-    pub(crate) fn put_back(&mut self, mut single: Single) {
+    /// Takes back an unused socket.
+    pub(crate) fn put_back(&mut self, mut single: SingleSocket) {
         let bytes = single.bytes();
         self.used -= bytes;
         if single.get().recv_capacity() == self.most && (self.spare.len() + 1) * bytes <= self.memory / 8 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stack as its user sees it.
+//! The public interface of the stack.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -9,62 +9,62 @@ use smoltcp::iface::{self, Interface};
 use smoltcp::phy::DeviceCapabilities;
 use smoltcp::wire::HardwareAddress;
 
-use crate::agenda::Agenda;
-use crate::connection::{Connection, Stage, paced};
-use crate::lingering::Lingering;
+use crate::connection::{Connection, ConnectionStage, paced};
 use crate::neighbours::Neighbours;
-use crate::network::Network;
-use crate::news::News;
-use crate::packet::sums;
-use crate::port::{Mute, capabilities};
+use crate::network::NetworkConfig;
+use crate::packet::checksums;
+use crate::port::{RxOnlyDevice, capabilities};
+use crate::socket_events::EventQueue;
 use crate::sockets::Sockets;
-use crate::strangers::Strangers;
-use crate::{Config, ConnectionId, Counts, Error, Happening, Refusal, TcpOptions, Tuple};
+use crate::syn_backlog::SynBacklog;
+use crate::time_wait::TimeWait;
+use crate::timer_queue::TimerQueue;
+use crate::{Config, ConnectionId, Counts, Error, Refusal, SocketEvent, TcpOptions, Tuple};
 
-/// A host's end of a network.
+/// A host's TCP/IP stack.
 pub struct Stack {
-    pub(crate) network: Network,
-    /// smoltcp's part, without sockets.
+    pub(crate) network: NetworkConfig,
+    /// smoltcp's interface, without sockets.
     pub(crate) interface: Interface,
     pub(crate) capabilities: DeviceCapabilities,
     pub(crate) neighbours: Neighbours,
     pub(crate) connections: BTreeMap<ConnectionId, Box<Connection>>,
     pub(crate) tuples: BTreeMap<Tuple, ConnectionId>,
-    /// Connections that have something to say.
+    /// Connections that may have something to send.
     pub(crate) dirty: VecDeque<ConnectionId>,
-    pub(crate) agenda: Agenda<ConnectionId>,
-    pub(crate) strangers: Strangers,
+    pub(crate) timer_queue: TimerQueue<ConnectionId>,
+    pub(crate) syn_backlog: SynBacklog,
     pub(crate) sockets: Sockets,
-    pub(crate) lingering: Lingering,
-    pub(crate) news: News,
+    pub(crate) time_wait: TimeWait,
+    pub(crate) news: EventQueue,
     pub(crate) counts: Counts,
-    /// What new connections' numbers are made from.
+    /// The seed of new connections' initial sequence numbers.
     pub(crate) seed: u64,
     last_id: u64,
     bound: usize,
 }
 
 impl Stack {
-    /// A stack that has heard and said nothing yet. Numbers of the configuration that are out of bounds are brought within.
+    /// A new stack. Values of the configuration that are out of bounds are clamped.
     pub fn new(config: Config, now: u64) -> Self {
-        let capabilities = capabilities(config.mtu.clamp(576, 65_535), sums(config.checksums));
+        let capabilities = capabilities(config.mtu.clamp(576, 65_535), checksums(config.checksums));
         let buffer = config.buffer.clamp(2 << 10, 1 << 30);
         let mut settings = iface::Config::new(HardwareAddress::Ip);
         settings.random_seed = config.seed;
-        let mut interface = Interface::new(settings, &mut Mute(&capabilities), paced(now));
+        let mut interface = Interface::new(settings, &mut RxOnlyDevice(&capabilities), paced(now));
         interface.set_any_ip(true);
         Self {
-            network: Network::new(&config),
+            network: NetworkConfig::new(&config),
             interface,
             neighbours: Neighbours::new(),
             connections: BTreeMap::new(),
             tuples: BTreeMap::new(),
             dirty: VecDeque::new(),
-            agenda: Agenda::new(),
-            strangers: Strangers::new(config.half_open, capabilities.clone()),
+            timer_queue: TimerQueue::new(),
+            syn_backlog: SynBacklog::new(config.half_open, capabilities.clone()),
             sockets: Sockets::new(buffer, config.memory),
-            lingering: Lingering::new(config.lingering),
-            news: News::new(),
+            time_wait: TimeWait::new(config.time_wait),
+            news: EventQueue::new(),
             counts: Counts::default(),
             seed: config.seed,
             last_id: 0,
@@ -73,38 +73,39 @@ impl Stack {
         }
     }
 
-    /// When [`Stack::run`] must be called next, if nothing happens before: a moment that may have passed. Connections at rest have none.
+    /// When [`Stack::run`] must be called next, unless something happens before. The time may have passed. Idle
+    /// connections have no deadline.
     pub fn deadline(&self) -> Option<u64> {
         if !self.dirty.is_empty() {
             return Some(0);
         }
-        [self.agenda.next(), self.strangers.next(), self.neighbours.next()].into_iter().flatten().min()
+        [self.timer_queue.next(), self.syn_backlog.next(), self.neighbours.next()].into_iter().flatten().min()
     }
 
-    /// What happened, in turn.
-    pub fn next_happening(&mut self) -> Option<Happening> {
-        let happening = self.news.next(&mut self.connections)?;
-        if let Happening::Closed(id) = happening {
+    /// Returns the next event.
+    pub fn next_event(&mut self) -> Option<SocketEvent> {
+        let event = self.news.next(&mut self.connections)?;
+        if let SocketEvent::Closed(id) = event {
             self.forget(id);
         }
-        Some(happening)
+        Some(event)
     }
 
-    /// Asks the other side of a tuple for a connection.
+    /// Opens a connection (active open).
     pub fn connect(&mut self, tuple: Tuple, options: TcpOptions, now: u64) -> Result<ConnectionId, Error> {
         let Tuple { local, remote } = tuple;
         let is_sound = self.network.is_sender(remote.ip()) && local.is_ipv4() == remote.is_ipv4() && !local.ip().is_multicast();
         if !is_sound {
             return Err(Error::Unaddressable);
         }
-        self.network.hop(remote.ip()).ok_or(Error::NoRoute)?;
-        if self.tuples.contains_key(&tuple) || self.lingering.get(&tuple, now).is_some() || self.strangers.get(&tuple).is_some() {
+        self.network.next_hop(remote.ip()).ok_or(Error::NoRoute)?;
+        if self.tuples.contains_key(&tuple) || self.time_wait.get(&tuple, now).is_some() || self.syn_backlog.get(&tuple).is_some() {
             return Err(Error::InUse);
         }
         if self.is_full() {
             return Err(Error::TooMany);
         }
-        let size = self.sockets.size(self.strangers.promised());
+        let size = self.sockets.size(self.syn_backlog.promised());
         let mut connection = Connection::new(tuple, self.sockets.make(size), now);
         connection.set(options);
         if !connection.connect(&mut self.interface) {
@@ -114,26 +115,26 @@ impl Stack {
         Ok(self.keep(connection))
     }
 
-    /// Lets a stranger in that was held. Whether it is still there.
+    /// Admits a connection request that was held. Returns whether it is still there.
     pub fn admit(&mut self, tuple: &Tuple, now: u64) -> bool {
-        self.strangers.admit(tuple, now)
+        self.syn_backlog.admit(tuple, now)
     }
 
-    /// Refuses a stranger that was held, if it is still there.
-    pub fn refuse(&mut self, tuple: &Tuple, refusal: Refusal, outlet: &mut dyn crate::Outlet) {
-        if let Some(stranger) = self.strangers.remove(tuple) {
-            self.turn_away(tuple, &stranger.syn, stranger.mac, refusal, outlet);
+    /// Refuses a connection request that was held, if it is still there.
+    pub fn refuse(&mut self, tuple: &Tuple, refusal: Refusal, sink: &mut dyn crate::TxSink) {
+        if let Some(half_open) = self.syn_backlog.remove(tuple) {
+            self.refuse_half_open(tuple, &half_open.syn, half_open.mac, refusal, sink);
         }
     }
 
-    /// Whose connection this is. None: it is over and forgotten.
+    /// The two ends of a connection. `None`: it is closed and forgotten.
     pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
         self.connections.get(&id).map(|connection| connection.tuple)
     }
 
-    /// Lets `give` write what is to be sent into the room there is, in one or two pieces; it says how much it wrote. Returns how much that was in all.
+    /// Lets `give` write data into the free send buffer, in one or two pieces; it returns the number of bytes written. Returns the total.
     ///
-    /// Where no room is left, [`Happening::Room`] tells of some. Before the connection is open there is none.
+    /// When the buffer is full, [`SocketEvent::Room`] follows later. Before the connection is open, there is no room.
     pub fn send(&mut self, id: ConnectionId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let sent = connection.send(give);
@@ -143,7 +144,7 @@ impl Stack {
         sent
     }
 
-    /// Lets `take` read what arrived, in one or two pieces; it says how much it is done with. Returns how much that was in all.
+    /// Lets `take` read received data, in one or two pieces; it returns the number of bytes consumed. Returns the total.
     pub fn receive(&mut self, id: ConnectionId, take: &mut dyn FnMut(&[u8]) -> usize) -> usize {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let received = connection.receive(take);
@@ -166,22 +167,22 @@ impl Stack {
         self.connections.get(&id).map_or(0, |connection| connection.writable())
     }
 
-    /// Bytes that were given to be sent and are not known to have arrived.
+    /// Bytes in the send buffer that are not acknowledged.
     pub fn unanswered(&self, id: ConnectionId) -> usize {
         self.connections.get(&id).map_or(0, |connection| connection.socket().send_queue())
     }
 
-    /// Whether all that was given to any connection has arrived, the ends of those that have finished included.
+    /// Whether all data of all connections has been acknowledged, the FINs of finished ones included.
     pub fn is_said(&self) -> bool {
         self.dirty.is_empty() && self.connections.values().all(|connection| connection.is_said())
     }
 
-    /// The other side will send no more than what can be read.
+    /// Whether the peer will send no more than what can be read.
     pub fn has_finished(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_none_or(|connection| connection.has_finished())
     }
 
-    /// Nothing more will be sent (FIN, after all that was given).
+    /// Ends the data to send (a FIN follows all queued data).
     pub fn finish(&mut self, id: ConnectionId, now: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.finish(now);
@@ -189,42 +190,41 @@ impl Stack {
         }
     }
 
-    /// Nobody will read any more, though there may be more to send: what is unread or still arrives breaks the connection (RST), and so does an other side that
-    /// takes nothing for some minutes.
-    pub fn desert(&mut self, id: ConnectionId, now: u64) {
+    /// Ends reading, while there may be more to send. Unread or new data resets the connection (RST), and so does a
+    /// peer that acknowledges nothing for some minutes.
+    pub fn orphan(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.desert(now);
+        connection.orphan(now);
         self.look(id, now);
         self.stir(id);
     }
 
-    /// Nobody will read or send any more, and the name is forgotten: what was given is still sent, and what is unread or still arrives breaks the
-    /// connection (RST).
+    /// Closes the connection and releases its id. Queued data is still sent; unread or new data resets the connection (RST).
     pub fn leave(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.desert(now);
-        connection.is_left = true;
+        connection.orphan(now);
+        connection.is_released = true;
         connection.news = 0;
-        if connection.stage == Stage::Over {
+        if connection.stage == ConnectionStage::Over {
             return self.forget(id);
         }
-        if connection.stage == Stage::Opening || connection.socket().recv_queue() > 0 {
+        if connection.stage == ConnectionStage::Opening || connection.socket().recv_queue() > 0 {
             return self.abort(id);
         }
         self.finish(id, now);
     }
 
-    /// Breaks the connection (RST), and forgets its name.
+    /// Aborts the connection (RST), and releases its id.
     pub fn abort(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        (connection.is_left, connection.news) = (true, 0);
+        (connection.is_released, connection.news) = (true, 0);
         connection.abort();
         self.unhook(id);
         self.stir(id);
         self.close_if_done(id);
     }
 
-    /// Sets what can be set.
+    /// Sets the options of a connection.
     pub fn set(&mut self, id: ConnectionId, options: TcpOptions) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.set(options);
@@ -232,18 +232,18 @@ impl Stack {
         }
     }
 
-    /// The address that packets to `remote` should come from. None: no route leads there.
+    /// The source address of packets to `remote`. `None`: there is no route.
     pub fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
-        self.network.hop(remote)?;
+        self.network.next_hop(remote)?;
         self.network.address_for(remote)
     }
 
-    /// How much there is of everything.
+    /// The current sizes of all tables, and the counters.
     pub fn counts(&self) -> Counts {
         Counts {
             connections: self.connections.len(),
-            half_open: self.strangers.len(),
-            lingering: self.lingering.len(),
+            half_open: self.syn_backlog.len(),
+            time_wait: self.time_wait.len(),
             neighbours: self.neighbours.len(),
             buffer_bytes: self.sockets.used(),
             waiting_bytes: self.news.bytes(),
@@ -255,7 +255,7 @@ impl Stack {
         self.connections.len() >= self.bound
     }
 
-    /// Gives a connection its name.
+    /// Adds a connection under a new id.
     pub(crate) fn keep(&mut self, connection: Connection) -> ConnectionId {
         self.last_id += 1;
         let id = ConnectionId(self.last_id);
@@ -265,7 +265,7 @@ impl Stack {
         id
     }
 
-    /// A connection may have something to say.
+    /// Queues a connection that may have something to send.
     pub(crate) fn stir(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && !connection.is_dirty
@@ -275,9 +275,9 @@ impl Stack {
         }
     }
 
-    /// A connection does not speak or hear any more.
+    /// Removes a connection from the timers and from the lookup of received segments.
     pub(crate) fn unhook(&mut self, id: ConnectionId) {
-        self.agenda.set(id, None);
+        self.timer_queue.set(id, None);
         if let Some(connection) = self.connections.get(&id)
             && self.tuples.get(&connection.tuple) == Some(&id)
         {
@@ -285,7 +285,7 @@ impl Stack {
         }
     }
 
-    /// A connection is gone, with its name.
+    /// Removes a connection and its id.
     pub(crate) fn forget(&mut self, id: ConnectionId) {
         self.unhook(id);
         if let Some(connection) = self.connections.remove(&id) {

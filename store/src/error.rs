@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a template was not saved or loaded.
+//! Errors of saving and loading templates.
 
 use pando_kernel::OperatorError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a template was not saved or loaded.
+/// The reason why a template was not saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The host did not let the file be written; what was at its place before is still there.
+    /// The host did not let the file be written; an earlier file at its path is unchanged.
     #[error("cannot write the template to {}: {source}", path.display())]
     Write {
-        /// Where to.
+        /// The target path.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         source: io::Error,
     },
     /// The host did not let the file be read.
     #[error("cannot read the template from {}: {source}", path.display())]
     Read {
-        /// Where from.
+        /// The path.
         path: PathBuf,
-        /// What the host says.
+        /// The host's error.
         source: io::Error,
     },
-    /// It is a file of another kind.
+    /// The file is of another kind.
     #[error("{} is no saved template", path.display())]
     Other {
-        /// Which.
+        /// The path.
         path: PathBuf,
     },
     /// Another version of this program wrote it.
-    #[error("{} was saved in format {found}, and this program reads format {known}: it has to be made anew", path.display())]
+    #[error("{} was saved in format {found}, but this program reads format {known}: make the template again", path.display())]
     Version {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Its format.
         found: u32,
         /// The format that is known here.
         known: u32,
     },
-    /// Not all of it is as it was written.
-    #[error("{} is damaged: {what}; it has to be made anew", path.display())]
+    /// The file differs from what was written.
+    #[error("{} is damaged: {what}; make the template again", path.display())]
     Damaged {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: &'static str,
     },
-    /// The CPU lacks what programs in the template may have begun to use.
-    #[error("the template was started on a CPU with {missing}, which this machine does not have: save it anew here")]
+    /// The CPU lacks features that programs in the template may have begun to use.
+    #[error("the template was started on a CPU with {missing}, which this machine lacks: make it again here")]
     Cpu {
-        /// The names of what is missing.
+        /// The names of the missing features.
         missing: String,
     },
     /// The kernel could not export or import it.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a CPU offers to programs at CPL 3: whatever a template was started with it may use for ever, since programs ask once.
+//! CPU features for programs at CPL 3: a template may use the features of its first CPU forever, because programs ask once.
 //!
-//! Only what a program could have chosen by `cpuid` counts, by the names that Linux has for it (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E).
+//! Only features that a program could have chosen by `cpuid` count, under the names that Linux has for them (Intel SDM
+//! volume 2A, CPUID; AMD APM volume 3, appendix E).
 
 use pando_abi::cpuid::Entry;
 
-/// A register of an answer, and the names of its bits from the lowest on; `""`: nothing that a program uses.
+/// A register of a `cpuid` result, with the numbers and names of its feature bits.
 struct Register {
     leaf: u32,
     subleaf: u32,
@@ -110,18 +111,18 @@ const REGISTERS: &[Register] = &[
     register(0x8000_0008, 0, 1, &[(0, "clzero")]),
 ];
 
-/// The answers of a CPU's `cpuid` that tell its features, a word for each of the registers above.
+/// The feature words of a CPU's `cpuid` table, one for each of the registers above.
 pub(crate) fn of(answers: &[Entry]) -> Vec<u32> {
     let answer = |register: &Register| {
         let is_it = |entry: &&Entry| entry.leaf == register.leaf && (entry.indexed == 0 || entry.subleaf == register.subleaf);
-        // A leaf that does not depend on the index has one answer for all, which is that for index 0.
+        // A leaf that does not depend on the index has one result for all, which is that for index 0.
         let entry = answers.iter().find(is_it).filter(|entry| entry.indexed != 0 || register.subleaf == 0);
         entry.map_or(0, |entry| entry.answer[register.index])
     };
     REGISTERS.iter().map(answer).collect()
 }
 
-/// The names of what one CPU has and the other lacks. `None`: nothing.
+/// The names of the features that the first CPU has and the second lacks. `None`: there are none.
 pub(crate) fn missing(had: &[u32], has: &[u32]) -> Option<String> {
     let lost = REGISTERS.iter().zip(had.iter().zip(has)).flat_map(|(register, (had, has))| {
         let lost = had & !has;

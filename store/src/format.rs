@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a template lies in its file.
+//! The file format of a template.
 //!
 //! ```text
-//! header    what this is, its format, where the index is, how long the file is, and the checksum of all that and of the index
+//! header    magic, format, offset of the index, length of the file, and the checksum of all that and of the index
 //! chunks    16 pages each, the last one fewer, compressed with zstd, one after the other
-//! index     the template without its pages; the operator's own words about it; what its CPU had; of each chunk its length and its checksum; where each page is
+//! index     the template without its pages; the operator's metadata; its CPU features; length and checksum of each
+//! chunk; the place of each page
 //! ```
 //!
-//! Pages that are alike stand in the file once, zero pages not at all. Numbers are little-endian, the index is in postcard's format. Checksums are the first 128 bits of BLAKE3.
+//! Equal pages are stored once, zero pages not at all. Numbers are little-endian, the index is in postcard's format.
+//! Checksums are the first 128 bits of BLAKE3.
 
 use crate::error::Error;
 use pando_abi::PAGE_SIZE;
@@ -18,26 +20,26 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a file begins with.
+/// The first bytes of a file.
 pub const MAGIC: &[u8; 16] = b"Pando template\n\0";
-/// The format that is written and read here. It grows with every change that readers must know of, those of [`CellImage`] included.
+/// The format that is written and read here. It increases with every change that readers must handle, those of [`CellImage`] included.
 pub const VERSION: u32 = 2;
-/// Pages of a chunk: small enough for the touch of one page, large enough to be worth compressing.
+/// Pages of a chunk: few enough to read for one page, enough to be worth compressing.
 pub const CHUNK_PAGES: usize = 16;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = PAGE_SIZE as usize;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 64;
-/// Bytes of an index that is read at most: that of a hundred gigabytes of pages. In memory it takes up to eight times as much.
+/// Maximum size of an index in bytes: that of a hundred gigabytes of pages. In memory it takes up to eight times as much.
 const INDEX_MAX: u64 = 32 << 20;
-/// Bytes of an index that are compared with its checksum at a time.
+/// Bytes of an index that are hashed at a time.
 const PIECE: usize = 64 << 10;
 
 /// The checksum of bytes.
 pub(crate) type Checksum = [u8; 16];
 
-/// The checksum of bytes in parts.
+/// The checksum of concatenated parts.
 fn checksum_of(parts: &[&[u8]]) -> Checksum {
     let mut hasher = blake3::Hasher::new();
     parts.iter().for_each(|part| _ = hasher.update(part));
@@ -51,8 +53,8 @@ pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
     checksum_of(&[bytes])
 }
 
-/// Whether a file's index is as its header says. Reads it in pieces: nobody gives memory to an index that is not.
-pub(crate) fn is_whole(file: &File, header: &[u8; HEADER], place: Header) -> io::Result<bool> {
+/// Whether a file's index matches its header. It reads the index in pieces, so an invalid index costs no memory.
+pub(crate) fn index_matches(file: &File, header: &[u8; HEADER], place: Header) -> io::Result<bool> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&header[..48]);
     let mut piece = vec![0; PIECE];
@@ -71,9 +73,9 @@ pub(crate) fn is_whole(file: &File, header: &[u8; HEADER], place: Header) -> io:
 /// The header, without the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Where the index begins, and the chunks end.
+    /// Offset of the index, where the chunks end.
     pub(crate) index: u64,
-    /// Where it and the file end.
+    /// End of the index and of the file.
     pub(crate) end: u64,
 }
 
@@ -90,7 +92,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header of a file that is so long; the checksum is compared once the index is there, by encoding it again.
+    /// Decodes the header of a file with this length. The caller verifies the checksum once it has the index, by encoding the header again.
     pub(crate) fn decode(bytes: &[u8; HEADER], length: u64, path: &Path) -> Result<Header, Error> {
         if bytes[..16] != *MAGIC {
             return Err(Error::Other { path: path.into() });
@@ -102,28 +104,28 @@ impl Header {
         }
         let damaged = |what| Err(Error::Damaged { path: path.into(), what });
         if length != end {
-            return damaged("it is not as long as it was written");
+            return damaged("its length is wrong");
         }
         if index < HEADER as u64 || index > end || end - index > INDEX_MAX {
-            return damaged("its index is not where one can be");
+            return damaged("its index is at an invalid place");
         }
         Ok(Header { index, end })
     }
 }
 
-/// Where pages are, one after the other.
+/// A sequence of consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Run {
+pub(crate) struct PageRun {
     pub(crate) count: u32,
-    /// The place of the first among all stored pages. `None`: all are zero.
+    /// The number of the first one among all stored pages. `None`: all are zero.
     pub(crate) place: Option<u32>,
 }
 
-/// A chunk: it lies behind the one before.
+/// A chunk; it follows the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chunk {
     pub(crate) length: u32,
-    /// Of its bytes in the file.
+    /// The checksum of its bytes in the file.
     pub(crate) checksum: Checksum,
 }
 
@@ -133,8 +135,8 @@ pub(crate) struct Index {
     pub(crate) image: CellImage,
     pub(crate) metadata: Vec<u8>,
     pub(crate) features: Vec<u32>,
-    pub(crate) runs: Vec<Run>,
-    /// How many pages are stored.
+    pub(crate) runs: Vec<PageRun>,
+    /// Number of stored pages.
     pub(crate) stored: u32,
     pub(crate) chunks: Vec<Chunk>,
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates in files, for another process and another day.
+//! Templates in files, for other processes and later use.
 //!
-//! [`save`] writes what a kernel exports into one file, which is there whole or not at all. [`Saved::open`] reads what the template is and nothing of its pages; [`Saved::load`] makes it a template of a
-//! kernel again, and its pages are read when they are touched, once for all clones ([`format`] says how they lie in the file).
+//! [`save`] writes the kernel's export of a template into one file, atomically. [`TemplateFile::open`] reads the description
+//! of the template and none of its pages. [`TemplateFile::load`] imports it into a kernel; its pages are read on first
+//! access, once for all clones ([`mod@format`] describes the file).
 //!
-//! A file is a claim, whoever wrote it: its parts are compared with their checksums and checked before they are used.
+//! A file is untrusted: all its parts are verified by their checksums and checked before use.
 #![forbid(unsafe_code)]
 
 mod error;
 mod features;
 pub mod format;
 mod pages;
-mod saved;
+mod template_file;
 mod writer;
 
 pub use error::Error;
-pub use saved::Saved;
+pub use template_file::TemplateFile;
 pub use writer::{Summary, save};

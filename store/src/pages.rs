@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages of a saved template as a disk: a chunk is read, compared with its checksum and decompressed when a page of it is wanted.
+//! The pages of a saved template as a disk: a chunk is read, verified and decompressed when a page of it is requested.
 
-use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, PAGE, Run, checksum};
+use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, PAGE, PageRun, checksum};
 use pando_abi::BlockNumber;
 use pando_kernel::{Disk, DiskError};
 use std::collections::HashMap;
@@ -10,23 +10,23 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
-/// Decompressed chunks that one read keeps: as many as the pages that kernels read at once can lie in.
+/// Decompressed chunks that one read keeps: as many as the pages of a kernel's largest read can lie in.
 const CHUNKS_KEPT: usize = 64;
 
-/// Why a page could not be read.
+/// The reason why a page could not be read.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("it cannot be read: {0}")]
+enum PageError {
+    #[error("cannot read it: {0}")]
     Host(#[from] io::Error),
-    #[error("the pages from {0} bytes on are not as they were written")]
+    #[error("the pages at offset {0} are damaged")]
     Damaged(u64),
     #[error("it has no such page")]
     NoSuchPage,
 }
 
-/// Where a chunk is.
+/// The place of a chunk.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ChunkPlace {
     start: u64,
     length: usize,
     checksum: Checksum,
@@ -37,23 +37,23 @@ struct Place {
 pub(crate) struct Pages {
     file: File,
     /// Each run with the number of its first page.
-    runs: Vec<(u64, Run)>,
+    runs: Vec<(u64, PageRun)>,
     count: u64,
-    chunks: Vec<Place>,
-    /// Why the last read failed that did.
-    complaint: Mutex<Option<String>>,
+    chunks: Vec<ChunkPlace>,
+    /// The reason of the last failed read.
+    last_error: Mutex<Option<String>>,
 }
 
 impl Pages {
-    /// The pages in a file whose chunks end at `end`. `None`: the index contradicts itself.
-    pub(crate) fn new(file: File, runs: &[Run], stored: u32, chunks: &[Chunk], end: u64) -> Option<Pages> {
+    /// The pages in a file whose chunks end at `end`. `None`: the index is inconsistent.
+    pub(crate) fn new(file: File, runs: &[PageRun], stored: u32, chunks: &[Chunk], end: u64) -> Option<Pages> {
         let mut start = HEADER as u64;
         let mut left = stored as usize;
         let mut places = Vec::with_capacity(chunks.len());
         for Chunk { length, checksum } in chunks {
             let pages = left.min(CHUNK_PAGES);
             let fits = pages > 0 && *length as usize <= zstd::zstd_safe::compress_bound(pages * PAGE);
-            places.push(fits.then_some(Place { start, length: *length as usize, checksum: *checksum, pages })?);
+            places.push(fits.then_some(ChunkPlace { start, length: *length as usize, checksum: *checksum, pages })?);
             start = start.checked_add((*length).into())?;
             left -= pages;
         }
@@ -64,35 +64,35 @@ impl Pages {
             found.push((run.count > 0 && is_stored).then_some((count, *run))?);
             count += u64::from(run.count);
         }
-        let is_whole = left == 0 && start == end && count <= u32::MAX.into();
-        is_whole.then(|| Pages { file, runs: found, count, chunks: places, complaint: Mutex::default() })
+        let index_matches = left == 0 && start == end && count <= u32::MAX.into();
+        index_matches.then(|| Pages { file, runs: found, count, chunks: places, last_error: Mutex::default() })
     }
 
-    /// Why the last read failed that did, if any has.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        self.complaint.lock().ok()?.clone()
+    /// The reason of the last failed read, if any has failed.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().ok()?.clone()
     }
 
-    /// Where a page is among those that are stored. `None`: it is zero.
-    fn place(&self, page: u64) -> Result<Option<u32>, Trouble> {
+    /// The number of a page among the stored ones. `None`: it is zero.
+    fn place(&self, page: u64) -> Result<Option<u32>, PageError> {
         let run = self.runs.partition_point(|(first, _)| *first <= page).checked_sub(1);
-        let (first, run) = run.and_then(|run| self.runs.get(run)).filter(|_| page < self.count).ok_or(Trouble::NoSuchPage)?;
+        let (first, run) = run.and_then(|run| self.runs.get(run)).filter(|_| page < self.count).ok_or(PageError::NoSuchPage)?;
         Ok(run.place.map(|place| place + (page - first) as u32))
     }
 
     /// The bytes of a chunk's pages.
-    fn chunk(&self, index: usize) -> Result<Vec<u8>, Trouble> {
-        let Place { start, length, checksum: expected, pages } = *self.chunks.get(index).ok_or(Trouble::NoSuchPage)?;
+    fn chunk(&self, index: usize) -> Result<Vec<u8>, PageError> {
+        let ChunkPlace { start, length, checksum: expected, pages } = *self.chunks.get(index).ok_or(PageError::NoSuchPage)?;
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, start)?;
         if checksum(&bytes) != expected {
-            return Err(Trouble::Damaged(start));
+            return Err(PageError::Damaged(start));
         }
-        let whole = zstd::bulk::decompress(&bytes, pages * PAGE).map_err(|_| Trouble::Damaged(start))?;
-        if whole.len() == pages * PAGE { Ok(whole) } else { Err(Trouble::Damaged(start)) }
+        let whole = zstd::bulk::decompress(&bytes, pages * PAGE).map_err(|_| PageError::Damaged(start))?;
+        if whole.len() == pages * PAGE { Ok(whole) } else { Err(PageError::Damaged(start)) }
     }
 
-    /// Reads all chunks; tells how many pages that were.
+    /// Reads all chunks, and reports the number of pages so far.
     pub(crate) fn check(&self, done: &mut dyn FnMut(u64)) -> Result<(), ()> {
         for index in 0..self.chunks.len() {
             self.chunk(index).map_err(|_| ())?;
@@ -101,7 +101,7 @@ impl Pages {
         Ok(())
     }
 
-    fn read_pages(&self, first: u64, buffer: &mut [u8]) -> Result<(), Trouble> {
+    fn read_pages(&self, first: u64, buffer: &mut [u8]) -> Result<(), PageError> {
         let mut chunks: HashMap<usize, Vec<u8>> = HashMap::new();
         for (number, page) in (first..).zip(buffer.chunks_exact_mut(PAGE)) {
             let Some(place) = self.place(number)?.map(|place| place as usize) else {
@@ -129,8 +129,8 @@ impl Disk for Pages {
 
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {
         self.read_pages(first.0.into(), buffer).map_err(|trouble| {
-            if let Ok(mut complaint) = self.complaint.lock() {
-                *complaint = Some(trouble.to_string());
+            if let Ok(mut last_error) = self.last_error.lock() {
+                *last_error = Some(trouble.to_string());
             }
             DiskError
         })

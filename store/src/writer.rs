@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing a template into a file: beside its place, and put there when all of it is on the disk.
+//! The writer of template files: it writes a temporary file, and renames it once all of it is on the disk.
 
 use crate::error::Error;
 use crate::features;
-use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, Header, Index, PAGE, Run, checksum};
+use crate::format::{CHUNK_PAGES, Checksum, Chunk, HEADER, Header, Index, PAGE, PageRun, checksum};
 use pando_kernel::{CellId, Kernel, OperatorError};
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,23 +13,24 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 use zstd::bulk::Compressor;
 
-/// How hard zstd tries: the next levels take twice as long for some percent of the bytes.
+/// Compression level of zstd: the next ones take twice as long for some percent of the bytes.
 const LEVEL: i32 = 1;
 
-/// What was written.
+/// The result of saving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Pages of the template.
     pub pages: u64,
-    /// Those of them that stand in the file: not the zero ones, and of each that occurs more than once only one.
+    /// Pages stored in the file: no zero pages, and only one of equal pages.
     pub stored: u64,
     /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// Saves a template that is frozen, with words about it that come back as they are. Others have the kernel meanwhile, and may clone the template.
+/// Saves a frozen template, with metadata that is stored unchanged. The kernel stays usable meanwhile, and the template may be cloned.
 ///
-/// The file is written beside its place and renamed once it is on the disk: whatever happens, the file of old is there whole, or the new one.
+/// The file is written beside its target and renamed once it is on the disk. At any failure, either the old file or
+/// the new one is there, complete.
 ///
 /// # Errors
 /// The cell is no template or cannot be read, or the host does not let the file be written.
@@ -50,12 +51,12 @@ pub fn save(kernel: &Kernel, id: CellId, path: &Path, metadata: &[u8]) -> Result
     let pages = image.contents();
     let features = features::of(&kernel.machine().cpuid());
     let index = Index { image, metadata: metadata.to_vec(), features, runs, stored, chunks };
-    let bytes = put_in_place(file, length, &index, path).map_err(failed)?;
+    let bytes = commit_file(file, length, &index, path).map_err(failed)?;
     Ok(Summary { pages, stored: stored.into(), bytes })
 }
 
-/// Adds index and header, and puts the file where it belongs. Returns its length.
-fn put_in_place(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, path: &Path) -> io::Result<u64> {
+/// Adds index and header, and renames the file to its path. Returns its length.
+fn commit_file(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, path: &Path) -> io::Result<u64> {
     let index = postcard::to_stdvec(index).map_err(io::Error::other)?;
     let header = Header { index: length, end: length + index.len() as u64 };
     file.write_all(&index)?;
@@ -68,19 +69,19 @@ fn put_in_place(mut file: BufWriter<NamedTempFile>, length: u64, index: &Index, 
     Ok(header.end)
 }
 
-/// The directory that a file lies in.
+/// The directory of a file.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Pages on their way into the file.
+/// A file that is being written.
 struct Pages {
     file: BufWriter<NamedTempFile>,
     /// Bytes so far.
     length: u64,
-    /// Where each page is that stands in the file, by its hash.
+    /// The number of each stored page, by its hash.
     places: HashMap<Checksum, u32>,
-    runs: Vec<Run>,
+    runs: Vec<PageRun>,
     stored: u32,
     chunk: Vec<u8>,
     chunks: Vec<Chunk>,
@@ -90,7 +91,7 @@ struct Pages {
 impl Pages {
     fn create(path: &Path) -> io::Result<Pages> {
         let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
-        // One dot in front, also where the file is itself one that is not whole yet: leftovers of a template are found by how their names begin.
+        // One dot in front, even if the file itself is a temporary one: leftovers of a template are found by the prefix of their names.
         let prefix = format!(".{}.", name.trim_start_matches('.'));
         let file = tempfile::Builder::new().prefix(&prefix).suffix(".new").tempfile_in(directory(path))?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -112,12 +113,12 @@ impl Pages {
         let place = if page.iter().all(|byte| *byte == 0) { None } else { Some(self.place(page)?) };
         match self.runs.last_mut() {
             Some(run) if run.place.map(|first| first + run.count) == place && run.count < u32::MAX => run.count += 1,
-            _ => self.runs.push(Run { count: 1, place }),
+            _ => self.runs.push(PageRun { count: 1, place }),
         }
         Ok(())
     }
 
-    /// The place of a page in the file.
+    /// Stores a page unless it is stored already. Returns its number.
     fn place(&mut self, page: &[u8]) -> io::Result<u32> {
         let next = self.stored;
         let place = *self.places.entry(checksum(page)).or_insert(next);

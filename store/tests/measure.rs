@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a gigabyte takes out and in: `cargo test --release -p pando-store --test measure -- --ignored --nocapture`.
+//! Duration of saving and loading a gigabyte: `cargo test --release -p pando-store --test measure -- --ignored --nocapture`.
 
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions};
 use pando_kernel::Config;
 use pando_machine::PageCount;
-use pando_store::{Saved, save};
+use pando_store::{TemplateFile, save};
 use pando_testing::asm::Asm;
 use pando_testing::lab::{Lab, QUOTA};
 use std::time::Instant;
 
-/// Where the pages lie.
+/// Address of the pages.
 const PAGES: u64 = 0x4000_0000;
-/// How many there are.
+/// Number of pages.
 const COUNT: u64 = 1 << 18;
 
-/// Pages as programs have them: some zero, some alike, the rest with some order in them.
+/// Typical pages of programs: some zero, some equal, the rest with some structure.
 fn page(number: u64, random: &mut fastrand::Rng) -> Vec<u8> {
     match number % 8 {
         0 => vec![0; PAGE_SIZE as usize],
@@ -57,7 +57,7 @@ fn a_gigabyte() {
 
     let lab = Lab::sim(1, arena, 1, Config { registry: PageCount(COUNT), ..Config::default() });
     let start = Instant::now();
-    let saved = Saved::open(&path).expect("it was just written");
+    let saved = TemplateFile::open(&path).expect("it was just written");
     println!("open: {:.2?}", start.elapsed());
     let start = Instant::now();
     let (id, _) = saved.load(&lab.kernel, &[], QUOTA).expect("the same machine");

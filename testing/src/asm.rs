@@ -107,17 +107,17 @@ pub enum Condition {
     GreaterOrEqual = 13,
 }
 
-/// A place in the program, perhaps one that is still to come.
+/// A position in the program, perhaps not reached yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// A program in the making. Code is position independent: jumps are relative.
+/// A program under construction. Code is position independent: jumps are relative.
 #[derive(Clone, Debug, Default)]
 pub struct Asm {
     bytes: Vec<u8>,
-    /// Where each label lies, once bound.
+    /// The offset of each label, once bound.
     labels: Vec<Option<usize>>,
-    /// Displacements to fill in: where they lie, and what they lead to.
+    /// Displacements to fill in: their offsets and their targets.
     references: Vec<(usize, Label)>,
 }
 
@@ -128,10 +128,10 @@ impl Asm {
         Asm::default()
     }
 
-    /// The program's bytes.
+    /// Returns the program's bytes.
     ///
     /// # Panics
-    /// A label that is jumped to was never bound.
+    /// If a label that is jumped to was never bound.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         for (at, label) in self.references {
@@ -141,36 +141,36 @@ impl Asm {
         self.bytes
     }
 
-    /// How many bytes there are so far: the offset of the next instruction.
+    /// The length in bytes so far: the offset of the next instruction.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.bytes.len()
     }
 
-    /// A label for a place still to come.
+    /// Creates a label to be bound later.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Binds a label to this place.
+    /// Binds a label to the current position.
     ///
     /// # Panics
-    /// It is bound already.
+    /// If it is bound already.
     pub fn bind(&mut self, label: Label) -> &mut Asm {
         let before = self.labels[label.0].replace(self.bytes.len());
         assert_eq!(before, None, "a label is one place");
         self
     }
 
-    /// A label for this place.
+    /// Creates a label at the current position.
     pub fn here(&mut self) -> Label {
         let label = self.label();
         self.bind(label);
         label
     }
 
-    /// Bytes as they are.
+    /// Appends bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Asm {
         self.bytes.extend_from_slice(bytes);
         self
@@ -261,12 +261,12 @@ impl Asm {
         self.immediate(7, left, value)
     }
 
-    /// `to += 1`, leaving the carry alone.
+    /// `to += 1`; leaves the carry flag unchanged.
     pub fn inc(&mut self, to: Register) -> &mut Asm {
         self.raw(&[WIDE | to.high(), 0xff, 0xc0 | to.low()])
     }
 
-    /// `to -= 1`, leaving the carry alone.
+    /// `to -= 1`; leaves the carry flag unchanged.
     pub fn dec(&mut self, to: Register) -> &mut Asm {
         self.raw(&[WIDE | to.high(), 0xff, 0xc8 | to.low()])
     }
@@ -276,7 +276,7 @@ impl Asm {
         self.jump(0xeb, &[0xe9], to)
     }
 
-    /// Jumps if the flags say so.
+    /// Jumps if the flags meet the condition.
     pub fn jump_if(&mut self, condition: Condition, to: Label) -> &mut Asm {
         self.jump(0x70 | condition as u8, &[0x0f, 0x80 | condition as u8], to)
     }
@@ -316,7 +316,7 @@ impl Asm {
         self.raw(&[0x90])
     }
 
-    /// Does nothing, as loops that wait do.
+    /// `pause`, the hint of spin loops.
     pub fn pause(&mut self) -> &mut Asm {
         self.raw(&[0xf3, 0x90])
     }
@@ -370,7 +370,7 @@ impl Asm {
         self.raw(&[0x66, 0x48, 0x0f, 0x7e, 0xc0])
     }
 
-    /// The prefix that registers from r8 on need.
+    /// The REX prefix for registers from r8 on.
     fn extended(&mut self, register: Register) -> &mut Asm {
         if register.high() == 1 { self.raw(&[0x41]) } else { self }
     }
@@ -385,7 +385,7 @@ impl Asm {
         let short = i8::try_from(displacement);
         let mode = if short.is_ok() { 0x40 } else { 0x80 };
         self.raw(&[rex | register.high() << 2 | base.high()]).raw(opcode).raw(&[mode | register.low() << 3 | base.low()]);
-        // With these two as a base, a byte must say that there is no index.
+        // With these two as a base, a SIB byte must state that there is no index.
         if matches!(base, Register::Rsp | Register::R12) {
             self.raw(&[0x24]);
         }
@@ -404,7 +404,7 @@ impl Asm {
         }
     }
 
-    /// A jump: short where the label is bound and near enough.
+    /// A jump: the short form if the label is bound and near enough.
     fn jump(&mut self, short: u8, near: &[u8], to: Label) -> &mut Asm {
         let reach = self.labels[to.0].and_then(|target| i8::try_from(displacement(self.bytes.len() + 2, target)).ok());
         match reach {
@@ -420,7 +420,7 @@ impl Asm {
     }
 }
 
-/// What leads from the end of a jump to its target.
+/// The displacement from the end of a jump to its target.
 fn displacement(from: usize, to: usize) -> i32 {
     i32::try_from(to as i64 - from as i64).expect("programs are small")
 }
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(asm.finish(), expect, "{expect:x?}");
     }
 
-    /// Against the bytes that GNU as makes of the same instructions.
+    /// Compares with the bytes that GNU as generates for the same instructions.
     #[test]
     fn instructions_are_encoded_as_other_assemblers_do() {
         check(|asm| asm.mov_imm(R9, 0x1122_3344_5566_7788), b"\x49\xb9\x88\x77\x66\x55\x44\x33\x22\x11");

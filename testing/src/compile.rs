@@ -5,10 +5,11 @@ use pando_packages::host_program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a C program and links it statically, into a directory. `None`: this machine has no compiler, as an emulated one has none; prints what is left out.
+/// Compiles a C program and links it statically, into a directory. Without a compiler, as on an emulated machine, prints
+/// the reason and returns `None`.
 ///
 /// # Panics
-/// It is no proper C.
+/// If the compiler rejects the program.
 #[must_use]
 pub fn compiled(source: &Path, directory: &Path) -> Option<PathBuf> {
     let program = directory.join(source.file_stem()?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A disk for tests: each block holds two words that say which it is, every read is counted, and any block can be made unreadable or slow.
+//! A disk for tests: two words of each block identify it, every read is counted, and any block can be made unreadable or slow.
 
 use pando_abi::{BlockNumber, PAGE_SIZE};
 use pando_kernel::{Disk, DiskError};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// The first and the last word of a block. `None`: it cannot be read.
-type Words = dyn Fn(u32) -> Option<[u64; 2]> + Send + Sync;
+type BlockWords = dyn Fn(u32) -> Option<[u64; 2]> + Send + Sync;
 
 #[derive(Default)]
 struct Progress {
@@ -15,18 +15,18 @@ struct Progress {
     reads: BTreeMap<u32, u32>,
     /// Blocks that cannot be read.
     lost: BTreeSet<u32>,
-    /// So many blocks belong together, if any do less than all.
+    /// The number of adjacent blocks that form one run, if less than the whole disk.
     run: Option<u32>,
-    /// Reads wait as long as this is set.
+    /// Reads block while this is set.
     held: bool,
-    /// Reads that wait.
+    /// The number of reads that are blocked.
     waiting: u32,
 }
 
 /// A disk.
 pub struct TestDisk {
     blocks: u32,
-    words: Box<Words>,
+    words: Box<BlockWords>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -38,7 +38,7 @@ impl TestDisk {
         TestDisk::with_words(blocks, |number| Some([0, 1].map(|position| TestDisk::word(number, position))))
     }
 
-    /// A disk whose blocks hold other words, if they can be read at all.
+    /// Creates a disk with other words in its blocks; `None` makes a block unreadable.
     #[must_use]
     pub fn with_words(blocks: u32, words: impl Fn(u32) -> Option<[u64; 2]> + Send + Sync + 'static) -> Arc<TestDisk> {
         Arc::new(TestDisk { blocks, words: Box::new(words), progress: Mutex::default(), changed: Condvar::new() })
@@ -64,27 +64,27 @@ impl TestDisk {
         };
     }
 
-    /// Says from now on that so many blocks belong together, counted from the start.
+    /// From now on reports that each run has this many blocks, counted from the start of the disk.
     pub fn split(&self, run: u32) {
         self.progress().run = Some(run);
     }
 
-    /// How often each block was read that was read at all.
+    /// The read count of each block that was read at least once.
     #[must_use]
     pub fn reads(&self) -> BTreeMap<u32, u32> {
         self.progress().reads.clone()
     }
 
-    /// Holds reads back from now on, or lets them go.
+    /// Blocks all reads from now on, or unblocks them.
     pub fn hold(&self, held: bool) {
         self.progress().held = held;
         self.changed.notify_all();
     }
 
-    /// Waits until a read is being held back.
+    /// Waits until a read is blocked.
     ///
     /// # Panics
-    /// Another thread panicked in a read.
+    /// If another thread panicked in a read.
     pub fn wait_for_reader(&self) {
         let waits = self.changed.wait_while(self.progress(), |progress| progress.waiting == 0);
         drop(waits.expect("no holder of a test disk's lock panics"));
@@ -112,7 +112,7 @@ impl Disk for TestDisk {
         progress.waiting -= 1;
         let numbers = first.0..first.0 + count;
         if numbers.clone().any(|number| progress.lost.contains(&number) || (self.words)(number).is_none()) {
-            // What stands in the buffer after an error must reach nobody.
+            // The buffer's content after an error must reach nobody.
             buffer.fill(0xee);
             return Err(DiskError);
         }

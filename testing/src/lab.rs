@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A laboratory: one kernel on any machine, driven turn by turn by the test itself, so that nothing runs unseen.
+//! A test kernel on any machine. The test itself drives it turn by turn, so that nothing runs in the background.
 
 use crate::asm::Asm;
 use pando_abi::{MapFlags, Permissions, Registers};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// Where a test cell's code lies: readable and executable.
 pub const CODE: u64 = 0x40_0000;
-/// Where its data starts: readable and writable, made when touched.
+/// The start of its data: readable and writable, allocated when touched.
 pub const DATA: u64 = 0x1000_0000;
-/// The end of its stack, which lies in the data.
+/// The top of its stack, which lies in the data.
 pub const STACK_TOP: u64 = DATA + DATA_PAGES * 4096;
 /// Pages of data.
 pub const DATA_PAGES: u64 = 64;
-/// What a test cell may have unless the test says otherwise.
+/// The quota of a test cell unless the test sets another.
 pub const QUOTA: PageCount = PageCount(4096);
 
 /// A kernel whose vCPUs the test drives.
@@ -27,13 +27,13 @@ pub struct Lab {
     pub kernel: Kernel,
     /// Its vCPUs.
     pub workers: Vec<Worker>,
-    /// The software machine, where that is what it runs on.
+    /// The software machine, if the kernel runs on it.
     pub sim: Option<Arc<Sim>>,
 }
 
-/// Whether tests can use KVM here. Prints what is left out where they cannot.
+/// Whether tests can use KVM here. If not, prints that the test is left out.
 #[must_use]
-pub fn kvm_is_there() -> bool {
+pub fn is_kvm_available() -> bool {
     let there = std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_none();
     if !there {
         println!("left out: this test needs KVM");
@@ -41,7 +41,7 @@ pub fn kvm_is_there() -> bool {
     there
 }
 
-/// How many repetitions a test makes: `few` on an emulated CPU, `normally` elsewhere, `many` in long runs.
+/// The number of repetitions of a test: `few` on an emulated CPU, `normally` elsewhere, `many` in long runs.
 #[must_use]
 pub fn repetitions(few: u32, normally: u32, many: u32) -> u32 {
     match std::env::var("PANDO_TESTS").as_deref() {
@@ -52,10 +52,10 @@ pub fn repetitions(few: u32, normally: u32, many: u32) -> u32 {
 }
 
 impl Lab {
-    /// A lab on the software machine.
+    /// Creates a lab on the software machine.
     ///
     /// # Panics
-    /// The host has no memory for it.
+    /// If the host has no memory for it.
     #[must_use]
     pub fn sim(seed: u64, arena: PageCount, vcpus: usize, config: Config) -> Lab {
         let sim = Sim::new(SimConfig { arena, vcpus, seed, ..SimConfig::default() }).expect("memory for the software machine");
@@ -64,10 +64,10 @@ impl Lab {
         lab
     }
 
-    /// A lab on KVM.
+    /// Creates a lab on KVM.
     ///
     /// # Panics
-    /// KVM is not there: ask [`kvm_is_there`] first.
+    /// If KVM is missing: call [`is_kvm_available`] first.
     #[must_use]
     pub fn kvm(arena: PageCount, vcpus: usize, config: Config, omit: Omit) -> Lab {
         let machine = Kvm::new(KvmConfig { arena, vcpus, omit }).expect("KVM is there");
@@ -80,15 +80,15 @@ impl Lab {
         Lab::each(PageCount(1 << 16), Config::default)
     }
 
-    /// Labs of both kinds with so much memory, one vCPU and these policies; only the software one where KVM is missing, and only the other on an emulated CPU:
-    /// the software machine is the same everywhere.
+    /// Labs of both kinds with this much memory, one vCPU and these policies. Without KVM only the software machine; on an
+    /// emulated CPU only KVM, because the software machine is the same everywhere.
     #[must_use]
     pub fn each(arena: PageCount, config: impl Fn() -> Config) -> Vec<Lab> {
         let mut labs = Vec::new();
         if repetitions(0, 1, 1) > 0 {
             labs.push(Lab::sim(1, arena, 1, config()));
         }
-        if kvm_is_there() {
+        if is_kvm_available() {
             labs.push(Lab::kvm(arena, 1, config(), Omit::NOTHING));
         }
         labs
@@ -101,19 +101,19 @@ impl Lab {
         Lab { kernel, workers, sim: None }
     }
 
-    /// A cell with this code, data and a stack, not yet started.
+    /// Creates a cell with this code, data and a stack, not yet started.
     ///
     /// # Panics
-    /// There is no room for it.
+    /// If the kernel has no room for it.
     #[must_use]
     pub fn cell(&self, code: &[u8]) -> CellId {
         self.cell_with(code, QUOTA)
     }
 
-    /// The same with a quota.
+    /// Like [`Lab::cell`], with a quota.
     ///
     /// # Panics
-    /// There is no room for it.
+    /// If the kernel has no room for it.
     #[must_use]
     pub fn cell_with(&self, code: &[u8], quota: PageCount) -> CellId {
         let config = CellConfig { quota, host_name: "test".into() };
@@ -127,10 +127,10 @@ impl Lab {
         id
     }
 
-    /// The same, assembled and started.
+    /// Assembles a program, creates a cell with it, and starts the cell.
     ///
     /// # Panics
-    /// There is no room for it.
+    /// If the kernel has no room for it.
     pub fn launch(&self, assemble: impl FnOnce(&mut Asm)) -> CellId {
         let mut asm = Asm::new();
         assemble(&mut asm);
@@ -139,7 +139,7 @@ impl Lab {
         id
     }
 
-    /// One turn of a vCPU; on the software machine time passes if there is nothing to do. `false`: nothing will ever happen by itself.
+    /// Runs one turn of a vCPU; if it is idle, time passes on the software machine. `false`: no event is pending.
     pub fn turn(&mut self, vcpu: usize) -> bool {
         match self.workers[vcpu].turn() {
             Turn::Ran => true,
@@ -155,10 +155,10 @@ impl Lab {
         }
     }
 
-    /// Drives vCPU 0 until a cell has ended, and says how.
+    /// Drives vCPU 0 until a cell has ended, and returns its outcome.
     ///
     /// # Panics
-    /// It waits for something that will not come, or does not end in a minute.
+    /// If the cell waits for an event that never comes, or does not end within a minute.
     pub fn finish(&mut self, id: CellId) -> Outcome {
         let limit = self.kernel.now() + Duration::from_secs(60);
         loop {
@@ -170,7 +170,7 @@ impl Lab {
         }
     }
 
-    /// Drives vCPU 0 as long as anything happens by itself.
+    /// Drives vCPU 0 until it is idle and no event is pending.
     pub fn run_all(&mut self) {
         while self.turn(0) {}
     }

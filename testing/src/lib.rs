@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests of several crates share.
+//! Code that the tests of several crates share.
 
 pub use pando_packages::{are_installed, host_program};
 

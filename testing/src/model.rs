@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell's memory must be: the simplest description of spaces and segments, for tests to hold the kernel against.
+//! A reference model of a cell's memory: the simplest description of spaces and segments, against which tests check the kernel.
 //!
-//! A page has permissions and the two words that tests follow, the first and the last. There are no tables, no sharing and no laziness: a clone is a
-//! copy, memory that was mapped reads zero. Only a window of each slot is followed, whatever is mapped beyond it; it lies across a boundary of
-//! 1 GiB, so that edits of a few pages meet every level of a tree.
+//! A page has permissions and the two words that the model tracks, the first and the last. There are no tables, no sharing
+//! and no laziness: a clone is a copy, and mapped memory reads zero. Only a window of each slot is tracked, even if more is
+//! mapped. The window lies across a boundary of 1 GiB, so that edits of a few pages reach every level of a tree.
 
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT};
 use pando_abi::memory::CURRENT_SPACE;
@@ -14,37 +14,37 @@ use std::collections::BTreeMap;
 pub const WINDOW_START: u64 = 512 * 512 - WINDOW_PAGES / 2;
 /// Pages of the window: four large pages, two on each side of the boundary.
 pub const WINDOW_PAGES: u64 = 2048;
-/// Offsets of the words that are followed in each page.
+/// Offsets of the tracked words in each page.
 pub const WORDS: [u64; 2] = [0, PAGE_SIZE - 8];
 
 /// A page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// What the cell may do with it.
+    /// The cell's permissions for it.
     pub permissions: Permissions,
-    /// What lies at [`WORDS`].
+    /// The values at [`WORDS`].
     pub words: [u64; 2],
     /// It is a block that cannot be read.
     pub lost: bool,
 }
 
-/// The disk that all cells have, by index 0.
+/// The disk of all cells, with index 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// How many blocks it has.
+    /// Its size in blocks.
     pub blocks: u32,
-    /// What lies at [`WORDS`] of a block. `None`: it cannot be read.
+    /// Returns the values at [`WORDS`] of a block. `None`: it cannot be read.
     pub words: fn(u32) -> Option<[u64; 2]>,
 }
 
-/// The window of a tree: what is mapped in it.
-pub type Tree = BTreeMap<u64, Page>;
+/// The window of a tree: its mapped pages.
+pub type ModelTree = BTreeMap<u64, Page>;
 
-/// What lies in a slot.
+/// The content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SlotContent {
     /// Memory of the space alone.
-    Private(Tree),
+    Private(ModelTree),
     /// A segment, by index.
     Segment(usize),
 }
@@ -53,16 +53,16 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Memory {
     disk: Disk,
-    spaces: Vec<Option<BTreeMap<usize, Part>>>,
-    segments: Vec<Option<Tree>>,
+    spaces: Vec<Option<BTreeMap<usize, SlotContent>>>,
+    segments: Vec<Option<ModelTree>>,
     current: usize,
 }
 
-fn system() -> BTreeMap<usize, Part> {
-    BTreeMap::from([(SYSTEM_SLOT, Part::Segment(0))])
+fn system() -> BTreeMap<usize, SlotContent> {
+    BTreeMap::from([(SYSTEM_SLOT, SlotContent::Segment(0))])
 }
 
-/// Puts a value into the first free place.
+/// Puts a value into the first free entry and returns its index.
 fn put<T>(room: &mut Vec<Option<T>>, value: T) -> u64 {
     let index = room.iter().position(Option::is_none).unwrap_or(room.len());
     if index == room.len() {
@@ -72,7 +72,7 @@ fn put<T>(room: &mut Vec<Option<T>>, value: T) -> u64 {
     index as u64
 }
 
-/// The slot and the page in it of an address.
+/// The slot of an address, and the page within the slot.
 fn place(address: u64) -> (usize, u64) {
     ((address / SLOT_SIZE) as usize, address % SLOT_SIZE / PAGE_SIZE)
 }
@@ -80,16 +80,16 @@ fn place(address: u64) -> (usize, u64) {
 /// The index in [`Page::words`] of the word at `address`.
 ///
 /// # Panics
-/// No word that is followed lies there.
+/// If the model does not track a word there.
 fn word(address: u64) -> usize {
     WORDS.iter().position(|offset| address % PAGE_SIZE == *offset).expect("a word that the model follows")
 }
 
 impl Memory {
-    /// One space that holds the system segment, which is not followed.
+    /// Creates one space with the system segment, which is not tracked.
     #[must_use]
     pub fn new(disk: Disk) -> Memory {
-        Memory { disk, spaces: vec![Some(system())], segments: vec![Some(Tree::new())], current: 0 }
+        Memory { disk, spaces: vec![Some(system())], segments: vec![Some(ModelTree::new())], current: 0 }
     }
 
     /// The running space.
@@ -110,42 +110,42 @@ impl Memory {
         indices(&self.segments)
     }
 
-    /// What a space holds at an address.
+    /// The page of a space at an address.
     #[must_use]
     pub fn page(&self, space: u64, address: u64) -> Option<Page> {
         let (slot, page) = place(address);
         let tree = match self.spaces.get(space as usize)?.as_ref()?.get(&slot)? {
-            Part::Private(tree) => tree,
-            Part::Segment(index) => self.segments.get(*index)?.as_ref()?,
+            SlotContent::Private(tree) => tree,
+            SlotContent::Segment(index) => self.segments.get(*index)?.as_ref()?,
         };
         tree.get(&page).copied()
     }
 
-    /// What a space maps in a slot.
+    /// The pages that a space maps in a slot.
     #[must_use]
     pub fn mapped(&self, space: u64, slot: usize) -> Vec<u64> {
         match self.spaces.get(space as usize).and_then(Option::as_ref).and_then(|parts| parts.get(&slot)) {
-            Some(Part::Private(tree)) => tree.keys().copied().collect(),
-            Some(Part::Segment(index)) => self.segments[*index].iter().flat_map(|tree| tree.keys().copied()).collect(),
+            Some(SlotContent::Private(tree)) => tree.keys().copied().collect(),
+            Some(SlotContent::Segment(index)) => self.segments[*index].iter().flat_map(|tree| tree.keys().copied()).collect(),
             None => Vec::new(),
         }
     }
 
-    /// What the cell reads; `None`: it faults.
+    /// A read by the cell; `None`: it faults.
     #[must_use]
     pub fn load(&self, address: u64) -> Option<u64> {
         let page = self.page(self.current(), address)?;
         (page.permissions.readable() && !page.lost).then_some(page.words[word(address)])
     }
 
-    /// What the cell executes; `None`: it faults.
+    /// An instruction fetch by the cell; `None`: it faults.
     #[must_use]
     pub fn fetch(&self, address: u64) -> Option<u64> {
         let page = self.page(self.current(), address)?;
         (page.permissions.executable() && !page.lost).then_some(page.words[word(address)])
     }
 
-    /// The cell writes; `false`: it faults.
+    /// A write by the cell; `false`: it faults.
     #[must_use]
     pub fn store(&mut self, address: u64, value: u64) -> bool {
         match self.page_mut(self.current, address) {
@@ -157,13 +157,13 @@ impl Memory {
         }
     }
 
-    /// What the operator reads, whatever the permissions; `None`: nothing is mapped, or it cannot be read.
+    /// A read by the operator, which ignores permissions; `None`: nothing is mapped, or the block cannot be read.
     #[must_use]
     pub fn peek(&self, address: u64) -> Option<u64> {
         self.page(self.current(), address).filter(|page| !page.lost).map(|page| page.words[word(address)])
     }
 
-    /// The operator writes, whatever the permissions; `false`: nothing is mapped, or it cannot be read.
+    /// A write by the operator, which ignores permissions; `false`: nothing is mapped, or the block cannot be read.
     #[must_use]
     pub fn poke(&mut self, address: u64, value: u64) -> bool {
         match self.page_mut(self.current, address) {
@@ -180,20 +180,20 @@ impl Memory {
         self.tree(space, slot)?.get_mut(&page)
     }
 
-    fn tree(&mut self, space: usize, slot: usize) -> Option<&mut Tree> {
+    fn tree(&mut self, space: usize, slot: usize) -> Option<&mut ModelTree> {
         match self.spaces.get_mut(space)?.as_mut()?.get_mut(&slot)? {
-            Part::Private(tree) => Some(tree),
-            Part::Segment(index) => self.segments.get_mut(*index)?.as_mut(),
+            SlotContent::Private(tree) => Some(tree),
+            SlotContent::Segment(index) => self.segments.get_mut(*index)?.as_mut(),
         }
     }
 
-    /// A hypercall about memory, with a range that is one.
+    /// Performs a memory hypercall whose range is valid.
     ///
     /// # Errors
-    /// The kernel must refuse it so.
+    /// The refusal that the kernel must return.
     ///
     /// # Panics
-    /// The call is none that the model knows.
+    /// If the model does not know the call.
     pub fn call(&mut self, call: Hypercall) -> Result<u64, Refusal> {
         match call {
             Hypercall::Map { space, address, pages, flags } => {
@@ -239,7 +239,7 @@ impl Memory {
                 self.spaces[index] = None;
                 Ok(0)
             }
-            Hypercall::SegmentCreate {} => Ok(put(&mut self.segments, Tree::new())),
+            Hypercall::SegmentCreate {} => Ok(put(&mut self.segments, ModelTree::new())),
             Hypercall::Share { segment, space, address } => self.share(segment, space, address),
             Hypercall::SegmentDestroy { segment } => self.destroy_segment(segment),
             Hypercall::Inspect { space, address } => {
@@ -265,12 +265,12 @@ impl Memory {
         }
     }
 
-    /// Maps pages; `made` says what the one at this place of the range is.
+    /// Maps pages; `made` returns the page for each index of the range.
     fn map(&mut self, space: u64, address: u64, pages: u64, made: impl Fn(u64) -> Page) -> Result<u64, Refusal> {
         let space = self.space(space)?;
         let (slot, first) = place(address);
         let parts = self.spaces[space].as_mut().ok_or(Refusal::NoSuchSpace)?;
-        parts.entry(slot).or_insert_with(|| Part::Private(Tree::new()));
+        parts.entry(slot).or_insert_with(|| SlotContent::Private(ModelTree::new()));
         let tree = self.tree(space, slot).ok_or(Refusal::NoSuchSpace)?;
         tree.extend(within(first, pages).map(|page| (page, made(page - first))));
         Ok(0)
@@ -307,13 +307,13 @@ impl Memory {
         if parts.contains_key(&place(address).0) {
             return Err(Refusal::SlotTaken);
         }
-        parts.insert(place(address).0, Part::Segment(segment));
+        parts.insert(place(address).0, SlotContent::Segment(segment));
         Ok(0)
     }
 
     fn destroy_segment(&mut self, segment: u64) -> Result<u64, Refusal> {
         let segment = self.segment(segment)?;
-        if self.spaces.iter().flatten().flat_map(BTreeMap::values).any(|part| *part == Part::Segment(segment)) {
+        if self.spaces.iter().flatten().flat_map(BTreeMap::values).any(|part| *part == SlotContent::Segment(segment)) {
             return Err(Refusal::Busy);
         }
         self.segments[segment] = None;
@@ -321,7 +321,7 @@ impl Memory {
     }
 }
 
-/// In the model's answer to `inspect`: something is mapped there. (Whether it is resident is the kernel's affair.)
+/// A bit in the model's answer to `inspect`: the page is mapped. The model ignores whether it is resident.
 pub const MAPPED: u64 = 1 << 3;
 
 /// The part of a range that lies in the window.

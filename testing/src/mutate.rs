@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames changed at random: bits, bytes, numbers at the edges of what they can be, lengths.
+//! Random changes of frames: bits, bytes, boundary values, lengths.
 
 use fastrand::Rng;
 
-/// Numbers at which code goes wrong.
+/// Boundary values, at which code fails most often.
 pub const EDGES: [u32; 12] = [0, 1, 2, 4, 5, 15, 0x7f, 0x80, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
-/// Bytes of a frame's headers: where changes tell most.
+/// The length of a frame's headers, where changes have the most effect.
 const HEADERS: usize = 90;
 
-/// Changes a frame here and there, mostly in its headers; some are left as they are.
+/// Changes a frame in a few places, mostly in its headers; leaves some frames unchanged.
 #[must_use]
 pub fn mutate(frame: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut frame = frame.to_vec();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask fresh`: the README's first command in a minimal Debian that has what the README asks for and nothing else, and what the tests would
-//! install there.
+//! `cargo xtask fresh`: the README's first command in a minimal Debian with nothing but the README's requirements, and the
+//! packages that the tests would install there.
 //!
-//! The root is made by mmdebstrap from this machine's own package sources; the repository, cargo's home and rustup's toolchains are bind-mounted into it.
+//! mmdebstrap creates the root from this machine's own package sources. The repository, cargo's home and rustup's
+//! toolchains are bind-mounted into it.
 
 use anyhow::{Context, Result, bail, ensure};
 use pando_packages::NEEDED;
@@ -14,15 +15,15 @@ use std::process::{Command, Stdio};
 
 use crate::workspace;
 
-/// What the README asks for beside Rust; gcc alone has no C library to link with.
+/// The README's requirements besides Rust; gcc alone has no C library to link with.
 const ASKED_FOR: [&str; 2] = ["gcc", "libc6-dev"];
-/// How the README's first command begins.
+/// The beginning of the README's first command.
 const FIRST_COMMAND: &str = "cargo run --release";
-/// What it must say.
+/// The beginning of its expected output.
 const HELLO: &str = "hello from ";
-/// The kernel's device that cells need.
+/// The KVM device, which cells need.
 const KVM: &str = "/dev/kvm";
-/// Runs a command in the root: `$1` the root, `$2` the command, the others folders that are the same inside as outside.
+/// Runs a command in the root. `$1` is the root, `$2` the command, the others are folders that keep their path inside.
 const ENTER: &str = r#"root=$1 command=$2; shift 2
 for folder in "$@"; do mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; done
 mount --rbind /dev "$root/dev"
@@ -30,12 +31,12 @@ mount --rbind /sys "$root/sys"
 mount -t proc proc "$root/proc"
 exec chroot "$root" sh -c "$command""#;
 
-/// Checks a fresh system, or says why this machine cannot.
+/// Checks a fresh system, or prints why this machine cannot.
 ///
 /// # Errors
-/// The root cannot be made, the README's command does not do there what it says, or the packages of the tests cannot be had.
+/// If the root cannot be created, the README's command has other output there, or the packages of the tests are not available.
 pub(crate) fn run() -> Result<()> {
-    if let Some(why) = obstacle() {
+    if let Some(why) = missing_requirement() {
         println!("left out: a fresh system: {why}");
         return Ok(());
     }
@@ -45,13 +46,13 @@ pub(crate) fn run() -> Result<()> {
     let command = first_command(&fs::read_to_string(workspace::root().join("README.md"))?)?;
     println!("== in a fresh system: {command}");
     let said = enter(&root, &command)?;
-    ensure!(said.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not say `{HELLO}...` in a fresh system: {said}");
+    ensure!(said.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not print `{HELLO}...` in a fresh system: {said}");
     print!("{said}");
     fs::remove_dir_all(&root).context("removing the minimal Debian")
 }
 
-/// What this machine lacks for a fresh system.
-fn obstacle() -> Option<&'static str> {
+/// The reason why this machine cannot create a fresh system, if any.
+fn missing_requirement() -> Option<&'static str> {
     if pando_packages::find("mmdebstrap").is_none() {
         return Some("mmdebstrap is not installed");
     }
@@ -62,7 +63,7 @@ fn obstacle() -> Option<&'static str> {
     (!Path::new(KVM).exists()).then_some("/dev/kvm is missing")
 }
 
-/// Makes a minimal Debian of the host's release.
+/// Creates a minimal Debian of the host's release.
 fn make(root: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
@@ -70,7 +71,8 @@ fn make(root: &Path) -> Result<()> {
     let above = root.parent().context("a root lies in a folder")?;
     fs::create_dir_all(above)?;
     let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
-    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).context("the system's release has no name")?;
+    let codename =
+        release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).context("/etc/os-release has no VERSION_CODENAME")?;
     let sources = package_sources(codename)?;
     ensure!(!sources.is_empty(), "apt has no source of packages for {codename}");
     let mut debootstrap = Command::new("mmdebstrap");
@@ -78,7 +80,7 @@ fn make(root: &Path) -> Result<()> {
     workspace::run(debootstrap.arg(codename).arg(root).args(sources)).map(drop)
 }
 
-/// The files that name this machine's sources of the release's packages.
+/// The files with this machine's package sources of the release.
 fn package_sources(codename: &str) -> Result<Vec<PathBuf>> {
     let further = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
     let files = [PathBuf::from("/etc/apt/sources.list")].into_iter().chain(further).filter(|file| file.is_file());
@@ -92,7 +94,7 @@ fn package_sources(codename: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Checks that `cargo xtask test` finds in the root exactly what is missing, and that apt would install it.
+/// Checks that `cargo xtask test` detects exactly the missing packages in the root, and that apt would install them.
 fn check_packages(root: &Path) -> Result<()> {
     let xtask = env::current_exe().context("finding xtask itself")?;
     let listed = enter(root, &format!("'{}' packages", xtask.display()))?;
@@ -100,14 +102,18 @@ fn check_packages(root: &Path) -> Result<()> {
     let there = enter(root, "dpkg-query --show --showformat='${Package}\n'")?;
     let wanted: BTreeSet<&str> =
         NEEDED.iter().map(|package| package.name).filter(|name| !there.lines().any(|line| line == *name)).collect();
-    ensure!(listed == wanted, "missing in a fresh system are {wanted:?}, and the tests find {listed:?}");
+    ensure!(listed == wanted, "a fresh system lacks {wanted:?}, but the tests report {listed:?}");
     let names: Vec<&str> = listed.into_iter().collect();
     let plan = enter(root, &format!("apt-get install --simulate --no-install-recommends {}", names.join(" ")))?;
     let installed: BTreeSet<&str> = plan.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next()).collect();
     if let Some(name) = names.iter().find(|name| !installed.contains(*name)) {
         bail!("apt would not install {name} in a fresh system: {plan}");
     }
-    println!("== in a fresh system: {} packages would be installed for the tests, {} with what they need", names.len(), installed.len());
+    println!(
+        "== in a fresh system: {} packages would be installed for the tests, {} with their dependencies",
+        names.len(),
+        installed.len()
+    );
     Ok(())
 }
 
@@ -118,7 +124,7 @@ fn first_command(readme: &str) -> Result<String> {
     Ok(line.split("  #").next().unwrap_or(line).trim_end().to_owned())
 }
 
-/// Runs a command of the shell in the root, in the repository; returns its standard output.
+/// Runs a shell command in the root, in the repository; returns its standard output.
 fn enter(root: &Path, command: &str) -> Result<String> {
     let home = PathBuf::from(env::var_os("HOME").context("HOME is not set")?);
     let [cargo, rustup] = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
@@ -127,7 +133,7 @@ fn enter(root: &Path, command: &str) -> Result<String> {
     let mut enter = Command::new("unshare");
     enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]).arg(root);
     enter.arg(format!("cd '{}' && {command}", repository.display())).args([&repository, &cargo, &rustup, &workspace::target()]);
-    // What a fresh system has of variables; the registry's files are here already.
+    // The environment variables of a fresh system, except that the registry's files are used offline.
     enter.env_clear().env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", cargo.join("bin").display()));
     enter.envs([("HOME", "/root"), ("LANG", "C.UTF-8"), ("CARGO_NET_OFFLINE", "true")]);
     enter.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).env("CARGO_TARGET_DIR", workspace::target());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask fuzz`: gives the targets of `fuzz/` to libFuzzer, each for some seconds.
+//! `cargo xtask fuzz`: runs the targets of `fuzz/` with libFuzzer, each for some seconds.
 //!
-//! Host code has `unsafe` in two crates, of which no target is made, so no sanitizer is built in: what is looked for are panics, overflows, hangs and too much memory. Without one a
-//! stable compiler is enough.
+//! Only two crates of host code use `unsafe`, and no target covers them, so no sanitizer is built in. The fuzzer finds
+//! panics, overflows, hangs and excessive memory use. Without sanitizers a stable compiler is enough.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use crate::workspace;
 
-/// The folder of what cargo-fuzz builds.
+/// The folder of cargo-fuzz's output.
 const FOLDER: &str = "fuzz/libfuzzer";
-/// What it builds for: it names the target always.
+/// The compilation target, which cargo-fuzz always names.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// How long building may take.
+/// The time limit of the build.
 const BUILDING: Duration = Duration::from_secs(15 * 60);
-/// Programs without which nothing can be built, and where they come from.
+/// Programs that the build needs, and their sources.
 const NEEDED: [(&str, &str); 2] = [("cargo-fuzz", "`cargo install cargo-fuzz`"), ("c++", "Debian's package g++")];
-/// Seconds after which one input counts as a hang, and MiB that it may take.
+/// The seconds after which one input counts as a hang, and its limit of memory in MiB.
 const HANGS: u32 = 20;
 const MEMORY: u32 = 2048;
 /// Bytes of the longest input.
 const LONGEST: u32 = 32 << 10;
 
-/// What is to be fuzzed.
+/// The options of `cargo xtask fuzz`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// How long each target is fuzzed
@@ -38,18 +38,18 @@ pub(crate) struct Options {
     targets: Vec<String>,
 }
 
-/// Fuzzes; `true` if nothing was found, or this machine cannot.
+/// Fuzzes; `true` if nothing was found, or this machine lacks a needed program.
 ///
 /// # Errors
-/// Something does not build or start, or there is no such target.
+/// If a target does not build or start, or does not exist.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if let Some((program, from)) = NEEDED.into_iter().find(|(program, _)| find(program).is_none()) {
-        println!("left out: fuzzing: {program} is not here: {from} brings it");
+        println!("left out: fuzzing: {program} is missing: install it with {from}");
         return Ok(true);
     }
     let all = targets()?;
     if let Some(unknown) = options.targets.iter().find(|target| !all.contains(target)) {
-        anyhow::bail!("there is no target `{unknown}`: there are {}", all.join(", "));
+        anyhow::bail!("there is no target `{unknown}`; the targets are {}", all.join(", "));
     }
     let chosen = if options.targets.is_empty() { &all } else { &options.targets };
     let built = build()?;
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(found.is_empty())
 }
 
-/// A program, also where cargo installs those that it brings.
+/// Finds a program, also in the folder where cargo installs programs.
 fn find(program: &str) -> Option<PathBuf> {
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")));
     pando_packages::find(program).or_else(|| cargo.map(|home| home.join("bin").join(program)).filter(|file| file.is_file()))
@@ -82,7 +82,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds all targets; returns where they lie: beside what the workspace has built, so that the guest's part of it is there already.
+/// Builds all targets; returns their folder. It lies beside the workspace's output, so that the guest's part is not built again.
 fn build() -> Result<PathBuf> {
     let directory = workspace::target();
     let mut cargo = workspace::cargo_within(BUILDING);
@@ -92,7 +92,7 @@ fn build() -> Result<PathBuf> {
     Ok(directory.join(TARGET).join("release"))
 }
 
-/// Fuzzes one target; `true` if nothing was found. What it finds worth keeping stays beside what was built, for the next time.
+/// Fuzzes one target; `true` if nothing was found. The grown corpus stays beside the build's output, for the next time.
 fn fuzz(target: &str, built: &Path, seconds: u32) -> Result<bool> {
     let directory = workspace::target().join("fuzz");
     let (corpus, found) = (directory.join("corpus").join(target), directory.join("found"));
@@ -106,7 +106,7 @@ fn fuzz(target: &str, built: &Path, seconds: u32) -> Result<bool> {
     command.arg("-print_final_stats=1");
     let status = command.status().with_context(|| format!("starting {target}"))?;
     if !status.success() {
-        println!("{target} found something: it lies in {}, and `{} FILE` shows it again", found.display(), built.join(target).display());
+        println!("{target} found a fault: the input is in {}; reproduce it with `{} FILE`", found.display(), built.join(target).display());
     }
     Ok(status.success())
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs tests, or any program, on KVM with emulated *hardware* virtualisation: SVM by QEMU, VMX by Bochs.
 //!
-//! The machines this project is built on have neither, and what is right on one kind of KVM can be wrong on another. For correctness only: time means
-//! nothing in there. The emulator boots Debian's kernel with a root in memory ([`initrd`]), whose init runs the programs and reports on the serial line.
+//! The machines on which this project is developed have neither, and correct code on one kind of KVM can be wrong on
+//! another. The emulation checks correctness only: its times mean nothing. The emulator boots Debian's kernel with a root
+//! in memory ([`initrd`]), whose init runs the programs and reports on the serial line.
 
 mod console;
 mod emulator;
@@ -16,10 +17,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::tally::{Listener, Tally};
-use console::Patience;
+use crate::tally::{OutputParser, Tally};
+use console::TimeLimits;
 use emulator::Emulator;
-use initrd::{MARK, Root, Step, quote};
+use initrd::{InitrdRoot, MARK, Step, quote};
 use kernel::Kernel;
 use plan::{Plan, Settings};
 
@@ -41,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The kernel modules that KVM needs there, in the order of loading.
+    /// The kernel modules that KVM needs there, in loading order.
     fn modules(self) -> &'static [&'static str] {
         match self {
             Kind::Svm => &["irqbypass", "ccp", "kvm", "kvm-amd"],
@@ -56,7 +57,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What `cargo xtask hardware` is asked to do.
+/// The options of `cargo xtask hardware`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Which virtualisation.
@@ -70,7 +71,7 @@ pub(crate) struct Options {
     /// Memory of the emulated machine in MiB.
     #[arg(long, value_name = "MIB")]
     pub(crate) memory: Option<u32>,
-    /// Seconds after which the machine is given up.
+    /// Seconds after which the machine is killed.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) limit: Option<u64>,
     /// Puts these programs, with their libraries, under / and runs COMMAND instead of tests.
@@ -82,22 +83,22 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The ordinary run of one kind, as `cargo xtask test` does it.
+    /// The ordinary run of one kind, as in `cargo xtask test`.
     pub(crate) fn ordinary(kind: Kind, all: bool) -> Options {
         Options { kind, all, filter: None, memory: None, limit: None, file: Vec::new(), command: Vec::new() }
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct HardwareReport {
     /// The counts.
     pub(crate) tally: Tally,
-    /// What did not run, and why, in words.
+    /// Descriptions of the tests that did not run, with reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Sees to it that the kernel that emulated machines run is there.
+/// Ensures that the kernel of the emulated machines is in the cache.
 ///
 /// # Errors
 /// If it cannot be downloaded.
@@ -105,16 +106,16 @@ pub(crate) fn fetch_kernel() -> Result<()> {
     Kernel::find_or_download().map(|_| ())
 }
 
-/// Runs what the options ask for. A failing test or command is counted in the report.
+/// Runs the selected tests or command. A failing test or command is counted in the report.
 ///
 /// # Errors
-/// If the programs do not build, or the machine did not get to its end.
-pub(crate) fn run(options: &Options) -> Result<Report> {
+/// If the programs do not build, or the machine does not finish.
+pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     let kind = options.kind;
     let settings = Settings::read(kind)?;
     let kernel = Kernel::find_or_download()?;
     let work = tempfile::Builder::new().prefix("pando-hardware-").tempdir()?;
-    let root = Root::create(work.path().join("root"), kind, &kernel)?;
+    let root = InitrdRoot::create(work.path().join("root"), kind, &kernel)?;
     let mut left_out = Vec::new();
     let steps = if options.command.is_empty() {
         let plan = plan::plan(&settings, &plan::build()?, options.all, options.filter.as_deref())?;
@@ -122,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         add_tests(&root, &plan)?
     } else {
         for file in &options.file {
-            let name = file.file_name().with_context(|| format!("{} is no program", file.display()))?;
+            let name = file.file_name().with_context(|| format!("{} is not a program", file.display()))?;
             root.add(file, &name.to_string_lossy())?;
         }
         vec![Step { name: "command".into(), command: options.command.join(" ") }]
@@ -134,17 +135,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let memory_mib = options.memory.unwrap_or(settings.memory_mib);
     let emulator = Emulator { kind, cpus: settings.cpus, memory_mib, kernel: &kernel, initrd: &initrd, work: work.path() };
     println!("{kind}: booting a machine of {} CPUs and {memory_mib} MiB", settings.cpus);
-    let mut hearing = Hearing::new(kind, options.command.is_empty());
-    let patience = Patience { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
+    let mut hearing = ConsoleReader::new(kind, options.command.is_empty());
+    let patience = TimeLimits { limit, quiet: Duration::from_secs(settings.quiet_seconds) };
     let outcome = console::follow(emulator.start()?, &emulator.serial(), patience, |line| hearing.hear(line));
     let place = hearing.step.as_ref().map_or("before its first program".into(), |step| format!("in {}", step.name));
     let place = format!("{place}; {} of {} programs had ended", hearing.ended, steps.len());
     if let Err(error) = outcome {
         hearing.listener.fail();
-        emulator.last_words().iter().for_each(|line| println!("{kind}: emulator: {line}"));
+        emulator.log_tail().iter().for_each(|line| println!("{kind}: emulator: {line}"));
         println!("{kind}: {error:#} ({place})");
     }
-    Ok(Report { tally: hearing.listener.finish(), left_out })
+    Ok(HardwareReport { tally: hearing.listener.finish(), left_out })
 }
 
 fn what_is_left_out(kind: Kind, plan: &Plan) -> Vec<String> {
@@ -153,12 +154,12 @@ fn what_is_left_out(kind: Kind, plan: &Plan) -> Vec<String> {
         left_out.push(format!("{kind}: {} tests that only `cargo xtask hardware {kind} --all` runs", plan.left_to_all));
     }
     if plan.skipped > 0 {
-        left_out.push(format!("{kind}: {} tests that hardware.toml keeps out", plan.skipped));
+        left_out.push(format!("{kind}: {} tests that hardware.toml skips", plan.skipped));
     }
     left_out
 }
 
-fn add_tests(root: &Root, plan: &Plan) -> Result<Vec<Step>> {
+fn add_tests(root: &InitrdRoot, plan: &Plan) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for run in &plan.runs {
         let path = format!("tests/{}", run.name.replace('/', "-"));
@@ -174,29 +175,29 @@ fn add_tests(root: &Root, plan: &Plan) -> Result<Vec<Step>> {
 #[derive(Debug)]
 struct Running {
     name: String,
-    /// Test programs that had given a result, and tests that had failed, when it started.
+    /// The number of test programs with a result, and of failed tests, when it started.
     programs_before: usize,
     failed_before: usize,
 }
 
-/// Understands what the machine says.
+/// Interprets the machine's console output.
 #[derive(Debug)]
-struct Hearing {
+struct ConsoleReader {
     kind: Kind,
     are_tests: bool,
-    listener: Listener,
+    listener: OutputParser,
     step: Option<Running>,
     ended: usize,
-    /// Empty lines held back: init puts one before its report, and nobody misses it.
+    /// Empty lines held back: init prints one before its report, which is not shown.
     empty_lines: usize,
 }
 
-impl Hearing {
-    fn new(kind: Kind, are_tests: bool) -> Hearing {
-        Hearing { kind, are_tests, listener: Listener::default(), step: None, ended: 0, empty_lines: 0 }
+impl ConsoleReader {
+    fn new(kind: Kind, are_tests: bool) -> ConsoleReader {
+        ConsoleReader { kind, are_tests, listener: OutputParser::default(), step: None, ended: 0, empty_lines: 0 }
     }
 
-    /// Hears a line; `false` once the machine is done.
+    /// Handles a line; `false` once the machine is done.
     fn hear(&mut self, line: &str) -> Result<bool> {
         if let Some(report) = line.strip_prefix(MARK) {
             return self.report(report);
@@ -207,7 +208,7 @@ impl Hearing {
         } else if self.step.is_some() {
             for line in std::iter::repeat_n("", self.empty_lines).chain([line]) {
                 if !self.are_tests || self.listener.hear(line) {
-                    // Another machine may be speaking, too.
+                    // The other machine may be printing, too.
                     println!("{}: {line}", self.kind);
                 }
             }
@@ -231,12 +232,12 @@ impl Hearing {
             "kernel" => println!("{kind}: kernel: {rest}"),
             "broken" => bail!("{rest}"),
             "done" => return Ok(false),
-            _ => bail!("init says `{report}`, which means nothing"),
+            _ => bail!("init sent the unknown report `{report}`"),
         }
         Ok(true)
     }
 
-    /// A program that fails without naming a failed test, or succeeds without a result, is a failure of its own.
+    /// Ends a program. One that fails without naming a failed test, or succeeds without a result, counts as a failure of its own.
     fn end(&mut self, status: &str) {
         let Some(step) = self.step.take() else { return };
         self.ended += 1;
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     fn heard(lines: &[&str]) -> (Result<bool>, Tally) {
-        let mut hearing = Hearing::new(Kind::Svm, true);
+        let mut hearing = ConsoleReader::new(Kind::Svm, true);
         let mut last = Ok(true);
         for line in lines {
             last = hearing.hear(line);

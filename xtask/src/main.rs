@@ -28,19 +28,19 @@ struct Arguments {
 enum Tool {
     /// Checks the house rules: layers, unsafe, openings, lengths (CONTRIBUTING.md explains them).
     Tidy,
-    /// Runs the whole suite, after installing what it needs from the system where that is possible.
+    /// Runs the whole suite, after installing its system packages where that is possible.
     Test {
         /// Adds the long runs.
         #[arg(long)]
         all: bool,
     },
-    /// Gives the targets of `fuzz/` to libFuzzer; where cargo-fuzz or a C++ compiler is missing, says so and does nothing.
+    /// Runs the targets of `fuzz/` with libFuzzer; without cargo-fuzz or a C++ compiler, prints that and does nothing.
     Fuzz(fuzz::Options),
-    /// Runs the README's first command in a minimal Debian, and checks what the tests would install there.
+    /// Runs the README's first command in a minimal Debian, and checks which packages the tests would install there.
     Fresh,
-    /// Names the Debian packages that the tests need and that are missing here.
+    /// Prints the Debian packages that the tests need and that are missing here.
     Packages,
-    /// Runs a test suite of others natively and in cells, and writes `docs/suites/`.
+    /// Runs a third-party test suite natively and in cells, and writes `docs/suites/`.
     Suites(suites::Options),
     /// Runs tests, or any program, on KVM with emulated hardware virtualisation.
     Hardware(hardware::Options),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one tool; `false` means that it did its work and found something wrong.
+/// Runs one tool; `false` means that it ran and found a fault.
 fn run(tool: Tool) -> Result<bool> {
     match tool {
         Tool::Tidy => {

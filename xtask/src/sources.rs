@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of others that the tests run, with their own tests: sources of Debian, crates.
+//! Third-party programs and test suites that the tests run: Debian sources, and crates.
 //!
-//! Debian's come as apt fetches them, from where this machine has its packages, checked by apt's signatures. What cannot be had is said; the
-//! tests that want it leave themselves out.
+//! apt fetches Debian's sources from this machine's mirrors and checks their signatures. Unavailable ones are reported, and
+//! the tests that need them are left out.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use std::fs;
@@ -11,20 +11,20 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// Debian's sources, with what for.
+/// Debian's sources, and their purposes.
 const SOURCES: [(&str, &str); 2] = [("busybox", "busybox's own tests"), ("sqlite3", "the shell of sqlite and its load")];
-/// How apt's index of this machine's packages is said as lines that name the sources beside them.
+/// The format in which apt's index of this machine's packages is printed: `deb-src` lines of the same repositories.
 const LINES: &str = "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)";
 
-/// Where they lie.
+/// The folder of the fetched sources.
 fn folder() -> PathBuf {
     workspace::target().join("sources")
 }
 
-/// Fetches one of Debian's sources that is not there yet; returns where it lies.
+/// Fetches one of Debian's sources unless it is there; returns its folder.
 ///
 /// # Errors
-/// If it cannot be had.
+/// If it is not available.
 pub(crate) fn source(name: &str) -> Result<PathBuf> {
     let place = folder().join(name);
     if !place.is_dir() {
@@ -34,7 +34,7 @@ pub(crate) fn source(name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Fetches what is not there yet; returns what cannot be had, in words.
+/// Fetches all missing sources; returns descriptions of those that are not available.
 pub(crate) fn fetch() -> Vec<String> {
     let folder = folder();
     let missing = |name: &str| !folder.join(name).is_dir();
@@ -53,7 +53,7 @@ pub(crate) fn fetch() -> Vec<String> {
     left_out
 }
 
-/// Reads what sources there are; returns the options with which apt knows them.
+/// Updates the index of sources; returns the apt options that use it.
 fn index(folder: &Path) -> Result<Vec<String>> {
     ensure!(Path::new("/etc/debian_version").exists(), "this is not Debian");
     let lists = folder.join("lists");
@@ -61,7 +61,7 @@ fn index(folder: &Path) -> Result<Vec<String>> {
     let mut known = Command::new("apt-get");
     known.args(["indextargets", "--format", LINES, "Created-By: Packages", "Origin: Debian"]);
     let lines = workspace::run(&mut known)?;
-    ensure!(!lines.is_empty(), "apt knows no packages of Debian: apt-get update");
+    ensure!(!lines.is_empty(), "apt knows no packages of Debian: run apt-get update");
     let sources = folder.join("sources.list");
     fs::write(&sources, lines).context("writing the list of sources")?;
     let option = |name: &str, value: &Path| format!("--option={name}={}", value.display());
@@ -87,7 +87,7 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
     for file in fs::read_dir(&unfinished)?.collect::<Result<Vec<_>, _>>()? {
         let path = file.path();
         let file = file.file_name().to_string_lossy().into_owned();
-        // What Debian adds lies in a folder of its own already.
+        // Debian's additions have a folder of their own already.
         let above = if file.contains(".orig.tar.") { "1" } else { "0" };
         if file.contains(".orig.tar.") || file.contains(".debian.tar.") {
             let packed = match path.extension().and_then(|end| end.to_str()) {
@@ -95,16 +95,16 @@ fn unpack(folder: &Path, name: &str, options: &[String]) -> Result<()> {
                 Some("gz") => "gunzip",
                 _ => "unxz",
             };
-            // Some are so old in form that busybox's own tar does not know them.
+            // Some have an old tar format that busybox's own tar does not know.
             let script = "busybox \"$1\" -c \"$2\" | tar -x --strip-components \"$3\" -C \"$4\"";
             workspace::run(Command::new("sh").args(["-c", script, "unpack", packed]).arg(&path).arg(above).arg(&inside))?;
         }
     }
     fs::rename(&inside, folder.join(name)).context("moving a source to its place")?;
-    fs::remove_dir_all(&unfinished).context("removing what was fetched")
+    fs::remove_dir_all(&unfinished).context("removing the fetched archives")
 }
 
-/// Downloads a source: the newest that there is. Of those that apt knows, the newest may be gone from where they lie.
+/// Downloads the newest available version of a source. The newest version in the index may be gone from the mirror.
 fn download(into: &Path, name: &str, options: &[String]) -> Result<()> {
     let mut known = Command::new("apt-cache");
     let known = workspace::run(known.args(options).args(["showsrc", "--only-source", name]))?;
@@ -134,7 +134,7 @@ const TOOLS: [Tool; 2] = [
     Tool { name: "fsx", program: "bin/fsx", purpose: "what exercises file systems" },
 ];
 
-/// Builds the tools that are not there yet, linked statically; returns what cannot be had, in words.
+/// Builds the missing tools, linked statically; returns descriptions of those that are not available.
 pub(crate) fn build() -> Vec<String> {
     let folder: PathBuf = workspace::target().join("tools");
     let missing = TOOLS.into_iter().filter(|tool| !folder.join(tool.program).exists());
@@ -142,7 +142,7 @@ pub(crate) fn build() -> Vec<String> {
         println!("building {name}, {purpose}");
         let mut cargo = workspace::cargo();
         cargo.args(["install", name, "--locked", "--quiet", "--root"]).arg(&folder);
-        // With a target named, build scripts and macros are not linked statically.
+        // With a named target, build scripts and macros are not linked statically.
         cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(folder.join("build"));
         cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
         let built = workspace::run(&mut cargo);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask test`: the whole suite, from a bare machine to one closing line of counts.
+//! `cargo xtask test`: the whole suite, from a bare machine to a final line of counts.
 //!
-//! Where this machine has no KVM the suite still runs all that needs none, and says at the end, test by test, what it left out.
+//! Without KVM the suite still runs all tests that do not need it, and lists at the end, test by test, what it left out.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::OpenOptions;
@@ -10,35 +10,35 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{self, Kind, Options, Report};
+use crate::hardware::{self, HardwareReport, Kind, Options};
 use crate::packages;
 use crate::sources;
-use crate::tally::{Listener, Tally};
+use crate::tally::{OutputParser, Tally};
 use crate::workspace;
 
 /// The target that guest programs are built for.
 const GUEST_TARGET: &str = "x86_64-unknown-none";
-/// Tells tests that this machine has no KVM, so that those which need it leave themselves out.
+/// The variable for tests that this machine has no KVM: tests that need it are left out.
 const WITHOUT_KVM: &str = "PANDO_TESTS_WITHOUT_KVM";
-/// Tells tests how long they may take: `all` asks for the long runs, `hardware` (in emulated machines) for small ones.
+/// The variable for the size of tests: `all` for the long runs, `hardware` (in emulated machines) for small ones.
 const SIZE: &str = "PANDO_TESTS";
-/// How long building and running the tests on this machine may take: one that hangs must not take the whole CI with it.
+/// The time limit for building and running the tests on this machine, so that a hanging test does not block the CI.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
-/// The same, with the long runs.
+/// The time limit with the long runs.
 const LONG_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
-/// One part of the suite, done.
+/// A finished part of the suite.
 #[derive(Debug)]
 struct Part {
     name: &'static str,
-    report: Report,
+    report: HardwareReport,
     took: Duration,
 }
 
 /// Runs the suite; `true` if nothing failed.
 ///
 /// # Errors
-/// If the system lacks something that the tests need. What fails later is counted, and the rest still runs.
+/// If the system lacks a package that the tests need. Later failures are counted, and the rest still runs.
 pub(crate) fn run(all: bool) -> Result<bool> {
     let started = Instant::now();
     packages::ensure_installed()?;
@@ -59,10 +59,10 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     let mut parts = vec![part("workspace", || cargo_test(cargo))];
     parts.extend(on_hardware(all));
     if !all {
-        let long = Report { left_out: vec!["the long runs: cargo xtask test --all".into()], ..Report::default() };
+        let long = HardwareReport { left_out: vec!["the long runs: cargo xtask test --all".into()], ..HardwareReport::default() };
         parts.push(Part { name: "", report: long, took: Duration::ZERO });
     }
-    let without = Report { left_out: without, ..Report::default() };
+    let without = HardwareReport { left_out: without, ..HardwareReport::default() };
     parts.push(Part { name: "", report: without, took: Duration::ZERO });
     Ok(summarize(parts, kvm.err().as_deref(), started.elapsed()))
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(all: bool) -> Result<bool> {
 /// Runs the tests in both emulated machines, side by side: each keeps about one CPU busy.
 fn on_hardware(all: bool) -> [Part; 2] {
     let kinds = [("hardware svm", Kind::Svm), ("hardware vmx", Kind::Vmx)];
-    // What both need is fetched once; if that fails each says so.
+    // The common kernel is fetched once; if that fails, each part reports it.
     let _ = hardware::fetch_kernel();
     thread::scope(|scope| {
         let runs = kinds.map(|(name, kind)| scope.spawn(move || part(name, || hardware::run(&Options::ordinary(kind, all)))));
@@ -78,22 +78,22 @@ fn on_hardware(all: bool) -> [Part; 2] {
     })
 }
 
-/// Runs one part; what stops it counts as a failure, and the next part runs all the same.
-fn part(name: &'static str, run: impl FnOnce() -> Result<Report>) -> Part {
+/// Runs one part; an error counts as a failure, and the next part still runs.
+fn part(name: &'static str, run: impl FnOnce() -> Result<HardwareReport>) -> Part {
     println!("\n== {name}");
     let started = Instant::now();
     let report = run().unwrap_or_else(|error| {
         println!("{name}: {error:#}");
-        Report { tally: Tally { failed: 1, ..Tally::default() }, left_out: vec![format!("{name}: {error:#}")] }
+        HardwareReport { tally: Tally { failed: 1, ..Tally::default() }, left_out: vec![format!("{name}: {error:#}")] }
     });
     Part { name, report, took: started.elapsed() }
 }
 
 /// Runs `cargo test`, passing its output on as it comes.
-fn cargo_test(mut cargo: Command) -> Result<Report> {
+fn cargo_test(mut cargo: Command) -> Result<HardwareReport> {
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("starting cargo")?;
     let output = child.stdout.take().context("cargo has no output")?;
-    let mut listener = Listener::default();
+    let mut listener = OutputParser::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("reading cargo's output")?;
         let line = String::from_utf8_lossy(&line);
@@ -103,16 +103,16 @@ fn cargo_test(mut cargo: Command) -> Result<Report> {
     }
     let status = child.wait().context("waiting for cargo")?;
     if status.code() == Some(workspace::TIMED_OUT) {
-        println!("the time was up; still running: {}", listener.unfinished().join(", "));
+        println!("timeout; still running: {}", listener.unfinished().join(", "));
         listener.fail();
     } else if !status.success() && listener.failed() == 0 {
-        println!("cargo test failed without a failed test: something did not build, or a test program crashed");
+        println!("cargo test failed without a failed test: a build failed, or a test program crashed");
         listener.fail();
     }
-    Ok(Report { tally: listener.finish(), left_out: Vec::new() })
+    Ok(HardwareReport { tally: listener.finish(), left_out: Vec::new() })
 }
 
-/// Prints what ran and what did not, and the closing line; `true` if nothing failed.
+/// Prints the tests that ran and those left out, and the final line; `true` if nothing failed.
 fn summarize(parts: Vec<Part>, without_kvm: Option<&str>, took: Duration) -> bool {
     let mut total = Tally::default();
     println!("\n== summary");
@@ -129,7 +129,7 @@ fn summarize(parts: Vec<Part>, without_kvm: Option<&str>, took: Duration) -> boo
         total.add(part.report.tally);
     }
     if let Some(advice) = without_kvm {
-        println!("left out: whatever needs KVM on this machine: {advice}");
+        println!("left out: all tests that need KVM on this machine: {advice}");
     }
     println!("took {}", human(took));
     println!("{} passed, {} failed", total.passed, total.failed);
@@ -141,7 +141,7 @@ fn human(time: Duration) -> String {
     if seconds < 60 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
 }
 
-/// Whether KVM can be used; if not, what to do about it.
+/// Checks whether KVM can be used; the error says what to do.
 fn check_kvm() -> Result<(), String> {
     if std::env::var_os(WITHOUT_KVM).is_some() {
         return Err(format!("{WITHOUT_KVM} is set; unset it to run the tests that need KVM"));
@@ -149,8 +149,7 @@ fn check_kvm() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Err("/dev/kvm is there but not permitted: add yourself to the group kvm (`sudo usermod -aG kvm $USER`), then log in again"
-                .into())
+            Err("no permission for /dev/kvm: add yourself to the group kvm (`sudo usermod -aG kvm $USER`), then log in again".into())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err("/dev/kvm is missing: switch virtualisation on in the firmware and load kvm-intel or kvm-amd; \
@@ -161,7 +160,7 @@ fn check_kvm() -> Result<(), String> {
     }
 }
 
-/// Sees to it that Rust can build for the guest.
+/// Ensures that Rust can build for the guest.
 fn ensure_guest_target() -> Result<()> {
     let libraries = workspace::run(Command::new("rustc").args(["--print", "target-libdir", "--target", GUEST_TARGET]));
     if libraries.is_ok_and(|folder| std::path::Path::new(folder.trim()).is_dir()) {

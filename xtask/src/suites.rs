@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask suites`: the test suites of others, natively and in cells, and the documents that say how they went.
+//! `cargo xtask suites`: third-party test suites, natively and in cells, and the documents of their results.
 //!
-//! Natively comes first: what does not pass on this machine, or takes too long, is left out and said. What passes natively and not in a cell has its
-//! cause in a file beside the suite's source, or stands in the document without one.
+//! The native run comes first. Tests that fail on this machine, or take too long, are left out and listed. If a test passes
+//! natively and fails in a cell, a file beside the suite's source names the cause; otherwise the document lists the test
+//! without one.
 
 mod busybox;
 mod cpython;
 mod go;
-mod kept;
 mod memcached;
 mod perl;
 mod redis;
 mod redis_served;
 mod report;
+mod results;
 mod served;
 
 use anyhow::{Context, Result, ensure};
@@ -27,44 +28,44 @@ use std::thread;
 
 use crate::workspace::{self, DIES_WITH_PARENT, TIMED_OUT};
 
-/// How much longer a cell may take: a busy machine may need many times what it needs alone.
-const CELL_PATIENCE: u64 = 5;
+/// The factor by which a cell may take longer: a busy machine may need many times its unloaded time.
+const CELL_TIMEOUT_FACTOR: u64 = 5;
 
-/// Which suite, and how.
+/// The options of `cargo xtask suites`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     suite: Suite,
-    /// Only these parts of it; then no document is written, but with `--again`.
+    /// Runs only these parts; writes no document without `--again`.
     names: Vec<String>,
-    /// After a whole run: these parts take the place of what they were in it, and in its document, which says so.
+    /// Replaces the results of these parts in the last whole run and in its document, which mentions that.
     #[arg(long, requires = "names")]
     again: bool,
-    /// Seconds that a part may take natively: 60, or 300 where parts are large.
+    /// Seconds that a part may take natively: 60, or 300 for suites with large parts.
     #[arg(long)]
     limit: Option<u64>,
 }
 
-/// The suites that are known.
+/// The known suites.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Suite {
-    /// busybox's own, from Debian's source package.
+    /// busybox's tests, from Debian's source package.
     Busybox,
-    /// Those of CPython, from Debian's libpython3.11-testsuite.
+    /// CPython's tests, from Debian's libpython3.11-testsuite.
     Cpython,
-    /// Those of some packages of Go's standard library.
+    /// The tests of some packages of Go's standard library.
     Go,
     /// perl's core tests, from Debian's source package.
     Perl,
-    /// redis's own, from Debian's source package.
+    /// redis's tests, from Debian's source package.
     Redis,
-    /// Those of redis that ask a server that runs already, which is in a cell, through the gateway.
+    /// redis's tests for a running server, which is in a cell, through the gateway.
     RedisServed,
-    /// memcached's own, from Debian's source package: in a cell, and through the gateway.
+    /// memcached's tests, from Debian's source package: in a cell, and through the gateway.
     Memcached,
 }
 
 impl Suite {
-    /// Seconds that a part of it may take natively if nobody says otherwise.
+    /// The default limit of seconds that a part may take natively.
     fn limit(self) -> u64 {
         match self {
             Suite::Cpython | Suite::Perl => 60,
@@ -73,11 +74,11 @@ impl Suite {
     }
 }
 
-/// How a test went.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Verdict {
     Passed,
-    /// It failed, with what it named.
+    /// It failed, with the names that it reported.
     Failed(String),
     /// It took too long.
     Late,
@@ -85,7 +86,7 @@ enum Verdict {
     Skipped,
 }
 
-/// A test, or a part of a suite, with how it went.
+/// The result of a test, or of a part of a suite.
 #[derive(Debug, Serialize, Deserialize)]
 struct Unit {
     name: String,
@@ -93,16 +94,16 @@ struct Unit {
     cell: Verdict,
 }
 
-/// How commands are run: from a directory of their own, with little around them.
+/// Runs commands in a directory of their own, with a minimal environment.
 struct Runner {
     pando: PathBuf,
-    /// Where what they say is kept, for whoever looks for causes.
+    /// The folder of the commands' output, for later analysis.
     kept: PathBuf,
     scratch: tempfile::TempDir,
     limit: u64,
 }
 
-/// What a command left: its exit status as `timeout` tells it, and all that it said.
+/// The result of a command: the exit status of `timeout`, and all output.
 struct Outcome {
     status: i32,
     said: String,
@@ -115,42 +116,42 @@ impl Runner {
         Ok(Runner { pando: workspace::target().join("release/pando"), kept, scratch, limit })
     }
 
-    /// Runs a part's words natively, standing in a directory, or in a fresh one.
+    /// Runs a part's command natively, in `directory` or in a new one.
     fn native(&self, part: &str, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
         self.finish(&self.file("native", part)?, self.limit, words, directory)
     }
 
-    /// Runs a part's words in a cell, with options for `pando run`.
+    /// Runs a part's command in a cell, with options for `pando run`.
     fn cell(&self, part: &str, options: &[&str], words: &[&str]) -> Result<Outcome> {
-        let cell_limit = CELL_PATIENCE * self.limit;
+        let cell_limit = CELL_TIMEOUT_FACTOR * self.limit;
         let (pando, limit) = (self.pando.to_string_lossy(), format!("{cell_limit}s"));
         let words = [&[&*pando, "run", "--timeout", &limit], options, &["--"], words].concat();
         self.finish(&self.file("cell", part)?, cell_limit + 30, &words, None)
     }
 
-    /// Where what a part says is kept.
+    /// The file for a part's output.
     fn file(&self, side: &str, part: &str) -> Result<PathBuf> {
         let folder = self.kept.join(side);
-        fs::create_dir_all(&folder).context("making a folder for what is said")?;
+        fs::create_dir_all(&folder).context("making a folder for output")?;
         Ok(folder.join(part.replace('/', "-")))
     }
 
     fn finish(&self, said: &Path, limit: u64, words: &[&str], directory: Option<&Path>) -> Result<Outcome> {
         let fresh = tempfile::tempdir_in(self.scratch.path()).context("making a directory")?;
-        let file = fs::File::create(said).context("keeping what is said")?;
+        let file = fs::File::create(said).context("creating a file for output")?;
         let mut command = Command::new(DIES_WITH_PARENT[0]);
-        // Whoever starts this may ignore signals, which programs inherit.
+        // The parent process may ignore signals, and children inherit that.
         command.args(&DIES_WITH_PARENT[1..]).args(["env", "--default-signal", "timeout", "--kill-after=5", &limit.to_string()]).args(words);
         command.env_clear().envs([("LANG", "C.UTF-8"), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("TERM", "dumb"), ("TZ", "UTC0")]);
         command.env("HOME", workspace::target()).env("TMPDIR", fresh.path());
         command.current_dir(directory.unwrap_or(fresh.path())).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let status = command.status().with_context(|| format!("starting {}", words[0]))?.code().unwrap_or(-1);
         let said = String::from_utf8_lossy(&fs::read(said)?).into_owned();
-        fresh.close().context("removing what tests left")?;
+        fresh.close().context("removing files of tests")?;
         Ok(Outcome { status, said })
     }
 
-    /// Runs parts of a suite, some of them at once; `run` gets a part's index and the part. Returns what they found, in order.
+    /// Runs parts of a suite, `at_once` of them in parallel; `run` gets a part's index and the part. Returns their results, in order.
     fn each<T: Sync>(&self, parts: &[T], at_once: usize, run: impl Fn(usize, &T) -> Result<Vec<Unit>> + Sync) -> Result<Vec<Unit>> {
         let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         thread::scope(|scope| {
@@ -174,12 +175,12 @@ impl Runner {
 
 impl Outcome {
     fn is_late(&self) -> bool {
-        // What does not end when it is told to is killed.
+        // `timeout` kills a program that ignores its signal.
         [TIMED_OUT, 128 + 9].contains(&self.status)
     }
 }
 
-/// Runs a suite; `false` if something that passes natively fails in a cell without a known cause.
+/// Runs a suite; `false` if a test passes natively and fails in a cell without a known cause.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let limit = options.limit.unwrap_or(options.suite.limit());
     let name = options.suite.to_possible_value().context("every suite has a name")?.get_name().to_owned();
@@ -196,14 +197,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         Suite::Memcached => (memcached::title()?, include_str!("suites/memcached.txt"), memcached::run(&runner, &options.names)?),
     };
-    ensure!(!units.is_empty(), "nothing was run");
-    let found = kept::Found { limit, units, again: Vec::new() };
-    let found = if options.again { kept::Found::read(&kept)?.with(found, &options.names) } else { found };
-    let report = report::Report::new(&found, causes);
+    ensure!(!units.is_empty(), "no test was run");
+    let found = results::SuiteResults { limit, units, again: Vec::new() };
+    let found = if options.again { results::SuiteResults::read(&kept)?.with(found, &options.names) } else { found };
+    let report = report::SuiteReport::new(&found, causes);
     if options.names.is_empty() || options.again {
         found.write(&kept)?;
         let file = workspace::root().join("docs/suites").join(&name).with_extension("md");
-        fs::create_dir_all(file.parent().context("a document lies in a folder")?)?;
+        fs::create_dir_all(file.parent().context("a document has a folder")?)?;
         fs::write(&file, report.document(&title)).context("writing the document")?;
         println!("written: {}", file.display());
     }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listens to the output of test programs and keeps count, so that no skipped test looks green.
+//! Parses the output of test programs and keeps count, so that no skipped test looks green.
 //!
-//! Test programs run with `--show-output`. A test that cannot do its work on this machine prints a line `left out: REASON` and returns; it is then
-//! counted as left out, not as passed. What passing tests print otherwise is heard but not passed on.
+//! Test programs run with `--show-output`. A test that cannot run on this machine prints a line `left out: REASON` and
+//! returns. It is then counted as left out, not as passed. All other output of passing tests is parsed but not printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The mark that a test prints when it leaves itself out.
+/// The mark that a left-out test prints.
 pub(crate) const LEFT_OUT: &str = "left out: ";
 
 /// Counts of one or more test programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Tests that ran and held.
+    /// Tests that ran and passed.
     pub(crate) passed: usize,
-    /// Tests that ran and did not hold, and programs that ended without a result.
+    /// Tests that ran and failed, and programs that ended without a result.
     pub(crate) failed: usize,
     /// Test programs that gave a result.
     pub(crate) programs: usize,
-    /// Reason to the tests that were left out for it: ignored, or left out by themselves.
+    /// Left-out tests by reason: ignored, or left out by themselves.
     pub(crate) left_out: BTreeMap<String, Vec<String>>,
 }
 
 impl Tally {
-    /// Adds another's counts to this one.
+    /// Adds the counts of another tally.
     pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -34,24 +34,24 @@ impl Tally {
     }
 }
 
-/// Parts of a test program's output, in order. libtest announces what tests printed and the list of their names with the same word.
+/// Parts of a test program's output, in order. libtest announces the output of tests and the list of their names with the same word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
-    /// One line a test, as they end.
+    /// One line per test, as they end.
     #[default]
     Progress,
-    /// What passing tests printed: whatever it looks like, it is not libtest's.
+    /// The output of passing tests: none of it is libtest's, even if it looks so.
     Successes,
     /// Their names.
     PassedNames,
-    /// What failing tests printed: the same holds.
+    /// The output of failing tests, likewise.
     Failures,
     /// Their names.
     FailedNames,
 }
 
 impl Place {
-    /// The place after a line.
+    /// The part that follows a line.
     fn after(self, line: &str) -> Place {
         match (line, self) {
             ("successes:", Place::Progress) => Place::Successes,
@@ -63,22 +63,22 @@ impl Place {
     }
 }
 
-/// Hears the lines of libtest's output, one after the other.
+/// Parses libtest's output line by line.
 #[derive(Debug, Default)]
-pub(crate) struct Listener {
+pub(crate) struct OutputParser {
     tally: Tally,
-    /// Where in a program's output the line stands.
+    /// The part of a program's output that the line belongs to.
     place: Place,
-    /// The test whose output is being repeated, until it says that it left itself out.
+    /// The test whose output is being repeated, until its mark that it was left out.
     speaker: Option<String>,
-    /// Tests of the present program that left themselves out: libtest counts them as passed.
+    /// Tests of the present program that were left out: libtest counts them as passed.
     not_really_passed: usize,
-    /// Tests that libtest says take long, and that have not ended since.
+    /// Tests that libtest reports as slow, and that have not ended since.
     slow: BTreeSet<String>,
 }
 
-impl Listener {
-    /// Hears a line; `true` if a person wants to see it.
+impl OutputParser {
+    /// Parses a line; `true` if it should be printed.
     pub(crate) fn hear(&mut self, line: &str) -> bool {
         let line = line.trim_end();
         let place = self.place;
@@ -99,22 +99,22 @@ impl Listener {
         self.tally
     }
 
-    /// Test programs heard to the end so far.
+    /// The number of test programs with a result so far.
     pub(crate) fn programs(&self) -> usize {
         self.tally.programs
     }
 
-    /// Tests that failed so far.
+    /// The number of failed tests so far.
     pub(crate) fn failed(&self) -> usize {
         self.tally.failed
     }
 
-    /// Tests that were seen to take long and have not ended.
+    /// Slow tests that have not ended.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         self.slow.iter().cloned().collect()
     }
 
-    /// Counts a program or a build that ended without saying which test failed.
+    /// Counts a program or a build that ended without naming a failed test.
     pub(crate) fn fail(&mut self) {
         self.tally.failed += 1;
     }
@@ -197,7 +197,7 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
 ";
 
     fn heard(times: usize) -> (Vec<&'static str>, Tally) {
-        let mut listener = Listener::default();
+        let mut listener = OutputParser::default();
         let lines = OUTPUT.lines().cycle().take(OUTPUT.lines().count() * times);
         let shown = lines.filter(|line| listener.hear(line)).collect();
         (shown, listener.finish())
@@ -222,7 +222,7 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
 
     #[test]
     fn tests_that_do_not_end_are_known_by_name() {
-        let mut listener = Listener::default();
+        let mut listener = OutputParser::default();
         for line in ["test a has been running for over 60 seconds", "test b has been running for over 60 seconds", "test a ... ok"] {
             listener.hear(line);
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds the tree to the rules that a machine can check, so that reviews are free for the rest.
+//! Checks the tree against the rules that a machine can check, so that reviews can focus on the rest.
 //!
-//! Every rule has a short stable name (`Rule`), the same that CONTRIBUTING.md explains. The layers are data: `layers.toml` at the root.
-//! Checks are pure functions from a file's text to findings; only [`check`] touches the disk.
+//! Every rule has a short stable name (`Rule`), which CONTRIBUTING.md explains. The layers are data: `layers.toml` at the
+//! root. Checks are pure functions from a file's text to findings; only [`check`] reads files.
 
-mod house;
+pub(crate) mod language;
 mod layers;
+mod layers_file;
 mod programs;
 mod scan;
 mod shape;
@@ -13,13 +14,17 @@ mod shape;
 mod tests;
 
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use house::House;
 use layers::Packages;
+use layers_file::LayersFile;
 use programs::Installed;
+
+/// The table of terms that the names of the code follow.
+const GLOSSARY: &str = "docs/glossary.md";
 
 /// A rule, by the name that findings and reviews cite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,9 +35,9 @@ pub(crate) enum Rule {
     LayerCrate,
     /// A module uses only the sibling modules that `layers.toml` grants it.
     LayerModule,
-    /// Names kept to some folders (KVM, libc, JSON, the environment) stay there.
+    /// Names restricted to some folders (KVM, libc, JSON, the environment) are used only there.
     LayerName,
-    /// `unsafe` stands only where `layers.toml` allows it.
+    /// `unsafe` is used only where `layers.toml` allows it.
     UnsafeHome,
     /// The first line of a source file is its SPDX licence line.
     SpdxFirst,
@@ -42,12 +47,24 @@ pub(crate) enum Rule {
     FileLength,
     /// No function is longer than [`shape::FUNCTION_LINES`].
     FunctionLength,
-    /// No notes to one's later self: what is missing goes to the issue tracker.
+    /// No notes to one's later self: unfinished work goes to the issue tracker.
     Unfinished,
-    /// A test that is ignored says why.
+    /// An ignored test gives its reason.
     IgnoreReason,
     /// Tests name only programs of the host whose Debian package is known.
     HostProgram,
+    /// A sentence has a subject: it does not begin with a relative pronoun.
+    PlainSentence,
+    /// Comments and documents use the field's terms.
+    PrivateWord,
+    /// A line of Markdown is not longer than [`language::MARKDOWN_COLUMNS`].
+    MarkdownLine,
+    /// A type's name is a noun.
+    TypeNoun,
+    /// At most two crates declare a type of the same name.
+    TypeHomes,
+    /// The names of the glossary exist.
+    GlossaryName,
     /// A source file parses as Rust.
     Syntax,
 }
@@ -67,21 +84,27 @@ impl fmt::Display for Rule {
             Rule::Unfinished => "unfinished",
             Rule::IgnoreReason => "ignore-reason",
             Rule::HostProgram => "host-program",
+            Rule::PlainSentence => "plain-sentence",
+            Rule::PrivateWord => "private-word",
+            Rule::MarkdownLine => "markdown-line",
+            Rule::TypeNoun => "type-noun",
+            Rule::TypeHomes => "type-homes",
+            Rule::GlossaryName => "glossary-name",
             Rule::Syntax => "syntax",
         })
     }
 }
 
-/// One place that breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// Path relative to the repository's root, with `/`.
     pub(crate) path: String,
     /// Line, counted from 1.
     pub(crate) line: usize,
-    /// The rule that is broken.
+    /// The violated rule.
     pub(crate) rule: Rule,
-    /// What is wrong, and what to do where that is not plain.
+    /// The problem, and the remedy where that is not plain.
     pub(crate) message: String,
 }
 
@@ -91,21 +114,29 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the whole tree under `root` and returns what is wrong, sorted by place.
+/// Checks the whole tree under `root` and returns the findings, sorted by path and line.
 ///
 /// # Errors
-/// If a file cannot be read or `layers.toml` or a manifest is malformed; broken rules are findings, not errors.
+/// If a file cannot be read or `layers.toml` or a manifest is malformed. Violated rules are findings, not errors.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
-    let house = House::parse(&read(root, "layers.toml")?).context("layers.toml")?;
+    let house = LayersFile::parse(&read(root, "layers.toml")?).context("layers.toml")?;
     let packages = Packages::read(root)?;
     let installed = Installed::here();
     let mut findings = layers::check_house(&house, &packages);
     let mut files = Vec::new();
+    let (mut types, mut all_types) = (Vec::new(), BTreeSet::new());
     list(root, "", &mut files)?;
-    for path in files {
-        let text = read(root, &path)?;
-        findings.extend(shape::check_text(&path, &text));
+    for path in &files {
+        let (path, text) = (path.clone(), read(root, path)?);
+        if language::is_checked(&path) {
+            findings.extend(language::check_prose(&path, &text));
+        }
+        if shape::is_checked(&path) {
+            findings.extend(shape::check_text(&path, &text));
+        }
         if path.ends_with(".rs") {
+            all_types.extend(language::all_types(&text));
+            types.extend(language::types(&text).into_iter().map(|(name, line)| (name, path.clone(), line)));
             findings.extend(check_source(&house, &installed, &path, &text));
         } else if path.ends_with(".sh") {
             findings.extend(programs::check_script(&installed, &path, &text));
@@ -113,13 +144,15 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
             findings.extend(layers::check_manifest(&house, &packages, folder, &text)?);
         }
     }
+    findings.extend(language::check_types(&types));
+    findings.extend(language::check_glossary(GLOSSARY, &read(root, GLOSSARY)?, &all_types, &files));
     findings.sort();
     findings.dedup();
     Ok(findings)
 }
 
-/// Checks one Rust file: its shape, what it names, where it says `unsafe`, which programs its tests start.
-fn check_source(house: &House, installed: &Installed, path: &str, text: &str) -> Vec<Finding> {
+/// Checks one Rust file: its shape, the names that it uses, its `unsafe`, the programs that its tests start.
+fn check_source(house: &LayersFile, installed: &Installed, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = shape::check_source(path, text);
     match scan::scan(text) {
         Ok(scan) => {
@@ -138,7 +171,7 @@ fn read(root: &Path, path: &str) -> Result<String> {
     fs::read_to_string(root.join(path)).with_context(|| format!("reading {path}"))
 }
 
-/// Lists the files that rules apply to, depth first, leaving out build output and hidden folders other than the project's own.
+/// Lists the files that rules apply to, depth first, without build output and hidden folders other than the project's own.
 fn list(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(root.join(folder)).with_context(|| format!("listing {folder}"))? {
         let entry = entry?;
@@ -150,7 +183,7 @@ fn list(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
             if !hidden && name != "target" {
                 list(root, &path, files)?;
             }
-        } else if kind.is_file() && (shape::is_checked(&path) || path.ends_with("/Cargo.toml")) {
+        } else if kind.is_file() && ((shape::is_checked(&path) || language::is_checked(&path)) || path.ends_with("/Cargo.toml")) {
             files.push(path);
         }
     }

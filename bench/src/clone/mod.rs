@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench clone`: what it takes to clone a program that runs, beside what the host does for the same purpose: start it, fork it, or fork it with a VM of its own.
+//! `pando bench clone`: the cost of cloning a running program. The references are the host's alternatives: starting it,
+//! forking it, or forking it with a VM of its own.
 
-mod grove;
+mod fixture;
 mod load;
 mod python;
 mod serve;
@@ -13,12 +14,12 @@ use crate::bare::Bare;
 use crate::native::cpu::Pinned;
 use crate::plot::Plot;
 use crate::sample::Sample;
-use crate::{BenchError, Options, Row, unless_absent};
+use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::path::Path;
 
-/// Runs everything, on the core that this thread is pinned to, but for the service. `pando` is the program that serves.
+/// Runs all benchmarks, except the service's on the core that this thread is pinned to. `pando` is the program that serves.
 pub(crate) fn run(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     pando: &Path,
     pinned: Pinned,
     report: &mut dyn FnMut(Row),
@@ -35,6 +36,6 @@ pub(crate) fn run(
     service::run(options, report)?;
     unless_absent(python::run(options, report, absent), absent)?;
     drop(pinned);
-    // What that needs has been said.
+    // The missing package has been reported already.
     unless_absent(serve::run(options, pando, report), &mut |_| ())
 }

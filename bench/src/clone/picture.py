@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Loads Pillow, says that it is ready, and works on a picture."""
+"""Loads Pillow, reports that it is ready, and processes a picture."""
 from PIL import Image, ImageDraw, ImageFilter
 import pando
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `serve-1`, `serve-8`, `serve-64`: a clone's whole life asked of `pando serve` by HTTP, by so many clients at once, each with one request at a time. Nothing is pinned.
+//! `serve-1`, `serve-8`, `serve-64`: a clone's whole life, requested from `pando serve` by HTTP. One, 8 or 64 clients have
+//! one request in flight each. Nothing is pinned.
 
 use super::python::{EXECUTE, LEAVING, NUMPY, PYTHON, needs};
 use crate::sample::Sample;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,29 +12,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// How many clients at once, and the names of their rows.
+/// The number of clients at once, and the names of their rows.
 const CLIENTS: [(usize, &str, &str); 3] =
     [(1, "serve-1-p50", "serve-1-p99"), (8, "serve-8-p50", "serve-8-p99"), (64, "serve-64-p50", "serve-64-p99")];
 /// Requests of all clients together, at least.
 const REQUESTS: usize = 200;
 const TEMPLATE: &str = "python";
 
-/// A service with its template. Ended when dropped.
+/// A service with its template. Terminated when dropped.
 struct Service {
     child: Child,
     socket: PathBuf,
-    // Whatever it still says is not in its way.
+    // Kept open so that the service can still print.
     _errors: BufReader<std::process::ChildStderr>,
 }
 
-pub(super) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     needs(NUMPY)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let service = Service::start(pando, directory.path())?;
     for (clients, median, tail) in CLIENTS {
         let rounds = options.rounds(REQUESTS.div_ceil(clients).max(20));
         let times = service.load(clients, rounds)?;
-        let note = format!("a clone of Python with numpy asked of `pando serve`, {clients} at a time: `{LEAVING}`");
+        let note = format!("a clone of Python with numpy requested from `pando serve`, {clients} at a time: `{LEAVING}`");
         let milliseconds = |part| times.quantile(part) / 1e6;
         report(Row { spread: Some(times.spread()), ..Row::of(median, milliseconds(0.5), "ms") }.noting(note.clone()));
         report(Row::of(tail, milliseconds(0.99), "ms").noting(note));
@@ -42,7 +43,7 @@ pub(super) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row
 }
 
 impl Service {
-    /// Makes a template that has learned, and starts a service that has it.
+    /// Creates a trained template, and starts a service that has it.
     fn start(pando: &Path, directory: &Path) -> Result<Service, BenchError> {
         let command = || {
             let mut command = Command::new(pando);
@@ -58,7 +59,7 @@ impl Service {
         let mut child = child.map_err(BenchError::host("start pando"))?;
         let mut errors = BufReader::new(child.stderr.take().ok_or(BenchError::Astray)?);
         let mut line = String::new();
-        errors.read_line(&mut line).map_err(BenchError::host("read what the service says"))?;
+        errors.read_line(&mut line).map_err(BenchError::host("read the service's output"))?;
         let service = Service { child, socket: directory.join("data/pando/run/socket"), _errors: errors };
         if line.contains("serving at") { Ok(service) } else { Err(BenchError::Failed(line)) }
     }
@@ -77,7 +78,7 @@ impl Service {
     fn ask(&self) -> Result<f64, BenchError> {
         let body = json!({ "template": TEMPLATE, "arguments": [LEAVING] }).to_string();
         let start = Instant::now();
-        let answer = self.exchange(&body).map_err(BenchError::host("ask the service"))?;
+        let answer = self.exchange(&body).map_err(BenchError::host("send a request to the service"))?;
         let time = start.elapsed().as_nanos() as f64;
         let said = answer.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
         if said.is_some_and(|said| said["stdout"] == "1\n") { Ok(time) } else { Err(BenchError::Failed(answer)) }

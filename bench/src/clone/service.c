@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A small service: listens at port 80, becomes a template, and answers whoever connects with the line that it was sent. */
+/* A small service: listens at port 80, becomes a template, and echoes one line to each client. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clones of a small service on a network, each of which waits for its first client.
 
-use super::grove::{Fresh, Template};
+use super::fixture::{FrozenTemplate, UnstartedCell};
 use crate::density::{self, Kind};
+use crate::harness::Harness;
 use crate::program::{Compiled, program};
-use crate::stage::Stage;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::NetworkConfig;
 use pando_kernel::network::link::Link;
 use pando_machine::PageCount;
 
 const SOURCE: &str = include_str!("service.c");
-/// 4 GiB: taken from the host as it is used.
+/// 4 GiB, which the host allocates on demand.
 const ARENA: PageCount = PageCount(1 << 20);
 
 const WAITING: Kind = Kind {
@@ -24,22 +24,22 @@ const WAITING: Kind = Kind {
     kvm: "service-clone-kvm-bytes",
 };
 
-pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let compiled = Compiled::new(SOURCE)?;
-    let mut stage = Stage::new(ARENA)?;
-    let root = compiled.booted(&mut stage)?;
-    let template = Template::new(&mut stage, &root, program(&[]))?;
-    let network = stage.kernel.add_network(NetworkConfig::default())?;
-    let plug = |stage: &Stage, clone: &Fresh| stage.kernel.plug(clone.cell, network, Link::default());
-    template.train(&mut stage, |teacher, stage| {
-        plug(stage, &teacher)?;
-        Template::wait(teacher, stage)
+    let mut harness = Harness::new(ARENA)?;
+    let root = compiled.booted(&mut harness)?;
+    let template = FrozenTemplate::new(&mut harness, &root, program(&[]))?;
+    let network = harness.kernel.add_network(NetworkConfig::default())?;
+    let plug = |harness: &Harness, clone: &UnstartedCell| harness.kernel.plug(clone.cell, network, Link::default());
+    template.train(&mut harness, |teacher, harness| {
+        plug(harness, &teacher)?;
+        FrozenTemplate::wait(teacher, harness)
     })?;
-    let make = |stage: &mut Stage| {
-        let clone = template.clone(stage)?;
-        plug(stage, &clone)?;
-        clone.settle(stage)?;
+    let make = |harness: &mut Harness| {
+        let clone = template.clone(harness)?;
+        plug(harness, &clone)?;
+        clone.settle(harness)?;
         Ok(clone.cell)
     };
-    density::count(options, &mut stage, &WAITING, make, report)
+    density::count(options, &mut harness, &WAITING, make, report)
 }

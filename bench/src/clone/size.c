@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program that fills as many MiB as it is told and becomes a template. The first instruction of each clone gives up the CPU, which whoever drives that sees; then it says a line. */
+/* Fills as many MiB as its argument says and becomes a template. The first instruction of each clone gives up the CPU,
+   which the measuring thread observes; then the clone prints a line. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

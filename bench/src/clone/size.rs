@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clones of programs of all sizes up to their first instruction, beside `fork` of a process of that size, and beside HyperFork's way of cloning a VM of that size (figure 2 of its paper).
+//! Clones of programs of all sizes up to their first instruction. The references are `fork` of a process of that size, and
+//! HyperFork's method to clone a VM of that size (figure 2 of its paper).
 
-use super::grove::Template;
+use super::fixture::FrozenTemplate;
+use crate::harness::Harness;
 use crate::native::memory::Pages;
 use crate::native::process::{Forker, Kind};
 use crate::plot::{Line, Plot};
 use crate::program::{Compiled, program};
 use crate::sample::{Pairs, Side, alternate};
-use crate::stage::Stage;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_abi::Hypercall;
 use pando_abi::hypercall::PORT;
 use pando_launch::Program;
@@ -20,7 +21,7 @@ const SOURCE: &str = include_str!("size.c");
 struct Size {
     mebibytes: u64,
     rounds: usize,
-    /// Names of the rows: beside `fork`, and beside that with a VM.
+    /// Names of the rows: compared with `fork`, and with `fork` and a VM.
     names: [&'static str; 2],
 }
 
@@ -33,14 +34,14 @@ const SIZES: [Size; 7] = [
     Size { mebibytes: 1 << 10, rounds: 20, names: ["fork-1g", "hyperfork-1g"] },
     Size { mebibytes: 4 << 10, rounds: 10, names: ["fork-4g", "hyperfork-4g"] },
 ];
-/// How many of the sizes a brief run takes.
+/// The number of sizes in a brief run.
 const BRIEF: usize = 4;
-/// What is compared with.
+/// The references.
 const REFERENCES: [(Kind, &str); 2] =
     [(Kind::Process, "fork, 4 KiB pages"), (Kind::Vm, "fork, 4 KiB pages, and a new VM with the old one's registers")];
-/// Room for tables, the libOS and clones, besides what the templates hold.
+/// Memory for tables, the libOS and clones, besides the pages of the templates.
 pub(super) const ROOM: PageCount = PageCount(64 << 10);
-/// What a program may have besides its pages.
+/// The quota of a program besides its pages.
 pub(super) const OVERHEAD: PageCount = PageCount(16 << 10);
 
 impl Size {
@@ -49,33 +50,33 @@ impl Size {
     }
 }
 
-/// The program, which is told how many MiB it shall fill.
+/// Compiles the program, whose argument is the number of MiB to fill.
 pub(super) fn compile() -> Result<Compiled, BenchError> {
     let relinquish = Hypercall::Relinquish {}.encode().0;
     Compiled::new(&format!("#define RELINQUISH {relinquish}\n#define PORT {PORT}\n{SOURCE}"))
 }
 
 pub(super) fn run(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     plot: &mut dyn FnMut(Plot) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     let sizes = if options.brief { &SIZES[..BRIEF] } else { &SIZES[..] };
     let compiled = compile()?;
-    let mut stage = Stage::new(sizes.iter().fold(ROOM, |sum, size| sum + size.pages()))?;
-    let root = compiled.booted(&mut stage)?;
+    let mut harness = Harness::new(sizes.iter().fold(ROOM, |sum, size| sum + size.pages()))?;
+    let root = compiled.booted(&mut harness)?;
     let templates = sizes
         .iter()
         .map(|size| {
             let program = Program { memory: size.pages() + OVERHEAD, ..program(&[&size.mebibytes.to_string()]) };
-            Template::trained(&mut stage, &root, program)
+            FrozenTemplate::trained(&mut harness, &root, program)
         })
         .collect::<Result<Vec<_>, _>>()?;
 
     let mut lines = ["a clone", "fork", "fork and a new VM"].map(|name| Line { name, points: Vec::new() });
     for (size, template) in sizes.iter().zip(&templates) {
         for (index, (kind, reference)) in REFERENCES.into_iter().enumerate() {
-            let pairs = beside(options.rounds(size.rounds), &mut stage, template, kind, size)?;
+            let pairs = beside(options.rounds(size.rounds), &mut harness, template, kind, size)?;
             report(Row::pairs(size.names[index], reference, &pairs).noting("a clone's first instruction, the libOS's included"));
             let point = |sample: &crate::sample::Sample| (size.mebibytes as f64, sample.median() / 1000.0);
             if kind == Kind::Process {
@@ -86,25 +87,30 @@ pub(super) fn run(
     }
     let title = "From the wish for a copy to its first instruction (HyperFork, figure 2)";
     plot(Plot { name: "clone-size", title, x: "MiB", y: "µs", lines: lines.into() })?;
-    flat(options, &mut stage, &templates, report)
+    flat(options, &mut harness, &templates, report)
 }
 
-/// A template's clones, each after one of a process that has as many pages.
-fn beside(rounds: usize, stage: &mut Stage, template: &Template, kind: Kind, size: &Size) -> Result<Pairs, BenchError> {
+/// Measures a template's clones, each after a `fork` of a process with as many pages.
+fn beside(rounds: usize, harness: &mut Harness, template: &FrozenTemplate, kind: Kind, size: &Size) -> Result<Pairs, BenchError> {
     let forker = Forker::start(size.pages().bytes() as usize, Pages::Small, kind).map_err(BenchError::host("start a process to fork"))?;
     alternate(rounds, |side| match side {
-        Side::Ours => template.first_instruction(stage),
+        Side::Ours => template.first_instruction(harness),
         Side::Theirs => forker.measure().map_err(BenchError::host("fork")),
     })
 }
 
-/// The largest against the smallest.
-fn flat(options: Options<'_>, stage: &mut Stage, templates: &[Template], report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Compares the largest with the smallest.
+fn flat(
+    options: BenchOptions<'_>,
+    harness: &mut Harness,
+    templates: &[FrozenTemplate],
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     let [smallest, largest] = [&templates[0], &templates[templates.len() - 1]];
     let of = |side| if side == Side::Ours { largest } else { smallest };
-    let pairs = alternate(options.rounds(400), |side| of(side).first_instruction(stage))?;
+    let pairs = alternate(options.rounds(400), |side| of(side).first_instruction(harness))?;
     report(Row::pairs("flat-1m-4g", "a clone at 1 MiB", &pairs).noting("its first instruction, at the largest size"));
-    let pairs = alternate(options.rounds(400), |side| of(side).first_line(stage))?;
-    report(Row::pairs("flat-line", "a clone at 1 MiB", &pairs).noting("until it has said a line, at the largest size"));
+    let pairs = alternate(options.rounds(400), |side| of(side).first_line(harness))?;
+    report(Row::pairs("flat-line", "a clone at 1 MiB", &pairs).noting("until it has printed a line, at the largest size"));
     Ok(())
 }

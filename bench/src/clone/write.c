@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program that writes random bytes over so many pages, becomes a template, writes over so many of every hundred again, and says how many nanoseconds that took. */
+/* Writes random bytes over its pages, becomes a template, writes again to a percentage of them, and prints the nanoseconds
+   that this took. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

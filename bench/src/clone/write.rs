@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What copy-on-write costs a program that writes over all its memory (HyperFork, figure 4): in a clone, beside a cell that is none.
+//! The cost of copy-on-write for a program that writes over all its memory (HyperFork, figure 4): in a clone, compared with
+//! a cell that is none.
 
-use super::grove::{Fresh, Template};
+use super::fixture::{FrozenTemplate, UnstartedCell};
+use crate::harness::Harness;
 use crate::plot::{Line, Plot};
 use crate::program::{Compiled, number, program};
 use crate::sample::{Pairs, Side, alternate};
-use crate::stage::Stage;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_launch::{Program, Root};
 use pando_machine::PageCount;
 
 const SOURCE: &str = include_str!("write.c");
-/// What is written: 16 MiB.
+/// The written memory: 16 MiB.
 const PAGES: PageCount = PageCount(4096);
 const BRIEF: PageCount = PageCount(64);
-/// What a program may have besides.
+/// The quota of a program besides these pages.
 const OVERHEAD: PageCount = PageCount(4096);
 const ARENA: PageCount = PageCount(1 << 17);
 const REFERENCE: &str = "a cell that is no clone";
 
-/// How many of every hundred pages are written, for the plot.
+/// The percentages of pages written, for the plot.
 const SHARES: [u64; 5] = [1, 5, 20, 50, 100];
-/// How often each is measured.
+/// The number of measurements of each.
 const SHARE_ROUNDS: usize = 5;
 
 pub(super) fn run(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     plot: &mut dyn FnMut(Plot) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
     let pages = if options.brief { BRIEF } else { PAGES };
     let compiled = Compiled::new(SOURCE)?;
-    let mut stage = Stage::new(ARENA)?;
-    let root = compiled.booted(&mut stage)?;
+    let mut harness = Harness::new(ARENA)?;
+    let root = compiled.booted(&mut harness)?;
     let of_hundred = |share: u64| Program { memory: pages + OVERHEAD, ..program(&[&pages.0.to_string(), &share.to_string()]) };
-    let [plain, foreseen] = both(options.rounds(20), &mut stage, &root, &of_hundred(100))?;
+    let [plain, foreseen] = both(options.rounds(20), &mut harness, &root, &of_hundred(100))?;
     let note = format!("{} pages written over", pages.0);
     let [faults, few] = [plain.faults, foreseen.faults];
     report(Row::pairs("cow-unforeseen", REFERENCE, &plain.pairs).noting(format!("{note}, copied when they are written: {faults} faults")));
@@ -44,8 +45,8 @@ pub(super) fn run(
     }
     let mut lines = ["copied when they are written", "foreseen"].map(|name| Line { name, points: Vec::new() });
     for share in SHARES {
-        let compared = both(options.rounds(SHARE_ROUNDS), &mut stage, &root, &of_hundred(share))?;
-        for (line, Compared { pairs, .. }) in lines.iter_mut().zip(compared) {
+        let compared = both(options.rounds(SHARE_ROUNDS), &mut harness, &root, &of_hundred(share))?;
+        for (line, WriteComparison { pairs, .. }) in lines.iter_mut().zip(compared) {
             line.points.push((share as f64, pairs.ratio.median()));
         }
     }
@@ -53,33 +54,39 @@ pub(super) fn run(
     plot(Plot { name: "clone-write", title, x: "% of 16 MiB written", y: "times", lines: lines.into() })
 }
 
-/// What was compared, and how often the last clone faulted.
-struct Compared {
+/// The results of a comparison, and the number of faults of the last clone.
+struct WriteComparison {
     pairs: Pairs,
     faults: u64,
 }
 
-/// Clones of a template that has not learned, and of the same when it has.
-fn both(rounds: usize, stage: &mut Stage, root: &Root, program: &Program) -> Result<[Compared; 2], BenchError> {
-    let template = Template::new(stage, root, program.clone())?;
-    let plain = compare(rounds, stage, &template, root, program)?;
-    template.train(stage, Template::wait)?;
-    let foreseen = compare(rounds, stage, &template, root, program)?;
-    stage.end(template.root.cell())?;
+/// Measures clones of a template without training, and of the same template after training.
+fn both(rounds: usize, harness: &mut Harness, root: &Root, program: &Program) -> Result<[WriteComparison; 2], BenchError> {
+    let template = FrozenTemplate::new(harness, root, program.clone())?;
+    let plain = compare(rounds, harness, &template, root, program)?;
+    template.train(harness, FrozenTemplate::wait)?;
+    let foreseen = compare(rounds, harness, &template, root, program)?;
+    harness.end(template.root.cell())?;
     Ok([plain, foreseen])
 }
 
-/// What a clone takes, and a cell in which the program has just started, as they say.
-fn compare(rounds: usize, stage: &mut Stage, template: &Template, root: &Root, program: &Program) -> Result<Compared, BenchError> {
+/// Compares a clone with a cell in which the program has just started, by the times that they print.
+fn compare(
+    rounds: usize,
+    harness: &mut Harness,
+    template: &FrozenTemplate,
+    root: &Root,
+    program: &Program,
+) -> Result<WriteComparison, BenchError> {
     let mut faults = 0;
     let pairs = alternate(rounds, |side| {
-        let cell = if side == Side::Ours { template.clone(stage)? } else { Fresh::new(stage, root, program)? };
-        let said = cell.say(stage)?;
+        let cell = if side == Side::Ours { template.clone(harness)? } else { UnstartedCell::new(harness, root, program)? };
+        let said = cell.say(harness)?;
         if side == Side::Ours {
-            faults = stage.kernel.inspect(cell.cell)?.1.faults;
+            faults = harness.kernel.inspect(cell.cell)?.1.faults;
         }
-        stage.end(cell.cell)?;
+        harness.end(cell.cell)?;
         number(&said)
     })?;
-    Ok(Compared { pairs, faults })
+    Ok(WriteComparison { pairs, faults })
 }

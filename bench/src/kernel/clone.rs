@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clones: from the wish to the clone's first hypercall, beside `fork` of a process of the same size up to the child's first instruction.
+//! Clones: from the start of cloning to the clone's first hypercall. The reference is `fork` of a process of the same size,
+//! up to the child's first instruction.
 
 use super::BARE_EXIT;
 use crate::bare::Bare;
 use crate::guest::Code;
+use crate::harness::{DATA, Harness};
 use crate::native::memory::Pages;
 use crate::native::process::{Forker, Kind};
 use crate::sample::{Side, alternate};
-use crate::stage::{DATA, Stage};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::CellId;
 use pando_machine::PageCount;
@@ -27,18 +28,18 @@ const SIZES: [Size; 3] = [
     Size { bytes: 1 << 30, rounds: 60, names: ["clone-1g", "clone-1g-huge"] },
 ];
 
-/// What a clone may have: it writes a page.
+/// The quota of a clone: it writes a page.
 const CLONE_QUOTA: PageCount = PageCount(1024);
-/// Room for tables, the kernel's pages and clones, besides what the templates hold.
+/// Memory for tables, the kernel's pages and clones, besides the pages of the templates.
 const ROOM: PageCount = PageCount(64 << 10);
 
-/// Templates of all sizes on one stage.
+/// Templates of all sizes in one kernel.
 struct Templates {
-    stage: Stage,
+    harness: Harness,
     cells: Vec<CellId>,
 }
 
-pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let sizes = if options.brief { &SIZES[..2] } else { &SIZES[..] };
     for (kind, pages) in [Pages::Small, Pages::Huge].into_iter().enumerate() {
         let forkers: Vec<Forker> = sizes
@@ -61,8 +62,8 @@ pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(
     Ok(())
 }
 
-/// The largest clone against the smallest, and against an exit.
-fn compare(options: Options<'_>, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Compares the largest clone with the smallest, and with an exit.
+fn compare(options: BenchOptions<'_>, templates: &mut Templates, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let largest = templates.cells.len() - 1;
     let pairs = alternate(options.rounds(400), |side| templates.clone(if side == Side::Ours { largest } else { 0 }))?;
     report(Row::pairs("clone-flat", "a clone at 1 MB", &pairs).noting("clone at the largest size"));
@@ -78,25 +79,25 @@ fn compare(options: Options<'_>, templates: &mut Templates, report: &mut dyn FnM
 impl Templates {
     fn new(sizes: &[Size], pages: Pages) -> Result<Templates, BenchError> {
         let all = sizes.iter().map(|size| size.bytes).sum();
-        let mut stage = Stage::new(PageCount::covering(all) + ROOM)?;
-        let cells = sizes.iter().map(|size| template(&mut stage, PageCount::covering(size.bytes), pages)).collect::<Result<_, _>>()?;
-        Ok(Templates { stage, cells })
+        let mut harness = Harness::new(PageCount::covering(all) + ROOM)?;
+        let cells = sizes.iter().map(|size| template(&mut harness, PageCount::covering(size.bytes), pages)).collect::<Result<_, _>>()?;
+        Ok(Templates { harness, cells })
     }
 
-    /// Nanoseconds of one clone. It is gone when this returns.
+    /// Nanoseconds of one clone. The clone is removed on return.
     fn clone(&mut self, index: usize) -> Result<f64, BenchError> {
-        let (time, clone) = self.stage.timed_clone(self.cells[index], CLONE_QUOTA)?;
-        self.stage.end(clone)?;
+        let (time, clone) = self.harness.timed_clone(self.cells[index], CLONE_QUOTA)?;
+        self.harness.end(clone)?;
         Ok(time)
     }
 }
 
-/// A template that has written so many pages, and whose clones go on to a hypercall.
-fn template(stage: &mut Stage, size: PageCount, pages: Pages) -> Result<CellId, BenchError> {
+/// Creates a template that has written this many pages. Its clones continue up to a hypercall.
+fn template(harness: &mut Harness, size: PageCount, pages: Pages) -> Result<CellId, BenchError> {
     let mut code = Code::new();
     code.point(DATA).write_pages(size.0, 1).hypercall(Hypercall::Freeze {}).relinquish_for_ever();
-    let id = stage.cell(code.bytes(), size + ROOM)?;
+    let id = harness.cell(code.bytes(), size + ROOM)?;
     let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: pages == Pages::Huge };
-    stage.map(id, DATA, size, flags)?;
-    stage.template(id)
+    harness.map(id, DATA, size, flags)?;
+    harness.template(id)
 }

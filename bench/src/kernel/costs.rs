@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel's mechanisms cost, each beside the machine's bare exit, so that what Pando adds is visible.
+//! The cost of the kernel's mechanisms, each compared with the machine's bare exit, which shows Pando's overhead.
 
 use super::BARE_EXIT;
 use crate::bare::Bare;
 use crate::guest::Code;
+use crate::harness::{DATA, Harness};
 use crate::sample::{Sample, Side, alternate};
-use crate::stage::{DATA, Stage};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::{Control, VirtualRegisters, offset};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
@@ -18,23 +18,23 @@ use std::time::Instant;
 
 const ARENA: PageCount = PageCount(256 << 10);
 const QUOTA: PageCount = PageCount(128 << 10);
-/// Hypercalls in one measurement: so few that most measurements pass without the host running something else in between.
+/// Hypercalls in one measurement: few, so that the host preempts only a small part of the measurements.
 const CALLS: u64 = 16;
-/// Faults in one measurement: the same.
+/// Faults in one measurement, for the same reason.
 const FAULTS: u64 = 16;
-/// Where events enter, in the virtual registers.
+/// The event entry point, in the virtual registers.
 const EVENT_ENTRY: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, event_entry)) as u64;
 
 /// Measures costs, each alternating with a bare exit.
 struct Costs<'a> {
-    options: Options<'a>,
+    options: BenchOptions<'a>,
     bare: &'a mut Bare,
     report: &'a mut dyn FnMut(Row),
 }
 
-pub(super) fn run(options: Options<'_>, bare: &mut Bare, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, bare: &mut Bare, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
-    report(Row::time("exit", &exit).noting("a cell's exit to this process and back, nothing of the kernel in between"));
+    report(Row::time("exit", &exit).noting("a cell's exit to this process and back, without the kernel"));
     let mut costs = Costs { options, bare, report };
     costs.hypercall()?;
     costs.switch()?;
@@ -63,19 +63,19 @@ impl Costs<'_> {
         code.count(CALLS - 1);
         let next = code.here();
         code.hypercall(Hypercall::Doorbell {}).repeat(next).hypercall(Hypercall::Relinquish {}).jump(again);
-        let (mut stage, _) = stage_with(code.bytes())?;
-        self.measure("hypercall", "doorbell, nothing to do".into(), || Ok(stage.timed_turn()? / CALLS as f64))
+        let (mut harness, _) = stage_with(code.bytes())?;
+        self.measure("hypercall", "doorbell, nothing to do".into(), || Ok(harness.timed_turn()? / CALLS as f64))
     }
 
-    /// From one cell to another that both give up the CPU.
+    /// A switch between two cells that both give up the CPU.
     fn switch(&mut self) -> Result<(), BenchError> {
         let mut code = Code::new();
         code.relinquish_for_ever();
-        let (mut stage, _) = stage_with(code.bytes())?;
-        self.measure("relinquish", "back to the same cell".into(), || stage.timed_turn())?;
-        let second = stage.cell(code.bytes(), QUOTA)?;
-        stage.start(second)?;
-        self.measure("switch", "from one cell that relinquishes to another".into(), || stage.timed_turn())
+        let (mut harness, _) = stage_with(code.bytes())?;
+        self.measure("relinquish", "back to the same cell".into(), || harness.timed_turn())?;
+        let second = harness.cell(code.bytes(), QUOTA)?;
+        harness.start(second)?;
+        self.measure("switch", "from one cell that relinquishes to another".into(), || harness.timed_turn())
     }
 
     /// From the operator's call to the hypercall that the upcall makes.
@@ -85,21 +85,21 @@ impl Costs<'_> {
             code.store(VIRTUAL_REGISTERS + word as u64, 0);
         }
         code.relinquish_for_ever();
-        let mut stage = Stage::new(ARENA)?;
-        let cell = stage.cell(code.bytes(), QUOTA)?;
+        let mut harness = Harness::new(ARENA)?;
+        let cell = harness.cell(code.bytes(), QUOTA)?;
         // The upcall starts the same code again.
-        stage.kernel.write(cell, VIRTUAL_REGISTERS + EVENT_ENTRY, &crate::stage::CODE.to_le_bytes())?;
-        stage.start(cell)?;
-        let before = stage.kernel.inspect(cell)?.1.events;
+        harness.kernel.write(cell, VIRTUAL_REGISTERS + EVENT_ENTRY, &crate::harness::CODE.to_le_bytes())?;
+        harness.start(cell)?;
+        let before = harness.kernel.inspect(cell)?.1.events;
         let mut raised = 0;
         self.measure("event", "raised, upcall made, its first hypercall".into(), || {
             raised += 1;
             let start = Instant::now();
-            stage.kernel.raise(cell, Event::Console);
-            stage.turn()?;
+            harness.kernel.raise(cell, Event::Console);
+            harness.turn()?;
             Ok(start.elapsed().as_nanos() as f64)
         })?;
-        let delivered = stage.kernel.inspect(cell)?.1.events - before;
+        let delivered = harness.kernel.inspect(cell)?.1.events - before;
         if delivered == raised { Ok(()) } else { Err(BenchError::Astray) }
     }
 
@@ -109,12 +109,12 @@ impl Costs<'_> {
         code.point(DATA);
         let again = code.here();
         code.write_pages(FAULTS, FAULT_AROUND as u32).hypercall(Hypercall::Relinquish {}).jump(again);
-        let mut stage = Stage::new(ARENA)?;
-        let cell = stage.cell(code.bytes(), QUOTA)?;
-        stage.map(cell, DATA, QUOTA, MapFlags::lazy(Permissions::READ_WRITE))?;
-        stage.start(cell)?;
-        let note = format!("lazy memory, {FAULT_AROUND} pages of 4 KiB made at once");
-        self.faults("fault", note, || stage.timed_turn())
+        let mut harness = Harness::new(ARENA)?;
+        let cell = harness.cell(code.bytes(), QUOTA)?;
+        harness.map(cell, DATA, QUOTA, MapFlags::lazy(Permissions::READ_WRITE))?;
+        harness.start(cell)?;
+        let note = format!("lazy memory, {FAULT_AROUND} pages of 4 KiB allocated at once");
+        self.faults("fault", note, || harness.timed_turn())
     }
 
     /// A write to a page that is shared with a template.
@@ -122,35 +122,35 @@ impl Costs<'_> {
         let mut code = Code::new();
         code.point(DATA).write_pages(FAULTS, 1).hypercall(Hypercall::Freeze {}).hypercall(Hypercall::Relinquish {});
         code.point(DATA).write_pages(FAULTS, 1).relinquish_for_ever();
-        let mut stage = Stage::new(ARENA)?;
-        let cell = stage.cell(code.bytes(), QUOTA)?;
-        stage.map(cell, DATA, PageCount(FAULTS), MapFlags::eager(Permissions::READ_WRITE))?;
-        let template = stage.template(cell)?;
+        let mut harness = Harness::new(ARENA)?;
+        let cell = harness.cell(code.bytes(), QUOTA)?;
+        harness.map(cell, DATA, PageCount(FAULTS), MapFlags::eager(Permissions::READ_WRITE))?;
+        let template = harness.template(cell)?;
         self.faults("cow", format!("a page of 4 KiB copied; one path of tables for {FAULTS}"), || {
-            let (_, clone) = stage.timed_clone(template, QUOTA)?;
-            let time = stage.timed_turn()?;
-            stage.end(clone)?;
+            let (_, clone) = harness.timed_clone(template, QUOTA)?;
+            let time = harness.timed_turn()?;
+            harness.end(clone)?;
             Ok(time)
         })
     }
 
-    /// As [`Costs::measure`], for something that faults [`FAULTS`] times.
+    /// Like [`Costs::measure`], for an operation that faults [`FAULTS`] times.
     fn faults(&mut self, name: &'static str, note: String, mut ours: impl FnMut() -> Result<f64, BenchError>) -> Result<(), BenchError> {
         self.measure(name, note, || Ok(ours()? / FAULTS as f64))
     }
 
-    /// Dropping the machine's idea of all tables, and what the next cell pays for that.
+    /// Dropping the machine's cached tables, and the cost for the next cell.
     fn flush(&mut self) -> Result<(), BenchError> {
         let mut code = Code::new();
         code.relinquish_for_ever();
-        let (mut stage, _) = stage_with(code.bytes())?;
+        let (mut harness, _) = stage_with(code.bytes())?;
         let mut refills = Vec::new();
         let pairs = alternate(self.options.rounds(40), |side| match side {
             Side::Ours => {
                 let start = Instant::now();
-                stage.kernel.machine().flush_tables()?;
+                harness.kernel.machine().flush_tables()?;
                 let time = start.elapsed().as_nanos() as f64;
-                refills.push(stage.timed_turn()?);
+                refills.push(harness.timed_turn()?);
                 Ok(time)
             }
             Side::Theirs => self.bare.exit(),
@@ -161,10 +161,10 @@ impl Costs<'_> {
     }
 }
 
-/// A stage with one cell that has come to its first hypercall.
-fn stage_with(code: &[u8]) -> Result<(Stage, CellId), BenchError> {
-    let mut stage = Stage::new(ARENA)?;
-    let cell = stage.cell(code, QUOTA)?;
-    stage.start(cell)?;
-    Ok((stage, cell))
+/// Creates a kernel with one cell that has reached its first hypercall.
+fn stage_with(code: &[u8]) -> Result<(Harness, CellId), BenchError> {
+    let mut harness = Harness::new(ARENA)?;
+    let cell = harness.cell(code, QUOTA)?;
+    harness.start(cell)?;
+    Ok((harness, cell))
 }

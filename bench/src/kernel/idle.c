@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A small program that says it is there, and then waits for a line to answer. */
+/* A small program that prints a line, and then waits for a line to answer. */
 #include <stdio.h>
 
 int main(void)

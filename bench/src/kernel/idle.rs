@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Idle clones: what the host has less for each of thousands.
+//! Idle clones: the host memory that each of thousands takes.
 
 use crate::density::{self, Kind};
 use crate::guest::Code;
+use crate::harness::{DATA, Harness};
 use crate::program::{Compiled, QUOTA, is_idle};
-use crate::stage::{DATA, Stage};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, VirtualRegisters};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::CellId;
+use pando_kernel::cell::State;
 use pando_machine::{Nanos, PageCount};
 use std::mem::offset_of;
 
 /// The program's source.
 const SOURCE: &str = include_str!("idle.c");
-/// Clones that are counted.
+/// The number of clones counted.
 const CLONES: usize = 10_000;
-/// Clones for the figures beside the main one.
+/// The number of clones for the secondary figures.
 const FEWER_CLONES: usize = CLONES / 4;
 const ARENA: PageCount = PageCount(1 << 20);
-/// Which events wake a cell, in the virtual registers.
+/// The mask of events that wake a cell, in the virtual registers.
 const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, mask)) as u64;
-/// Pages that a bare clone writes: of a libOS's data and of a program's.
+/// Pages that a bare clone writes: data of a libOS and of a program.
 const SYSTEM_PAGES: u64 = 3;
 const PROGRAM_PAGES: u64 = 2;
 
@@ -56,47 +57,49 @@ const ASKED: Kind = Kind {
     kvm: "idle-asked-clone-kvm-bytes",
 };
 
-pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let mut stage = Stage::new(ARENA)?;
-    let template = template(&mut stage)?;
-    count(options, &mut stage, template, &BARE, |_, _| Ok(()), report)?;
+pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let mut harness = Harness::new(ARENA)?;
+    let template = template(&mut harness)?;
+    count(options, &mut harness, template, &BARE, |_, _| Ok(()), report)?;
 
     let program = Compiled::new(SOURCE)?;
-    let mut stage = Stage::new(ARENA)?;
-    let waiting = program.in_cell(&mut stage)?;
-    count(options, &mut stage, waiting, &PROGRAM, |_, _| Ok(()), report)?;
+    let mut harness = Harness::new(ARENA)?;
+    let waiting = program.in_cell(&mut harness)?;
+    count(options, &mut harness, waiting, &PROGRAM, |_, _| Ok(()), report)?;
 
-    let mut stage = Stage::new(ARENA)?;
-    let waiting = program.in_cell(&mut stage)?;
-    let ask = |stage: &mut Stage, clone: CellId| {
-        stage.kernel.console(clone)?.send(b"hello\n");
-        stage.turn_until(clone, is_idle)
+    let mut harness = Harness::new(ARENA)?;
+    let waiting = program.in_cell(&mut harness)?;
+    let ask = |harness: &mut Harness, clone: CellId| {
+        harness.kernel.console(clone)?.send(b"hello\n");
+        harness.turn_until(clone, is_idle)
     };
-    count(options, &mut stage, waiting, &ASKED, ask, report)
+    count(options, &mut harness, waiting, &ASKED, ask, report)
 }
 
-/// Makes clones, lets each run until it idles, uses it, and reports what they cost.
+/// Creates clones, runs each until it idles, uses it, and reports their cost.
 fn count(
-    options: Options<'_>,
-    stage: &mut Stage,
+    options: BenchOptions<'_>,
+    harness: &mut Harness,
     source: CellId,
     kind: &Kind,
-    with: impl Fn(&mut Stage, CellId) -> Result<(), BenchError>,
+    with: impl Fn(&mut Harness, CellId) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    let make = |stage: &mut Stage| {
-        let clone = stage.kernel.clone_cell(source, QUOTA)?;
-        stage.kernel.start(clone)?;
-        stage.turn_until(clone, is_idle)?;
-        with(stage, clone).map(|()| clone)
+    let make = |harness: &mut Harness| {
+        // A timer of its libOS may have woken the source since.
+        harness.turn_until(source, |state| is_idle(state) || state == State::Frozen)?;
+        let clone = harness.kernel.clone_cell(source, QUOTA)?;
+        harness.kernel.start(clone)?;
+        harness.turn_until(clone, is_idle)?;
+        with(harness, clone).map(|()| clone)
     };
-    density::count(options, stage, kind, make, report)
+    density::count(options, harness, kind, make, report)
 }
 
-/// A template without a libOS whose clones write what a small program writes, and then idle.
-fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
+/// Creates a template without a libOS. Its clones write as many pages as a small program, and then idle.
+fn template(harness: &mut Harness) -> Result<CellId, BenchError> {
     let mut code = Code::new();
-    // A clone is told of its new generation; this one shall idle all the same.
+    // The event about a clone's new generation must not wake this one.
     code.store(VIRTUAL_REGISTERS + MASK, u64::MAX);
     let write = |code: &mut Code| {
         code.point(LIBOS).write_pages(SYSTEM_PAGES, 1).point(DATA).write_pages(PROGRAM_PAGES, 1);
@@ -106,9 +109,9 @@ fn template(stage: &mut Stage) -> Result<CellId, BenchError> {
     write(&mut code);
     let again = code.here();
     code.hypercall(Hypercall::Idle { deadline: Nanos::NEVER.0 }).jump(again);
-    let id = stage.cell(code.bytes(), QUOTA)?;
+    let id = harness.cell(code.bytes(), QUOTA)?;
     let flags = MapFlags::eager(Permissions::READ_WRITE);
-    stage.map(id, LIBOS, PageCount(SYSTEM_PAGES), flags)?;
-    stage.map(id, DATA, PageCount(PROGRAM_PAGES), flags)?;
-    stage.template(id)
+    harness.map(id, LIBOS, PageCount(SYSTEM_PAGES), flags)?;
+    harness.map(id, DATA, PageCount(PROGRAM_PAGES), flags)?;
+    harness.template(id)
 }

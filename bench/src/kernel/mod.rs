@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench kernel`: what the isolation kernel costs, beside the host and beside the machine's bare exit.
+//! `pando bench kernel`: the cost of the isolation kernel, compared with the host and with the machine's bare exit.
 
 mod clone;
 mod costs;
@@ -8,14 +8,14 @@ mod idle;
 mod touch;
 
 use crate::bare::Bare;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 
-/// The name of the reference that shows what the kernel adds.
+/// The name of the reference that shows the kernel's overhead.
 const BARE_EXIT: &str = "the machine's bare exit";
 
-/// Runs everything.
-pub(crate) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    // Clones first: the processes that fork for comparison start from this one, while it is small.
+/// Runs all benchmarks.
+pub(crate) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    // Clones first: the reference processes are forked from this one while it is small.
     clone::run(options, report)?;
     let mut bare = Bare::new()?;
     cpu::run(options, report)?;

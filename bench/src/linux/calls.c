@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* System calls of one process. */
 
-/* What is read and written is a file of this size, again and again from its start. */
+/* The size of the file that is read and written repeatedly from its start. */
 #define FILE_BYTES (1L << 20)
-/* A file that every host has which compiles this. */
+/* A file that exists on every host that compiles this program. */
 #define HEADER "/usr/include/stdio.h"
 
 static int file;
@@ -92,7 +92,7 @@ static void do_open(long count)
 static int select_end;
 static fd_set select_set;
 
-/* Pipes in which nothing comes. */
+/* Empty pipes. */
 static void make_select(int count)
 {
     int ends[2];
@@ -151,7 +151,7 @@ static void do_signal(long count)
         check(kill(self, SIGUSR1) == 0, "kill");
 }
 
-/* Untouched. */
+/* Never touched. */
 static void do_mmap(long count)
 {
     while (count--) {

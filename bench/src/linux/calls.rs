@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls and what is made of a few: a static C program does each many times over.
+//! System calls and short sequences of them: a static C program repeats each many times.
 
-use super::{Asked, REFERENCE};
+use super::{LineServer, REFERENCE};
+use crate::process_runs::WorkDirectory;
 use crate::program::Compiled;
-use crate::whole::Place;
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 
-/// A row: its name, how often it is done in one measurement, and what a reader should know. A measurement takes a few milliseconds at most on either side: on a busy machine what takes
-/// longer is interrupted by others, and the shorter side is not.
+/// A row: its name, its repetitions in one measurement, and a note. A measurement takes a few milliseconds at most on
+/// either side: on a busy machine a longer one is preempted, and the shorter side is not.
 struct Part(&'static str, u32, &'static str);
 
 const PARTS: &[Part] = &[
@@ -15,7 +15,7 @@ const PARTS: &[Part] = &[
     Part("read-1", 10_000, "of a file that the program has written, byte by byte"),
     Part("read-4k", 5_000, "the same, page by page"),
     Part("read-4k-host", 5_000, "pread of a file of the host"),
-    Part("write-4k", 5_000, "over what the program has written"),
+    Part("write-4k", 5_000, "over a file that the program has written"),
     Part("fstat", 10_000, ""),
     Part("stat", 2_000, "of a file of the host"),
     Part("open-close", 2_000, "of a file of the host"),
@@ -35,13 +35,18 @@ const PARTS: &[Part] = &[
     Part("fork-64m", 1, "fork, exit and wait with 64 MiB resident in 4 KiB pages"),
     Part("fork-64m-huge", 2, "the same in 2 MiB pages"),
 ];
-/// How much less a brief run does.
+/// The factor by which a brief run does less.
 const BRIEF: u32 = 50;
 
-pub(super) fn run(options: Options<'_>, place: &Place<'_>, program: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
+    program: &Compiled,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     for Part(name, count, note) in PARTS {
         let count = if options.brief { count.div_ceil(BRIEF) } else { *count };
-        let pairs = Asked::start(place, &[], program.path(), &[name])?.compare(options.rounds(50), count)?;
+        let pairs = LineServer::start(place, &[], program.path(), &[name])?.compare(options.rounds(50), count)?;
         let row = Row::pairs(name, REFERENCE, &pairs);
         report(if note.is_empty() { row } else { row.noting(*note) });
     }

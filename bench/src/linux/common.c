@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program of parts. It does the one that its argument names as often as each line says, and answers how many nanoseconds that took. Its other files follow. */
+/* A program of many parts. It runs the part that its argument names as often as each input line says, and prints the
+   nanoseconds that this took. Its other files follow. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

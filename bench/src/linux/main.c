@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The parts by their names, and who does them. */
+/* The names of the parts, and their functions. */
 
 static const struct part {
     const char *name;
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     const struct part *part = parts, *end = parts + sizeof parts / sizeof *parts;
     char line[64];
 
-    /* What is executed to do nothing. */
+    /* Executed without arguments, it does nothing. */
     if (argc == 1)
         return 0;
     while (part < end && strcmp(part->name, argv[1]) != 0)

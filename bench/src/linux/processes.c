@@ -5,12 +5,12 @@
 #define RESIDENT (64L << 20)
 #define RING 8
 
-/* What one end writes the other reads. */
+/* A pipe: the other end reads all bytes that one end writes. */
 struct line {
     int read, write;
 };
 
-/* A token comes back to who sends it here, sooner or later. */
+/* Pipes to a chain of threads or processes that returns each token to its sender. */
 static struct line token;
 
 static struct line make_pipe(void)
@@ -21,7 +21,7 @@ static struct line make_pipe(void)
     return (struct line){ends[0], ends[1]};
 }
 
-/* Passes tokens on until nobody sends any. */
+/* Passes tokens on until the pipe is closed. */
 static void *pass(void *line)
 {
     struct line *between = line;
@@ -43,7 +43,7 @@ static void make_thread(void)
     check(pthread_create(&thread, NULL, pass, &theirs) == 0, "pthread_create");
 }
 
-/* A process that passes on what comes, to whoever reads from the line that this returns. It ends with the one before it. */
+/* Adds a process that passes tokens on to the reader of the returned pipe. It ends with the one before it. */
 static int add_process(int read, int before)
 {
     struct line next = make_pipe();
@@ -124,7 +124,7 @@ static void do_fork(long count)
     }
 }
 
-/* What they say nobody reads. */
+/* Discards their output. */
 static void execute(long count, char *const *words)
 {
     int nowhere = open("/dev/null", O_WRONLY);
@@ -153,7 +153,7 @@ static void do_shell(long count)
     execute(count, (char *[]){"/bin/sh", "-c", ":", NULL});
 }
 
-/* What follows the part's name. */
+/* The arguments after the part's name. */
 static char **words;
 
 static void do_execute(long count)
@@ -172,7 +172,7 @@ static void make_resident(int advice)
         memory[offset] = 1;
     if (advice == MADV_HUGEPAGE)
         return;
-    /* Who does not follow the advice has to split its large pages for this. */
+    /* A kernel that ignores the advice has to split its large pages for this. */
     for (int protection = PROT_READ; protection <= (PROT_READ | PROT_WRITE); protection += PROT_WRITE)
         for (long offset = 0; offset < RESIDENT; offset += STRETCH)
             check(mprotect(memory + offset, PAGE, protection) == 0, "mprotect");

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian's Python: its start, computing, and a database in memory.
 
-use super::{Asked, REFERENCE};
-use crate::whole::{Place, compare, needs};
-use crate::{BenchError, Options, Row};
+use super::{LineServer, REFERENCE};
+use crate::process_runs::{WorkDirectory, compare, needs};
+use crate::{BenchError, BenchOptions, Row};
 
 const PYTHON: &str = "/usr/bin/python3";
-/// What makes a program that answers lines of a script that defines `work`.
+/// The source of a program that answers lines: a script that defines `work`, and a loop around it.
 macro_rules! script {
     ($file:literal) => {
         concat!(include_str!($file), include_str!("python/answer.py"))
     };
 }
-/// What Python computes, at which size.
+/// Computations in Python, and their sizes.
 const COMPUTED: &[(&str, &str, u32)] = &[
     ("python-pidigits", script!("python/pidigits.py"), 1000),
     ("python-nbody", script!("python/nbody.py"), 8000),
@@ -20,10 +20,10 @@ const COMPUTED: &[(&str, &str, u32)] = &[
 ];
 /// Rows of the database.
 const DATABASE: (&str, &str, u32) = ("sqlite-memory", script!("python/sqlite.py"), 20_000);
-/// How much less of everything a brief run takes.
+/// The factor by which a brief run does less.
 const BRIEF: u32 = 20;
 
-pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     needs(PYTHON, "/usr/bin/python3 (Debian: python3)")?;
     let nothing = ["-c", "pass"];
     let pairs = compare(options.rounds(20), &[0], place.cell(&[], PYTHON, &nothing), place.native(PYTHON, &nothing))?;
@@ -41,8 +41,8 @@ pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMu
     Ok(())
 }
 
-fn ask(options: Options<'_>, place: &Place<'_>, (name, script, size): &(&'static str, &str, u32)) -> Result<Row, BenchError> {
+fn ask(options: BenchOptions<'_>, place: &WorkDirectory<'_>, (name, script, size): &(&'static str, &str, u32)) -> Result<Row, BenchError> {
     let size = if options.brief { size / BRIEF } else { *size };
-    let pairs = Asked::start(place, &[], PYTHON, &["-c", script])?.compare(options.rounds(10), size)?;
+    let pairs = LineServer::start(place, &[], PYTHON, &["-c", script])?.compare(options.rounds(10), size)?;
     Ok(Row::pairs(name, REFERENCE, &pairs))
 }

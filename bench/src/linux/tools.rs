@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tools of Debian at work on files of the host: `gzip`, `sha256sum`, `make` with gcc.
+//! Tools of Debian that process files of the host: `gzip`, `sha256sum`, `make` with gcc.
 
-use super::{Asked, REFERENCE};
+use super::{LineServer, REFERENCE};
 use crate::lines::write_lines;
+use crate::process_runs::{WorkDirectory, compare, needs};
 use crate::program::Compiled;
-use crate::whole::{Place, compare, needs};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Bytes that are compressed, and that are hashed.
+/// The number of bytes compressed, and hashed.
 const COMPRESSED: usize = 8 << 20;
 const HASHED: usize = 64 << 20;
-/// C files of the project, and functions of each, which make 200 lines.
+/// C files of the project, and functions of each, which have 200 lines in total.
 const FILES: usize = 20;
 const FUNCTIONS: usize = 16;
 const MAKE: &str = "/usr/bin/make";
-/// How much less of everything a brief run takes.
+/// The factor by which a brief run does less.
 const BRIEF: usize = 16;
 
 pub(super) fn run(
-    options: Options<'_>,
-    place: &Place<'_>,
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
     program: &Compiled,
     directory: &Path,
     report: &mut dyn FnMut(Row),
@@ -36,7 +36,7 @@ pub(super) fn run(
         let file = file.display().to_string();
         let volume = format!("{file}:{file}:ro");
         let words = [&["execute"], words, &[file.as_str()]].concat();
-        let pairs = Asked::start(place, &["-v", &volume], program.path(), &words)?.compare(options.rounds(6), 1)?;
+        let pairs = LineServer::start(place, &["-v", &volume], program.path(), &words)?.compare(options.rounds(6), 1)?;
         report(Row::pairs(name, REFERENCE, &pairs).noting(format!("of {} MiB, from fork to wait", bytes >> 20)));
     }
     needs(MAKE, "make (Debian: make)")?;
@@ -61,7 +61,7 @@ fn write_project(directory: &Path, files: usize) -> io::Result<()> {
         let mut text = String::from("#include \"project.h\"\n");
         for function in 0..FUNCTIONS {
             let called = format!("work_{}_{function}", (file + 1) % files);
-            // Nothing goes wrong in writing to a string.
+            // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 "unsigned work_{file}_{function}(unsigned depth)\n{{\n    unsigned table[32], sum = depth * {function}u;\n    if (depth == 0)\n        return {file};\n    \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pinning: a thread that moves from core to core measures the move.
+//! Pinning of threads: without it, migrations between cores are measured too.
 
 use std::io;
 
@@ -29,7 +29,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What was allowed before is allowed again; were it refused, the thread would stay where it is.
+        // Restores the previous set. If that fails, the thread stays on its core.
         let _ = set(&self.before);
     }
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Anonymous memory of the host: in the page size that a measurement wants, touched page by page, or run as code.
+//! Anonymous memory of the host: with a chosen page size, touched page by page, or executed as code.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// In which pages the host shall back memory.
+/// The page size that the host shall use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// As this host does by default.
+    /// The default of this host.
     Default,
     /// 4 KiB.
     Small,
-    /// 2 MiB where it can.
+    /// 2 MiB where possible.
     Huge,
 }
 
 /// Fresh private anonymous memory.
-pub(crate) struct Memory {
+pub(crate) struct MappedMemory {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -24,9 +24,9 @@ pub(crate) struct Memory {
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
-impl Memory {
-    /// Maps memory; nothing backs it yet.
-    pub(crate) fn map(bytes: usize, pages: Pages) -> io::Result<Memory> {
+impl MappedMemory {
+    /// Maps memory without touching it.
+    pub(crate) fn map(bytes: usize, pages: Pages) -> io::Result<MappedMemory> {
         // Room to start at a multiple of a huge page.
         let bytes = bytes + if pages == Pages::Huge { HUGE_PAGE } else { 0 };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -37,19 +37,19 @@ impl Memory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let memory = Memory { start: NonNull::new(start.cast()).expect("a mapping is not at address 0"), bytes };
+        let memory = MappedMemory { start: NonNull::new(start.cast()).expect("a mapping is not at address 0"), bytes };
         let advice = match pages {
             Pages::Default => return Ok(memory),
             Pages::Small => libc::MADV_NOHUGEPAGE,
             Pages::Huge => libc::MADV_HUGEPAGE,
         };
-        // A kernel without huge pages knows neither advice, and does what the first asks for.
+        // A kernel without huge pages knows neither advice, and behaves as the first one asks.
         // SAFETY: the range is the mapping just made; the advice changes no content.
         unsafe { libc::madvise(start, bytes, advice) };
         Ok(memory)
     }
 
-    /// Where it lies.
+    /// Its start address.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
@@ -62,10 +62,10 @@ impl Memory {
     /// Copies bytes into it.
     ///
     /// # Panics
-    /// They do not fit.
+    /// If they do not fit.
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.bytes), "within the memory");
-        // SAFETY: the range lies in the mapping, as was just seen, which is ours, writable, and never referenced as Rust data.
+        // SAFETY: the range lies in the mapping, as just checked. The mapping is ours, writable, and never referenced as Rust data.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len()) };
     }
 
@@ -78,7 +78,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing points into it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -86,17 +86,17 @@ impl Drop for Memory {
 }
 
 /// Machine code of a function that takes the address of a buffer and returns a number.
-pub(crate) struct Function(Memory);
+pub(crate) struct Function(MappedMemory);
 
 impl Function {
     /// Makes `code` callable.
     ///
     /// # Safety
     /// 1. The code is a function of the System V ABI that takes one pointer and returns a 64-bit integer.
-    /// 2. Whatever it reads and writes lies in the first bytes, as many as [`Function::call`] gets, behind that pointer.
+    /// 2. It reads and writes only the buffer behind that pointer, within the length that [`Function::call`] gets.
     pub(crate) unsafe fn new(code: &[u8]) -> io::Result<Function> {
-        let memory = Memory::map(code.len().next_multiple_of(PAGE), Pages::Default)?;
-        // SAFETY: the mapping is at least as long as the code, fresh, and nobody else's.
+        let memory = MappedMemory::map(code.len().next_multiple_of(PAGE), Pages::Default)?;
+        // SAFETY: the mapping is at least as long as the code, new, and referenced by nobody else.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), memory.start.as_ptr(), code.len()) };
         // SAFETY: the range is the mapping's; it holds no Rust data.
         let refused = unsafe { libc::mprotect(memory.start.as_ptr().cast(), memory.bytes, libc::PROT_READ | libc::PROT_EXEC) } != 0;
@@ -106,7 +106,7 @@ impl Function {
     /// Calls it.
     ///
     /// # Safety
-    /// `buffer` has as many bytes as the code was said to use.
+    /// `buffer` is at least as long as the code requires.
     pub(crate) unsafe fn call(&self, buffer: &mut [u8]) -> u64 {
         // SAFETY: by the conditions of `new` the mapping holds a function of this type; it stays mapped during the call.
         let function: extern "sysv64" fn(*mut u8) -> u64 = unsafe { std::mem::transmute(self.0.start.as_ptr()) };

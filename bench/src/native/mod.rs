@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the host does natively, for the side of "theirs": all of the crate's unsafe code.
+//! Native operations of the host, for the references: all of the crate's unsafe code.
 
 pub(crate) mod cpu;
 pub(crate) mod memory;

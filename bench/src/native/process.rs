@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Native processes: one that measures at request, and what a `fork` of it costs.
+//! Native processes: one that measures on request, and the cost of a `fork` of it.
 
-use super::memory::{Memory, Pages};
+use super::memory::{MappedMemory, Pages};
 use super::vm::Vm;
 use std::io;
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl Pipe {
         if sent == bytes.len() as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Waits for a message, whatever signals come meanwhile.
+    /// Waits for a message; restarts after signals.
     fn receive(&self) -> io::Result<f64> {
         let mut bytes = [0; 8];
         loop {
@@ -57,11 +57,11 @@ impl Drop for Pipe {
 struct Child(libc::pid_t);
 
 impl Child {
-    /// Forks; the child does `work` and ends. The caller sees to it that `work` is all right in a child of its own process: it allocates little, takes
-    /// no lock that another thread may hold, and never panics.
+    /// Forks; the child runs `work` and exits. The caller guarantees that `work` is safe in a forked child: it allocates
+    /// little, takes no lock that another thread may hold, and never panics.
     fn fork(work: impl FnOnce()) -> io::Result<Child> {
-        // SAFETY: no preconditions in the parent; the child does what the caller vouches for and leaves by `_exit`, so that nothing of the
-        // parent's is flushed or dropped twice.
+        // SAFETY: no preconditions in the parent. The child does only what the caller guarantees and leaves by `_exit`, so
+        // that nothing of the parent's is flushed or dropped twice.
         unsafe {
             match libc::fork() {
                 -1 => Err(io::Error::last_os_error()),
@@ -77,7 +77,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the process is our child, not waited for yet, so its id is not another's.
+        // SAFETY: the process is our child, not waited for yet, so its id has not been reused.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -85,16 +85,17 @@ impl Drop for Child {
     }
 }
 
-/// What a process that is forked runs.
+/// The code that a forked process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Its own instructions.
     Process,
-    /// Those of a guest, whose memory is the process's: the child makes a VM of its own around what it inherited (HyperFork's method).
+    /// A guest's instructions, whose memory is the process's: the child creates a VM of its own around the inherited memory
+    /// (HyperFork's method).
     Vm,
 }
 
-/// A process with so much resident memory, which forks when it is asked to.
+/// A process with this much resident memory, which forks on request.
 pub(crate) struct Forker {
     requests: Pipe,
     answers: Pipe,
@@ -112,21 +113,22 @@ impl Forker {
             let _ = serve(&requests, &answers, bytes, pages, kind);
         })?;
         let forker = Forker { requests, answers, _process: process };
-        // The first answer says that the memory is there.
+        // The first answer confirms that the memory is resident.
         forker.measure()?;
         Ok(forker)
     }
 
-    /// Nanoseconds from before a `fork` until the parent, blocked in `read`, has seen the first instruction of the child, or of its guest. The child is gone when this returns.
+    /// Nanoseconds from before a `fork` until the parent, blocked in `read`, has received the first byte from the child or
+    /// its guest. The child is removed on return.
     pub(crate) fn measure(&self) -> io::Result<f64> {
         self.requests.send(0.0)?;
         self.answers.receive()
     }
 }
 
-/// The forker's life.
+/// The forker's main loop.
 fn serve(requests: &Pipe, answers: &Pipe, bytes: usize, pages: Pages, kind: Kind) -> io::Result<()> {
-    let mut memory = Memory::map(bytes, pages)?;
+    let mut memory = MappedMemory::map(bytes, pages)?;
     memory.touch();
     let guest = if kind == Kind::Vm { Some(Vm::start(&mut memory)?) } else { None };
     let sign = Pipe::new()?;

@@ -1,67 +1,80 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What CPU time a process has used, and in what, as the host's kernel counts it for each of its threads.
+//! CPU time of a process and its descendants by purpose, from the host's counters of each thread.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// In what a thread's time went.
+/// The purpose of a thread's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// A gateway's thread.
+pub(crate) enum TimedPart {
+    /// A gateway's process, and the thread that carries its frames.
     Gateway,
-    /// A guest's instructions.
+    /// Guest instructions.
     Guest,
-    /// This program's own, on a thread that drives a vCPU.
+    /// This program's own code, on a thread that drives a vCPU.
     Kernel,
-    /// The host's kernel's, for such a thread.
+    /// The host's kernel, on such a thread.
     Host,
-    /// Whatever else.
+    /// Anything else.
     Other,
 }
 
-/// The times of all threads of a process, in nanoseconds.
+/// The times of all threads of a process and of its descendants, in nanoseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Times(Vec<(Part, f64)>);
+pub(crate) struct Times(Vec<(TimedPart, f64)>);
 
-/// Nanoseconds of a tick, which `/proc` counts in: a hundredth of a second on every Linux.
+/// Nanoseconds of a tick, the unit of `/proc`: a hundredth of a second on every Linux.
 const TICK: f64 = 1e7;
 
 impl Times {
-    /// What a process has used so far.
+    /// Reads the times of a process and its living descendants so far.
     pub(crate) fn of(process: u32) -> io::Result<Times> {
         let mut times = Vec::new();
-        for thread in std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))? {
-            // A thread may end meanwhile.
-            if let Ok(text) = std::fs::read_to_string(thread?.path().join("stat")) {
+        let mut left = threads(process)?;
+        while let Some(thread) = left.pop() {
+            // A thread may end meanwhile, and so may a process.
+            if let Ok(text) = std::fs::read_to_string(thread.join("stat")) {
                 times.extend(parts(&text).into_iter().flatten());
             }
+            // Linux without CONFIG_PROC_CHILDREN has no such file.
+            let children = std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+            left.extend(children.filter_map(|child| threads(child).ok()).flatten());
         }
         Ok(Times(times))
     }
 
-    /// What was used since then.
+    /// The difference to an earlier reading.
     pub(crate) fn since(&self, before: &Times) -> Times {
         Times(self.parts().into_iter().map(|(part, nanos)| (part, nanos - before.sum(part))).collect())
     }
 
-    /// By parts.
-    pub(crate) fn parts(&self) -> Vec<(Part, f64)> {
-        [Part::Gateway, Part::Guest, Part::Kernel, Part::Host, Part::Other].map(|part| (part, self.sum(part))).into()
+    /// The times by purpose.
+    pub(crate) fn parts(&self) -> Vec<(TimedPart, f64)> {
+        [TimedPart::Gateway, TimedPart::Guest, TimedPart::Kernel, TimedPart::Host, TimedPart::Other]
+            .map(|part| (part, self.sum(part)))
+            .into()
     }
 
-    /// All together.
+    /// The sum of all times.
     pub(crate) fn whole(&self) -> f64 {
         self.0.iter().map(|(_, nanos)| nanos).sum()
     }
 
-    fn sum(&self, part: Part) -> f64 {
+    fn sum(&self, part: TimedPart) -> f64 {
         self.0.iter().filter(|(its, _)| *its == part).map(|(_, nanos)| nanos).sum()
     }
 }
 
-/// The times in a thread's line (proc_pid_stat(5)).
-fn parts(text: &str) -> Option<Vec<(Part, f64)>> {
-    // Its name stands in brackets, and may hold anything.
+/// The threads of a process, as directories of `/proc`.
+fn threads(process: u32) -> io::Result<Vec<PathBuf>> {
+    let all = std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))?;
+    all.map(|thread| Ok(thread?.path())).collect()
+}
+
+/// Parses a thread's line (proc_pid_stat(5)).
+fn parts(text: &str) -> Option<Vec<(TimedPart, f64)>> {
+    // The thread's name is in parentheses, and may contain anything.
     let (head, rest) = text.rsplit_once(')')?;
     let name = head.split_once('(')?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -69,15 +82,15 @@ fn parts(text: &str) -> Option<Vec<(Part, f64)>> {
     let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok().map(|ticks| ticks * TICK);
     let (user, system, guest) = (ticks(14)?, ticks(15)?, ticks(43)?);
     Some(match name {
-        "gateway" => vec![(Part::Gateway, user + system)],
-        name if name.starts_with("vcpu") => vec![(Part::Guest, guest), (Part::Kernel, user - guest), (Part::Host, system)],
-        _ => vec![(Part::Other, user + system)],
+        "gateway" => vec![(TimedPart::Gateway, user + system)],
+        name if name.starts_with("vcpu") => vec![(TimedPart::Guest, guest), (TimedPart::Kernel, user - guest), (TimedPart::Host, system)],
+        _ => vec![(TimedPart::Other, user + system)],
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, Times, parts};
+    use super::{TimedPart, Times, parts};
 
     #[test]
     fn a_thread_is_known_by_its_name() {
@@ -95,6 +108,6 @@ mod tests {
     fn this_process_has_used_some() {
         let times = Times::of(std::process::id()).expect("it is there");
         assert!(times.whole() >= 0.0 && times.since(&times).parts().iter().all(|(_, nanos)| *nanos == 0.0));
-        assert!(times.parts().iter().any(|(part, _)| *part == Part::Other));
+        assert!(times.parts().iter().any(|(part, _)| *part == TimedPart::Other));
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client on the network's station that asks many web servers: so many requests at once, each a connection of its own, from server to server in turn.
+//! A client at the network's host port that requests pages from many web servers, from server to server in turn. Several
+//! requests are in flight, each on a connection of its own.
 
-use super::town::Town;
+use super::networked_cells::NetworkedCells;
 use crate::BenchError;
 use bytes::Bytes;
-use pando_kernel::Station;
+use pando_kernel::HostPort;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_stack::{Config, ConnectionId, Doorkeeper, Happening, Hearing, Outbox, Refusal, Stack, TcpOptions, Tuple, Verdict};
+use pando_stack::{Config, ConnectionId, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, TxQueue, Verdict};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::thread::{self, Thread};
@@ -15,57 +16,58 @@ use std::time::{Duration, Instant};
 
 const PORT: u16 = 80;
 const REQUEST: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
-/// Frames that are taken at once.
+/// The maximum number of frames received at once.
 const FRAMES: usize = 64;
-/// Bytes of frames that are made before they are sent.
+/// The capacity of the transmit queue, in bytes.
 const OUTBOX: usize = 1 << 20;
-/// How long all may be silent before something is wrong.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Ports that connections come from, one after the other.
+/// The timeout without any progress.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The first source port of connections.
 const FIRST_PORT: u16 = 1024;
 
 /// A client.
 pub(super) struct Load {
-    station: Station,
+    host_port: HostPort,
     stack: Stack,
     own: Addresses,
     began: Instant,
     next_port: u16,
 }
 
-/// A request under way.
+/// A request in flight.
 struct Asking {
     received: usize,
 }
 
-/// Nobody comes to a client.
+/// A client accepts no connections.
 struct Closed;
 
-impl Doorkeeper for Closed {
+impl Listeners for Closed {
     fn admits(&mut self, _: &Tuple) -> Verdict {
         Verdict::Refuse(Refusal::Reset)
     }
 
-    fn hears(&mut self, _: SocketAddr, _: SocketAddr) -> Hearing {
-        Hearing::Nobody
+    fn accepts_datagram(&mut self, _: SocketAddr, _: SocketAddr) -> DatagramVerdict {
+        DatagramVerdict::Nobody
     }
 }
 
 impl Load {
-    /// A client for the thread that makes it, in the router's place.
-    pub(super) fn new(town: &Town) -> Result<Load, BenchError> {
-        let (own, mtu) = town.kernel.router(town.network)?;
+    /// Creates a client for the calling thread, in the router's place.
+    pub(super) fn new(network: &NetworkedCells) -> Result<Load, BenchError> {
+        let (own, mtu) = network.kernel.router(network.network)?;
         let waiting: Thread = thread::current();
-        let station = town.kernel.station(town.network, Link::default(), move || waiting.unpark())?;
+        let host_port = network.kernel.host_port(network.network, Link::default(), move || waiting.unpark())?;
         let addresses = vec![(own.v4.into(), own.prefix4)];
         let config = Config { addresses, mtu: mtu.into(), ..Config::new(own.mac.0, 1) };
-        Ok(Load { station, stack: Stack::new(config, 0), own, began: Instant::now(), next_port: FIRST_PORT })
+        Ok(Load { host_port, stack: Stack::new(config, 0), own, began: Instant::now(), next_port: FIRST_PORT })
     }
 
-    /// Asks servers in turn, `at_once` of them at a time, `requests` times; each has to answer with `bytes` and a head. Returns the nanoseconds that each request took of the whole time.
+    /// Sends `requests` requests to the servers in turn, `at_once` of them in flight. Each response must have `bytes` bytes
+    /// after its head. Returns the elapsed nanoseconds per request.
     pub(super) fn ask(&mut self, servers: &[Addresses], at_once: usize, requests: usize, bytes: usize) -> Result<f64, BenchError> {
         let mut under_way: HashMap<ConnectionId, Asking> = HashMap::new();
-        let mut outbox = Outbox::new(OUTBOX);
+        let mut tx_queue = TxQueue::new(OUTBOX);
         let (mut begun, mut done) = (0, 0);
         let start = Instant::now();
         let mut last = start;
@@ -74,24 +76,24 @@ impl Load {
                 under_way.insert(self.connect(servers[begun % servers.len()])?, Asking { received: 0 });
                 begun += 1;
             }
-            let arrived = self.station.receive(FRAMES);
+            let arrived = self.host_port.receive(FRAMES);
             let now = self.now();
             for frame in &arrived {
-                self.stack.take(frame, now, &mut Closed, &mut outbox);
+                self.stack.take(frame, now, &mut Closed, &mut tx_queue);
             }
             let before = done;
-            while let Some(happening) = self.stack.next_happening() {
-                done += self.hear(happening, &mut under_way, bytes)?;
+            while let Some(event) = self.stack.next_event() {
+                done += self.hear(event, &mut under_way, bytes)?;
             }
-            self.stack.run(now, &mut outbox);
-            self.say(&mut outbox);
+            self.stack.run(now, &mut tx_queue);
+            self.say(&mut tx_queue);
             if !arrived.is_empty() || done > before {
                 last = Instant::now();
-            } else if last.elapsed() > PATIENCE {
-                return Err(BenchError::Failed(format!("{done} of {requests} requests were answered, and then no more")));
+            } else if last.elapsed() > TIMEOUT {
+                return Err(BenchError::Failed(format!("only {done} of {requests} requests were answered before the timeout")));
             } else {
-                let due = self.stack.deadline().map_or(PATIENCE, |due| Duration::from_nanos(due.saturating_sub(self.now())));
-                thread::park_timeout(due.min(PATIENCE));
+                let due = self.stack.deadline().map_or(TIMEOUT, |due| Duration::from_nanos(due.saturating_sub(self.now())));
+                thread::park_timeout(due.min(TIMEOUT));
             }
         }
         Ok(start.elapsed().as_nanos() as f64 / requests as f64)
@@ -109,17 +111,17 @@ impl Load {
             self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
             match self.stack.connect(Tuple { local, remote }, TcpOptions { no_delay: true, ..TcpOptions::default() }, now) {
                 Ok(id) => return Ok(id),
-                // Its last connection has not been forgotten yet.
+                // Its last connection is still in TIME-WAIT.
                 Err(pando_stack::Error::InUse) => {}
-                Err(error) => return Err(BenchError::Failed(format!("no connection to {remote}: {error:?}"))),
+                Err(error) => return Err(BenchError::Failed(format!("cannot connect to {remote}: {error:?}"))),
             }
         }
     }
 
-    /// What a happening means for a request. Returns how many are done.
-    fn hear(&mut self, happening: Happening, under_way: &mut HashMap<ConnectionId, Asking>, bytes: usize) -> Result<usize, BenchError> {
-        match happening {
-            Happening::Opened(id) => {
+    /// Handles a socket event of a request. Returns how many requests it completes.
+    fn hear(&mut self, event: SocketEvent, under_way: &mut HashMap<ConnectionId, Asking>, bytes: usize) -> Result<usize, BenchError> {
+        match event {
+            SocketEvent::Opened(id) => {
                 let mut left = REQUEST;
                 self.stack.send(id, &mut |room| {
                     let count = left.len().min(room.len());
@@ -128,7 +130,7 @@ impl Load {
                     count
                 });
             }
-            Happening::Data(id) => {
+            SocketEvent::Data(id) => {
                 if let Some(asking) = under_way.get_mut(&id) {
                     asking.received += self.stack.receive(id, &mut |piece| piece.len());
                 }
@@ -136,12 +138,12 @@ impl Load {
                     let received = under_way.remove(&id).map_or(0, |asking| asking.received);
                     self.stack.leave(id, self.now());
                     if received < bytes {
-                        return Err(BenchError::Failed(format!("a server said {received} bytes of {bytes}")));
+                        return Err(BenchError::Failed(format!("a server sent {received} bytes instead of {bytes}")));
                     }
                     return Ok(1);
                 }
             }
-            Happening::Failed(id, failure) if under_way.contains_key(&id) => {
+            SocketEvent::Failed(id, failure) if under_way.contains_key(&id) => {
                 return Err(BenchError::Failed(format!("a connection failed: {failure:?}")));
             }
             _ => {}
@@ -149,11 +151,11 @@ impl Load {
         Ok(0)
     }
 
-    /// Sends each frame for itself, as a card would hand them over.
-    fn say(&mut self, outbox: &mut Outbox) {
-        let station = &self.station;
-        outbox.drain(&mut |frame| {
-            station.send([Bytes::copy_from_slice(frame)]);
+    /// Sends each frame separately, as a network card would.
+    fn say(&mut self, tx_queue: &mut TxQueue) {
+        let host_port = &self.host_port;
+        tx_queue.drain(&mut |frame| {
+            host_port.send([Bytes::copy_from_slice(frame)]);
             true
         });
     }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench net`: what the network costs, between cells and to the world outside.
+//! `pando bench net`: the cost of the network, between cells and to the outside.
 
 mod load;
+mod networked_cells;
 mod nginx;
 mod pair;
 mod servers;
-mod town;
 
 use crate::bare::Bare;
 use crate::native::cpu::Pinned;
 use crate::plot::Plot;
+use crate::process_runs::WorkDirectory;
 use crate::sample::Sample;
-use crate::whole::Place;
-use crate::{BenchError, Options, Row, unless_absent};
+use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::path::Path;
 
-/// Runs everything. `pando` is the program that makes cells; the thread is `pinned` for as long as what is measured is one thing at a time.
+/// Runs all benchmarks. `pando` is the program that creates cells. The thread is `pinned` while single-threaded things are measured.
 pub(crate) fn run(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     pando: &Path,
     pinned: Pinned,
     report: &mut dyn FnMut(Row),
@@ -31,7 +31,7 @@ pub(crate) fn run(
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
-    unless_absent(nginx::run(options, &Place::new(pando, &empty), directory.path(), report), absent)?;
+    unless_absent(nginx::run(options, &WorkDirectory::new(pando, &empty), directory.path(), report), absent)?;
     let mut plot = |plot: Plot| options.plots.map_or(Ok(()), |place| plot.write(place)).map_err(BenchError::host("write a plot"));
     servers::run(options, &mut plot, report)
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `nginx-2k`, `nginx-100k`, `exits-per-request`: nginx in a cell, reached through the gateway, beside nginx on the host; asked by wrk with 64 connections.
+//! `nginx-2k`, `nginx-100k`, `exits-per-request`: nginx in a cell, reached through the gateway, compared with nginx on the
+//! host. The client is wrk with 64 connections.
 //!
-//! Nothing is pinned: whoever asks, the gateway and the cell each have a thread, and the host shares its cores out among them.
+//! Nothing is pinned: the client, the gateway and the cell have a thread or a process each, and the host schedules them on its cores.
 
-use crate::native::times::{Part, Times};
+use crate::native::times::{TimedPart, Times};
+use crate::process_runs::{WorkDirectory, needs};
 use crate::sample::{Pairs, Sample};
-use crate::whole::{Place, needs};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -17,15 +18,15 @@ use std::time::{Duration, Instant};
 
 const NGINX: &str = "/usr/sbin/nginx";
 const CLIENT: &str = "wrk";
-/// Where it listens in the cell.
+/// Its port in the cell.
 const PORT: u16 = 8080;
-/// Connections of the client.
+/// The number of the client's connections.
 const CONNECTIONS: &str = "-c64";
 const REFERENCE: &str = "nginx on the host";
-/// How long a server may take to answer first.
+/// The timeout for a server's first response.
 const START: Duration = Duration::from_secs(30);
 
-/// What is asked for, and how its rows are called.
+/// A document, and the names of its rows.
 struct Document {
     name: &'static str,
     bytes: usize,
@@ -63,7 +64,12 @@ const DOCUMENTS: [Document; 2] = [
     },
 ];
 
-pub(super) fn run(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
+    directory: &Path,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     needs(NGINX, "nginx (Debian: nginx-light)")?;
     needs(CLIENT, "wrk (Debian: wrk)")?;
     let site = directory.join("site");
@@ -77,11 +83,11 @@ pub(super) fn run(options: Options<'_>, place: &Place<'_>, directory: &Path, rep
     }
     let exits = ours.exits()?;
     let row = Row::of("exits-per-request", exits / requests as f64, "exits");
-    report(row.noting(format!("{exits} exits of the cell in its whole life, {requests} requests")));
+    report(row.noting(format!("{exits} exits of the cell in total, {requests} requests")));
     Ok(())
 }
 
-/// The site, and how nginx serves it: as one process, which is easy to account for.
+/// Writes the site and nginx's configuration: one process, which is easy to account for.
 fn prepare(site: &Path) -> std::io::Result<()> {
     fs::create_dir(site)?;
     for Document { name, bytes, .. } in &DOCUMENTS {
@@ -90,7 +96,7 @@ fn prepare(site: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The configuration of a server that listens at a port and has its site there.
+/// The configuration of a server with this port and site.
 fn configuration(port: u16, site: &str, scratch: &str) -> String {
     let temporary: String =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].iter().map(|kind| format!("{kind}_temp_path {scratch}/{kind};\n")).collect();
@@ -101,22 +107,22 @@ fn configuration(port: u16, site: &str, scratch: &str) -> String {
     )
 }
 
-/// A server at work; ended when dropped.
+/// A running server; terminated when dropped.
 struct Server {
     child: Child,
     port: u16,
 }
 
-/// What a server took for one request, in nanoseconds.
-struct Taken {
+/// A server's cost in nanoseconds for a number of requests.
+struct RequestTime {
     requests: u64,
     time: f64,
     cpu: f64,
-    parts: Vec<(Part, f64)>,
+    parts: Vec<(TimedPart, f64)>,
 }
 
 impl Server {
-    fn native(place: &Place<'_>, site: &Path) -> Result<Server, BenchError> {
+    fn native(place: &WorkDirectory<'_>, site: &Path) -> Result<Server, BenchError> {
         let port = free_port()?;
         let scratch = site.with_file_name("native");
         let file = scratch.join("conf");
@@ -126,7 +132,7 @@ impl Server {
         Server::start(place.native(NGINX, &["-c", &file.display().to_string()]), port)
     }
 
-    fn in_cell(place: &Place<'_>, site: &Path) -> Result<Server, BenchError> {
+    fn in_cell(place: &WorkDirectory<'_>, site: &Path) -> Result<Server, BenchError> {
         let port = free_port()?;
         let file = site.join("conf");
         fs::write(&file, configuration(PORT, "/site", "/tmp")).map_err(BenchError::host("write a configuration"))?;
@@ -140,17 +146,17 @@ impl Server {
         let mut server = Server { child, port };
         let end = Instant::now() + START;
         while ask(port).is_err() {
-            let ended = server.child.try_wait().map_err(BenchError::host("look after nginx"))?;
+            let ended = server.child.try_wait().map_err(BenchError::host("check whether nginx runs"))?;
             if ended.is_some() || Instant::now() > end {
-                return Err(BenchError::Failed(format!("{command:?}: {}", server.complaint())));
+                return Err(BenchError::Failed(format!("{command:?}: {}", server.last_error())));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(server)
     }
 
-    /// What it said before it ended.
-    fn complaint(&mut self) -> String {
+    /// Its error output before it ended.
+    fn last_error(&mut self) -> String {
         let mut text = String::new();
         let _ = self.child.kill();
         if let Some(mut errors) = self.child.stderr.take() {
@@ -159,9 +165,9 @@ impl Server {
         text
     }
 
-    /// Lets the client ask for a document for so long.
-    fn load(&self, document: &Document, duration: &str) -> Result<Taken, BenchError> {
-        let times = || Times::of(self.child.id()).map_err(BenchError::host("read what a server has used"));
+    /// Lets the client request a document for `duration`.
+    fn load(&self, document: &Document, duration: &str) -> Result<RequestTime, BenchError> {
+        let times = || Times::of(self.child.id()).map_err(BenchError::host("read the CPU times of a server"));
         let before = times()?;
         let start = Instant::now();
         let url = format!("http://127.0.0.1:{}/{}", self.port, document.name);
@@ -173,16 +179,16 @@ impl Server {
         let requests = asked(&text).ok_or_else(|| BenchError::Failed(format!("{url}: {text}")))?;
         let each = |nanos: f64| nanos / requests as f64;
         let parts = used.parts().into_iter().map(|(part, nanos)| (part, each(nanos))).collect();
-        Ok(Taken { requests, time: each(elapsed), cpu: each(used.whole()), parts })
+        Ok(RequestTime { requests, time: each(elapsed), cpu: each(used.whole()), parts })
     }
 
-    /// Ends it; how many exits its cell made.
+    /// Terminates it; returns the number of exits of its cell.
     fn exits(mut self) -> Result<f64, BenchError> {
         let ended = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        ended.map_err(BenchError::host("end nginx"))?;
+        ended.map_err(BenchError::host("terminate nginx"))?;
         let mut said = String::new();
         if let Some(mut errors) = self.child.stderr.take() {
-            errors.read_to_string(&mut said).map_err(BenchError::host("read what a cell took"))?;
+            errors.read_to_string(&mut said).map_err(BenchError::host("read the statistics of a cell"))?;
         }
         let stats: Option<Value> = said.lines().find_map(|line| serde_json::from_str(line).ok());
         stats.and_then(|stats| stats["exits"].as_f64()).ok_or(BenchError::Failed(said))
@@ -197,16 +203,16 @@ impl Drop for Server {
     }
 }
 
-/// Measures one document on both sides in turn, and reports its rows. Returns how many requests the cell has answered.
+/// Measures one document on both sides in turn, and reports its rows. Returns the number of requests that the cell has answered.
 fn measure(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     document: &Document,
     ours: &mut Server,
     theirs: &mut Server,
     report: &mut dyn FnMut(Row),
 ) -> Result<u64, BenchError> {
     let duration = if options.brief { "1s" } else { "2s" };
-    // Neither begins cold.
+    // Warms up both.
     let mut requests = ours.load(document, "1s")?.requests;
     theirs.load(document, "1s")?;
     let (mut own, mut native) = (Vec::new(), Vec::new());
@@ -215,7 +221,7 @@ fn measure(
         native.push(theirs.load(document, duration)?);
     }
     requests += own.iter().map(|taken| taken.requests).sum::<u64>();
-    let pairs = |of: fn(&Taken) -> f64| Pairs::of(own.iter().map(of).collect(), native.iter().map(of).collect());
+    let pairs = |of: fn(&RequestTime) -> f64| Pairs::of(own.iter().map(of).collect(), native.iter().map(of).collect());
     let time = Row::pairs(document.time, REFERENCE, &pairs(|taken| taken.time)).noting("for each request");
     let cpu = Row::pairs(document.cpu, REFERENCE, &pairs(|taken| taken.cpu)).noting("of the server, for each request");
     let worse = if time.ratio > cpu.ratio { &time } else { &cpu };
@@ -223,25 +229,25 @@ fn measure(
     report(time);
     report(cpu);
     let stages = [
-        (document.gateway, Part::Gateway, "the gateway's thread"),
-        (document.guest, Part::Guest, "nginx and the libOS in the cell"),
-        (document.kernel, Part::Kernel, "the kernel between exits: switch, copies"),
-        (document.exits, Part::Host, "the host's kernel under the cell: exits"),
+        (document.gateway, TimedPart::Gateway, "the gateway's process, and the thread that carries its frames"),
+        (document.guest, TimedPart::Guest, "nginx and the libOS in the cell"),
+        (document.kernel, TimedPart::Kernel, "the kernel between exits: switch, copies"),
+        (document.exits, TimedPart::Host, "the host's kernel under the cell: exits"),
     ];
     for (name, part, note) in stages {
-        let of = |taken: &Taken| taken.parts.iter().filter(|(its, _)| *its == part).map(|(_, nanos)| nanos).sum();
+        let of = |taken: &RequestTime| taken.parts.iter().filter(|(its, _)| *its == part).map(|(_, nanos)| nanos).sum();
         report(Row::time(name, &Sample::of(own.iter().map(of).collect())).noting(note));
     }
     Ok(requests)
 }
 
-/// A port that nobody has at this moment.
+/// A port that is free at this moment.
 fn free_port() -> Result<u16, BenchError> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(BenchError::host("find a free port"))
 }
 
-/// Whether somebody answers there.
+/// Succeeds if a server answers at the port.
 fn ask(port: u16) -> std::io::Result<()> {
     use std::io::Write;
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -252,7 +258,7 @@ fn ask(port: u16) -> std::io::Result<()> {
     if first == *b"HTTP/1.1 200" { Ok(()) } else { Err(std::io::Error::other("another answer")) }
 }
 
-/// How many requests the client says were answered; none where it says that some failed.
+/// The number of requests answered, from the client's output; `None` if it reports failures.
 fn asked(text: &str) -> Option<u64> {
     if text.contains("Socket errors") || text.contains("Non-2xx") {
         return None;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `stream-cells` and `rr-cells`: two cells that talk by TCP, beside two processes that do so over the host's loopback. All on one core.
+//! `stream-cells` and `rr-cells`: two cells that communicate by TCP, compared with two processes over the host's loopback.
+//! All on one core.
 
-use super::town::Town;
+use super::networked_cells::NetworkedCells;
 use crate::program::{Compiled, Process};
 use crate::sample::{Side, alternate};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::Config;
 use pando_machine::PageCount;
 use std::process::Command;
@@ -12,48 +13,48 @@ use std::process::Command;
 const SOURCE: &str = include_str!("talk.c");
 /// 512 MiB.
 const ARENA: PageCount = PageCount(1 << 17);
-/// What each of the two cells may have: 64 MiB.
+/// The quota of each of the two cells: 64 MiB.
 const QUOTA: PageCount = PageCount(1 << 14);
-/// Where a server listens in its cell, and where on the host.
+/// The address where a server listens in its cell, and on the host.
 const EVERYWHERE: &str = "0.0.0.0";
 const LOOPBACK: &str = "127.0.0.1";
-/// Bytes of a piece that is streamed.
+/// Bytes of one streamed piece.
 const PIECE: f64 = 65_536.0;
 /// Pieces in one measurement: 128 MiB.
 const PIECES: u32 = 2048;
-/// Questions with their answers in one measurement.
+/// Request-response pairs in one measurement.
 const QUESTIONS: u32 = 1000;
-/// How much less of everything a brief run takes.
+/// The factor by which a brief run does less.
 const BRIEF: u32 = 16;
 
-pub(super) fn run(options: Options<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let compiled = Compiled::new(SOURCE)?;
     let stream = compare(options, &compiled, "stream", PIECES, |pairs| Row::pairs("stream-cells", REFERENCE, pairs))?;
     report(Row { unit: "ns/KiB", value: per_kibibyte(stream.value), reference_value: stream.reference_value.map(per_kibibyte), ..stream });
     let echo = compare(options, &compiled, "echo", QUESTIONS, |pairs| Row::pairs("rr-cells", REFERENCE, pairs))?;
-    report(echo.noting("a byte there and a byte back"));
+    report(echo.noting("one byte in each direction"));
     Ok(())
 }
 
 const REFERENCE: &str = "two processes over the host's loopback";
 
-/// What microseconds for each piece are in nanoseconds for each KiB.
+/// Converts microseconds per piece to nanoseconds per KiB.
 fn per_kibibyte(micros: f64) -> f64 {
     micros * 1000.0 / (PIECE / 1024.0)
 }
 
 fn compare(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     compiled: &Compiled,
     what: &str,
     count: u32,
     row: impl FnOnce(&crate::sample::Pairs) -> Row,
 ) -> Result<Row, BenchError> {
     let count = if options.brief { count / BRIEF } else { count };
-    let town = Town::new(ARENA, compiled, Config::default())?;
-    let server = town.settle(&["serve", EVERYWHERE], QUOTA)?;
+    let network = NetworkedCells::new(ARENA, compiled, Config::default())?;
+    let server = network.settle(&["serve", EVERYWHERE], QUOTA)?;
     let port = server.answer()?.to_string();
-    let client = town.settle(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
+    let client = network.settle(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
 
     let native = |words: &[&str]| {
         let mut command = Command::new(compiled.path());

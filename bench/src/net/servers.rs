@@ -2,11 +2,11 @@
 //! Many cells with a web server each: `flat-1000`, and figures 4 and 5 of Denali's paper (sections 4.2.1 and 4.2.2).
 
 use super::load::Load;
-use super::town::Town;
+use super::networked_cells::NetworkedCells;
 use crate::plot::{Line, Plot};
 use crate::program::Compiled;
 use crate::sample::{Side, alternate};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::sched::{Reason, RoundRobin, Scheduler};
 use pando_kernel::{CellId, Config};
@@ -14,17 +14,17 @@ use pando_machine::PageCount;
 use std::collections::VecDeque;
 
 const SOURCE: &str = include_str!("web.c");
-/// 4 GiB: taken from the host as it is used.
+/// 4 GiB, which the host allocates on demand.
 const ARENA: PageCount = PageCount(1 << 20);
-/// What each server may have: 16 MiB.
+/// The quota of each server: 16 MiB.
 const QUOTA: PageCount = PageCount(4096);
-/// Requests under way at a time, where it is about many.
+/// Requests in flight, in measurements with many.
 const AT_ONCE: usize = 64;
-/// Bytes of a small document (the median of the web then), and of a large one.
+/// Bytes of a small document (the median of the web when Denali was written), and of a large one.
 const SMALL: usize = 2258;
 const LARGE: usize = 100 << 10;
 
-/// How many cells, and the names of their rows: with events delivered together or at once, and idling with a timeout or without.
+/// The number of cells, and the names of their rows: with events delivered in batches or at once, and idling with a timeout or without.
 const SIZES: [(usize, &str, &str); 6] = [
     (1, "events-1", "idle-1"),
     (10, "events-10", "idle-10"),
@@ -33,13 +33,13 @@ const SIZES: [(usize, &str, &str); 6] = [
     (400, "events-400", "idle-400"),
     (800, "events-800", "idle-800"),
 ];
-/// Cells at most, and requests for each measurement, in a brief run.
+/// In a brief run: the maximum number of cells, and requests for each measurement.
 const BRIEF_CELLS: usize = 10;
 const BRIEF_REQUESTS: usize = 50;
 /// Requests for each measurement.
 const REQUESTS: usize = 1000;
 
-/// Whoever is woken by an event gets the vCPU at once: what Denali's paper compares its batches with.
+/// A scheduler that gives the vCPU to a cell as soon as an event wakes it: the alternative to batches in Denali's paper.
 #[derive(Debug, Default)]
 struct Immediate {
     woken: VecDeque<CellId>,
@@ -68,9 +68,9 @@ impl Scheduler for Immediate {
     }
 }
 
-/// A town of servers that grows, and its client.
+/// A growing number of servers, and their client.
 struct Servers {
-    town: Town,
+    network: NetworkedCells,
     load: Load,
     addresses: Vec<Addresses>,
     bytes: usize,
@@ -78,15 +78,15 @@ struct Servers {
 
 impl Servers {
     fn new(compiled: &Compiled, config: Config, bytes: usize) -> Result<Servers, BenchError> {
-        let town = Town::new(ARENA, compiled, config)?;
-        let load = Load::new(&town)?;
-        Ok(Servers { town, load, addresses: Vec::new(), bytes })
+        let network = NetworkedCells::new(ARENA, compiled, config)?;
+        let load = Load::new(&network)?;
+        Ok(Servers { network, load, addresses: Vec::new(), bytes })
     }
 
-    /// Lets there be so many, each of which listens.
+    /// Starts servers until there are `cells`, all of which listen.
     fn grow(&mut self, cells: usize) -> Result<(), BenchError> {
         while self.addresses.len() < cells {
-            let server = self.town.settle(&[&self.bytes.to_string()], QUOTA)?;
+            let server = self.network.settle(&[&self.bytes.to_string()], QUOTA)?;
             server.answer()?;
             self.addresses.push(server.addresses);
         }
@@ -100,7 +100,7 @@ impl Servers {
 }
 
 pub(super) fn run(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     plot: &mut dyn FnMut(Plot) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
@@ -116,12 +116,12 @@ pub(super) fn run(
     plot(compare(options, &compiled, [timed, spinning], |size| size.2, figure, report)?)
 }
 
-/// Time for each request with a thousand servers, beside one.
-fn flat(options: Options<'_>, compiled: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Time of each request with a thousand servers, compared with one server.
+fn flat(options: BenchOptions<'_>, compiled: &Compiled, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let (cells, requests) = if options.brief { (BRIEF_CELLS, BRIEF_REQUESTS) } else { (1000, REQUESTS) };
     let mut servers = Servers::new(compiled, Config::default(), SMALL)?;
     servers.grow(cells)?;
-    // Each is asked for the first time before it counts.
+    // The first request to each server does not count.
     servers.ask(cells, 1, cells)?;
     for (name, at_once, note) in [
         ("flat-1000", 1, "one request at a time"),
@@ -133,9 +133,9 @@ fn flat(options: Options<'_>, compiled: &Compiled, report: &mut dyn FnMut(Row)) 
     Ok(())
 }
 
-/// Two kinds of towns as they grow: rows, and their plot.
+/// Measures two configurations at growing sizes: reports rows, and plots them.
 fn compare(
-    options: Options<'_>,
+    options: BenchOptions<'_>,
     compiled: &Compiled,
     kinds: [(&'static str, Config); 2],
     name: fn(&(usize, &'static str, &'static str)) -> &'static str,
@@ -148,9 +148,9 @@ fn compare(
     let requests = if options.brief { BRIEF_REQUESTS } else { REQUESTS };
     for size in SIZES.iter().filter(|(cells, ..)| !options.brief || *cells <= BRIEF_CELLS) {
         let cells = size.0;
-        for town in &mut towns {
-            town.grow(cells)?;
-            town.ask(cells, AT_ONCE, cells)?;
+        for network in &mut towns {
+            network.grow(cells)?;
+            network.ask(cells, AT_ONCE, cells)?;
         }
         let pairs = alternate(options.rounds(5), |side| towns[usize::from(side == Side::Theirs)].ask(cells, AT_ONCE, requests))?;
         for (line, sample) in lines.iter_mut().zip([&pairs.ours, &pairs.theirs]) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Two that talk by TCP. `talk serve ADDRESS` says at which port it answers whoever comes, one after the other; `talk stream ADDRESS PORT` and `talk echo ADDRESS PORT` send so many pieces as each
-   line says, and answer how many nanoseconds that took until the other had them all. */
+/* The two ends of a TCP connection. `talk serve ADDRESS` prints its port and answers clients one after the other. `talk
+   stream ADDRESS PORT` and `talk echo ADDRESS PORT` send as many pieces as each line says, and print the nanoseconds until
+   the other end had received them all. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -13,7 +14,7 @@
 
 enum { PIECE = 64 << 10 };
 
-/* What a client announces: how many pieces it will send, of how many bytes, and whether each is answered or only the last. */
+/* A client's announcement: the number of pieces, the bytes of each, and whether each is answered or only the last. */
 struct order {
     long count;
     long bytes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A web server as small as can be: `web BYTES` answers every request at port 80 with a document of so many bytes from memory, and closes. */
+/* A minimal web server: `web BYTES` answers every request at port 80 with a document of that many bytes from memory, and
+   closes the connection. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +13,7 @@
 
 enum { MOST = 1024, EVENTS = 64 };
 
-/* How far a connection's request was read, and its answer written; by descriptor. */
+/* How much of a connection's request was read and of its response written, by descriptor. */
 static struct state {
     long matched;
     long written;
@@ -29,7 +30,7 @@ static void check(int holds, const char *what)
     }
 }
 
-/* Reads until the empty line; 1: it is there. */
+/* Reads until the empty line; returns 1 when it has arrived. */
 static int has_asked(int client)
 {
     static const char end[] = "\r\n\r\n";
@@ -43,7 +44,7 @@ static int has_asked(int client)
     return state->matched == 4;
 }
 
-/* Writes as much as there is room for; 1: that was all. */
+/* Writes as much as possible; returns 1 when all is written. */
 static int has_answered(int client)
 {
     struct state *state = &states[client];

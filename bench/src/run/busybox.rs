@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cpu-busybox`, `ls-lR` and `grep`: busybox at work in a cell and on the host, whole processes.
+//! `cpu-busybox`, `ls-lR` and `grep`: busybox in a cell and on the host, as whole processes.
 
 use crate::lines::write_lines;
-use crate::whole::{BUSYBOX, Place, compare};
-use crate::{BenchError, Options, Row};
+use crate::process_runs::{BUSYBOX, WorkDirectory, compare};
+use crate::{BenchError, BenchOptions, Row};
 use std::fs;
 use std::path::Path;
 
-/// Bytes that are hashed, compressed and sorted.
+/// The number of bytes that are hashed, compressed and sorted.
 const BYTES: usize = 100 << 20;
-/// Files that are searched, and bytes of each: 1 GiB.
+/// The number of searched files, and the bytes of each: 1 GiB in total.
 const FILES: usize = 4096;
 const FILE_BYTES: usize = 256 << 10;
-/// How much less of everything a brief run takes.
+/// The factor by which a brief run does less.
 const BRIEF: usize = 64;
-/// What no file holds: a search that goes through all of them.
+/// A word in no file, so that a search reads all of them.
 const ABSENT: &str = "Zyzzogeton";
-/// The file of lines: its name in the temporary directory, and where cells see it.
+/// The file of lines: its name in the temporary directory, and its path in cells.
 const LINES: &str = "lines";
 const SHOWN: &str = "/lines";
 
-/// The three rows, and the worst of them.
-pub(super) fn compute(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Measures the three rows, and the worst of them.
+pub(super) fn compute(
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
+    directory: &Path,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     let bytes = if options.brief { BYTES / BRIEF } else { BYTES };
     let file = directory.join(LINES);
     write_lines(&file, bytes).map_err(BenchError::host("write a file to compute on"))?;
@@ -44,8 +49,13 @@ pub(super) fn compute(options: Options<'_>, place: &Place<'_>, directory: &Path,
     Ok(())
 }
 
-/// The rows of work on many files.
-pub(super) fn search(options: Options<'_>, place: &Place<'_>, directory: &Path, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// Measures the rows with many files.
+pub(super) fn search(
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
+    directory: &Path,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), BenchError> {
     let listed = if options.brief { "/usr/lib" } else { "/usr" };
     let list = ["ls", "-lR", listed];
     let pairs = compare(options.rounds(3), &[0], place.cell(&[], BUSYBOX, &list), place.native(BUSYBOX, &list))?;
@@ -58,7 +68,7 @@ pub(super) fn search(options: Options<'_>, place: &Place<'_>, directory: &Path, 
     let theirs = many.display().to_string();
     let ours = place.cell(&["-v", &volume], BUSYBOX, &["grep", "-r", ABSENT, "/many"]);
     let theirs = place.native(BUSYBOX, &["grep", "-r", ABSENT, &theirs]);
-    // What finds nothing ends with 1.
+    // A search without matches exits with 1.
     let pairs = compare(options.rounds(1), &[1], ours, theirs)?;
     report(
         Row::pairs("grep", "the same on the host", &pairs)

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cold`: the shortest life of a program, beside the same in a light sandbox of the host. The cached image is warm after the first time.
+//! `cold`: the shortest run of a program, compared with a light sandbox of the host. The cached image is warm after the first run.
 
 use crate::bare::Bare;
+use crate::process_runs::{BUSYBOX, WorkDirectory, compare};
 use crate::sample::Sample;
-use crate::whole::{BUSYBOX, Place, compare};
-use crate::{BenchError, Options, Row};
+use crate::{BenchError, BenchOptions, Row};
 use serde_json::Value;
 use std::process::Stdio;
 
 pub(super) const SANDBOX: &str = "bwrap";
-/// The rows of a run's parts, as `--stats` names them; what is missing from the whole is the process itself: its start, its end.
+/// The rows of a run's parts, as `--stats` names them. The rest of the total is the process itself: its start and its exit.
 const PARTS: [(&str, &str, &str); 6] = [
     ("cold-view", "view", "finding the program and opening the images"),
     ("cold-machine", "machine", "making the VM"),
     ("cold-libos", "libOS", "booting the template"),
     ("cold-cell", "cell", "making the cell"),
-    ("cold-confinement", "confinement", "starting threads and giving up what they do not need"),
+    ("cold-confinement", "confinement", "starting threads and dropping their privileges"),
     ("cold-program", "program", "from the start of the cell to its end"),
 ];
 
-pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn run(options: BenchOptions<'_>, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let mut bare = Bare::new()?;
     let exit = Sample::take(options.rounds(100), || bare.exit())?;
     let ours = place.cell(&[], BUSYBOX, &["true"]);
@@ -31,8 +31,8 @@ pub(super) fn run(options: Options<'_>, place: &Place<'_>, report: &mut dyn FnMu
     Ok(())
 }
 
-/// Where the time goes, and how many exits are in it.
-fn parts(rounds: usize, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+/// The time of each part, and the number of exits in it.
+fn parts(rounds: usize, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let runs = (0..rounds).map(|_| stats(place)).collect::<Result<Vec<Value>, _>>()?;
     let sample =
         |figure: &dyn Fn(&Value) -> Option<f64>| runs.iter().map(figure).collect::<Option<_>>().map(Sample::of).ok_or(BenchError::Astray);
@@ -43,8 +43,8 @@ fn parts(rounds: usize, place: &Place<'_>, report: &mut dyn FnMut(Row)) -> Resul
     Ok(())
 }
 
-/// What such a run says of itself.
-fn stats(place: &Place<'_>) -> Result<Value, BenchError> {
+/// The statistics that such a run prints.
+fn stats(place: &WorkDirectory<'_>) -> Result<Value, BenchError> {
     let mut command = place.cell(&["--stats=json"], BUSYBOX, &["true"]);
     let output = command.stderr(Stdio::piped()).output().map_err(BenchError::host("start a cell"))?;
     serde_json::from_slice(&output.stderr).map_err(|_| BenchError::Failed(String::from_utf8_lossy(&output.stderr).into()))

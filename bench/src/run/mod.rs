@@ -1,31 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench run`: what unmodified Linux programs take in a cell, beside the same on the host.
+//! `pando bench run`: the cost of unmodified Linux programs in a cell, compared with the host.
 
 mod busybox;
 mod cold;
 mod syscall;
 
-use crate::whole::{BUSYBOX, Place, needs};
-use crate::{BenchError, Options, Row, unless_absent};
+use crate::process_runs::{BUSYBOX, WorkDirectory, needs};
+use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::path::Path;
 
-/// Runs everything. `pando` is the program that makes cells.
-pub(crate) fn run(options: Options<'_>, pando: &Path, report: &mut dyn FnMut(Row), absent: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+/// Runs all benchmarks. `pando` is the program that creates cells.
+pub(crate) fn run(
+    options: BenchOptions<'_>,
+    pando: &Path,
+    report: &mut dyn FnMut(Row),
+    absent: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
     syscall::run(options, report)?;
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
-    let place = Place::new(pando, &empty);
+    let place = WorkDirectory::new(pando, &empty);
     match needs(BUSYBOX, "busybox (Debian: busybox-static)") {
         Ok(()) => programs(options, &place, directory.path(), report, absent),
         lacking => unless_absent(lacking, absent),
     }
 }
 
-/// What busybox does, from its start to its end.
+/// Measures busybox, from its start to its exit.
 fn programs(
-    options: Options<'_>,
-    place: &Place<'_>,
+    options: BenchOptions<'_>,
+    place: &WorkDirectory<'_>,
     directory: &Path,
     report: &mut dyn FnMut(Row),
     absent: &mut dyn FnMut(&str),

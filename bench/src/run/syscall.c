@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A small program that says it is there. Then it calls the system as often as each line says, and answers how many nanoseconds that took. */
+/* A small program that prints a line. Then it makes as many system calls as each input line says, and prints the
+   nanoseconds that this took. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

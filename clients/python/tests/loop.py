@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Snippets as nobody trusts them, each in a fresh clone: what became of each is checked, and how long it took is told.
+"""Runs untrusted snippets, each in a new clone, checks each result, and reports the times.
 
-Half of them are good and must say what they say on any Python. The others loop, fork, hoard, read what they should not or
-crash, and must be contained for a reason that their results name. `python3 loop.py --requests 1000`; the same seed asks for
-the same.
+Half of them are well-behaved and must print the same as on any Python. The others loop, fork, allocate, read secrets or
+crash; they must be contained, and their results must name the reason. `python3 loop.py --requests 1000`; the same seed
+gives the same requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Check = Callable[[pando.Result], bool]
 
 @dataclass(frozen=True)
 class Request:
-    """A snippet, what it may take, and whether what became of it is right."""
+    """A snippet, its limits, and the check of its result."""
 
     code: str
     check: Check
@@ -149,9 +149,9 @@ def recurse(_: random.Random) -> Request:
 
 
 def machine_code(draw: random.Random) -> Request:
-    """Whatever it does, it does to itself: all that it must not is take the others along."""
+    """Random machine code: any result is valid as long as only this clone is affected."""
     code = bytes(draw.randrange(256) for _ in range(64))
-    # To start with: ports, halting, interrupts, descriptor tables, control registers.
+    # Starts with: ports, halting, interrupts, descriptor tables, control registers.
     code = draw.choice([b"", b"\xe6\x7e", b"\xf4", b"\xfa", b"\xcd\x80", b"\x0f\x01\xd9", b"\x0f\x20\xd8", b"\x0f\x05"]) + code
     run = f"import ctypes, mmap\ncode = {code!r}\nplace = mmap.mmap(-1, 4096, prot=7)\nplace.write(code)\n"
     run += "ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(place)))()"
@@ -168,12 +168,12 @@ BAD: List[Kind] = [spin, sleep, stubborn, fork_bomb, thread_bomb, hoard, demand,
 
 
 def loop(requests: int, seed: int, client: pando.Client) -> Dict[str, List[float]]:
-    """Asks for so many; returns the milliseconds that each took, by kind. Every other is good."""
+    """Sends this many requests, every other of a good kind; returns the milliseconds of each, by kind."""
     draw = random.Random(seed)
     took: Dict[str, List[float]] = defaultdict(list)
     for number in range(requests):
         kinds = BAD if number % 2 else GOOD
-        # Each kind has its turn, whatever is drawn.
+        # All kinds take turns, independent of the random numbers.
         kind = kinds[number // 2 % len(kinds)]
         asked = kind(draw)
         since = time.perf_counter()
@@ -192,7 +192,7 @@ def percentile(sorted_values: Sequence[float], share: float) -> float:
 
 
 def report(took: Mapping[str, Sequence[float]]) -> Dict[str, Dict[str, float]]:
-    """Requests and milliseconds, by kind."""
+    """The number of requests and their milliseconds, by kind."""
     rows: Dict[str, Sequence[float]] = {kind.__name__: took.get(kind.__name__, ()) for kind in GOOD + BAD}
     rows["good, all"] = [each for kind in GOOD for each in took.get(kind.__name__, ())]
     told: Dict[str, Dict[str, float]] = {}
@@ -215,7 +215,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     with pando.Client(server().socket, start=False) as client:
-        # The template is made before anybody looks at the clock.
+        # Creates the template before the measurement starts.
         client.run("print(1)")
         since = time.monotonic()
         rows = report(loop(options.requests, options.seed, client))

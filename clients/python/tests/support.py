@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A server of the tests' own, with templates of its own."""
+"""A server for the tests, with its own templates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ sys.path.insert(0, str(SOURCE))
 import pando  # noqa: E402
 
 SECRET = "b8f1c6e2-the-host-has-this"
-"""Something that only the host knows."""
+"""A secret that only the host knows."""
 
 
 def program() -> str:
-    """The program under test."""
+    """Returns the path of the program under test."""
     try:
         return os.environ["PANDO"]
     except KeyError:
@@ -31,7 +31,7 @@ def program() -> str:
 
 
 class Server:
-    """A `pando serve` with a place of its own, until this process ends."""
+    """A `pando serve` with a directory of its own, until this process ends."""
 
     def __init__(self) -> None:
         self._place = tempfile.TemporaryDirectory(prefix="pando-")
@@ -57,21 +57,21 @@ class Server:
 
 
 def environment(place: Path) -> Dict[str, str]:
-    """Variables for programs that keep all that they keep in a directory."""
+    """Environment variables for programs whose files all go into a directory."""
     own = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
     return {**own, "XDG_DATA_HOME": str(place / "data"), "PYTHONPATH": str(SOURCE), "PANDO_TEST_SECRET": SECRET}
 
 
 @lru_cache(maxsize=None)
 def server() -> Server:
-    """The server that all tests share."""
+    """Returns the server that all tests share."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise unittest.SkipTest("there is no /dev/kvm to be used")
     return Server()
 
 
 class Case(unittest.TestCase):
-    """A test that has a client."""
+    """A test with a client."""
 
     client: pando.Client
 
@@ -81,16 +81,16 @@ class Case(unittest.TestCase):
         cls.addClassCleanup(cls.client.close)
 
     def running(self) -> List[int]:
-        """Cells that have not ended."""
+        """Lists the cells that have not ended."""
         return [cell.id for cell in self.client.cells() if cell.outcome is None]
 
     def says(self, result: pando.Result, stdout: str) -> None:
-        """It ended well, and said this."""
+        """Checks that code succeeded and printed this."""
         said = (result.stdout, result.stderr, result.exit_code, result.error, result.reason)
         self.assertEqual(said, (stdout, "", 0, None, "exited"))
 
     def contained(self, result: pando.Result, reason: str, name: str) -> None:
-        """It was ended for this reason, which the error names and explains."""
+        """Checks that code was ended for this reason, which the error names and explains."""
         assert result.error is not None, result
         self.assertEqual((result.reason, result.error.name), (reason, name), result)
         self.assertTrue(result.error.value, result)

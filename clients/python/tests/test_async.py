@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The same for asyncio."""
+"""The clients and sandboxes for asyncio."""
 
 import asyncio
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Templates, cells, and where servers come from."""
+"""Templates, cells, and the start of servers."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ class Templates(Case):
             self.client.remove_template("adder")
 
     def test_what_cannot_be_made_is_refused_in_words(self) -> None:
-        with self.assertRaisesRegex(pando.NotReady, "it said:\nwhy\n*$"):
+        with self.assertRaisesRegex(pando.NotReady, "its output:\nwhy\n*$"):
             self.client.create_template("failing", ["python3", "-c", "print('why')"])
         with self.assertRaisesRegex(pando.NoSuchProgram, "no-such-program"):
             self.client.create_template("missing", ["no-such-program"])
@@ -86,7 +86,7 @@ class Cells(Case):
             self.assertEqual(told, ("é it's /tmp 7\n", "no\n", 1, "exited with status 1"))
             self.assertEqual("".join(heard), result.stdout)
             late = cell.exec(["sh", "-c", "echo begun; sleep 1000"], timeout=0.2)
-            self.assertEqual((late.stdout, late.exit_code, late.message), ("begun\n", 124, "its time was up"))
+            self.assertEqual((late.stdout, late.exit_code, late.message), ("begun\n", 124, "its time limit expired"))
             self.assertEqual(cell.exec(["no-such-program"]).exit_code, 127)
             most = "x" * (64 << 10)
             self.assertEqual(cell.exec(["sh", "-c", "cat; cat /proc/self/maps /usr/bin/python3"], stdin=most).stdout[: len(most)], most)
@@ -94,7 +94,7 @@ class Cells(Case):
                 cell.exec(["cat"], stdin=most + "x")
             with self.assertRaises(pando.BadRequest):
                 cell.exec([])
-            with self.assertRaisesRegex(TypeError, "no option 'cwd': there are environment"):
+            with self.assertRaisesRegex(TypeError, "unknown option 'cwd'; the options are environment"):
                 cell.exec(["true"], **{"cwd": "/"})  # type: ignore[arg-type]
 
     def test_files_go_in_and_out(self) -> None:
@@ -162,7 +162,7 @@ class Servers(unittest.TestCase):
         self.assertEqual(answer, "42")
         self.assertRegex(
             first.stderr,
-            r"""^pando: making the template "python" from this host's Python, once\.\.\.\npando: done in [\d.]+ s\n$""",
+            r"""^pando: creating the template "python" from this host's Python, once\.\.\.\npando: done in [\d.]+ s\n$""",
         )
         second = self.python(FIRST_USE, variables)
         self.assertEqual((second.stdout.split(), second.stderr), ([answer, process], ""))
@@ -180,7 +180,7 @@ class Servers(unittest.TestCase):
         variables.pop("PANDO")
         said = self.python("import pando; pando.run('1')", variables)
         self.assertEqual(said.returncode, 1)
-        self.assertRegex(said.stderr, r"pando.*ServerMissing: nobody listens at .*cargo install --path pando.*PANDO\n$")
+        self.assertRegex(said.stderr, r"pando.*ServerMissing: no server is running at .*cargo install --path pando.*PANDO\n$")
 
     def test_one_that_cannot_start_says_why(self) -> None:
         variables = {**environment(self.place), "PANDO": "/bin/false"}
@@ -188,7 +188,7 @@ class Servers(unittest.TestCase):
 
     def test_none_is_started_if_nobody_wants_that(self) -> None:
         with pando.Client(self.place / "socket", start=False) as client:
-            with self.assertRaisesRegex(pando.ServerMissing, f"nobody listens at {self.place}/socket: start `pando serve`"):
+            with self.assertRaisesRegex(pando.ServerMissing, f"no server is running at {self.place}/socket: start `pando serve`"):
                 client.info()
 
 

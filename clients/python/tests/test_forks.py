@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Random numbers in clones of cells that were frozen while they ran: no two draw the same."""
+"""Random numbers in clones of cells that were frozen while they ran: no two clones draw the same."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def line(code: str) -> bytes:
 
 class Forks(Case):
     def begun(self, template: str, code: str = "") -> pando.Cell:
-        """A cell that has said its first words."""
+        """Starts a cell and waits for its first output."""
         cell = self.client.start(template)
         self.addCleanup(cell.remove)
         if code:
@@ -55,7 +55,7 @@ class Forks(Case):
         return cell
 
     def drawn(self, template: str, code: bytes) -> List[str]:
-        """What clones of a template say."""
+        """Returns the output of clones of a template."""
         said = []
         for _ in range(COUNT):
             with self.client.start(template, stdin=code) as cell:
@@ -64,7 +64,7 @@ class Forks(Case):
         return said
 
     def differ(self, said: List[str]) -> None:
-        """All of what they say does."""
+        """Checks that all their output differs."""
         columns = list(zip(*(each.split() for each in said)))
         self.assertTrue(columns, said)
         for column in columns:
@@ -104,7 +104,7 @@ class Forks(Case):
     def test_of_node(self) -> None:
         self.client.create_template("node", ["/usr/bin/node", "-e", NODE], replace=True)
         self.differ(self.drawn("node", b"\n"))
-        # It handles what has come before it would hear that it was cloned.
+        # It handles pending input before it is notified that it was cloned.
         with self.assertWarnsRegex(RuntimeWarning, "random numbers"):
             self.assertTrue(self.begun("node").freeze("node-asked", replace=True).forced)
 

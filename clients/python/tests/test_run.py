@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Code in fresh clones."""
+"""Code in new clones."""
 
 import unittest
 
@@ -7,7 +7,7 @@ from support import SECRET, Case, server  # first: it finds the package
 
 import pando
 
-# What the host has and no cell may see.
+# Looks for secrets of the host that no cell may see.
 PEEK = """
 import os
 for path in ["/etc/shadow", "/root/.ssh/authorized_keys", "/proc/1/environ", "/proc/1/cmdline", "/dev/mem", {secret!r}, {socket!r}]:
@@ -92,7 +92,9 @@ class Run(Case):
             "import os; os._exit(0)": {},
         }.items():
             with self.subTest(end):
-                self.assertEqual(self.client.run("print('step 1')\n" + end, **options).stdout, "step 1\n")  # type: ignore[arg-type]
+                begin = "import sys; print('step 1'); print('step', end=' '); sys.stderr.write('half a line')\n"
+                result = self.client.run(begin + end, **options)  # type: ignore[arg-type]
+                self.assertEqual((result.stdout, result.stderr), ("step 1\nstep ", "half a line"))
 
     def test_lines_come_when_they_are_written(self) -> None:
         with self.client.start("python", ["print('one'); print(input())"]) as cell:

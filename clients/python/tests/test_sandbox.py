@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Sandboxes: cells that go on from run to run."""
+"""Sandboxes: cells that keep their state from run to run."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ class Sandbox(Case):
             s.exec(["true"])
 
     def test_options_that_are_none(self) -> None:
-        with self.assertRaisesRegex(TypeError, "no option 'memry': there are memory"):
+        with self.assertRaisesRegex(TypeError, "unknown option 'memry'; the options are memory"):
             self.sandbox(memry="64M")
 
     def test_two_do_not_see_each_other(self) -> None:
@@ -117,18 +117,18 @@ class Sandbox(Case):
 
     def test_a_run_that_takes_too_long_ends_it(self) -> None:
         with self.sandbox(timeout=60) as s:
-            result = s.run("print('begun', flush=True)\nwhile True: pass", timeout=0.5)
+            result = s.run("print('begun')\nprint('half', end='')\nwhile True: pass", timeout=0.5)
             self.contained(result, "timed-out", "TimedOut")
-            self.assertEqual((result.stdout, result.exit_code), ("begun\n", 124))
+            self.assertEqual((result.stdout, result.exit_code), ("begun\nhalf", 124))
             with self.assertRaisesRegex(pando.SandboxEnded, "within 0.5 s") as caught:
                 s.run("print(1)")
             assert caught.exception.outcome is not None
             self.assertEqual(caught.exception.outcome.reason, "killed")
 
     def test_the_time_between_runs_does_not_count(self) -> None:
-        with self.sandbox(timeout=0.4) as s:
-            for _ in range(8):
-                self.says(s.run("import time; time.sleep(0.1); print(1)"), "1\n")
+        with self.sandbox(timeout=4) as s:
+            for _ in range(6):
+                self.says(s.run("import time; time.sleep(1); print(1)"), "1\n")
 
     def test_one_that_needs_too_much_memory_is_ended(self) -> None:
         with self.sandbox(memory="64M", timeout=60) as s:
@@ -166,7 +166,7 @@ class Sandbox(Case):
         with self.sandbox(lifetime=0.2) as s:
             assert s.cell is not None
             s.cell.wait()
-            with self.assertRaisesRegex(pando.SandboxEnded, "time was up"):
+            with self.assertRaisesRegex(pando.SandboxEnded, "time limit expired"):
                 s.run("print(1)")
 
     def test_one_that_was_closed_is_closed(self) -> None:

@@ -6,7 +6,7 @@ use linux_raw_sys::general as nr;
 use linux_raw_sys::ioctl;
 use seccompiler::{BpfProgram, sock_filter};
 
-/// A system call as the kernel shows it to a filter: `struct seccomp_data`.
+/// The arguments of a filter: `struct seccomp_data`.
 #[derive(Clone, Copy)]
 struct Call {
     number: u32,
@@ -20,7 +20,7 @@ impl Call {
         match offset {
             0 => self.number,
             4 => X86_64,
-            // The instruction's address, which no rule looks at.
+            // The instruction's address, which no rule uses.
             8 | 12 => 0,
             _ => {
                 let argument = self.arguments[(offset as usize - 16) / 8];
@@ -30,7 +30,7 @@ impl Call {
     }
 }
 
-/// Runs a filter; returns what it says.
+/// Runs a filter and returns its verdict.
 fn verdict(program: &[sock_filter], call: &Call) -> u32 {
     const LOAD: u16 = 0x20;
     const AND: u16 = 0x54;
@@ -66,7 +66,7 @@ fn verdict(program: &[sock_filter], call: &Call) -> u32 {
     }
 }
 
-/// Whether a filter lets a call through; it refuses all others with EPERM.
+/// Whether a filter allows a call; it refuses all others with EPERM.
 fn allows(program: &BpfProgram, number: u32, arguments: &[u64]) -> bool {
     const ALLOW: u32 = 0x7fff_0000;
     const REFUSE: u32 = 0x0005_0000 | linux_raw_sys::errno::EPERM;
@@ -75,11 +75,11 @@ fn allows(program: &BpfProgram, number: u32, arguments: &[u64]) -> bool {
     match verdict(program, &call) {
         ALLOW => true,
         REFUSE => false,
-        other => panic!("the filter says {other:#x}"),
+        other => panic!("unexpected verdict {other:#x}"),
     }
 }
 
-/// A pointer to something.
+/// A valid pointer.
 const SOMEWHERE: u64 = 0x7fff_1234_5678;
 
 #[test]
@@ -96,7 +96,7 @@ fn a_descriptor_sends_signals_to_nobody() {
 
 #[test]
 fn of_a_device_only_what_was_named_is_asked() {
-    /// Of KVM: run a vCPU; make a VM, make a vCPU, set its CPUID, make a device, run nested state.
+    /// KVM requests: run a vCPU; make a VM, make a vCPU, set its CPUID, make a device, run nested state.
     const RUN: u32 = 0xae80;
     const OTHERS: [u32; 5] = [0xae01, 0xae41, 0x4008_ae90, 0xc00c_aee0, 0x4080_aebf];
     let program = filter(&Needs { requests: vec![RUN], ..Needs::default() }).expect("a filter");
@@ -110,7 +110,7 @@ fn of_a_device_only_what_was_named_is_asked() {
 
 #[test]
 fn nothing_of_other_processes_is_changed() {
-    let all = Needs { writing_back: true, connecting: true, serving: true, requests: Vec::new() };
+    let all = Needs { writing_back: true, connecting: true, receiving: true, serving: true, ..Needs::default() };
     let program = filter(&all).expect("a filter");
     let own = u64::from(std::process::id());
     assert!(allows(&program, nr::__NR_tgkill, &[own, own, 10]));
@@ -142,7 +142,7 @@ fn nothing_of_other_processes_is_changed() {
 
 #[test]
 fn nothing_is_started_and_nothing_of_the_kernel_is_opened() {
-    let all = Needs { writing_back: true, connecting: true, serving: true, requests: Vec::new() };
+    let all = Needs { writing_back: true, connecting: true, receiving: true, serving: true, ..Needs::default() };
     let program = filter(&all).expect("a filter");
     let never = [
         nr::__NR_clone,
@@ -219,4 +219,49 @@ fn who_connects_nobody_names_nobody() {
     assert!(allows(&plain, nr::__NR_sendto, &[3, SOMEWHERE, 1]) && allows(&connecting, nr::__NR_sendto, &named));
     assert!(!allows(&plain, nr::__NR_sendto, &named));
     assert!(!allows(&plain, nr::__NR_connect, &[3, SOMEWHERE, 16]));
+}
+
+#[test]
+fn the_process_of_cells_makes_no_socket_although_a_gateway_leads_them() {
+    let program = filter(&Needs { writing_back: true, receiving: true, serving: true, ..Needs::default() }).expect("a filter");
+    let never = [
+        nr::__NR_socket,
+        nr::__NR_socketpair,
+        nr::__NR_connect,
+        nr::__NR_bind,
+        nr::__NR_listen,
+        nr::__NR_setsockopt,
+        nr::__NR_sendmsg,
+        nr::__NR_epoll_create1,
+        nr::__NR_eventfd2,
+        nr::__NR_memfd_create,
+        nr::__NR_pidfd_send_signal,
+    ];
+    for family in [linux_raw_sys::net::AF_INET, linux_raw_sys::net::AF_INET6, linux_raw_sys::net::AF_UNIX] {
+        never.iter().for_each(|call| assert!(!allows(&program, *call, &[family.into(), 1, 0, 0, 0, 0]), "{call}"));
+    }
+    assert!(allows(&program, nr::__NR_recvmsg, &[3, SOMEWHERE]) && allows(&program, nr::__NR_sendto, &[3, SOMEWHERE, 1]));
+    assert!(
+        allows(&program, nr::__NR_fcntl, &[3, nr::F_GET_SEALS.into()]) && !allows(&program, nr::__NR_fcntl, &[3, nr::F_ADD_SEALS.into()])
+    );
+}
+
+#[test]
+fn who_starts_gateways_starts_processes_like_itself_alone() {
+    const FORK: u64 = 0x0120_0011;
+    let program = filter(&Needs { starting: true, ..Needs::default() }).expect("a filter");
+    let local = u64::from(linux_raw_sys::net::AF_UNIX);
+    assert!(allows(&program, nr::__NR_clone, &[FORK]) && allows(&program, nr::__NR_socketpair, &[local, 5, 0, SOMEWHERE]));
+    for flags in [nr::CLONE_NEWUSER, nr::CLONE_NEWNET, nr::CLONE_NEWNS, nr::CLONE_THREAD, nr::CLONE_VM] {
+        assert!(!allows(&program, nr::__NR_clone, &[FORK | u64::from(flags)]), "{flags:#x}");
+    }
+    assert!(!allows(&program, nr::__NR_socket, &[local, 1, 0]) && !allows(&program, nr::__NR_prctl, &[4]));
+    [nr::__NR_clone3, nr::__NR_execve, nr::__NR_kill, nr::__NR_ptrace, nr::__NR_setns, nr::__NR_unshare]
+        .iter()
+        .for_each(|call| assert!(!allows(&program, *call, &[0; 6]), "{call}"));
+    // A gateway's own filter forbids these calls.
+    let gateway = filter(&Needs { connecting: true, ..Needs::default() }).expect("a filter");
+    [nr::__NR_clone, nr::__NR_pidfd_send_signal, nr::__NR_recvmsg, nr::__NR_sendmsg, nr::__NR_memfd_create, nr::__NR_eventfd2]
+        .iter()
+        .for_each(|call| assert!(!allows(&gateway, *call, &[FORK, 9, 0, 0, 0, 0]), "{call}"));
 }

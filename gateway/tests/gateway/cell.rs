@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell that is a stack driven by a test, behind a gateway that runs on a thread of its own.
 
-use crate::wire::{End, cable};
-use pando_gateway::{Forward, Gateway, Handle, Inside, Outlet, Report, Rule, Station};
+use crate::wire::{CableEnd, cable};
+use pando_gateway::{Gateway, GatewayAddresses, GatewayReport, Handle, HostPort, PortForward, Rule, TxSink};
 use pando_stack::{
-    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Message, Obstacle, Stack, TcpOptions, Tuple, Verdict,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, Listeners, Message, SocketEvent, Stack, TcpOptions, Tuple, Unreachable,
+    Verdict,
 };
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,22 +20,22 @@ const CELL6: Ipv6Addr = Ipv6Addr::new(0xfd70, 0, 0, 0, 0, 0, 0, 2);
 /// A test that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a cell knows of a connection.
+/// A connection of a cell.
 #[derive(Default)]
-pub struct Connection {
+pub struct TestConnection {
     pub open: bool,
     pub failed: Option<Failure>,
     pub closed: bool,
     pub heard: Vec<u8>,
-    /// The other side has finished, and all was heard.
+    /// The peer has finished, and all its data was read.
     pub finished: bool,
-    /// What is still to be said, from the first number on.
+    /// The bytes to send, and the number of those that were sent.
     says: (usize, Vec<u8>),
-    /// After that it finishes.
+    /// It finishes after them.
     finishes: bool,
-    /// It says what it hears, and finishes when the other side has.
+    /// It echoes what it receives, and finishes when the peer has.
     echoes: bool,
-    /// It does not listen.
+    /// It does not read.
     pub deaf: bool,
 }
 
@@ -42,11 +43,11 @@ pub struct Connection {
 struct Ports {
     tcp: HashSet<u16>,
     udp: HashSet<u16>,
-    /// How often somebody was told that nobody listens.
+    /// The number of connections that were refused.
     refusals: usize,
 }
 
-impl Doorkeeper for Ports {
+impl Listeners for Ports {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
         if self.tcp.contains(&tuple.local.port()) {
             return Verdict::Admit;
@@ -55,36 +56,36 @@ impl Doorkeeper for Ports {
         Verdict::Refuse(pando_stack::Refusal::Reset)
     }
 
-    fn hears(&mut self, local: SocketAddr, _remote: SocketAddr) -> Hearing {
-        if self.udp.contains(&local.port()) { Hearing::Heard } else { Hearing::Nobody }
+    fn accepts_datagram(&mut self, local: SocketAddr, _remote: SocketAddr) -> DatagramVerdict {
+        if self.udp.contains(&local.port()) { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
     }
 }
 
-/// A cell, and the gateway that it stands behind.
-pub struct Cell {
+/// A cell and its gateway.
+pub struct TestCell {
     stack: Stack,
-    end: End,
+    end: CableEnd,
     start: Instant,
     ports: Ports,
     next_port: u16,
-    pub connections: HashMap<ConnectionId, Connection>,
+    pub connections: HashMap<ConnectionId, TestConnection>,
     pub datagrams: Vec<Datagram>,
-    pub unreachable: Vec<Obstacle>,
+    pub unreachable: Vec<Unreachable>,
     pub forwards: Vec<SocketAddr>,
-    gateway: Option<(Handle, JoinHandle<std::io::Result<Report>>)>,
+    gateway: Option<(Handle, JoinHandle<std::io::Result<GatewayReport>>)>,
 }
 
-impl Cell {
+impl TestCell {
     /// A cell behind a gateway with these rules, forwards and resolvers.
-    pub fn new(rules: &[String], forwards: &[&str], resolvers: &[SocketAddr]) -> Cell {
+    pub fn new(rules: &[String], forwards: &[&str], resolvers: &[SocketAddr]) -> TestCell {
         let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
-        let forwards: Vec<Forward> = forwards.iter().map(|forward| forward.parse().expect("a forward")).collect();
+        let forwards: Vec<PortForward> = forwards.iter().map(|forward| forward.parse().expect("a forward")).collect();
         let gateway = Gateway::bind(&forwards, rules, resolvers.to_vec(), 800).expect("the host has room");
         let forwards = gateway.forwards().map(|forward| forward.host).collect();
         let handle = gateway.handle();
-        let [end, station] = cable(handle.clone());
+        let [end, host_port] = cable(handle.clone());
         let mac = [2, 0, 0, 0, 0, 1];
-        let inside = Inside {
+        let inside = GatewayAddresses {
             mac,
             address4: GATEWAY,
             prefix4: 16,
@@ -95,7 +96,7 @@ impl Cell {
             leases: |_| None,
             seed: 1,
         };
-        let thread = std::thread::spawn(move || gateway.run(&inside, station, |_| {}));
+        let thread = std::thread::spawn(move || gateway.run(&inside, host_port, |_| {}));
         let config = Config {
             addresses: vec![(CELL.into(), 16), (CELL6.into(), 64)],
             gateway4: Some(GATEWAY),
@@ -103,7 +104,7 @@ impl Cell {
             mtu: 65535,
             ..Config::new([2, 0, 0, 0, 0, 2], 2)
         };
-        Cell {
+        TestCell {
             stack: Stack::new(config, 0),
             end,
             start: Instant::now(),
@@ -132,7 +133,7 @@ impl Cell {
         let tuple = Tuple { local: self.own(to), remote: to };
         let now = self.now();
         let id = self.stack.connect(tuple, TcpOptions::default(), now).expect("there is a way");
-        self.connections.insert(id, Connection::default());
+        self.connections.insert(id, TestConnection::default());
         id
     }
 
@@ -141,18 +142,18 @@ impl Cell {
         self.connect(SocketAddr::new(GATEWAY.into(), port))
     }
 
-    /// Says something, and finishes after it if so.
+    /// Sends bytes, and then the end if `finishes`.
     pub fn say(&mut self, id: ConnectionId, bytes: &[u8], finishes: bool) {
         let connection = self.connection(id);
         connection.says.1.extend_from_slice(bytes);
         connection.finishes = finishes;
     }
 
-    pub fn connection(&mut self, id: ConnectionId) -> &mut Connection {
+    pub fn connection(&mut self, id: ConnectionId) -> &mut TestConnection {
         self.connections.get_mut(&id).expect("the test knows it")
     }
 
-    /// Whether all that a connection had to say was said, and the other side knows it.
+    /// Whether all bytes of a connection were sent and acknowledged.
     pub fn has_said(&mut self, id: ConnectionId) -> bool {
         let unanswered = self.stack.unanswered(id);
         let (said, bytes) = &self.connection(id).says;
@@ -167,23 +168,23 @@ impl Cell {
         self.stack.abort(id);
     }
 
-    /// Answers at a port with what it is told.
+    /// Echoes connections to a port.
     pub fn echo_at(&mut self, port: u16) {
         self.ports.tcp.insert(port);
     }
 
-    /// How often somebody was told that nobody listens.
+    /// The number of connections that were refused.
     pub fn refusals(&self) -> usize {
         self.ports.refusals
     }
 
-    /// Does not answer there any more.
+    /// Refuses connections to a port again.
     pub fn refuse_at(&mut self, port: u16) {
         self.ports.tcp.remove(&port);
     }
 
-    /// Hears datagrams at a port.
-    pub fn hear_at(&mut self, port: u16) {
+    /// Receives datagrams at a port.
+    pub fn process_at(&mut self, port: u16) {
         self.ports.udp.insert(port);
     }
 
@@ -195,7 +196,7 @@ impl Cell {
         self.stack.send_datagram(&datagram, now, &mut self.end).expect("there is a way");
     }
 
-    /// Asks for an echo, under a number.
+    /// Sends an echo request with an identifier.
     pub fn ask(&mut self, number: u16, to: IpAddr) {
         let (local, kind): (IpAddr, u8) = if to.is_ipv4() { (CELL.into(), 8) } else { (CELL6.into(), 128) };
         let mut bytes = [&[kind, 0, 0, 0], &number.to_be_bytes()[..], &[0, 1], b"a question"].concat();
@@ -204,8 +205,8 @@ impl Cell {
         self.stack.send_message(&Message { local, remote: to, bytes, hops: 64 }, now, &mut self.end).expect("there is a way");
     }
 
-    /// Lives until something is so.
-    pub fn until<T>(&mut self, mut is_so: impl FnMut(&mut Cell) -> Option<T>) -> T {
+    /// Runs the cell until a condition holds.
+    pub fn until<T>(&mut self, mut is_so: impl FnMut(&mut TestCell) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             self.step();
@@ -215,15 +216,15 @@ impl Cell {
             assert!(start.elapsed() < PATIENCE, "it has not come so far: {:?}\n{}", self.stack.counts(), self.state());
             let deadline =
                 self.stack.deadline().map_or(Duration::from_millis(100), |at| Duration::from_nanos(at.saturating_sub(self.now())));
-            // What the test's own threads do is nothing that wakes a cell.
-            self.end.hears.wait(deadline.min(Duration::from_millis(5)));
+            // The test's own threads do not wake the cell.
+            self.end.accepts_datagram.wait(deadline.min(Duration::from_millis(5)));
         }
     }
 
-    /// Where each connection stands.
+    /// The state of each connection.
     fn state(&self) -> String {
-        let state = |(id, connection): (&ConnectionId, &Connection)| {
-            let Connection { open, failed, closed, heard, finished, says: (said, bytes), .. } = connection;
+        let state = |(id, connection): (&ConnectionId, &TestConnection)| {
+            let TestConnection { open, failed, closed, heard, finished, says: (said, bytes), .. } = connection;
             let [readable, writable, unanswered] = [self.stack.readable(*id), self.stack.writable(*id), self.stack.unanswered(*id)];
             format!(
                 "{id:?}: open {open}, {failed:?}, closed {closed}, finished {finished}, heard {}, said {said} of {}; {readable} {writable} {unanswered}\n",
@@ -234,17 +235,17 @@ impl Cell {
         self.connections.iter().filter(|(_, connection)| !connection.closed).map(state).collect()
     }
 
-    /// Takes note of the frames that it says from now on.
+    /// Records the frames that it sends from now on.
     pub fn record(&mut self) {
         self.end.recording = Some(Vec::new());
     }
 
-    /// The frames that were noted.
+    /// The recorded frames.
     pub fn recorded(&mut self) -> Vec<Vec<u8>> {
         self.end.recording.take().unwrap_or_default()
     }
 
-    /// Says a frame that it has not made, as soon as there is room for it, and hears no answers.
+    /// Sends a frame that the stack has not made, as soon as there is space for it, and ignores replies.
     pub fn blurt(&mut self, frame: &[u8]) {
         loop {
             while self.end.receive().is_some() {}
@@ -252,12 +253,12 @@ impl Cell {
                 room.copy_from_slice(frame);
                 return self.end.commit(frame.len());
             }
-            // The gateway has its turn.
+            // The gateway runs.
             std::thread::yield_now();
         }
     }
 
-    /// Lives until a connection is over, in whatever way.
+    /// Runs the cell until a connection has ended, normally or not.
     pub fn until_over(&mut self, id: ConnectionId) -> Option<Failure> {
         self.until(|cell| {
             let connection = cell.connection(id);
@@ -271,8 +272,8 @@ impl Cell {
             self.stack.take(&frame, now, &mut self.ports, &mut self.end);
         }
         self.stack.run(now, &mut self.end);
-        while let Some(happening) = self.stack.next_happening() {
-            self.happened(happening);
+        while let Some(event) = self.stack.next_event() {
+            self.happened(event);
         }
         for (id, connection) in &mut self.connections {
             if connection.open && !connection.closed {
@@ -282,33 +283,33 @@ impl Cell {
         self.stack.run(now, &mut self.end);
     }
 
-    fn happened(&mut self, happening: Happening) {
-        match happening {
-            Happening::Accepted(id) => {
-                self.connections.insert(id, Connection { open: true, echoes: true, ..Connection::default() });
+    fn happened(&mut self, event: SocketEvent) {
+        match event {
+            SocketEvent::Accepted(id) => {
+                self.connections.insert(id, TestConnection { open: true, echoes: true, ..TestConnection::default() });
             }
-            Happening::Opened(id) => self.connection(id).open = true,
-            Happening::Failed(id, failure) => self.connection(id).failed = Some(failure),
-            Happening::Closed(id) => {
+            SocketEvent::Opened(id) => self.connection(id).open = true,
+            SocketEvent::Failed(id, failure) => self.connection(id).failed = Some(failure),
+            SocketEvent::Closed(id) => {
                 let connection = self.connection(id);
                 connection.closed = true;
                 connection.finished = connection.failed.is_none();
             }
-            Happening::Datagram(datagram) => self.datagrams.push(datagram),
-            Happening::Unreachable(notice) => self.unreachable.push(notice.obstacle),
-            Happening::Data(_) | Happening::Room(_) | Happening::Message(_) => {}
+            SocketEvent::Datagram(datagram) => self.datagrams.push(datagram),
+            SocketEvent::Unreachable(notice) => self.unreachable.push(notice.unreachable),
+            SocketEvent::Data(_) | SocketEvent::Room(_) | SocketEvent::Message(_) => {}
         }
     }
 
-    /// Stops the gateway, and returns what it says of itself.
-    pub fn stop(mut self) -> Report {
+    /// Stops the gateway, and returns its report.
+    pub fn stop(mut self) -> GatewayReport {
         let (handle, thread) = self.gateway.take().expect("it runs until now");
         handle.stop();
         thread.join().expect("it does not panic").expect("it can wait")
     }
 }
 
-impl Drop for Cell {
+impl Drop for TestCell {
     fn drop(&mut self) {
         if let Some((handle, _)) = &self.gateway {
             handle.stop();
@@ -316,8 +317,8 @@ impl Drop for Cell {
     }
 }
 
-/// Hears what there is, and says what is to be said.
-fn carry(id: ConnectionId, connection: &mut Connection, stack: &mut Stack, now: u64) {
+/// Receives and sends what is possible.
+fn carry(id: ConnectionId, connection: &mut TestConnection, stack: &mut Stack, now: u64) {
     if !connection.deaf {
         stack.receive(id, &mut |bytes| {
             connection.heard.extend_from_slice(bytes);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections, from cells and to them.
 
-use crate::cell::{CELL, Cell, GATEWAY};
+use crate::cell::{CELL, GATEWAY, TestCell};
 use crate::pattern;
 use pando_gateway::Refused;
-use pando_stack::{Failure, Obstacle};
+use pando_stack::{Failure, Unreachable};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use std::thread;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// A server on the host's loopback that does this with each connection, and its port.
+/// A server on the host's loopback that runs this for each connection, and its port.
 fn serve(body: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let port = listener.local_addr().expect("it has an address").port();
@@ -25,15 +25,15 @@ fn serve(body: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> u16 {
     port
 }
 
-/// Says what it hears.
+/// Echoes a stream.
 fn echo(mut stream: TcpStream) {
     let mut writer = stream.try_clone().expect("the host has descriptors");
     let _ = std::io::copy(&mut stream, &mut writer);
     let _ = writer.shutdown(Shutdown::Write);
 }
 
-fn cell_with(port: u16) -> Cell {
-    Cell::new(&[format!("host:{port}")], &[], &[])
+fn cell_with(port: u16) -> TestCell {
+    TestCell::new(&[format!("host:{port}")], &[], &[])
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_cell_speaks_with_a_server_of_the_host() {
 #[test]
 fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
     for at in ["0:80", "[::1]:0:80"] {
-        let mut cell = Cell::new(&[], &[at], &[]);
+        let mut cell = TestCell::new(&[], &[at], &[]);
         cell.echo_at(80);
         let (to, bytes) = (cell.forwards[0], pattern(MEGABYTE, 1));
         let client = thread::spawn(move || {
@@ -81,7 +81,7 @@ fn what_no_rule_opens_is_out_of_reach() {
     let own = SocketAddr::new(GATEWAY.into(), closed);
     for to in [own, SocketAddr::from(([10, 1, 2, 3], 80)), SocketAddr::from(([8, 8, 8, 8], 80))] {
         let id = cell.connect(to);
-        assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Obstacle::Forbidden)), "{to}");
+        assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::Forbidden)), "{to}");
     }
     let report = cell.stop();
     assert_eq!((report.counts.refused, report.refused.first()), (3, Some(&Refused::Destination(own))));
@@ -89,7 +89,7 @@ fn what_no_rule_opens_is_out_of_reach() {
 
 #[test]
 fn a_refusal_of_the_host_is_one_of_the_gateway() {
-    // Nobody serves this (RFC 1078), and nobody gets it by chance.
+    // No program serves this port (RFC 1078), and the system does not assign it.
     let port = 1;
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
@@ -99,7 +99,7 @@ fn a_refusal_of_the_host_is_one_of_the_gateway() {
 
 #[test]
 fn who_comes_before_the_cell_listens_waits_and_after_that_a_refusal_breaks_the_hosts_connection() {
-    let mut cell = Cell::new(&[], &["0:80"], &[]);
+    let mut cell = TestCell::new(&[], &["0:80"], &[]);
     let to = cell.forwards[0];
     let call = move || {
         let mut stream = TcpStream::connect(to).expect("the gateway listens");
@@ -119,7 +119,7 @@ fn who_comes_before_the_cell_listens_waits_and_after_that_a_refusal_breaks_the_h
 
 #[test]
 fn either_side_finishes_by_itself() {
-    // The cell finishes first, and hears the answer after that.
+    // The cell finishes first, and receives the reply after that.
     let port = serve(|mut stream| {
         let mut heard = Vec::new();
         let _ = stream.read_to_end(&mut heard);
@@ -132,8 +132,8 @@ fn either_side_finishes_by_itself() {
     assert_eq!(cell.until_over(id), None);
     assert_eq!(cell.connection(id).heard, b"noitseuq");
 
-    // The host finishes first, and hears the answer after that.
-    let (heard, hears) = mpsc::channel();
+    // The host finishes first, and receives the reply after that.
+    let (heard, accepts_datagram) = mpsc::channel();
     let port = serve(move |mut stream| {
         let _ = stream.write_all(b"question");
         let _ = stream.shutdown(Shutdown::Write);
@@ -146,7 +146,7 @@ fn either_side_finishes_by_itself() {
     assert_eq!(cell.until_over(id), None);
     assert_eq!(cell.connection(id).heard, b"question");
     cell.say(id, b"answer", true);
-    assert_eq!(cell.until(|_| hears.try_recv().ok()), "answer");
+    assert_eq!(cell.until(|_| accepts_datagram.try_recv().ok()), "answer");
     cell.until(|cell| cell.connection(id).closed.then_some(()));
 }
 
@@ -178,12 +178,12 @@ fn who_reads_slowly_holds_up_nobody_else() {
         let _ = done.send(all);
     });
     let quick = serve(echo);
-    let mut cell = Cell::new(&[format!("host:{slow}"), format!("host:{quick}")], &[], &[]);
-    // More than the buffers of all who take part hold.
+    let mut cell = TestCell::new(&[format!("host:{slow}"), format!("host:{quick}")], &[], &[]);
+    // More than all buffers on the path hold.
     let bytes = pattern(16 * MEGABYTE, 3);
     let waits = cell.connect_host(slow);
     cell.say(waits, &bytes, true);
-    // One that its cell does not read.
+    // A connection that its cell does not read.
     let deaf = cell.connect_host(quick);
     cell.connection(deaf).deaf = true;
     cell.say(deaf, &bytes, true);
@@ -200,7 +200,7 @@ fn who_reads_slowly_holds_up_nobody_else() {
 
 #[test]
 fn a_side_that_breaks_breaks_the_other() {
-    // The host's: who closes with something unread says that it broke.
+    // The host's: closing with unread data resets the connection.
     let port = serve(|stream| {
         let mut byte = [0];
         let _ = stream.peek(&mut byte);
@@ -226,7 +226,7 @@ fn a_side_that_breaks_breaks_the_other() {
 
 #[test]
 fn what_the_cell_said_last_is_delivered_at_the_end() {
-    let (heard, hears) = mpsc::channel();
+    let (heard, accepts_datagram) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
@@ -237,18 +237,18 @@ fn what_the_cell_said_last_is_delivered_at_the_end() {
     cell.say(id, &pattern(MEGABYTE, 5), true);
     cell.until(|cell| cell.has_said(id).then_some(()));
     cell.stop();
-    assert_eq!(hears.recv(), Ok(MEGABYTE));
+    assert_eq!(accepts_datagram.recv(), Ok(MEGABYTE));
 }
 
 #[test]
 fn what_the_cell_could_not_finish_does_not_look_whole() {
-    let (heard, hears) = mpsc::channel();
+    let (heard, accepts_datagram) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();
         let outcome = stream.read_to_end(&mut all).map_err(|error| error.kind());
         let _ = heard.send((outcome, all.len()));
     });
-    let mut cell = Cell::new(&[format!("host:{port}")], &["0:80"], &[]);
+    let mut cell = TestCell::new(&[format!("host:{port}")], &["0:80"], &[]);
     cell.echo_at(80);
     let to = cell.forwards[0];
     let client = thread::spawn(move || {
@@ -265,11 +265,11 @@ fn what_the_cell_could_not_finish_does_not_look_whole() {
     cell.until(|cell| (cell.connection(called).heard.len() == 10 && cell.has_said(called)).then_some(()));
     // It is killed.
     cell.stop();
-    assert_eq!(hears.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));
+    assert_eq!(accepts_datagram.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));
     assert_eq!(client.join().expect("it does not panic"), (Err(ErrorKind::ConnectionReset), 10));
 }
 
-/// The timers of the connections of this process to a port of the host's, as `/proc/net/tcp` shows them: the second kind is that of keeping alive.
+/// The timers of this process's connections to a port of the host, as `/proc/net/tcp` shows them: the second kind is the keepalive timer.
 fn timers_towards(port: u16) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
     let (to, is_open) = (format!(":{port:04X}"), "01");
@@ -289,7 +289,7 @@ fn a_host_that_is_silent_is_asked_whether_it_is_there() {
 
 #[test]
 fn a_cell_is_called_from_the_gateways_address() {
-    let mut cell = Cell::new(&[], &["0:80"], &[]);
+    let mut cell = TestCell::new(&[], &["0:80"], &[]);
     cell.echo_at(80);
     let stream = TcpStream::connect(cell.forwards[0]).expect("the gateway listens");
     let id = cell.until(|cell| cell.connections.keys().next().copied());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Datagrams, from cells and to them.
 
-use crate::cell::{Cell, GATEWAY};
+use crate::cell::{GATEWAY, TestCell};
 use crate::pattern;
-use pando_stack::Obstacle;
+use pando_stack::Unreachable;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
-/// A server on the host's loopback that sends back what it is sent, and its address as the cell knows it.
+/// An echo server on the host's loopback, and its address for the cell.
 fn echo() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
     let port = socket.local_addr().expect("it has an address").port();
@@ -23,10 +23,10 @@ fn echo() -> SocketAddr {
 #[test]
 fn a_cell_speaks_with_a_server_of_the_host() {
     let to = echo();
-    let mut cell = Cell::new(&[format!("host:{}", to.port())], &[], &[]);
+    let mut cell = TestCell::new(&[format!("host:{}", to.port())], &[], &[]);
     for (number, length) in [(0, 0), (1, 1), (2, 1400), (3, 9000), (4, 60_000)] {
         let (port, bytes) = (5000 + number as u16, pattern(length, number));
-        cell.hear_at(port);
+        cell.process_at(port);
         cell.send(port, to, &bytes);
         let heard = cell.until(|cell| cell.datagrams.pop());
         assert_eq!((heard.local.port(), heard.remote, heard.bytes == bytes), (port, to, true), "{length} bytes");
@@ -37,21 +37,21 @@ fn a_cell_speaks_with_a_server_of_the_host() {
 #[test]
 fn what_no_rule_opens_is_out_of_reach() {
     let to = echo();
-    let mut cell = Cell::new(&[], &[], &[]);
-    cell.hear_at(5000);
+    let mut cell = TestCell::new(&[], &[], &[]);
+    cell.process_at(5000);
     for to in [to, SocketAddr::from(([8, 8, 8, 8], 53))] {
         cell.send(5000, to, b"x");
-        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Obstacle::Port, "{to}");
+        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Unreachable::Port, "{to}");
     }
     assert!(cell.datagrams.is_empty());
 }
 
 #[test]
 fn who_may_not_be_asked_for_an_echo_is_out_of_reach() {
-    let mut cell = Cell::new(&["198.51.100.7:80".into(), "198.51.100.8".into()], &[], &[]);
+    let mut cell = TestCell::new(&["198.51.100.7:80".into(), "198.51.100.8".into()], &[], &[]);
     for to in ["198.51.100.7", "8.8.8.8", "2606:4700::1111"].map(|to| to.parse().expect("an address")) {
         cell.ask(7, to);
-        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Obstacle::Forbidden, "{to}");
+        assert_eq!(cell.until(|cell| cell.unreachable.pop()), Unreachable::Forbidden, "{to}");
     }
     let report = cell.stop();
     let refused: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
@@ -61,8 +61,8 @@ fn who_may_not_be_asked_for_an_echo_is_out_of_reach() {
 
 #[test]
 fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
-    let mut cell = Cell::new(&[], &["0:53/udp"], &[]);
-    cell.hear_at(53);
+    let mut cell = TestCell::new(&[], &["0:53/udp"], &[]);
+    cell.process_at(53);
     let to = cell.forwards[0];
     let clients: Vec<UdpSocket> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").expect("the host has a port")).collect();
     for (number, client) in clients.iter().enumerate() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell that talks nonsense to its gateway, which goes on.
+//! A cell that sends malformed frames to its gateway, which must continue.
 
-use crate::cell::{Cell, GATEWAY};
+use crate::cell::{GATEWAY, TestCell};
 use fastrand::Rng;
 use pando_testing::lab::repetitions;
 use pando_testing::mutate::mutate;
@@ -9,10 +9,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 
-/// What changes are made from.
+/// The seed of the random changes.
 const SEED: u64 = 1;
 
-/// Servers on the host's loopback that say what they hear, until it ends or is much: their ports.
+/// Echo servers on the host's loopback, for a limited number of bytes: their ports.
 fn servers() -> [u16; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
@@ -42,20 +42,20 @@ fn servers() -> [u16; 2] {
 fn nonsense_from_a_cell_ends_no_gateway() {
     let [tcp, udp] = servers();
     let rules = [format!("host:{tcp}"), format!("host:{udp}"), "dns".into()];
-    let mut cell = Cell::new(&rules, &["0:80"], &[]);
+    let mut cell = TestCell::new(&rules, &["0:80"], &[]);
     cell.echo_at(80);
     cell.record();
     let id = cell.connect_host(tcp);
     cell.say(id, b"a question", true);
     assert_eq!(cell.until_over(id), None);
-    cell.hear_at(5000);
+    cell.process_at(5000);
     cell.send(5000, SocketAddr::new(GATEWAY.into(), udp), b"a question");
     cell.until(|cell| cell.datagrams.pop());
     cell.send(5000, SocketAddr::new(GATEWAY.into(), 53), &[0; 40]);
     cell.ask(7, [198, 51, 100, 7].into());
     let closed = cell.connect_host(1);
     assert!(cell.until_over(closed).is_some());
-    // One that stays open, so that frames fit into something.
+    // A connection that stays open, so that frames can match it.
     let open = cell.connect_host(tcp);
     cell.say(open, b"a question", false);
     cell.until(|cell| (cell.connection(open).heard == b"a question").then_some(()));
@@ -66,7 +66,7 @@ fn nonsense_from_a_cell_ends_no_gateway() {
     for _ in 0..repetitions(1000, 50_000, 2_000_000) {
         cell.blurt(&mutate(&templates[random.usize(..templates.len())], &mut random));
     }
-    // It has not panicked, and serves: the connection may have been broken, and others are not.
+    // The gateway still serves new connections; the old one may have been reset.
     let id = cell.connect_host(tcp);
     cell.say(id, b"are you well?", true);
     assert_eq!(cell.until_over(id), None, "seed {SEED}");

@@ -8,12 +8,12 @@ mod hostile;
 mod names;
 mod wire;
 
-use pando_gateway::{BindError, Forward, Gateway};
+use pando_gateway::{BindError, Gateway, PortForward};
 use std::net::{TcpListener, UdpSocket};
 
 #[test]
 fn a_port_that_is_taken_is_named() {
-    let forward = |text: &str| text.parse::<Forward>().expect("a forward");
+    let forward = |text: &str| text.parse::<PortForward>().expect("a forward");
     let bind = |text: &str| {
         Gateway::bind(&[forward(text)], Vec::new(), Vec::new(), 100).map(|gateway| gateway.forwards().next().map(|forward| forward.host))
     };

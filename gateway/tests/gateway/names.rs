@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Questions about names, with a resolver of the test's own.
+//! DNS queries, with a resolver of the test's own.
 
-use crate::cell::{Cell, GATEWAY};
-use pando_stack::{Failure, Obstacle};
+use crate::cell::{GATEWAY, TestCell};
+use pando_stack::{Failure, Unreachable};
 use simple_dns::rdata::{A, RData};
 use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE};
 use std::io::{Read, Write};
@@ -14,15 +14,15 @@ const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(GATEWAY), 53);
 fn answer(question: &[u8]) -> Vec<u8> {
     let mut packet = Packet::parse(question).expect("a question").into_reply();
     let name = packet.questions[0].qname.clone();
-    // Whoever owns a name says what they like.
+    // The owner of a name controls its addresses.
     let address = if name.to_string() == "inside.example.org" { 0x0a09_0909 } else { 0x0102_0304 };
     packet.answers.push(ResourceRecord::new(name, CLASS::IN, 60, RData::A(A { address })));
     packet.build_bytes_vec().expect("it can be written")
 }
 
-/// A resolver on the host's loopback, by datagrams and by connections.
+/// A resolver on the host's loopback, by UDP and TCP.
 fn resolver() -> SocketAddr {
-    // A port that is free for the one may be taken for the other.
+    // A port that is free for UDP may be taken for TCP.
     let (socket, listener) = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").expect("the host has a port"))
         .find_map(|socket| TcpListener::bind(socket.local_addr().ok()?).ok().map(|listener| (socket, listener)))
         .expect("there are more");
@@ -30,7 +30,7 @@ fn resolver() -> SocketAddr {
     thread::spawn(move || {
         let mut room = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut room) {
-            // What somebody else might say meanwhile.
+            // A spoofed response.
             let _ = socket.send_to(&[0; 12], from);
             let _ = socket.send_to(&answer(&room[..length]), from);
         }
@@ -54,15 +54,15 @@ fn question(number: u16, name: &str) -> Vec<u8> {
     packet.build_bytes_vec().expect("it can be written")
 }
 
-/// The number of a reply, what came of the question, and the address that it says.
+/// A response's ID, its code, and its address.
 fn read(reply: &[u8]) -> (u16, RCODE, Option<u32>) {
     let packet = Packet::parse(reply).expect("a reply");
     let address = packet.answers.first().and_then(|record| if let RData::A(a) = &record.rdata { Some(a.address) } else { None });
     (packet.id(), packet.rcode(), address)
 }
 
-fn ask(cell: &mut Cell, number: u16, name: &str) -> (u16, RCODE, Option<u32>) {
-    cell.hear_at(5000);
+fn ask(cell: &mut TestCell, number: u16, name: &str) -> (u16, RCODE, Option<u32>) {
+    cell.process_at(5000);
     cell.send(5000, RESOLVER, &question(number, name));
     let reply = cell.until(|cell| cell.datagrams.pop());
     assert_eq!(reply.remote, RESOLVER);
@@ -71,7 +71,7 @@ fn ask(cell: &mut Cell, number: u16, name: &str) -> (u16, RCODE, Option<u32>) {
 
 #[test]
 fn questions_are_passed_on_and_answers_back() {
-    let mut cell = Cell::new(&["*.example.org:443".into()], &[], &[resolver()]);
+    let mut cell = TestCell::new(&["*.example.org:443".into()], &[], &[resolver()]);
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::NoError, Some(0x0102_0304)));
     assert_eq!(ask(&mut cell, 8, "secret.of.the.cell.example.net"), (8, RCODE::Refused, None));
     let asking = cell.stop().counts.asking;
@@ -80,7 +80,7 @@ fn questions_are_passed_on_and_answers_back() {
 
 #[test]
 fn questions_by_connection_are_answered_one_after_the_other() {
-    let mut cell = Cell::new(&["dns".into()], &[], &[resolver()]);
+    let mut cell = TestCell::new(&["dns".into()], &[], &[resolver()]);
     let id = cell.connect(RESOLVER);
     for number in 1..=5 {
         let asked = question(number, "www.example.org");
@@ -99,7 +99,7 @@ fn questions_by_connection_are_answered_one_after_the_other() {
 
 #[test]
 fn nonsense_by_connection_ends_it() {
-    let mut cell = Cell::new(&["dns".into()], &[], &[]);
+    let mut cell = TestCell::new(&["dns".into()], &[], &[]);
     let id = cell.connect(RESOLVER);
     cell.say(id, b"\x00\x10GET / HTTP/1.0\r\n", false);
     assert_eq!(cell.until_over(id), Some(Failure::Reset));
@@ -107,18 +107,18 @@ fn nonsense_by_connection_ends_it() {
 
 #[test]
 fn the_next_resolver_is_asked_where_one_does_not_answer() {
-    // Nobody serves this (RFC 1078), and nobody gets it by chance.
+    // No program serves this port (RFC 1078), and the system does not assign it.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut cell = Cell::new(&["dns".into()], &[], &[closed, resolver()]);
+    let mut cell = TestCell::new(&["dns".into()], &[], &[closed, resolver()]);
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::NoError, Some(0x0102_0304)));
-    let mut cell = Cell::new(&["dns".into()], &[], &[closed]);
+    let mut cell = TestCell::new(&["dns".into()], &[], &[closed]);
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::ServerFailure, None));
 }
 
 #[test]
 fn a_name_opens_no_private_network() {
-    let mut cell = Cell::new(&["*.example.org".into()], &[], &[resolver()]);
+    let mut cell = TestCell::new(&["*.example.org".into()], &[], &[resolver()]);
     assert_eq!(ask(&mut cell, 7, "inside.example.org"), (7, RCODE::NoError, Some(0x0a09_0909)));
     let id = cell.connect(SocketAddr::from(([10, 9, 9, 9], 80)));
-    assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Obstacle::Forbidden)));
+    assert_eq!(cell.until_over(id), Some(Failure::Unreachable(Unreachable::Forbidden)));
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cable between a gateway and a stack that plays a cell: two queues of frames.
+//! A link between a gateway and a stack that plays a cell: two queues of frames.
 
-use pando_gateway::{Handle, Station};
-use pando_stack::Outlet;
+use pando_gateway::{Handle, HostPort};
+use pando_stack::TxSink;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Frames that a queue holds; what finds no room waits.
+/// Capacity of a queue in frames; a sender waits for space.
 const DEPTH: usize = 512;
 
 /// One direction.
@@ -22,32 +22,33 @@ impl Direction {
         self.frames.lock().expect("nobody panics with it").pop_front()
     }
 
-    /// Waits until a frame is there, or so long.
+    /// Waits for a frame, at most this long.
     pub fn wait(&self, most: Duration) {
         let frames = self.frames.lock().expect("nobody panics with it");
         let _ = self.arrived.wait_timeout_while(frames, most, |frames| frames.is_empty());
     }
 }
 
-/// One end of a cable.
-pub struct End {
-    pub hears: Arc<Direction>,
+/// One end of the link.
+pub struct CableEnd {
+    pub accepts_datagram: Arc<Direction>,
     says: Arc<Direction>,
-    /// Who is woken by what is said here.
+    /// The gateway to wake when a frame is sent here.
     other: Option<Handle>,
     room: Vec<u8>,
-    /// What was said here, if somebody wants to know.
+    /// The frames that were sent here, if recorded.
     pub recording: Option<Vec<Vec<u8>>>,
 }
 
 /// The cell's end, and the gateway's.
-pub fn cable(gateway: Handle) -> [End; 2] {
+pub fn cable(gateway: Handle) -> [CableEnd; 2] {
     let [out, back] = [Arc::<Direction>::default(), Arc::default()];
-    let cell = End { hears: Arc::clone(&back), says: Arc::clone(&out), other: Some(gateway), room: Vec::new(), recording: None };
-    [cell, End { hears: out, says: back, other: None, room: Vec::new(), recording: None }]
+    let cell =
+        CableEnd { accepts_datagram: Arc::clone(&back), says: Arc::clone(&out), other: Some(gateway), room: Vec::new(), recording: None };
+    [cell, CableEnd { accepts_datagram: out, says: back, other: None, room: Vec::new(), recording: None }]
 }
 
-impl Outlet for End {
+impl TxSink for CableEnd {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         if self.says.frames.lock().expect("nobody panics with it").len() >= DEPTH {
             return None;
@@ -68,11 +69,11 @@ impl Outlet for End {
     }
 }
 
-impl Station for End {
+impl HostPort for CableEnd {
     type Frame = Vec<u8>;
 
     fn receive(&mut self) -> Option<Vec<u8>> {
-        self.hears.take()
+        self.accepts_datagram.take()
     }
 
     fn flush(&mut self) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the first instruction to the program's: what does not depend on the program happens before the freeze.
+//! Boot of the libOS up to the program's first instruction. Everything that does not depend on the program happens before the
+//! freeze.
 
 use alloc::vec::Vec;
 
@@ -7,11 +8,11 @@ use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
 use pando_libos::errno::Errno;
 use pando_libos::files::Files;
-use pando_libos::files::names::{CURRENT, Way};
+use pando_libos::files::namei::{CURRENT, LookupFlags};
 use pando_libos::files::status::time;
 use pando_libos::files::tree::Tree;
 use pando_libos::limits::STACK_LIMIT;
-use pando_libos::loader::words::Words;
+use pando_libos::loader::strings::StringList;
 use pando_libos::loader::{LoadError, Request, prepare};
 use pando_libos::patch::Patches;
 use pando_libos::random::Random;
@@ -29,7 +30,7 @@ const OWN_FAILURE: u64 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
-/// Not on a page of its own: it lies with all other small data, which together are copied with one page when a clone writes them.
+/// The running libOS. It lies with all other small data, so that a clone copies them with one page at its first write.
 static SYSTEM: Global<Option<System>> = Global::new(None);
 
 /// Boots the libOS, freezes, and runs in each clone the program that its arguments name.
@@ -41,7 +42,7 @@ pub(crate) fn boot() -> ! {
         });
     });
     let patches = Patches::new(patched::entries());
-    // Clones of it are what programs are executed in. It is made here, where nobody waits for it.
+    // Programs are executed in clones of this empty space. It is made here, before the freeze, where its time does not count.
     let empty = hypercall::space_create();
     assert_eq!(empty, Ok(layout::EMPTY_SPACE), "a fresh cell has one space");
     let shared = hypercall::segment_create();
@@ -61,7 +62,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let path = strings.next().unwrap_or_default();
     let directory = strings.next().unwrap_or_default();
     let mut words = |count: u32| {
-        let mut words = Words::default();
+        let mut words = StringList::default();
         let pushed = strings.by_ref().take(count as usize).try_for_each(|word| words.push(word));
         pushed.map_or_else(|error| refuse(NOT_EXECUTABLE, path, &error.text()), |()| words)
     };
@@ -72,7 +73,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     for path in strings.take(given.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
-    match files.find(CURRENT, directory, Way::FOLLOW).and_then(|place| files.change_directory(place)) {
+    match files.find(CURRENT, directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place)) {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
     }
@@ -80,7 +81,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let raw = header.options & options::RAW_TERMINAL != 0;
     let terminal = Terminal::new(header.terminals, raw, [header.rows as u16, header.columns as u16]);
     let system = place.insert(System::new(files, terminal, Random::default()));
-    // Keys may be signals, so they are taken whether the program reads or not.
+    // Keys may be signals, so they are read even if the program does not read.
     system.take_typed();
     system.files.sockets.clock = Some(clock::wall);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
@@ -93,7 +94,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     load(system, request).unwrap_or_else(|error| match error {
         LoadError::System(Errno::ENOENT | Errno::ENOTDIR) => refuse(NOT_FOUND, &path, &error),
         LoadError::System(Errno::ENOMEM) => {
-            refuse(OWN_FAILURE, &path, &"it takes more memory than the cell may have: give it more with --memory")
+            refuse(OWN_FAILURE, &path, &"the program needs more memory than the cell may have: give it more with --memory")
         }
         error => refuse(NOT_EXECUTABLE, &path, &error),
     })
@@ -105,7 +106,8 @@ fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
     system.load(prepared)
 }
 
-/// All names: the volumes at their places, and what stands in every cell. Ends the cell if an image makes no sense.
+/// Builds the file tree: the volumes at their mount points, and the built-in nodes of every cell. Ends the cell if an image is
+/// invalid.
 fn tree(given: &Arguments, points: &[&[u8]]) -> Tree {
     let now = time(clock::wall());
     let open = |index: usize, point: &[u8]| {
@@ -115,7 +117,7 @@ fn tree(given: &Arguments, points: &[&[u8]]) -> Tree {
     let fail = |point: &[u8], error: Errno| -> ! { refuse(OWN_FAILURE, point, &error.text()) };
     let (image, bytes) = open(0, b"root image");
     let mut tree = Tree::new(image, bytes).unwrap_or_else(|error| fail(b"root image", error));
-    tree.furnish(now).unwrap_or_else(|error| fail(b"root image", error));
+    tree.populate_dev(now).unwrap_or_else(|error| fail(b"root image", error));
     for (index, point) in points.iter().enumerate().skip(1) {
         let (image, bytes) = open(index, point);
         tree.mount_at(image, bytes, point, now).unwrap_or_else(|error| fail(point, error));

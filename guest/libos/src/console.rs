@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The standard streams: what is read and written there waits for the operator's side, and makes way for signals.
+//! The standard streams: reads and writes that wait for the operator's side and are interrupted by signals.
 
 use alloc::vec::Vec;
 
 use pando_rt::clock;
-use pando_rt::console::{self, Stop, Stream};
+use pando_rt::console::{self, IoError, Stream};
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
@@ -14,16 +14,16 @@ use crate::signals::info::Info;
 use crate::system::System;
 use crate::terminal::input::{Effects, TYPED_MAX};
 use crate::terminal::settings::local;
-use crate::terminal::{Patience, PtyId, Terminal, TerminalName};
+use crate::terminal::{PtyId, ReadTimeout, Terminal, TerminalName};
 use crate::wait::Channel;
 
-/// Nanoseconds of the unit in which a terminal's settings give times.
+/// Nanoseconds in the unit (tenths of a second) of a terminal's timing settings.
 const TENTH: u64 = 100_000_000;
-/// Bytes that are typed or written to a terminal at a time.
+/// Most bytes that are typed or written to a terminal at a time.
 const PIECE: usize = 1024;
 
 impl System {
-    /// Reads into the ranges, one after the other, what is there; waits for something if it may.
+    /// Reads available input into the ranges, one after the other. Waits for the first bytes if `waits`.
     ///
     /// # Errors
     /// `EAGAIN`, `EFAULT`; `ERESTART`: a signal came first.
@@ -33,7 +33,7 @@ impl System {
         }
         let mut done = 0;
         for range in ranges.iter().filter(|range| range.length() > 0) {
-            // What waits is for the first bytes only.
+            // Only the first bytes are waited for.
             if (done > 0 || !waits) && !console::input_ready(0) {
                 return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
             }
@@ -45,7 +45,7 @@ impl System {
         Ok(done)
     }
 
-    /// Whether reading the console would not wait.
+    /// Whether a read of the console would return at once.
     pub fn input_ready(&mut self) -> bool {
         if !self.terminal.raw {
             return console::input_ready(0);
@@ -54,8 +54,8 @@ impl System {
         self.terminal.is_ready()
     }
 
-    /// Takes note of what files cannot know themselves, for those who wait for them: which signals wait, which timers have run out and, if that is asked, whether
-    /// reading the console would not wait.
+    /// Updates the state that files cannot know themselves, for calls that wait for them: pending signals, expired timers and, if
+    /// `asks_input`, whether a read of the console would return at once.
     pub fn look_around(&mut self, asks_input: bool) {
         let sent = self.thread.signals.pending.sent.max(self.process.signals.pending.sent);
         self.files.saw_signals(self.pending(), sent);
@@ -66,7 +66,7 @@ impl System {
         }
     }
 
-    /// Takes what was typed, if the keys come here: it is shown, and signals in it are sent.
+    /// Reads typed input if the keys go to the terminal: echoes it, and sends its signals.
     pub fn take_typed(&mut self) {
         if !self.terminal.raw {
             return;
@@ -86,7 +86,7 @@ impl System {
                         self.wake(Channel::Output);
                     }
                     if !echo.is_empty() {
-                        // An echo that nobody sees is missed by nobody.
+                        // A lost echo harms nobody.
                         let _ = console::send_bytes(self.terminal.screen(), &echo);
                     }
                     signals.into_iter().for_each(|signal| self.raise_in_foreground(signal));
@@ -95,10 +95,10 @@ impl System {
         }
     }
 
-    /// Reads what was typed: a line, or as many characters as the terminal's settings want together.
+    /// Reads typed input: a line, or as many characters as the terminal's settings require together (`VMIN`).
     ///
     /// # Errors
-    /// `EAGAIN`, `EFAULT`; `EIO`: it is gone; `ERESTART`: a signal came first.
+    /// `EAGAIN`, `EFAULT`; `EIO`: the terminal has hung up; `ERESTART`: a signal came first.
     pub fn read_terminal(&mut self, name: TerminalName, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
         let room: u64 = ranges.iter().map(|range| range.length()).sum();
         if room == 0 {
@@ -107,7 +107,7 @@ impl System {
         self.check_foreground(name, Signal::TTIN)?;
         let channel = name.input();
         let mut left = ranges.to_vec();
-        // What was read before it had to wait stays read.
+        // Bytes that were read before the call had to wait stay read.
         let mut done = self.thread.call.done;
         skip(&mut left, done);
         loop {
@@ -115,7 +115,7 @@ impl System {
                 self.take_typed();
             }
             let terminal = self.terminal_mut(name)?;
-            let Patience { wanted, time } = terminal.patience(room, done > 0);
+            let ReadTimeout { wanted, time } = terminal.timeout(room, done > 0);
             let typed = terminal.read((room - done).min(TYPED_MAX as u64) as usize);
             let is_end = typed.as_ref().is_some_and(Vec::is_empty);
             if typed.is_some() {
@@ -146,7 +146,8 @@ impl System {
         }
     }
 
-    /// Goes on after a terminal's input was read, dropped, or is to be read otherwise: keys that waited for room are typed, and whoever waits looks again.
+    /// Goes on after a terminal's input was read, dropped or got another mode: types the keys that waited for room, and wakes the
+    /// waiting threads.
     pub fn has_read_terminal(&mut self, name: TerminalName) {
         if let TerminalName::Pseudo(id) = name {
             self.type_waiting(id);
@@ -154,7 +155,7 @@ impl System {
         self.wake(name.input());
     }
 
-    /// Types what a master has written, as far as the terminal has room.
+    /// Types the bytes that a master has written, as far as the terminal has room.
     pub fn type_waiting(&mut self, id: PtyId) {
         while let Ok(pty) = self.files.ptys.get_mut(id)
             && let Some(Effects { echo, signals }) = pty.type_waiting()
@@ -166,10 +167,10 @@ impl System {
         }
     }
 
-    /// Makes sure that the running process may use its terminal: those in the background are stopped.
+    /// Checks that the running process may use its terminal; stops its group if that is in the background.
     ///
     /// # Errors
-    /// `ERESTART`: it was sent the signal. `EIO`: it cannot be stopped.
+    /// `ERESTART`: the signal was sent to the group. `EIO`: the group cannot be stopped.
     pub fn check_foreground(&mut self, name: TerminalName, signal: Signal) -> Result<(), Errno> {
         let group = self.process.group;
         let terminal = self.terminal(name)?;
@@ -178,7 +179,7 @@ impl System {
         }
         let held = self.thread.signals.mask().contains(signal) || self.process.signals.action(signal).is_ignoring();
         if held {
-            // Who does not hear it may write, but not read.
+            // A process that ignores or blocks the signal may write, but not read.
             return if signal == Signal::TTOU { Ok(()) } else { Err(Errno::EIO) };
         }
         if self.is_orphaned(group) {
@@ -193,16 +194,16 @@ impl System {
             if !self.is_alone() || self.has_deferred() {
                 self.wait(&[Channel::Input], NO_DEADLINE, |_| console::input_ready(0).then_some(()))?;
             }
-            // With nobody else to run, the bytes may as well come straight to where they are wanted.
+            // With no other thread to run, the bytes go straight into the caller's buffer.
             match console::receive_user(range) {
                 Ok(bytes) => return Ok(bytes),
-                Err(Stop::Event) => self.interruption()?,
-                Err(Stop::Fault | Stop::Unread) => return Err(Errno::EFAULT),
+                Err(IoError::Event) => self.interruption()?,
+                Err(IoError::Fault | IoError::Unread) => return Err(Errno::EFAULT),
             }
         }
     }
 
-    /// Writes what the ranges hold.
+    /// Writes the bytes of the ranges.
     ///
     /// # Errors
     /// `EFAULT`, `EPIPE`; `ERESTART`: a signal came first.
@@ -219,9 +220,9 @@ impl System {
                     skip(&mut left, bytes);
                     Ok(())
                 }
-                Err(Stop::Event) => self.interruption(),
-                Err(Stop::Fault) => Err(Errno::EFAULT),
-                Err(Stop::Unread) => Err(self.broken_pipe()),
+                Err(IoError::Event) => self.interruption(),
+                Err(IoError::Fault) => Err(Errno::EFAULT),
+                Err(IoError::Unread) => Err(self.broken_pipe()),
             };
             if let Err(error) = stopped {
                 return if done > 0 { Ok(done) } else { Err(error) };
@@ -230,12 +231,12 @@ impl System {
         Ok(done)
     }
 
-    /// Writes to the terminal, as its settings want it; not while somebody holds it back.
+    /// Writes to the terminal as its settings require; waits while its output is stopped (`^S`).
     fn write_terminal(&mut self, stream: Stream, ranges: &[UserRange]) -> Result<u64, Errno> {
         if self.terminal.settings.has(local::STOP_BACKGROUND) {
             self.check_foreground(TerminalName::Operator, Signal::TTOU)?;
         }
-        // What was written before it had to wait stays written.
+        // Bytes that were written before the call had to wait stay written.
         let mut left = ranges.to_vec();
         let mut done = self.thread.call.done;
         skip(&mut left, done);
@@ -257,7 +258,7 @@ impl System {
         Ok(done)
     }
 
-    /// Shows at most a piece.
+    /// Shows at most [`PIECE`] bytes.
     fn show(&mut self, stream: Stream, part: UserRange) -> Result<(), Errno> {
         let mut bytes = [0; PIECE];
         let bytes = &mut bytes[..part.length() as usize];
@@ -268,18 +269,18 @@ impl System {
         while !left.is_empty() {
             match console::send_copy(stream, left) {
                 Ok(sent) => left = &left[sent..],
-                // What a signal interrupts has been shown in part, and cannot be told so byte by byte: it is shown to its end.
-                Err(Stop::Event) if left.len() < shown.len() => self.notice(),
-                Err(Stop::Event) => self.interruption()?,
-                Err(Stop::Unread) => return Err(self.broken_pipe()),
-                Err(Stop::Fault) => return Err(Errno::EFAULT),
+                // A piece that a signal interrupts has been shown in part. Its bytes cannot be counted, so it is shown to its end.
+                Err(IoError::Event) if left.len() < shown.len() => self.notice(),
+                Err(IoError::Event) => self.interruption()?,
+                Err(IoError::Unread) => return Err(self.broken_pipe()),
+                Err(IoError::Fault) => return Err(Errno::EFAULT),
             }
         }
         Ok(())
     }
 }
 
-/// Writes a piece into the ranges, which have the room.
+/// Writes a piece into the ranges, which have room for it.
 pub(crate) fn write_to(ranges: &[UserRange], mut piece: &[u8]) -> Result<(), Errno> {
     for range in ranges {
         let (now, later) = piece.split_at(piece.len().min(usize::try_from(range.length()).unwrap_or(usize::MAX)));
@@ -289,7 +290,7 @@ pub(crate) fn write_to(ranges: &[UserRange], mut piece: &[u8]) -> Result<(), Err
     Ok(())
 }
 
-/// Takes so many bytes off the start.
+/// Takes so many bytes off the start of the ranges.
 pub(crate) fn skip(ranges: &mut Vec<UserRange>, mut bytes: u64) {
     ranges.retain_mut(|range| {
         let here = bytes.min(range.length());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Users and groups: who the process is, and what that lets it do with a file.
+//! Users and groups: a process's credentials, and what they permit it to do with a file.
 
 pub mod capabilities;
 mod roles;
@@ -7,7 +7,7 @@ mod roles;
 use alloc::vec::Vec;
 
 use crate::files::tree::node::Owner;
-use capabilities::{Capabilities, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER};
+use capabilities::{Capabilities, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SYS_PTRACE};
 pub use roles::Roles;
 
 /// Permission to execute, or to look up names in a directory.
@@ -17,21 +17,21 @@ pub const WRITE: u64 = 2;
 /// Permission to read.
 pub const READ: u64 = 4;
 
-/// Who the process is.
+/// A process's credentials (`credentials(7)`).
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// Its user.
     pub user: Roles,
     /// Its group.
     pub group: Roles,
-    /// Its other groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Its capabilities.
     pub capabilities: Capabilities,
 }
 
 impl Credentials {
-    /// A user of one group.
+    /// The credentials of a user with one group and no supplementary ones.
     #[must_use]
     pub const fn new(user: u32, group: u32) -> Credentials {
         Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new(), capabilities: Capabilities::of(user) }
@@ -43,16 +43,40 @@ impl Credentials {
         self.capabilities.effective & capability != 0
     }
 
-    /// Whether it owns a file, or may act as if it did.
+    /// Whether it owns a file, or may act as its owner.
     #[must_use]
     pub fn owns(&self, owner: Owner) -> bool {
         self.user.file == owner.uid || self.is_capable(FOWNER)
     }
 
-    /// Whether it is of a group.
+    /// Whether it is a member of a group.
     #[must_use]
     pub fn is_in(&self, group: u32) -> bool {
         self.group.file == group || self.groups.contains(&group)
+    }
+
+    /// Whether files of a group may keep the set-group-ID bit when it changes them.
+    #[must_use]
+    pub fn keeps_group_id(&self, group: u32) -> bool {
+        self.is_in(group) || self.is_capable(FSETID)
+    }
+
+    /// Whether it may see what only a process with these credentials should see: Linux's `PTRACE_MODE_READ_FSCREDS`.
+    #[must_use]
+    pub fn may_inspect(&self, other: &Credentials) -> bool {
+        self.may_trace_as(self.user.file, self.group.file, self.capabilities.effective, other)
+    }
+
+    /// Whether it may take what a process with these credentials has: Linux's `PTRACE_MODE_ATTACH_REALCREDS`.
+    #[must_use]
+    pub fn may_attach(&self, other: &Credentials) -> bool {
+        self.may_trace_as(self.user.real, self.group.real, self.capabilities.permitted, other)
+    }
+
+    fn may_trace_as(&self, user: u32, group: u32, capabilities: u64, other: &Credentials) -> bool {
+        let is = |roles: Roles, own: u32| [roles.real, roles.effective, roles.saved] == [own; 3];
+        let has_all = other.capabilities.permitted & !capabilities == 0;
+        is(other.user, user) && is(other.group, group) && has_all || self.is_capable(SYS_PTRACE)
     }
 
     /// Whether it may do all of `wanted` ([`READ`], [`WRITE`], [`EXECUTE`]) with a file.
@@ -61,10 +85,10 @@ impl Credentials {
         self.may_as(self.user.file, self.group.file, self.capabilities.effective, (owner, is_directory), wanted)
     }
 
-    /// The same with the real user and group, as `access` asks.
+    /// As [`may`](Self::may), with the real user and group (`access`).
     #[must_use]
     pub fn may_really(&self, owner: Owner, is_directory: bool, wanted: u64) -> bool {
-        // Who is root really asks with all that root may.
+        // A real root has all permitted capabilities.
         let capabilities = if self.user.real == 0 { self.capabilities.permitted } else { 0 };
         self.may_as(self.user.real, self.group.real, capabilities, (owner, is_directory), wanted)
     }
@@ -76,7 +100,7 @@ impl Credentials {
             Owner { gid, .. } if gid == group || self.groups.contains(&gid) => bits >> 3,
             _ => bits,
         };
-        // What may be executed is a program to somebody.
+        // Even root may only execute a file that somebody may execute.
         let overrides = is_directory || wanted & EXECUTE == 0 || bits & 0o111 != 0;
         let only_reads = wanted & WRITE == 0 && (is_directory || wanted & EXECUTE == 0);
         wanted & !granted & 7 == 0 || capabilities & DAC_OVERRIDE != 0 && overrides || capabilities & DAC_READ_SEARCH != 0 && only_reads
@@ -85,9 +109,21 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::capabilities::DAC_READ_SEARCH;
+    use super::capabilities::{DAC_READ_SEARCH, SYS_PTRACE};
     use super::{Credentials, EXECUTE, READ, WRITE};
     use crate::files::tree::node::Owner;
+
+    #[test]
+    fn a_process_is_inspected_by_its_own_user_with_all_its_capabilities() {
+        let (user, root) = (Credentials::new(5, 6), Credentials::new(0, 0));
+        let mut weaker = Credentials::new(0, 0);
+        assert!(root.may_inspect(&user) && root.may_inspect(&weaker) && root.may_attach(&user));
+        weaker.capabilities.effective &= !SYS_PTRACE;
+        weaker.capabilities.permitted &= !SYS_PTRACE;
+        assert!(!weaker.may_inspect(&user) && !weaker.may_inspect(&root) && !weaker.may_attach(&root));
+        assert!(weaker.may_inspect(&weaker.clone()) && user.may_inspect(&user.clone()));
+        assert!(!user.may_inspect(&Credentials::new(5, 7)) && !user.may_attach(&Credentials::new(5, 7)));
+    }
 
     #[test]
     fn the_first_class_that_fits_decides() {

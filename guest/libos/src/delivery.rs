@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delivery: how a handler is started, and how the program goes on when it returns.
+//! Signal delivery: starting a handler, and returning from it.
 
 use pando_abi::SavedContext;
 use pando_rt::user::{self, Fault};
@@ -7,16 +7,16 @@ use pando_rt::vector;
 
 use crate::errno::Errno;
 use crate::signals::action::{Action, Disposition, flag};
-use crate::signals::frame::{self, CONTEXT, INFORMATION, Kept, Place};
+use crate::signals::frame::{self, CONTEXT, FrameLayout, INFORMATION, SavedSignalState};
 use crate::signals::info::{Cause, Info};
 use crate::signals::{Interrupted, Set, Signal};
 use crate::system::System;
 use crate::trace;
 use crate::user::words;
 
-/// Where what the software knows of the vector state lies in its legacy part, whose end it is.
+/// Offset of the software's record of the vector state (`struct _fpx_sw_bytes`): the end of the legacy part.
 const SOFTWARE: usize = 464;
-/// What says that there is more than the legacy part, and at the end that it was not cut.
+/// `FP_XSTATE_MAGIC1` and `FP_XSTATE_MAGIC2`: there is more than the legacy part, and it is whole.
 const MAGIC: u32 = 0x4650_5853;
 const END_MAGIC: u32 = 0x4650_5845;
 /// Bytes of the legacy part and the header.
@@ -25,10 +25,10 @@ const HEAD: usize = vector::LEGACY_SIZE + 64;
 const LEGACY_COMPONENTS: u64 = 3;
 /// Flags that a handler starts without: TF DF RF.
 const NOT_IN_HANDLERS: u64 = 0x1_0500;
-/// The end of what an instruction pointer can name.
+/// The end of the addresses that an instruction pointer can have.
 const CODE_END: u64 = 1 << 47;
 
-/// Makes ready what the application runs next: handlers for the signals that it does not block, or its end.
+/// Prepares the context that the application runs next: in a handler of a signal that it does not block, or at its end.
 pub fn deliver(system: &mut System, context: &mut SavedContext) {
     loop {
         system.notice();
@@ -46,19 +46,19 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
             }
         }
         if let Some(call) = system.thread.signals.interrupted.take() {
-            // What interrupted it has come to nothing.
+            // The interrupted call has come to nothing.
             make_again(context, call);
         }
         system.thread.signals.restore_mask();
         if context.rip < CODE_END {
             return;
         }
-        // Nobody can go on there.
+        // The context cannot run on there.
         system.force(Info::kernel(Signal::SEGV));
     }
 }
 
-/// Ends the program, saying where it stood if that is to blame, and what it touched if it was that.
+/// Ends the program; reports where it faulted and, for a page fault, at which address.
 fn end(system: &mut System, info: &Info, context: &SavedContext) {
     trace::end(system, info.signal());
     match info.cause() {
@@ -73,7 +73,7 @@ fn make_again(context: &mut SavedContext, call: Interrupted) {
     context.rip = call.site;
 }
 
-/// Starts a handler: with a frame on its stack that says how to go on.
+/// Starts a handler, with a frame on its stack from which `rt_sigreturn` restores the context.
 fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) {
     let signal = info.signal();
     if let Some(call) = system.thread.signals.interrupted.take() {
@@ -106,15 +106,15 @@ fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Ac
     let stack = system.thread.signals.stack;
     let other = if action.flags & flag::ON_STACK != 0 { stack.top(context.rsp) } else { None };
     let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
-    let place = Place::below(context.rsp, other, vector_bytes as u64);
-    // What would overflow the alternate stack must not write what lies below it.
+    let place = FrameLayout::below(context.rsp, other, vector_bytes as u64);
+    // A frame that overflows the alternate stack must not overwrite the memory below it.
     let confined = other.is_some() || stack.in_use(context.rsp);
     if action.flags & flag::RESTORER == 0 || confined && !stack.holds(place.frame) {
         return Err(Fault);
     }
     system.memory.grow_stack(place.frame, system.process.limits.stack());
     let mask = system.thread.signals.mask_afterwards.take().unwrap_or(system.thread.signals.mask());
-    let kept = Kept { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: place.vectors, extended };
+    let kept = SavedSignalState { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: place.vectors, extended };
     push_vectors(place.vectors, extended)?;
     let mut bytes = [0; frame::SIZE as usize];
     let words = core::iter::once(action.restorer).chain(frame::to_words(context, &kept));
@@ -133,7 +133,7 @@ fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Ac
     Ok(())
 }
 
-/// Writes the vector state, with what the software says about it.
+/// Writes the vector state with the software's record of it.
 fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
     vector::current(|state| {
         if !extended {
@@ -149,7 +149,7 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
         for (room, word) in room.chunks_exact_mut(4).zip(said) {
             room.copy_from_slice(&word.to_le_bytes());
         }
-        // Readers of the legacy part need not know what initial means.
+        // Readers of the legacy part need not know about the initial state of components.
         head[vector::LEGACY_SIZE] |= LEGACY_COMPONENTS as u8;
         user::write(address, &head)?;
         user::write(address + HEAD as u64, &state[HEAD..])?;
@@ -157,9 +157,9 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
     })
 }
 
-/// Goes on where a handler's frame says; the system call came from its end. A frame that makes no sense is a fault.
+/// Restores the context from a handler's frame (`rt_sigreturn`). An invalid frame is a fault.
 pub fn go_back(system: &mut System, context: &mut SavedContext) {
-    // The return address is gone from the stack.
+    // The handler's `ret` has popped the return address.
     let address = context.rsp;
     let restored = words(address).ok().and_then(|words| frame::apply(&words, context));
     let loaded = restored.and_then(|restored| {
@@ -167,7 +167,7 @@ pub fn go_back(system: &mut System, context: &mut SavedContext) {
         load_vectors(restored.vectors).ok().map(|()| restored)
     });
     match loaded {
-        // A stack that makes no sense is left as it is.
+        // An invalid alternate stack leaves the present one as it is.
         Some(restored) => {
             let stack = system.thread.signals.stack.replaced(restored.stack, context.rsp);
             system.thread.signals.stack = stack.unwrap_or(system.thread.signals.stack);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the headers of a program. The file is untrusted: what leaves here lies inside the file and inside application memory, and
-//! no two segments share a page. A position-independent program is understood as if it lay at 0, until it is [placed](Executable::at).
+//! Parses the headers of an ELF program. The file is untrusted: a parsed program lies inside the file and inside application memory, and
+//! no two segments share a page. A position-independent program is parsed as if it lay at address 0, until it is
+//! [placed](Executable::at).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,11 +16,11 @@ use thiserror::Error;
 
 use crate::memory::LOWEST;
 
-/// Bytes of program headers that are read at most, as Linux does.
+/// Upper limit on the bytes of program headers, as on Linux.
 const HEADERS_MAX: usize = 65_536;
-/// Bytes of the interpreter's path with its zero byte.
+/// Upper limit on the interpreter's path, in bytes with its zero byte.
 const PATH_MAX: u64 = 4096;
-/// Alignments beyond this are not kept: nothing has such pages.
+/// Larger alignments are ignored: no page is that large.
 const ALIGNMENT_MAX: u64 = 1 << 30;
 
 /// Why a file cannot be run.
@@ -28,58 +29,58 @@ pub enum ElfError {
     /// No ELF header.
     #[error("neither an ELF program nor a script that begins with #!")]
     NotElf,
-    /// For another machine or word size.
+    /// Built for another machine or word size.
     #[error("built for another machine, not for 64-bit x86")]
     WrongMachine,
-    /// An object file, a core dump or the like.
+    /// An object file, a core dump or another ELF file that is no program.
     #[error("an ELF file, but not a program")]
     NotAProgram,
-    /// The file ends before its parts do.
-    #[error("the file is cut short")]
+    /// The file ends before its headers or segments do.
+    #[error("truncated ELF file")]
     Truncated,
-    /// The headers contradict each other or the address space.
+    /// The headers contradict each other, or address memory outside the address space.
     #[error("malformed ELF file: {0}")]
     Malformed(&'static str),
 }
 
-/// A part of the file that becomes memory.
+/// A segment: a part of the file that is loaded into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it lies in memory.
+    /// Its address in memory.
     pub address: u64,
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub offset: u64,
     /// Bytes that come from the file.
     pub file_bytes: u64,
-    /// Pages that it occupies; what the file does not fill is zero.
+    /// Pages that it occupies; bytes beyond the file's are zero.
     pub pages: PageRange,
-    /// What the program may do with it.
+    /// The program's permissions on it.
     pub permissions: Permissions,
 }
 
 /// A program that can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executable {
-    /// Its segments, in order of address; at least one.
+    /// Its segments in order of address; at least one.
     pub segments: Vec<Segment>,
-    /// To a multiple of what it wants to be moved, a power of two; `None`: it lies where it has to.
+    /// The alignment of its load address, a power of two. `None`: its addresses are fixed.
     pub movable: Option<u64>,
-    /// What was added to the file's addresses.
+    /// The load bias: the number added to the file's addresses.
     pub moved_by: u64,
-    /// The program that shall load the rest of it.
+    /// The path of the program interpreter (dynamic linker), which loads the rest of it.
     pub interpreter: Option<Vec<u8>>,
-    /// Address of its first instruction; nothing says that it lies in a segment.
+    /// Address of its first instruction; it may lie outside all segments.
     pub entry: u64,
-    /// Address of the program headers in memory; `None`: they are not in a segment.
+    /// Address of the program headers in memory. `None`: no segment contains them.
     pub headers: Option<u64>,
-    /// How many program headers there are.
+    /// The number of program headers.
     pub header_count: u64,
-    /// What the program may do with its stack.
+    /// The program's permissions on its stack.
     pub stack_permissions: Permissions,
 }
 
 impl Executable {
-    /// Reads the headers of a file of `size` bytes through `read`, which fills a buffer from an offset and says how much it could.
+    /// Parses the headers of a file of `size` bytes. `read` fills a buffer from an offset and returns how many bytes it read.
     ///
     /// # Errors
     /// The file is no program for this machine.
@@ -134,7 +135,7 @@ impl Executable {
         self.end() - self.segments.first().map_or(LOWEST, |segment| segment.pages.start())
     }
 
-    /// A program that lies at 0, placed at `start`, a page's start. `None`: there is not so much room.
+    /// Places a program that lies at 0 at `start`, the start of a page. `None`: it does not fit there.
     #[must_use]
     pub fn at(mut self, start: u64) -> Option<Executable> {
         for segment in &mut self.segments {
@@ -171,12 +172,12 @@ fn loads(headers: &[ProgramHeader64<Little>]) -> impl Iterator<Item = &ProgramHe
     headers.iter().filter(|header| header.p_type.get(Little) == elf::PT_LOAD && header.p_memsz.get(Little) > 0)
 }
 
-/// The first page of the file's addresses.
+/// The first page that the file's addresses use.
 fn lowest(headers: &[ProgramHeader64<Little>]) -> u64 {
     loads(headers).map(|header| header.p_vaddr.get(Little) / PAGE_SIZE * PAGE_SIZE).min().unwrap_or_default()
 }
 
-/// To a multiple of what it may be moved.
+/// The alignment of the load address.
 fn alignment(headers: &[ProgramHeader64<Little>]) -> u64 {
     let wanted = loads(headers).map(|header| header.p_align.get(Little)).filter(|align| align.is_power_of_two()).max();
     wanted.unwrap_or(PAGE_SIZE).clamp(PAGE_SIZE, ALIGNMENT_MAX)
@@ -187,14 +188,14 @@ fn interpreter(headers: &[ProgramHeader64<Little>], read: impl Fn(u64, &mut [u8]
     let Some(header) = headers.iter().find(|header| header.p_type.get(Little) == elf::PT_INTERP) else { return Ok(None) };
     let bytes = header.p_filesz.get(Little);
     if !(2..=PATH_MAX).contains(&bytes) {
-        return Err(ElfError::Malformed("the interpreter's path has an impossible length"));
+        return Err(ElfError::Malformed("the length of the interpreter's path is out of range"));
     }
     let mut path = vec![0; bytes as usize];
     if read(header.p_offset.get(Little), &mut path) < path.len() {
         return Err(ElfError::Truncated);
     }
     if path.pop() != Some(0) {
-        return Err(ElfError::Malformed("the interpreter's path does not end"));
+        return Err(ElfError::Malformed("the interpreter's path is not terminated"));
     }
     path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
     Ok(Some(path))
@@ -204,7 +205,7 @@ fn segments(headers: &[ProgramHeader64<Little>], base: u64, size: u64) -> Result
     let mut segments = loads(headers).map(|header| segment(header, base, size)).collect::<Result<Vec<_>, _>>()?;
     segments.sort_by_key(|segment| segment.pages.start());
     if segments.is_empty() {
-        return Err(ElfError::Malformed("nothing to load"));
+        return Err(ElfError::Malformed("no loadable segments"));
     }
     if segments.windows(2).any(|pair| pair[0].pages.end() > pair[1].pages.start()) {
         return Err(ElfError::Malformed("segments overlap"));
@@ -216,7 +217,7 @@ fn segment(header: &ProgramHeader64<Little>, base: u64, size: u64) -> Result<Seg
     let (offset, file_bytes, bytes) = (header.p_offset.get(Little), header.p_filesz.get(Little), header.p_memsz.get(Little));
     let address = header.p_vaddr.get(Little).wrapping_add(base);
     if offset % PAGE_SIZE != address % PAGE_SIZE {
-        return Err(ElfError::Malformed("a segment's place in the file does not fit its address"));
+        return Err(ElfError::Malformed("a segment's file offset and address differ modulo the page size"));
     }
     if file_bytes > bytes {
         return Err(ElfError::Malformed("a segment has more bytes in the file than in memory"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a system call failed, with Linux's numbers.
+//! Errors of system calls, with Linux's names and numbers.
 
 use pando_abi::Refusal;
 use pando_rt::user::Fault;
@@ -9,19 +9,19 @@ use crate::erofs;
 /// Declares the errors with numbers and texts.
 macro_rules! errors {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)*) => {
-        /// Why a system call failed. The names are Linux's.
+        /// The error of a failed system call. The names are Linux's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
         pub enum Errno { $($(#[doc = $doc])+ $name = $number,)* }
 
         impl Errno {
-            /// What the error means, as Linux programs print it.
+            /// The error's description, as Linux programs print it.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Errno::$name => concat!($($doc),+).trim_ascii(),)* }
             }
 
-            /// The error of this number; `None`: it is none that occurs here.
+            /// The error of this number; `None`: it does not occur here.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Errno> {
                 match number { $($number => Some(Errno::$name),)* _ => None }
@@ -119,7 +119,7 @@ errors! {
     EOVERFLOW = 75,
     /// accessing a corrupted shared library
     ELIBBAD = 80,
-    /// interrupted system call that is made again if the handler's action says so: never seen by programs
+    /// interrupted system call that is restarted with `SA_RESTART`: never seen by programs
     ERESTART = 85,
     /// socket operation on non-socket
     ENOTSOCK = 88,
@@ -174,7 +174,7 @@ errors! {
 }
 
 impl Errno {
-    /// The same for a call that is never made again: interrupted is interrupted.
+    /// The same for a call that is never restarted: `ERESTART` becomes `EINTR`.
     #[must_use]
     pub const fn without_restart(self) -> Errno {
         match self {
@@ -183,7 +183,7 @@ impl Errno {
         }
     }
 
-    /// What a result register says. Errors that do not occur here are values.
+    /// The value of a result register. Errors that do not occur here are values.
     ///
     /// # Errors
     /// The error that it holds.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exceptions of the application: growing stacks, `cpuid`, and the signals that Linux makes of the rest.
+//! Exceptions of the application: stack growth, `cpuid`, and the signals that Linux sends for the rest.
 
 use pando_abi::SavedContext;
 use pando_abi::registers::UNREADABLE;
@@ -39,16 +39,16 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         let info = signal(system, context);
         system.thread.signals.trap = Trap {
             number: context.cause,
-            // What the CPU says of it.
+            // The error code of the CPU.
             error: context.error & !UNREADABLE,
-            // It stays what it was at the last page fault.
+            // As on Linux, it keeps the address of the last page fault.
             address: if context.cause == PAGE_FAULT { context.address } else { system.thread.signals.trap.address },
         };
         system.force(info);
     }
 }
 
-/// The signal that Linux makes of an exception.
+/// The signal that Linux sends for an exception.
 fn signal(system: &System, context: &SavedContext) -> Info {
     /// Bit of a page fault's error code: it was a write.
     const WRITE: u64 = 2;
@@ -79,19 +79,19 @@ fn signal(system: &System, context: &SavedContext) -> Info {
     }
 }
 
-/// What an x87 exception was, from control and status word of a legacy area.
+/// The `si_code` of an x87 exception, from the control and status words of a legacy area.
 fn x87_code(state: &[u8]) -> i32 {
     let word = |at: usize| u32::from(u16::from_le_bytes([state[at], state[at + 1]]));
     floating_code(word(2) & !word(0))
 }
 
-/// What a SIMD exception was, from MXCSR.
+/// The `si_code` of a SIMD exception, from MXCSR.
 fn simd_code(state: &[u8]) -> i32 {
     let word = u32::from_le_bytes([state[24], state[25], state[26], state[27]]);
     floating_code(!(word >> 7) & word)
 }
 
-/// The code for the exceptions that are set and not masked, by their bits.
+/// The `si_code` for the exceptions that are raised and not masked.
 fn floating_code(raised: u32) -> i32 {
     const FPE_FLTDIV: i32 = 3;
     const FPE_FLTOVF: i32 = 4;
@@ -109,10 +109,10 @@ fn floating_code(raised: u32) -> i32 {
     }
 }
 
-/// Answers the instruction `cpuid`, which faults where the machine lets it. Says whether it was one.
+/// Emulates `cpuid`, which faults where the machine supports that. Returns whether the instruction was one.
 fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     let mut code = [0; INSTRUCTION_MAX];
-    // The instruction may be the last of its page.
+    // The instruction may be the last one on its page.
     let read = (2..=INSTRUCTION_MAX).rev().find(|&length| user::read(context.rip, &mut code[..length]).is_ok());
     let Some(length) = read.and_then(|length| cpuid_length(&code[..length])) else { return false };
     set_cpuid(context);
@@ -124,7 +124,7 @@ fn answer_cpuid(system: &mut System, context: &mut SavedContext) -> bool {
     true
 }
 
-/// Puts the answer to `cpuid` into its registers.
+/// Puts the results of `cpuid` into its registers.
 pub fn set_cpuid(context: &mut SavedContext) {
     let [a, b, c, d] = cpuid::answer(context.rax as u32, context.rcx as u32);
     (context.rax, context.rbx, context.rcx, context.rdx) = (a.into(), b.into(), c.into(), d.into());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library OS: Linux as a library, inside the cell.
 //!
-//! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module of [`calls`] for
-//! each family. All state is one [`system::System`], made of parts ([`files`], [`memory`], [`signals`], [`random`]) that know nothing of it.
-//! What needs the cell is reached through `pando_rt`, the rest is plain logic that the host tests.
+//! A program's system calls and exceptions arrive as upcalls ([`upcall`]); the [table of calls](table) leads to one module of
+//! [`calls`] for each family. All state is one [`system::System`], made of parts ([`files`], [`memory`], [`signals`], [`random`])
+//! that know nothing of it. Hypercalls and instructions of the cell are reached through `pando_rt`; the rest is plain logic that
+//! the host tests.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ pub mod network;
 pub mod patch;
 pub mod process;
 pub mod random;
-pub mod sequences;
+pub mod rseq;
 pub mod shared;
 pub mod signals;
 pub mod slack;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of resources, as `setrlimit` and `prlimit64` set them. Those of CPU time, files' sizes, memory, locked memory, open files, stacks and processes are held to; the cell has its own besides.
+//! Resource limits of `setrlimit` and `prlimit64`. Limits of CPU time, file sizes, memory, locked memory, open files, stacks and
+//! processes are enforced; the cell has its own besides.
 
 use pando_abi::limits::MAX_SPACES;
 
@@ -12,11 +13,11 @@ const UNLIMITED: u64 = u64::MAX;
 const RESOURCES: usize = 16;
 /// Seconds that a process may use the CPU.
 const CPU: u64 = 0;
-/// Bytes that a file may have that it writes.
+/// Largest size in bytes that it may write a file to.
 pub const FILE_SIZE: u64 = 1;
-/// Bytes that are its own to write.
+/// Bytes of private writable memory.
 const DATA: u64 = 2;
-/// Bytes of memory that are kept when a signal ends a process.
+/// Bytes of a core dump.
 const CORE: u64 = 4;
 /// Bytes that may be locked.
 const LOCKED: u64 = 8;
@@ -24,28 +25,28 @@ const LOCKED: u64 = 8;
 const ADDRESS_SPACE: u64 = 9;
 /// Bytes that the stack may grow to.
 const STACK: u64 = 3;
-/// Bytes that it may grow to if nobody says otherwise.
+/// Default limit of the stack in bytes.
 pub const STACK_LIMIT: u64 = 8 << 20;
-/// Files that a process may have open if nobody says otherwise, as Linux starts its first process.
+/// Default limit of open files, as Linux starts its first process.
 pub const OPEN_LIMIT: u64 = 1024;
-/// Files that a process may be allowed to have open.
+/// Highest limit of open files that a process may have.
 pub const OPEN_MAX: u64 = 1 << 16;
-/// How many threads a user may have.
+/// Number of threads of a user.
 pub const THREADS: u64 = 6;
-/// How many files may be open.
+/// Number of open files.
 pub const FILES: u64 = 7;
 
-/// Spaces that are no process's: those that programs start in.
+/// Spaces that no process has: those that programs start in.
 const SPARE_SPACES: u64 = 64;
 /// Processes that a cell may have: each has a space.
 pub const PROCESSES_MAX: u64 = MAX_SPACES as u64 - SPARE_SPACES;
 
-/// A resource's limit: what counts now, and what it may be raised to.
+/// A resource's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What counts.
+    /// The soft limit, which is enforced.
     pub current: u64,
-    /// What it may be raised to.
+    /// The hard limit, up to which the soft one may be raised.
     pub most: u64,
 }
 
@@ -91,43 +92,44 @@ impl Limits {
         self.0[STACK as usize].current
     }
 
-    /// What counts of a resource that is counted in bytes.
+    /// The soft limit of a resource that is counted in bytes.
     fn bytes(&self, resource: u64) -> u64 {
         self.0[resource as usize].current
     }
 
-    /// Bytes that a process may keep of its memory when a signal ends it.
+    /// Bytes of a core dump.
     #[must_use]
     pub fn core(&self) -> u64 {
         self.bytes(CORE)
     }
 
-    /// Bytes that it may have mapped, as long as that is limited at all.
+    /// Bytes that it may have mapped; `None`: unlimited.
     #[must_use]
     pub fn address_space(&self) -> Option<u64> {
         Some(self.bytes(ADDRESS_SPACE)).filter(|bytes| *bytes != UNLIMITED)
     }
 
-    /// Bytes of them that may be its own to write, as long as that is limited at all.
+    /// Bytes of private writable memory; `None`: unlimited.
     #[must_use]
     pub fn data(&self) -> Option<u64> {
         Some(self.bytes(DATA)).filter(|bytes| *bytes != UNLIMITED)
     }
 
-    /// Bytes of them that may be locked, as long as that is limited at all.
+    /// Bytes that may be locked; `None`: unlimited.
     #[must_use]
     pub fn locked(&self) -> Option<u64> {
         Some(self.bytes(LOCKED)).filter(|bytes| *bytes != UNLIMITED)
     }
 
-    /// When a process is to be told, or ended, because it has used the CPU for so long, in nanoseconds of that. `None`: never.
+    /// CPU time in nanoseconds after which the process gets its next signal for it. `None`: never.
     #[must_use]
     pub fn cpu(&self) -> Option<u64> {
         let Limit { current, .. } = self.0[CPU as usize];
         (current != UNLIMITED).then(|| current.saturating_mul(NANOSECONDS))
     }
 
-    /// The signal for a process that has used the CPU for so many nanoseconds. It is told every second, and ended at the end.
+    /// The signal for a process that has used so many nanoseconds of the CPU: every second from the soft limit on (`SIGXCPU`), at
+    /// the hard limit `SIGKILL`.
     pub fn spend(&mut self, used: u64) -> Option<Signal> {
         let due = self.cpu().filter(|due| *due <= used)?;
         let limit = &mut self.0[CPU as usize];
@@ -141,8 +143,8 @@ impl Limits {
     /// Sets the limit of a resource.
     ///
     /// # Errors
-    /// `EINVAL`: there is no such resource, or more counts than may; `EPERM`: only `root` raises what it may be raised to, and nobody raises the number of
-    /// open files beyond what there can be.
+    /// `EINVAL`: there is no such resource, or the soft limit is above the hard one. `EPERM`: only `root` raises a hard limit, and
+    /// nobody raises that of open files above [`OPEN_MAX`].
     pub fn set(&mut self, resource: u64, limit: Limit, root: bool) -> Result<(), Errno> {
         let before = self.get(resource)?;
         if limit.current > limit.most {

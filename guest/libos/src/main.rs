@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The libOS's image: boots once into a template; each clone of it runs one program.
+//! The libOS's image. It boots once into a template; each clone of the template runs one program.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of the overlay in memory: a mapping has pages of its own, and what is written to the one is carried to the other when somebody looks.
+//! Mappings of files of the overlay. A mapping has pages of its own, which are synchronised with the file at its next use.
 //!
-//! Reading a file first takes over what its shared mappings changed in that part; writing to it changes the mappings, and a new size moves their end. What
-//! processes share ([`crate::shared`]) is always as new as the file or newer. What one process alone shows is taken over when another runs, and shown anew
-//! when it runs again. So all processes see one content as long as each has one mapping of each part of the file, which is what programs do. Two shared mappings
-//! of one part in one process do not see each other's changes before the file is read or a mapping is given up; what was changed in both then is as the one of
-//! them has it that was looked at last.
+//! A read of a file first takes over the changes that shared mappings made to that part. A write changes the mappings, and a new
+//! size moves their end. Memory that processes share ([`crate::shared`]) is always as new as the file or newer. A mapping in the
+//! space of one process alone is taken over before another process runs, and updated before it runs again. So all processes see one
+//! content if each has one mapping of each part of the file, which is what programs do.
+//!
+//! Two shared mappings of one part in one process do not see each other's changes before the file is read or one of them is
+//! unmapped. Where both changed the same bytes, the mapping that is taken over last wins.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -18,14 +20,14 @@ use pando_rt::{clock, user};
 use crate::errno::Errno;
 use crate::files::Kind;
 use crate::files::status::time;
-use crate::files::tree::Place;
+use crate::files::tree::InodeRef;
 use crate::files::tree::content;
 use crate::files::tree::node::{Node, NodeId};
 use crate::memory::regions::{Backing, NodePages, Region, Sharing};
 use crate::shared::{gaps, is_shared, union};
 use crate::system::System;
 
-/// Bytes without end.
+/// The whole of a file.
 const ALL: Range<u64> = 0..u64::MAX;
 
 /// A mapping of a file, or a part of one.
@@ -37,13 +39,13 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// The part of the file that it shows.
+    /// The part of the file that the mapping shows.
     fn part(&self) -> Range<u64> {
         let start = self.file.at(self.pages.start());
         start..start.saturating_add(self.pages.bytes())
     }
 
-    /// Where it shows an offset of the file, which lies in it.
+    /// The address that shows an offset of the file, which must lie in the mapping.
     fn address(&self, offset: u64) -> u64 {
         self.pages.start() + (offset - self.part().start)
     }
@@ -54,7 +56,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
 }
 
 impl System {
-    /// The mappings of files in a range of pages. A file that is gone has left what its mappings hold.
+    /// The mappings of files in a range of pages. Mappings of a removed file keep their contents and are not listed.
     fn mappings_in(&self, pages: PageRange) -> Vec<Mapping> {
         let is_there = |file: &NodePages| self.files.tree.node(file.node).is_ok();
         let mapping =
@@ -66,7 +68,7 @@ impl System {
     fn mappings_of(&self, node: Option<NodeId>) -> Vec<Mapping> {
         let all = PageRange::new(0, user::END).filter(|_| self.shows_nodes());
         let mut mappings = all.map(|all| self.mappings_in(all)).unwrap_or_default();
-        // What other processes share lies at the same place in every space. The running process may have a part of it.
+        // Memory that other processes share lies at the same address in every space. The running process may have a part of it.
         for (pages, region) in all.map(|all| self.others.shared.pieces(all)).unwrap_or_default() {
             if let Some(file) = region.backing.node().filter(|file| self.files.tree.node(file.node).is_ok()) {
                 let not_own = gaps(pages, &self.memory.pieces(pages));
@@ -83,19 +85,19 @@ impl System {
         self.memory.shows_nodes() || self.others.shared.count() > 0
     }
 
-    /// The node that a descriptor stands for, if anything may be mapped.
+    /// The file's node behind a descriptor, if there can be mappings.
     fn mapped_node(&self, fd: u64) -> Option<NodeId> {
         match self.files.look(fd).ok().filter(|_| self.shows_nodes())?.kind {
             Kind::Node(id) => Some(id),
-            Kind::Image(place, _) => match self.files.tree.settle(Place::Image(place)) {
-                Place::Node(id) => Some(id),
+            Kind::Image(place, _) => match self.files.tree.settle(InodeRef::Image(place)) {
+                InodeRef::Node(id) => Some(id),
                 _ => None,
             },
             _ => None,
         }
     }
 
-    /// Maps what a file has over whatever is there.
+    /// Maps a part of a file over the present contents of `pages`.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`; `EPERM`: nothing may be mapped there.
@@ -114,7 +116,7 @@ impl System {
         Ok(())
     }
 
-    /// Fills fresh pages with what a file has there.
+    /// Fills fresh pages with the contents of a file.
     fn fill(&self, pages: PageRange, file: NodePages) -> Result<(), Errno> {
         let content = self.files.tree.node(file.node)?.content()?;
         let start = file.at(pages.start());
@@ -126,21 +128,21 @@ impl System {
             content.read(data, at - data, |piece| {
                 let done = user::write_some(address, piece);
                 address += done as u64;
-                // What is mapped can be written: it is the file that cannot be read.
+                // The mapped pages are writable, so a failed copy means that the file cannot be read.
                 if done < piece.len() { Err(Errno::EIO) } else { Ok(done) }
             })?;
         }
         Ok(())
     }
 
-    /// Takes over what mappings changed in a part of a file that is about to be read.
+    /// Takes over the changes of mappings in a part of a file that is about to be read.
     pub fn before_read(&mut self, fd: u64, offset: Option<u64>, bytes: u64) {
         let Some(node) = self.mapped_node(fd) else { return };
         let start = offset.unwrap_or_else(|| self.files.look(fd).map_or(0, |file| file.offset));
         self.take_over(node, &(start..start.saturating_add(bytes)));
     }
 
-    /// Shows in the mappings what was just written to a file: `bytes` bytes that end at `end`.
+    /// Shows a write to a file in its mappings: `bytes` bytes that end at `end`.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
@@ -152,7 +154,7 @@ impl System {
         self.show_change(node, &(end.saturating_sub(bytes)..end))
     }
 
-    /// Takes over what is mapped shared in pages that are about to go.
+    /// Takes over the changes of shared mappings in pages that are about to be unmapped.
     pub fn before_unmap(&mut self, pages: PageRange) {
         if self.shows_nodes() {
             for mapping in self.mappings_in(pages) {
@@ -161,21 +163,22 @@ impl System {
         }
     }
 
-    /// Takes over what all mappings changed.
+    /// Takes over the changes of all mappings.
     pub fn take_over_all(&mut self) {
         for mapping in self.mappings_of(None) {
             self.take_over_mapping(&mapping, &ALL);
         }
     }
 
-    /// Takes over what mappings changed in a part of a file.
+    /// Takes over the changes of mappings in a part of a file.
     pub fn take_over(&mut self, node: NodeId, part: &Range<u64>) {
         for mapping in self.mappings_of(Some(node)) {
             self.take_over_mapping(&mapping, part);
         }
     }
 
-    /// Changes a part of a file's content other than by writing, and shows it in its mappings. A new size changes what lies behind the lesser of both.
+    /// Changes a part of a file's contents by other means than a write, and shows it in the mappings. A new size changes everything
+    /// from the lesser of both sizes on.
     ///
     /// # Errors
     /// Those of `change`; `ENOMEM`, `EIO`.
@@ -189,7 +192,7 @@ impl System {
         self.show_change(node, part)
     }
 
-    /// Shows a part of a file that has changed in its mappings, which end where the file does.
+    /// Shows a changed part of a file in its mappings, and ends them where the file ends.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
@@ -204,10 +207,11 @@ impl System {
         Ok(())
     }
 
-    /// What cannot be read or kept stays as it is: there is nobody to tell, as on Linux when pages cannot be written back.
+    /// Takes over the changes of one mapping. Pages that cannot be read or written back keep their contents: there is no call to
+    /// fail, as on Linux when writeback fails.
     fn take_over_mapping(&mut self, mapping: &Mapping, part: &Range<u64>) {
         let is_written = |region: &Region| matches!(region.backing, Backing::Node(file) if file.sharing == Sharing::Writes);
-        // Others may write where the running process only reads.
+        // Other processes may write where the running one only reads.
         let by_others =
             |pages: PageRange| is_shared(pages.start()) && self.others.shared.pieces(pages).iter().any(|(_, region)| is_written(region));
         if mapping.region.backing.is_nothing() || !is_written(&mapping.region) && !by_others(mapping.pages) {
@@ -223,7 +227,7 @@ impl System {
             if user::read(mapping.address(at), &mut seen[..bytes]).is_ok() {
                 let mut done = 0;
                 let compared = content.read(at, bytes as u64, |piece| {
-                    // What is below may be impossible to read, and then must not be compared in place.
+                    // The lower file system may fail to read, so its bytes are copied before they are compared.
                     let mut known = [0; PAGE_SIZE as usize];
                     let known = &mut known[..piece.len()];
                     kept &= user::fetch(piece, known) == piece.len() && known == &seen[done..done + piece.len()];
@@ -250,18 +254,18 @@ impl System {
         if !changed.is_empty() {
             node.touch(time(clock::wall()));
         }
-        // What lies between was perhaps changed in another mapping, and is not taken over yet.
+        // The gaps between the changes may have changed in another mapping, which is not taken over yet.
         for part in &changed {
             self.show_in_mappings(mapping.file.node, part);
         }
     }
 
-    /// Shows a part of a file in its shared mappings; what is behind the file's end in its last page is zero.
+    /// Shows a part of a file in its shared mappings. The last page is zero behind the file's end.
     fn show_in_mappings(&mut self, node: NodeId, part: &Range<u64>) {
         self.mappings_of(Some(node)).iter().for_each(|mapping| self.show_in(mapping, part));
     }
 
-    /// Shows a part of a file in a mapping, if it is a shared one.
+    /// Shows a part of a file in a mapping, if that is shared.
     fn show_in(&self, mapping: &Mapping, part: &Range<u64>) {
         if mapping.file.sharing == Sharing::Private || mapping.region.backing.is_nothing() {
             return;
@@ -269,7 +273,7 @@ impl System {
         let part = overlap(&mapping.part(), part);
         let Ok(content) = self.files.tree.node(mapping.file.node).and_then(Node::content) else { return };
         let mut at = part.start;
-        // A mapping that is gone by now shows nothing.
+        // A mapping that has been unmapped meanwhile shows nothing.
         let _ = content.read(at, part.end.saturating_sub(part.start), |piece| {
             put(mapping.address(at), piece)?;
             at += piece.len() as u64;
@@ -281,7 +285,7 @@ impl System {
         }
     }
 
-    /// Gives mappings pages where their file has grown, and takes those away that it has not any more.
+    /// Gives mappings pages where their file has grown, and removes those behind its end.
     fn resize_mappings(&mut self, node: NodeId) -> Result<(), Errno> {
         let size = self.files.tree.node(node)?.content()?.size();
         for Mapping { pages, file, region } in self.mappings_of(Some(node)) {
@@ -295,7 +299,7 @@ impl System {
         Ok(())
     }
 
-    /// Maps a part of a mapping as its file is now, for all who share it.
+    /// Maps a part of a mapping anew for all processes that share it.
     fn map_again(&mut self, pages: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
         if !is_shared(pages.start()) {
             return self.map_node(pages, permissions, file);
@@ -303,10 +307,10 @@ impl System {
         let own = self.memory.pieces(pages);
         let others = self.others.memories.values().flat_map(|memory| memory.pieces(pages));
         if own.is_empty() {
-            // Only what is noted goes.
+            // Only noted regions are unmapped.
             self.others.shared.pieces(pages).into_iter().for_each(|(piece, region)| self.memory.note(piece, region));
         }
-        // The pages permit what anybody may do.
+        // The pages permit the union of what the processes permit.
         let all = others.map(|(_, region)| region.permissions).fold(permissions, union);
         self.map_node(pages, all, file)?;
         let now = self.memory.pieces(pages);
@@ -334,7 +338,7 @@ impl System {
         Ok(())
     }
 
-    /// Takes over what the running process changed where only its own space shows it, before another process runs.
+    /// Takes over the changes of mappings that only the running process's space has, before another process runs.
     pub(crate) fn leave_mappings(&mut self) {
         if self.memory.shows_nodes() {
             for mapping in self.own_mappings() {
@@ -344,7 +348,7 @@ impl System {
         self.memory.known = content::changes();
     }
 
-    /// Shows in the mappings that only the running process's space has what others did to their files meanwhile.
+    /// Updates the mappings that only the running process's space has with changes that others made to the files meanwhile.
     pub(crate) fn enter_mappings(&mut self) {
         if self.has_blocks_to_replace() {
             self.replace_blocks();
@@ -352,13 +356,13 @@ impl System {
         let own = if self.memory.shows_nodes() { self.own_mappings() } else { Vec::new() };
         let nodes: BTreeSet<NodeId> = own.iter().map(|mapping| mapping.file.node).collect();
         for node in nodes {
-            // What processes share is not older than the file; what only this one has is.
+            // Memory that processes share is never older than the file. Only mappings of this process alone may be.
             for mapping in self.mappings_of(Some(node)).iter().filter(|mapping| is_shared(mapping.pages.start())) {
                 self.take_over_mapping(mapping, &ALL);
             }
             let content = self.files.tree.node(node).and_then(Node::content);
             if content.is_ok_and(|content| content.changed() > self.memory.known) {
-                // A part that cannot be shown now has no pages, or those that it had.
+                // A part that cannot be shown now has no pages, or keeps its present ones.
                 let _ = self.resize_mappings(node);
                 for mapping in self.own_mappings().iter().filter(|mapping| mapping.file.node == node) {
                     self.show_in(mapping, &ALL);
@@ -368,19 +372,19 @@ impl System {
         self.memory.known = content::changes();
     }
 
-    /// The mappings of files that lie in the running process's space alone.
+    /// The mappings of files in the running process's space alone.
     fn own_mappings(&self) -> Vec<Mapping> {
         let mut mappings = PageRange::new(0, user::END).map(|all| self.mappings_in(all)).unwrap_or_default();
         mappings.retain(|mapping| !is_shared(mapping.pages.start()));
         mappings
     }
 
-    /// Whether files of volumes became nodes since shared mappings of their blocks were last looked for.
+    /// Whether files of volumes were copied up to nodes since shared mappings of their blocks were last looked for.
     fn has_blocks_to_replace(&self) -> bool {
         self.memory.shows_blocks && self.memory.known_owned != self.files.tree.owned()
     }
 
-    /// Lets shared mappings of volumes' files show the nodes that these became.
+    /// Replaces the blocks in shared mappings of volumes' files by the nodes that the files were copied up to.
     fn replace_blocks(&mut self) {
         self.memory.known_owned = self.files.tree.owned();
         for (pages, region) in self.memory.all() {
@@ -389,9 +393,9 @@ impl System {
                 continue;
             };
             let (shown, offset) = (shown.clone(), offset);
-            if let Place::Node(node) = self.files.tree.settle(shown.place) {
+            if let InodeRef::Node(node) = self.files.tree.settle(shown.place) {
                 let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
-                // Without memory for it, what was mapped is gone, as if it could not be read.
+                // Without memory for it, the mapping is gone, as if the file could not be read.
                 if self.map_node(pages, region.permissions, file).is_ok() {
                     self.memory.show(Backing::Node(file), BlockNumber(0), shown.place, shown.name);
                 }
@@ -399,7 +403,7 @@ impl System {
         }
     }
 
-    /// Makes a private mapping show its file again.
+    /// Makes a private mapping show its file's contents again.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
@@ -414,7 +418,7 @@ impl System {
         Ok(())
     }
 
-    /// Fills what mappings have grown by.
+    /// Fills the pages that mappings have grown by.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
@@ -426,7 +430,7 @@ impl System {
     }
 }
 
-/// Writes to pages of a mapping, whatever their permissions.
+/// Writes to pages of a mapping, regardless of their permissions.
 fn put(address: u64, bytes: &[u8]) -> Result<(), Errno> {
     if user::write(address, bytes).is_err() {
         memory::write(address, bytes)?;

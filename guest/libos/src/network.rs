@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cell's network: the stack between far sockets and the card.
+//! The cell's network: connects the stack's connections with far sockets and the card.
 //!
-//! Nothing here waits. [`Network::pump`] takes the frames that have arrived, does what sockets wish, and posts what there is to say as one batch. It is called when there is something to do: after calls that touched far
-//! sockets, at the card's event, at the stack's deadlines.
+//! Nothing here waits. [`NetworkStack::pump`] takes the frames that have arrived, serves the sockets' requests, and posts outgoing
+//! frames as one batch. It is called when there is work: after calls that touched far sockets, at the card's event, at the stack's
+//! deadlines.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,34 +17,34 @@ use pando_abi::virtual_registers::Card;
 use pando_rt::network::{self as card, Receiver, Sender};
 use pando_rt::registers;
 use pando_stack::{
-    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, KeepAlive, Obstacle, Outlet, Refusal, Stack, TcpOptions,
-    Tuple, Verdict,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, KeepAlive, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, TxSink,
+    Unreachable, Verdict,
 };
 
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, plain};
+use crate::files::socket::inet::{self, InterfaceAddress, NetworkRequest};
 use crate::files::socket::names::CARD;
-use crate::files::socket::outside::{self, Host, Wish};
 use crate::files::socket::{Socket, SocketId, Sockets};
 
-/// Bytes that a connection keeps of what arrived, and as many of what it sends: four of the largest packets, so that several go in one exit.
+/// Bytes of a connection's receive buffer, and of its send buffer: four of the largest packets, so that several go in one exit.
 const BUFFER: usize = 256 << 10;
 
-/// What part of the cell's memory all connections together may keep: one in so many.
+/// All connections together may buffer this fraction (one in so many) of the cell's memory.
 const MEMORY_PART: usize = 8;
 
-/// What part of it strangers that knock may keep, and connections that are over: one in so many, each.
+/// The SYN backlog, and connections in TIME-WAIT, may each take this fraction (one in so many) of it.
 const OTHERS_PART: usize = 16;
 
-/// Ports that are tried for a connection of a socket that did not choose its own: more than the stack remembers connections.
+/// Ports that are tried for a connection of a socket without a port of its own: more than the stack has connections.
 const PORTS_TRIED: usize = 1 << 15;
 
-/// What a stranger takes at most, and what a connection that is over does.
+/// Most bytes that a half-open connection takes, and one in TIME-WAIT.
 const STRANGER: usize = 2 << 10;
 const LINGERING: usize = 512;
 
-/// What is known of the stack's connections. The stack itself is lent to the sockets whenever nothing is done here.
-pub struct Network {
+/// The cell's end of the stack's connections. The stack itself is lent to the sockets except while this code runs.
+pub struct NetworkStack {
     sender: Sender,
     receiver: Receiver,
     far: BTreeMap<ConnectionId, SocketId>,
@@ -55,14 +56,14 @@ pub struct Network {
 struct Connection {
     id: ConnectionId,
     is_open: bool,
-    /// What the stack was told last.
+    /// The options that the stack was given last.
     options: TcpOptions,
 }
 
-/// Puts frames into the card's batches.
-struct Out<'a>(&'a mut Sender);
+/// Transmits frames into the card's batches.
+struct CardSink<'a>(&'a mut Sender);
 
-impl Outlet for Out<'_> {
+impl TxSink for CardSink<'_> {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         self.0.room(length)
     }
@@ -72,33 +73,33 @@ impl Outlet for Out<'_> {
     }
 }
 
-/// Lets in whom somebody waits for.
-struct Door<'a>(&'a Sockets);
+/// Admits connection requests for listening sockets.
+struct SocketListeners<'a>(&'a Sockets);
 
-impl Doorkeeper for Door<'_> {
+impl Listeners for SocketListeners<'_> {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
         match self.0.listener_at(tuple.local, tuple.remote) {
             Some((_, true)) => Verdict::Admit,
-            // It comes again.
+            // The peer retransmits its SYN.
             Some((_, false)) => Verdict::Ignore,
             None => Verdict::Refuse(Refusal::Reset),
         }
     }
 
-    fn hears(&mut self, local: SocketAddr, remote: SocketAddr) -> Hearing {
-        match self.0.hears(local, remote) {
-            Some(true) => Hearing::Heard,
-            Some(false) => Hearing::Lost,
-            None => Hearing::Nobody,
+    fn accepts_datagram(&mut self, local: SocketAddr, remote: SocketAddr) -> DatagramVerdict {
+        match self.0.accepts_datagram(local, remote) {
+            Some(true) => DatagramVerdict::Delivered,
+            Some(false) => DatagramVerdict::Lost,
+            None => DatagramVerdict::Nobody,
         }
     }
 
-    fn overhears(&mut self) -> bool {
-        self.0.overhears()
+    fn wants_icmp(&mut self) -> bool {
+        self.0.wants_icmp()
     }
 }
 
-impl core::fmt::Debug for Network {
+impl core::fmt::Debug for NetworkStack {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.debug_struct("Network").field("connections", &self.connections).finish_non_exhaustive()
     }
@@ -111,7 +112,7 @@ pub fn hosts(card: &Card) -> Vec<(IpAddr, u8)> {
     vec![(Ipv4Addr::from_bits(card.address4 as u32).into(), (card.address4 >> 32) as u8), (six.into(), card.prefix6 as u8)]
 }
 
-/// Those who lead from a card to other networks.
+/// The routers to other networks, from a card.
 #[must_use]
 pub fn routers(card: &Card) -> Vec<IpAddr> {
     let four = Ipv4Addr::from_bits(card.router4 as u32);
@@ -119,10 +120,10 @@ pub fn routers(card: &Card) -> Vec<IpAddr> {
     [IpAddr::V4(four), IpAddr::V6(six)].into_iter().filter(|router| !router.is_unspecified()).collect()
 }
 
-impl Network {
-    /// The network of the card that the virtual registers show. `None`: there is no card, or no memory for its rings.
+impl NetworkStack {
+    /// Opens the network of the card that the virtual registers show. `None`: there is no card, or no memory for its rings.
     #[must_use]
-    pub fn open(sockets: &mut Sockets, seed: u64, now: u64) -> Option<Network> {
+    pub fn open(sockets: &mut Sockets, seed: u64, now: u64) -> Option<NetworkStack> {
         let shown = registers::card();
         if shown.mtu == 0 {
             return None;
@@ -133,9 +134,9 @@ impl Network {
         let routers = routers(&shown);
         let own = |&(address, prefix): &(IpAddr, u8)| {
             let router = routers.iter().copied().find(|router| router.is_ipv4() == address.is_ipv4());
-            Host { address, prefix, router, is_set: true, is_routed: router.is_some() }
+            InterfaceAddress { address, prefix, router, is_set: true, is_routed: router.is_some() }
         };
-        let card = outside::Card { mac: [a, b, c, d, e, f], mtu: shown.mtu as usize };
+        let card = inet::NetworkCard { mac: [a, b, c, d, e, f], mtu: shown.mtu as usize };
         sockets.set_card(card, addresses.iter().map(own).collect(), seed as u16);
         let memory = (registers::memory().quota * PAGE_SIZE) as usize;
         let most = Config::new([0; 6], 0);
@@ -147,19 +148,19 @@ impl Network {
             buffer: BUFFER,
             memory: memory / MEMORY_PART,
             half_open: most.half_open.min(memory / OTHERS_PART / STRANGER),
-            lingering: most.lingering.min(memory / OTHERS_PART / LINGERING),
+            time_wait: most.time_wait.min(memory / OTHERS_PART / LINGERING),
             ..Config::new([a, b, c, d, e, f], seed)
         };
         sockets.outside.lend(Box::new(Stack::new(config, now)));
-        Some(Network { sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
+        Some(NetworkStack { sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
     }
 
-    /// Ends it, because the card is gone: connections break, and those that were not begun yet will not be.
+    /// Closes the network because the card is gone: connections break, pending ones fail.
     pub fn close(self, sockets: &mut Sockets) {
         drop(sockets.outside.take_back());
         sockets.forget_card();
         while let Some(wish) = sockets.next_wish() {
-            if let Wish::Connect { far, .. } = wish {
+            if let NetworkRequest::Connect { far, .. } = wish {
                 sockets.failed(far, Errno::ENETUNREACH);
                 sockets.forget_far(far);
             }
@@ -171,30 +172,30 @@ impl Network {
         drop(sockets.take_stirred());
     }
 
-    /// Whether all has been said and heard that sockets which are closed left to say.
+    /// Whether closed sockets have nothing left to transmit or receive.
     #[must_use]
     pub fn is_said(&self, sockets: &Sockets) -> bool {
         self.connections.is_empty() && sockets.outside.is_said()
     }
 
-    /// Makes the kernel look at what was sent, if that has waited long enough.
+    /// Makes the kernel process the transmitted frames, if they have waited long enough.
     pub fn hurry(&mut self) {
         self.sender.hurry();
     }
 
-    /// Does all that can be done now. Returns whether anything has changed for those who wait.
+    /// Does all pending work. Returns whether anything has changed for waiting threads.
     pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
         let stirred = sockets.take_stirred();
         let Some(mut lent) = sockets.outside.take_back() else { return false };
         let stack = &mut *lent;
-        let Network { sender, receiver, .. } = self;
+        let NetworkStack { sender, receiver, .. } = self;
         let mut changed = false;
         receiver.receive(&mut |frame| {
-            if sockets.hears_frames() {
-                sockets.hear_frame(frame);
+            if sockets.has_packet_socket() {
+                sockets.process_frame(frame);
                 changed = true;
             }
-            stack.take(frame, now, &mut Door(sockets), &mut Out(sender));
+            stack.take(frame, now, &mut SocketListeners(sockets), &mut CardSink(sender));
         });
         changed |= self.hear(stack, sockets, now);
         while let Some(wish) = sockets.next_wish() {
@@ -204,22 +205,22 @@ impl Network {
         for far in stirred {
             changed |= self.look(far, stack, sockets, now);
         }
-        stack.run(now, &mut Out(&mut self.sender));
-        // What was said may have made room, or ended something.
+        stack.run(now, &mut CardSink(&mut self.sender));
+        // Transmission may have made room, or ended connections.
         changed |= self.hear(stack, sockets, now);
         sockets.outside.lend(lent);
         self.sender.post();
         changed
     }
 
-    /// Passes on what the stack says has happened. Returns whether anything has.
+    /// Passes the stack's events on to the sockets. Returns whether there was any.
     fn hear(&mut self, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let mut changed = false;
-        while let Some(happening) = stack.next_happening() {
+        while let Some(event) = stack.next_event() {
             changed = true;
-            match happening {
-                Happening::Accepted(id) => self.accept(id, stack, sockets),
-                Happening::Opened(id) => {
+            match event {
+                SocketEvent::Accepted(id) => self.accept(id, stack, sockets),
+                SocketEvent::Opened(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
                         if let Some(connection) = self.connections.get_mut(&far) {
                             connection.is_open = true;
@@ -229,37 +230,37 @@ impl Network {
                         self.look(far, stack, sockets, now);
                     }
                 }
-                Happening::Data(id) => {
+                SocketEvent::Data(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
                         self.look(far, stack, sockets, now);
                     }
                 }
-                Happening::Room(id) => {
+                SocketEvent::Room(id) => {
                     if let Some(far) = self.far.get(&id).copied() {
                         sockets.saw_room(far);
                     }
                 }
-                Happening::Failed(id, failure) => {
+                SocketEvent::Failed(id, failure) => {
                     if let Some(far) = self.far.get(&id).copied() {
                         let _ = self.carry_in(far, id, stack, sockets, now);
                         sockets.failed(far, error_of(failure));
                     }
                 }
-                Happening::Closed(id) => {
+                SocketEvent::Closed(id) => {
                     if let Some(far) = self.far.remove(&id) {
                         self.connections.remove(&far);
                         sockets.forget_far(far);
                     }
                 }
-                Happening::Datagram(Datagram { local, remote, bytes, hops }) => sockets.receive_datagram(local, remote, &bytes, hops),
-                Happening::Unreachable(notice) => sockets.unreachable(&notice),
-                Happening::Message(message) => sockets.hear_message(&message, CARD),
+                SocketEvent::Datagram(Datagram { local, remote, bytes, hops }) => sockets.receive_datagram(local, remote, &bytes, hops),
+                SocketEvent::Unreachable(notice) => sockets.unreachable(&notice),
+                SocketEvent::Message(message) => sockets.process_message(&message, CARD),
             }
         }
         changed
     }
 
-    /// Lets a stranger wait at its listener.
+    /// Queues a new connection at its listener.
     fn accept(&mut self, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets) {
         let arrived = stack.tuple(id).and_then(|Tuple { local, remote }| sockets.arrive(local, remote).ok());
         match arrived {
@@ -276,9 +277,9 @@ impl Network {
         self.connections.insert(far, Connection { id, is_open, options: TcpOptions::default() });
     }
 
-    fn fulfil(&mut self, wish: Wish, stack: &mut Stack, sockets: &mut Sockets, now: u64) {
+    fn fulfil(&mut self, wish: NetworkRequest, stack: &mut Stack, sockets: &mut Sockets, now: u64) {
         match wish {
-            Wish::Connect { far, from, to } => {
+            NetworkRequest::Connect { far, from, to } => {
                 let options = sockets.near(far).and_then(|near| sockets.get(near).ok()).map(options).unwrap_or_default();
                 let (mut local, mut begun) = (from, stack.connect(Tuple { local: from, remote: to }, options, now));
                 for _ in 0..PORTS_TRIED {
@@ -297,25 +298,25 @@ impl Network {
                     }
                 }
             }
-            Wish::Datagram { from, to, bytes, hops } => {
+            NetworkRequest::Datagram { from, to, bytes, hops } => {
                 let datagram = Datagram { local: from, remote: to, bytes, hops };
-                // What does not go out is lost.
-                let _ = stack.send_datagram(&datagram, now, &mut Out(&mut self.sender));
+                // A datagram that cannot be transmitted is lost.
+                let _ = stack.send_datagram(&datagram, now, &mut CardSink(&mut self.sender));
             }
-            Wish::Frame(frame) => {
-                let mut out = Out(&mut self.sender);
+            NetworkRequest::Frame(frame) => {
+                let mut out = CardSink(&mut self.sender);
                 if let Some(room) = out.room(frame.len()).and_then(|room| room.get_mut(..frame.len())) {
                     room.copy_from_slice(&frame);
                     out.commit(frame.len());
                 }
             }
-            Wish::Message(message) => {
-                let _ = stack.send_message(&message, now, &mut Out(&mut self.sender));
+            NetworkRequest::Message(message) => {
+                let _ = stack.send_message(&message, now, &mut CardSink(&mut self.sender));
             }
         }
     }
 
-    /// Looks at a far socket to which something has happened, or to whose connection. Returns whether bytes have moved, or it is over.
+    /// Serves a far socket after an event of it or of its connection. Returns whether bytes have moved, or the connection is over.
     fn look(&mut self, far: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return false };
         let Ok(socket) = sockets.get(far) else { return false };
@@ -337,7 +338,7 @@ impl Network {
             }
         }
         if near.is_none() {
-            // Whoever had it has closed it.
+            // The socket has been closed.
             self.drop_connection(far, id, stack, sockets, false, now);
             return true;
         }
@@ -347,11 +348,11 @@ impl Network {
         self.carry_in(far, id, stack, sockets, now)
     }
 
-    /// Carries what has arrived to the socket that it is for. Returns whether any has, or the end.
+    /// Moves received bytes to their socket. Returns whether there were any, or the end of the stream.
     fn carry_in(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let waiting = stack.readable(id);
-        if waiting > 0 && sockets.is_deaf(far) {
-            // Who sends to somebody who neither hears nor speaks any more is told so, as by Linux.
+        if waiting > 0 && sockets.discards_input(far) {
+            // A peer that sends to a socket shut down in both directions gets a reset, as from Linux.
             sockets.failed(far, Errno::ECONNRESET);
             self.drop_connection(far, id, stack, sockets, true, now);
             return true;
@@ -364,7 +365,7 @@ impl Network {
         carried > 0 || is_over
     }
 
-    /// Forgets a connection that nobody in the cell has any more.
+    /// Drops a connection that no socket in the cell has any more.
     fn drop_connection(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, breaks: bool, now: u64) {
         if breaks {
             stack.abort(id);
@@ -377,7 +378,7 @@ impl Network {
     }
 }
 
-/// What a socket's options mean for its connection.
+/// The connection's options, from those of its socket.
 fn options(socket: &Socket) -> TcpOptions {
     use crate::files::socket::options::level;
     const NO_DELAY: u32 = 1;
@@ -396,32 +397,32 @@ fn options(socket: &Socket) -> TcpOptions {
         count: kept(level::TCP, KEEP_COUNT).max(1),
     });
     let usual = TcpOptions::default();
-    let patience = match kept(level::TCP, USER_TIMEOUT) {
-        0 => usual.patience,
+    let timeout = match kept(level::TCP, USER_TIMEOUT) {
+        0 => usual.timeout,
         milliseconds => Duration::from_millis(milliseconds.into()),
     };
     let is_ipv4 = socket.remote.as_ref().and_then(Address::internet).is_none_or(|remote| plain(remote).is_ipv4());
     let hops = if is_ipv4 { kept(level::IP, TTL) } else { kept(level::IPV6, HOPS) };
     let hops = u8::try_from(hops).ok().filter(|hops| *hops > 0).unwrap_or(usual.hops);
-    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, patience, hops }
+    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, timeout, hops }
 }
 
-/// How Linux calls it.
+/// Linux's error for a failure.
 fn error_of(failure: Failure) -> Errno {
     match failure {
-        // Where it was never open, whoever asked hears that it was refused.
+        // A connection that was never open was refused.
         Failure::Reset => Errno::ECONNRESET,
         Failure::TimedOut => Errno::ETIMEDOUT,
-        Failure::Unreachable(obstacle) => obstructed(obstacle),
+        Failure::Unreachable(unreachable) => obstructed(unreachable),
     }
 }
 
-fn obstructed(obstacle: Obstacle) -> Errno {
-    match obstacle {
-        Obstacle::Network => Errno::ENETUNREACH,
-        Obstacle::Host | Obstacle::Forbidden | Obstacle::TooFar => Errno::EHOSTUNREACH,
-        Obstacle::Port => Errno::ECONNREFUSED,
-        Obstacle::TooLong => Errno::EMSGSIZE,
+fn obstructed(unreachable: Unreachable) -> Errno {
+    match unreachable {
+        Unreachable::Network => Errno::ENETUNREACH,
+        Unreachable::Host | Unreachable::Forbidden | Unreachable::TooFar => Errno::EHOSTUNREACH,
+        Unreachable::Port => Errno::ECONNREFUSED,
+        Unreachable::TooLong => Errno::EMSGSIZE,
     }
 }
 

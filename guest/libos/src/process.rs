@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes: what all threads of one share. Its memory and what it has open lie with those of the others, in [`System`](crate::system::System).
+//! Processes: the state that the threads of one share. Its memory and open files are in [`System`](crate::system::System).
 
 pub mod scheduling;
 pub mod settings;
@@ -24,21 +24,21 @@ pub const NAME: usize = 16;
 /// Number of a process.
 pub type ProcessNumber = u32;
 
-/// The program that the operator started. The cell ends with it.
+/// The process that the operator started. The cell ends with it.
 pub const FIRST: ProcessNumber = 1;
 
-/// How a process ended, stopped or went on, as `wait4` tells it.
+/// A change of a process's state, as `wait4` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It ended with this status.
+    /// It exited with this status.
     Exited(u8),
     /// This signal ended it.
     Killed(u8),
-    /// The same, and its memory would have been kept.
+    /// The same, with the core dump flag.
     Dumped(u8),
     /// This signal stopped it.
     Stopped(u8),
-    /// It goes on.
+    /// `SIGCONT` continued it.
     Continued,
 }
 
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// `si_code` and `si_status` of the signal that tells it.
+    /// `si_code` and `si_status` of the signal that reports it.
     #[must_use]
     pub fn told(self) -> (i32, u32) {
         match self {
@@ -67,28 +67,28 @@ impl Change {
         }
     }
 
-    /// Whether it is the end.
+    /// Whether the process has ended.
     #[must_use]
     pub fn is_end(self) -> bool {
         matches!(self, Change::Exited(_) | Change::Killed(_) | Change::Dumped(_))
     }
 }
 
-/// What a process has used: nanoseconds of the CPU, its own and those of the children it has waited for, and memory.
+/// Resources that a process has used: CPU time of its own and of the children it has waited for (in nanoseconds), and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Its own.
     pub own: u64,
     /// Of children.
     pub children: u64,
-    /// The most bytes that it had in memory whenever somebody looked: who asks for it, and it itself at its end.
+    /// The most bytes of memory that were seen: at each request for the usage, and at its end.
     pub peak: u64,
-    /// The same of the child that had most.
+    /// The same of the child with the highest peak.
     pub children_peak: u64,
 }
 
 impl Usage {
-    /// The words of a `struct rusage` of so much time and memory.
+    /// The words of a `struct rusage` of this time and memory.
     #[must_use]
     pub fn words(time: u64, peak: u64) -> [u64; 18] {
         const PEAK: usize = 4;
@@ -110,7 +110,7 @@ impl Usage {
 pub struct Process {
     /// Its number.
     pub number: ProcessNumber,
-    /// Who waits for it.
+    /// Its parent, which waits for it.
     pub parent: ProcessNumber,
     /// Its group.
     pub group: ProcessNumber,
@@ -118,47 +118,49 @@ pub struct Process {
     pub session: ProcessNumber,
     /// The space whose memory it uses.
     pub space: SpaceIndex,
-    /// It uses its parent's memory, and the parent waits until it does not any more.
+    /// It uses its parent's memory (`vfork`), and the parent waits until it does not any more.
     pub borrows: bool,
     /// Its threads.
     pub threads: BTreeSet<ThreadNumber>,
-    /// What its signals do, and those that any thread of it may take.
+    /// Its signal actions, and the pending signals that any of its threads may take.
     pub signals: Shared,
     /// The signal that its parent gets when it ends; 0: none.
     pub end_signal: u8,
-    /// What its parent has not been told yet.
+    /// The change that its parent has not yet been notified of.
     pub change: Option<Change>,
-    /// Nobody waits for it: when it has ended it is gone.
+    /// Nobody waits for it: it is removed as soon as it has ended.
     pub is_forgotten: bool,
     /// It is stopped: none of its threads runs.
     pub stopped: bool,
     /// It has executed a program.
     pub executed: bool,
-    /// It passes for a child of itself, with a number that nobody has.
+    /// `getpid` returns a number that no process has, so that libraries that compare it take the process for a new child.
     pub passes_for_child: bool,
-    /// The signal that tells it, in a clone of the cell, that it is in one.
+    /// The signal that it gets when the cell goes on as a clone.
     pub clone_signal: Option<Signal>,
     /// Its timers.
     pub timers: Timers,
     /// When it started, in nanoseconds of the cell's clock.
     pub started: u64,
-    /// What it has used of the CPU, without its running thread's present turn.
+    /// Resources that it has used, without its running thread's present turn.
     pub usage: Usage,
-    /// The numbers of its auxiliary vector.
+    /// The entries of its auxiliary vector.
     pub auxiliary: Vec<(u64, u64)>,
-    /// What it may use.
+    /// Its resource limits.
     pub limits: Limits,
-    /// How it asked to share processors.
+    /// Its scheduling settings.
     pub scheduling: Scheduling,
-    /// What it set for itself.
+    /// Its settings of `prctl`.
     pub settings: Settings,
-    /// How much sooner, or later, it would be ended for its memory; nothing is, so it is only kept.
+    /// Its score for the out-of-memory killer (`oom_score_adj`). There is none, so the value is only stored.
     pub memory_score: i16,
+    /// The lowest value of that which it may set without `CAP_SYS_RESOURCE`.
+    pub memory_score_least: i16,
     /// The user as whom somebody logged in, if anybody did; only kept.
     pub login: Option<u32>,
     /// Its first thread's name when that ended.
     pub last_name: [u8; NAME],
-    /// Which system it wants this to be like.
+    /// Its `personality`.
     pub personality: u32,
 }
 
@@ -190,13 +192,14 @@ impl Process {
             scheduling: Scheduling::default(),
             settings: Settings::default(),
             memory_score: 0,
+            memory_score_least: 0,
             login: None,
             last_name: [0; NAME],
             personality: 0,
         }
     }
 
-    /// Its child: what it inherits, under its own number.
+    /// Its child: everything that is inherited, under its own number.
     #[must_use]
     pub fn child(&self, number: ProcessNumber, started: u64) -> Process {
         Process {
@@ -222,19 +225,19 @@ impl Process {
         }
     }
 
-    /// The signal that tells it that it was cloned, if it asked for one and handles it.
+    /// The signal that reports cloning, if it asked for one and handles it.
     #[must_use]
     pub fn clone_news(&self) -> Option<Signal> {
         self.clone_signal.filter(|signal| self.signals.action(*signal).disposition(*signal) == Disposition::Handle)
     }
 
-    /// Whether it has ended and waits to be waited for.
+    /// Whether it has ended and waits for its parent (a zombie).
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// What a parent is told.
+    /// The siginfo of the signal that its parent gets.
     #[must_use]
     pub fn told(&self, change: Change, user: u32) -> Info {
         let (code, status) = change.told();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Randomness: ChaCha20 over the entropy that the kernel gives each generation.
 //!
-//! The block function is written here, in plain integers: libraries' versions use vector registers, which hold the application's state. After
-//! each request the key is replaced by output that nobody sees, so that what was given out cannot be computed from what is kept.
+//! The block function is written here, in plain integers: libraries' versions use vector registers, which hold the application's
+//! state. After each request the key is replaced by unused output, so that earlier output cannot be computed from the state.
 
 use pando_abi::limits::ENTROPY_BYTES;
 use pando_abi::virtual_registers::Identity;

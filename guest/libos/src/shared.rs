@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that processes share: one segment of the cell, mounted at the same place in every space.
 //!
-//! What is mapped shared lies there once, at an address of its own, and whoever shares it has it at that address: a child what its parent mapped, and everybody a
-//! file of the overlay. So all see one content at once. The pages go when the last address space gives them up. A process that reads where it has mapped nothing may find
-//! what others share; the cell is the wall, not the process. Mappings whose address the program has chosen lie elsewhere, and are joined when somebody looks ([`crate::mapped`]).
+//! A shared mapping lies there once, at an address of its own, which is the same in all processes: those that inherit it from their
+//! parent, and those that map the same file of the overlay. So all see one content at once. The pages are freed when the last
+//! address space unmaps them. A process that reads addresses where it has mapped nothing may see what others share: the boundary is
+//! the cell, not the process. Mappings at addresses that the program chose lie elsewhere, and are synchronised on use
+//! ([`crate::mapped`]).
 //!
-//! The pages permit one thing at a time, and one process runs at a time: what a process has protected otherwise than others gets its permissions when it is its turn.
+//! The pages have one set of permissions at a time, and one process runs at a time. A process whose permissions differ from those
+//! of others gets its own when it runs.
 
 use alloc::vec::Vec;
 
@@ -16,35 +19,35 @@ use pando_rt::memory::{self, PageRange};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 use crate::memory::regions::{Backing, NodePages, Region, Sharing};
-use crate::memory::remap::Target;
+use crate::memory::remap::RemapTarget;
 use crate::memory::{AddressSpace, pages};
 use crate::system::System;
 
 /// Room for a file to grow in place.
 const FILE_ROOM: u64 = 64 << 20;
 
-/// Whether an address lies where processes share memory.
+/// Whether an address lies in the shared segment.
 #[must_use]
 pub fn is_shared(address: u64) -> bool {
     (SHARED..SHARED_END).contains(&address)
 }
 
-/// All that is shared.
+/// The whole shared segment.
 fn everything() -> Option<PageRange> {
     PageRange::new(SHARED, SHARED_END)
 }
 
-/// The part of a range that is shared.
+/// The part of a range that lies in the shared segment.
 pub fn shared_part(range: PageRange) -> Option<PageRange> {
     PageRange::new(range.start().max(SHARED), range.end().min(SHARED_END))
 }
 
-/// What either of two permits.
+/// The union of two permissions.
 pub(crate) fn union(one: Permissions, other: Permissions) -> Permissions {
     Permissions::from_bits(one.bits() | other.bits()).unwrap_or(one)
 }
 
-/// What lies between pieces of a range, which are in order.
+/// The gaps between pieces of a range, which are sorted.
 pub(crate) fn gaps(range: PageRange, pieces: &[(PageRange, Region)]) -> Vec<PageRange> {
     let starts = [range.start()].into_iter().chain(pieces.iter().map(|(piece, _)| piece.end()));
     let ends = pieces.iter().map(|(piece, _)| piece.start()).chain([range.end()]);
@@ -57,7 +60,7 @@ impl System {
         self.others.memories.values().map(|memory| &**memory)
     }
 
-    /// Finds the place for a shared mapping: of a file that somebody shares already, where its pages are.
+    /// Finds the address of a new shared mapping; for a file that is already shared, that of its pages.
     ///
     /// # Errors
     /// `ENOMEM`: there is none.
@@ -79,14 +82,14 @@ impl System {
         if fits(&self.memory.pieces(range)) && fits(&self.others.shared.pieces(range)) { Ok(range) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Finds room that nobody has.
+    /// Finds addresses that no process uses.
     pub(crate) fn free_shared(&self, bytes: u64) -> Result<PageRange, Errno> {
         let alignment = if bytes >= pando_abi::LARGE_PAGE_SIZE { pando_abi::LARGE_PAGE_SIZE } else { PAGE_SIZE };
         let bytes = bytes.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
         self.others.shared.find(bytes, alignment, SHARED..SHARED_END, &(0..0)).ok_or(Errno::ENOMEM)
     }
 
-    /// Maps shared zero memory at a place that was found for it.
+    /// Maps shared zero memory at addresses that were found for it.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -96,7 +99,7 @@ impl System {
         Ok(())
     }
 
-    /// Takes note that what the running process has in a range is where processes share memory.
+    /// Notes that the running process's mappings in a range lie in the shared segment.
     pub fn claim(&mut self, range: PageRange) {
         let Some(range) = shared_part(range) else { return };
         for (piece, region) in self.memory.pieces(range) {
@@ -104,7 +107,7 @@ impl System {
         }
     }
 
-    /// Whether others have, or may get, what lies in a range.
+    /// Whether other processes have, or may get, mappings in a range.
     fn is_of_others(&self, range: PageRange) -> bool {
         let is_segment = |(_, region): &(PageRange, Region)| matches!(region.backing, Backing::Segment(_));
         shared_part(range).is_some_and(|range| {
@@ -112,10 +115,10 @@ impl System {
         })
     }
 
-    /// Gives up what the running process has where it is about to map something else.
+    /// Gives up the running process's mappings where it is about to map something else.
     ///
     /// # Errors
-    /// `ENOMEM`: others share what lies there, so nothing else can.
+    /// `ENOMEM`: others share what lies there, so nothing else can be mapped.
     pub fn make_way(&mut self, range: PageRange) -> Result<(), Errno> {
         if self.is_of_others(range) {
             return Err(Errno::ENOMEM);
@@ -131,7 +134,7 @@ impl System {
     /// Those of [`AddressSpace::protect`].
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
         if !permissions.readable() {
-            // What was written could not be taken over later.
+            // Changes in these pages cannot be read, and so not taken over, later.
             self.before_unmap(range);
         }
         let result = self.memory.protect(range, permissions);
@@ -146,14 +149,14 @@ impl System {
         result
     }
 
-    /// Gives shared memory that is contested the running process's permissions.
+    /// Gives pages with differing permissions those of the running process.
     pub(crate) fn settle_shared(&mut self) {
         if let Some(all) = everything().filter(|_| self.others.contested.count() > 0) {
             self.settle_shared_in(all);
         }
     }
 
-    /// The same in a range. What the process does not have, and others do, is out of its reach.
+    /// The same in a range. Pages that only other processes have mapped become inaccessible.
     pub(crate) fn settle_shared_in(&mut self, range: PageRange) {
         for (piece, mapped) in self.others.contested.pieces(range) {
             let mut wanted = self.memory.pieces(piece);
@@ -169,7 +172,7 @@ impl System {
                 if !own.permissions.readable() {
                     self.before_unmap(part);
                 }
-                // Without memory for tables it stays as it is, and is tried again.
+                // Without memory for tables the permissions stay as they are, and the change is tried again.
                 if memory::protect(part, own.permissions).is_ok() {
                     self.others.contested.put(part, own);
                 }
@@ -177,7 +180,7 @@ impl System {
         }
     }
 
-    /// Maps a part of a file at a place that was found for it.
+    /// Maps a part of a file at addresses that were found for it.
     ///
     /// # Errors
     /// `ENOMEM`, `EIO`.
@@ -194,7 +197,7 @@ impl System {
         for missing in gaps(range, &own) {
             self.map_others_node(missing, permissions, file)?;
         }
-        // Two mappings of one part are one, which is given up when both are, and permits what either does.
+        // Two mappings of one part count as one: it goes when both are unmapped, and has the permissions of both.
         for (piece, _) in own {
             self.memory.again.add(piece);
             self.permit(piece, permissions, file)?;
@@ -202,7 +205,7 @@ impl System {
         Ok(())
     }
 
-    /// Maps a part of a file that the running process has not mapped: what others have of it is there already.
+    /// Maps a part of a file that the running process has not mapped. The pages that other processes have of it are used.
     fn map_others_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
         let there = self.others.shared.pieces(range);
         for missing in gaps(range, &there) {
@@ -221,7 +224,7 @@ impl System {
         Ok(())
     }
 
-    /// Lets a mapping permit what another of the same part of its file does.
+    /// Adds the permissions of a second mapping of the same part of a file to the first.
     fn permit(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
         for (piece, there) in self.memory.pieces(range) {
             let both = union(there.permissions, permissions);
@@ -239,14 +242,14 @@ impl System {
         Ok(())
     }
 
-    /// Makes a shared mapping longer or shorter, elsewhere if it may move and there is no room; what others share of it stays. Returns where it is.
-    /// Memory without a file ends where it did when it was made.
+    /// Resizes a shared mapping, at another address if it may move and there is no room. Parts that others share stay mapped for
+    /// them. Returns the address. Memory without a file keeps the end that it was made with.
     ///
     /// # Errors
-    /// `EFAULT`: it is not there whole. `ENOMEM`.
-    pub fn remap_shared(&mut self, old: PageRange, bytes: u64, target: Target) -> Result<u64, Errno> {
+    /// `EFAULT`: it is not mapped as a whole. `ENOMEM`.
+    pub fn remap_shared(&mut self, old: PageRange, bytes: u64, target: RemapTarget) -> Result<u64, Errno> {
         let (_, region) = self.memory.pieces(old).first().copied().filter(|_| self.memory.is_covered(old)).ok_or(Errno::EFAULT)?;
-        if let Target::At(address) = target {
+        if let RemapTarget::At(address) = target {
             return self.move_shared(old, region, pages(address, bytes)?);
         }
         let end = old.start().checked_add(bytes).ok_or(Errno::ENOMEM)?;
@@ -256,7 +259,7 @@ impl System {
         if bytes <= old.bytes() {
             return Ok(old.start());
         }
-        // A segment is as large as it was made.
+        // A segment keeps the size that it was made with.
         if matches!(region.backing, Backing::Segment(_)) {
             return Err(Errno::EINVAL);
         }
@@ -270,14 +273,15 @@ impl System {
             self.claim(grown);
             return Ok(old.start());
         }
-        if target == Target::Stay || file.is_some() {
+        if target == RemapTarget::Stay || file.is_some() {
             return Err(Errno::ENOMEM);
         }
         let place = self.free_shared(bytes)?;
         self.move_shared(old, region, place)
     }
 
-    /// Moves a shared mapping to where there is room for it. A file is joined there with what others have of it; memory without a file can move only if it is nobody else's.
+    /// Moves a shared mapping to addresses with room for it. A file's mapping joins the pages that others have there. Memory
+    /// without a file can move only if no other process shares it.
     fn move_shared(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<u64, Errno> {
         if let Some(file) = region.backing.node() {
             let file = NodePages::new(file.node, file.sharing, to.start(), file.at(old.start()));
@@ -290,7 +294,7 @@ impl System {
             return Err(Errno::ENOMEM);
         }
         self.leave_shared(old);
-        let moved = self.memory.remap(old, old.bytes().min(to.bytes()), Target::At(to.start()));
+        let moved = self.memory.remap(old, old.bytes().min(to.bytes()), RemapTarget::At(to.start()));
         self.claim(old);
         if let Some(rest) = PageRange::new(moved? + old.bytes(), to.end()) {
             self.memory.map(rest, region.permissions, Backing::Beyond(None))?;
@@ -299,7 +303,7 @@ impl System {
         Ok(to.start())
     }
 
-    /// Unmaps a range; what was mapped twice stays once.
+    /// Unmaps a range; pages that were mapped twice stay mapped once.
     ///
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
@@ -314,7 +318,7 @@ impl System {
         Ok(())
     }
 
-    /// Takes what the running process had, and others still share, out of its reach.
+    /// Makes pages inaccessible that the running process had mapped and others still share.
     pub(crate) fn conceal(&mut self, had: &[(PageRange, Region)]) {
         for &(piece, region) in had.iter().filter(|(_, region)| region.backing.node().is_none() && !region.backing.is_nothing()) {
             for (part, _) in self.others.shared.pieces(piece) {
@@ -326,7 +330,7 @@ impl System {
         }
     }
 
-    /// Gives up what the running process has in a range; what others share stays where it is.
+    /// Gives up the running process's mappings in a range; pages that others share stay for them.
     pub fn leave_shared(&mut self, range: PageRange) {
         let Some(range) = shared_part(range).filter(|_| self.others.shared.count() > 0) else { return };
         self.leave_segments(range);
@@ -342,17 +346,17 @@ impl System {
         }
     }
 
-    /// Takes note that nobody has anything in a range any more.
+    /// Notes that no process has anything in a range any more.
     pub(crate) fn vacate(&mut self, range: PageRange) {
         self.others.shared.remove(range);
         self.others.contested.remove(range);
     }
 
-    /// Gives up all that the running process shares.
+    /// Gives up all shared mappings of the running process.
     pub(crate) fn leave_all_shared(&mut self) {
         let Some(all) = everything().filter(|_| self.others.shared.count() > 0) else { return };
         self.leave_shared(all);
-        // What only it had goes.
+        // Pages that only this process had are freed.
         let _ = self.memory.unmap(all);
     }
 }

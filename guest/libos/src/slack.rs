@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How late a thread's waiting may end (`PR_SET_TIMERSLACK`): whoever waits for microseconds gives others a turn meanwhile.
+//! Timer slack of a thread (`PR_SET_TIMERSLACK`): a thread that waits for microseconds gives others a turn meanwhile.
 
-/// Nanoseconds by which waiting may end late if nobody says otherwise.
+/// Default slack in nanoseconds.
 const USUAL: u64 = 50_000;
 
-/// Nanoseconds by which a thread's waiting may end late.
+/// The nanoseconds by which a thread's waiting may end late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slack {
     now: u64,
-    /// Those that it began with.
+    /// The value that it began with.
     first: u64,
 }
 
 impl Slack {
-    /// By how much now.
+    /// The present slack.
     #[must_use]
     pub fn nanoseconds(self) -> u64 {
         self.now
     }
 
-    /// Sets it; 0: what it was at first.
+    /// Sets the slack; 0: back to the first value.
     pub fn set(&mut self, nanoseconds: u64) {
         self.now = if nanoseconds == 0 { self.first } else { nanoseconds };
     }
 
-    /// What a new thread has that this one makes.
+    /// The slack of a new thread that this one creates.
     #[must_use]
     pub fn inherited(self) -> Slack {
         Slack { now: self.now, first: self.now }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system: all that the libOS knows. The process and the thread that run stand in place; the others lie beside them until it is their turn ([`scheduler`]).
+//! The complete state of the libOS. The running process and thread are fields of [`System`]; all others are kept in [`Descheduled`] until the
+//! scheduler runs them ([`scheduler`]).
 
 mod connect;
 mod end;
@@ -7,11 +8,11 @@ mod execute;
 mod fork;
 mod freeze;
 mod jobs;
-pub mod reap;
+pub mod messages;
 pub mod scheduler;
 mod segments;
 mod send;
-pub mod words;
+pub mod wait4;
 mod zygotes;
 
 use alloc::boxed::Box;
@@ -31,24 +32,24 @@ use crate::ipc::Ipc;
 use crate::jobs::Jobs;
 use crate::limits::{FILE_SIZE, FILES, Limit};
 use crate::memory::AddressSpace;
-use crate::network::Network;
+use crate::network::NetworkStack;
 use crate::process::{FIRST, Process, ProcessNumber};
 use crate::random::Random;
 use crate::signals::Signal;
 use crate::signals::info::{Info, code};
 use crate::terminal::{Terminal, TerminalName};
-use crate::thread::{Stage, Thread};
-use crate::timers::{Moment, Whose};
+use crate::thread::{Thread, ThreadState};
+use crate::timers::{ClockReadings, CpuClockTarget};
 use crate::wait::{Channel, ThreadNumber};
 pub use fork::Clone;
-use scheduler::Others;
+use scheduler::Descheduled;
 
-/// What a system call leaves to be done to the context that it came from.
+/// A change to the calling context that a system call leaves to its caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// A handler has returned: go on where its frame says.
+    /// A signal handler has returned: continue as its frame says.
     Return,
-    /// A thread was made that goes on where this one stands, on a stack of its own unless that is 0.
+    /// A thread was created that continues at this point, on a stack of its own unless that is 0.
     Copy {
         /// The new thread.
         to: ThreadNumber,
@@ -59,41 +60,41 @@ pub enum Effect {
     Start(Registers),
 }
 
-/// Everything.
+/// The complete state.
 #[derive(Debug)]
 pub struct System {
-    /// The memory of the process that runs.
+    /// The memory of the running process.
     pub memory: Box<AddressSpace>,
     /// All files, and what each process has open.
     pub files: Files,
-    /// System V's objects.
+    /// System V IPC objects.
     pub ipc: Ipc,
     /// The terminal.
     pub terminal: Terminal,
     /// The cell's randomness.
     pub random: Random,
-    /// The process that runs.
+    /// The running process.
     pub process: Box<Process>,
-    /// Its thread that runs.
+    /// The running thread.
     pub thread: Box<Thread>,
     /// The cell's network, if it has a card.
-    pub network: Option<Box<Network>>,
+    pub network: Option<Box<NetworkStack>>,
     /// Programs that the operator has started beside the first one.
     pub jobs: Jobs,
     /// System calls are printed.
     pub traced: bool,
-    /// What names this start of the cell, once somebody has asked.
+    /// The boot ID (`/proc/sys/kernel/random/boot_id`), once it has been read.
     pub boot_id: Option<[u8; 16]>,
-    /// The generation that this has taken note of being.
+    /// The generation of clones that this libOS last noticed.
     generation: u64,
-    /// Events that wait until nothing is half done.
+    /// Events that are processed once no operation is in progress.
     deferred: EventSet,
     /// The thread whose line of the trace is not complete.
     pub unfinished: Option<ThreadNumber>,
-    /// What is to be done to the context once the system call is over.
+    /// The change to make to the context once the system call is over.
     pub effect: Option<Effect>,
-    /// All others.
-    pub others: Others,
+    /// All other processes and threads.
+    pub others: Descheduled,
 }
 
 impl System {
@@ -117,7 +118,7 @@ impl System {
             deferred: EventSet::NONE,
             unfinished: None,
             effect: None,
-            others: Others::new(now),
+            others: Descheduled::new(now),
         }
     }
 
@@ -139,7 +140,7 @@ impl System {
         Ok(())
     }
 
-    /// Who the running thread is, to be changed: that changes for no other thread of its process.
+    /// The running thread's own credentials, mutably: other threads of its process keep theirs.
     pub fn own_credentials(&mut self) -> &mut Credentials {
         if self.process.threads.len() > 1 && self.thread.who.is_none() {
             let threads: Vec<ThreadNumber> = self.process.threads.iter().copied().collect();
@@ -153,19 +154,19 @@ impl System {
         &mut self.files.own.who
     }
 
-    /// The user that the running process is.
+    /// The running process's user.
     #[must_use]
     pub fn user(&self) -> u32 {
         self.files.own.who.user.real
     }
 
-    /// A process, which may have ended but was not waited for.
+    /// A process, which may be a zombie.
     #[must_use]
     pub fn process_of(&self, number: ProcessNumber) -> Option<&Process> {
         if self.process.number == number { Some(&self.process) } else { self.others.processes.get(&number).map(|process| &**process) }
     }
 
-    /// The same, to be changed.
+    /// A process, mutably.
     pub fn process_of_mut(&mut self, number: ProcessNumber) -> Option<&mut Process> {
         if self.process.number == number {
             return Some(&mut self.process);
@@ -173,13 +174,13 @@ impl System {
         self.others.processes.get_mut(&number).map(|process| &mut **process)
     }
 
-    /// The process that has a number, or one of whose threads has it.
+    /// The process with a number, or with a thread of that number.
     #[must_use]
     pub fn process_named(&self, number: u32) -> Option<ProcessNumber> {
         self.process_of(number).map(|process| process.number).or_else(|| self.thread_of(number).map(|thread| thread.process))
     }
 
-    /// The numbers of the processes of which something is true, in order.
+    /// The numbers of the processes that satisfy a predicate, in order.
     #[must_use]
     pub fn processes_where(&self, is: impl Fn(&Process) -> bool) -> Vec<ProcessNumber> {
         let mut numbers: Vec<ProcessNumber> =
@@ -197,7 +198,7 @@ impl System {
         if self.thread.number == number { Some(&self.thread) } else { self.others.threads.get(&number).map(|thread| &**thread) }
     }
 
-    /// The same, to be changed.
+    /// A thread, mutably.
     pub fn thread_of_mut(&mut self, number: ThreadNumber) -> Option<&mut Thread> {
         if self.thread.number == number {
             return Some(&mut self.thread);
@@ -210,19 +211,19 @@ impl System {
         self.others.threads.values().map(|thread| &**thread).chain([&*self.thread])
     }
 
-    /// The number that was given to a process or thread last.
+    /// The number that was assigned to a process or thread last.
     #[must_use]
     pub fn last_number(&self) -> ThreadNumber {
         self.others.last_number
     }
 
-    /// The memory of a space, if it is there.
+    /// The memory of a space, if it exists.
     #[must_use]
     pub fn memory_of(&self, space: SpaceIndex) -> Option<&AddressSpace> {
         if self.memory.space == space { Some(&self.memory) } else { self.others.memories.get(&space).map(|memory| &**memory) }
     }
 
-    /// The terminal that a session has.
+    /// The terminal of a session.
     fn terminal_named(&self, session: ProcessNumber) -> Option<TerminalName> {
         if self.terminal.is_there() && self.terminal.session == session {
             return Some(TerminalName::Operator);
@@ -247,7 +248,7 @@ impl System {
         }
     }
 
-    /// A terminal, to be changed.
+    /// A terminal, mutably.
     ///
     /// # Errors
     /// `EIO`: it is gone.
@@ -266,54 +267,54 @@ impl System {
         self.terminal(name).ok().map(|terminal| (number, terminal.foreground))
     }
 
-    /// How long all processes that were not waited for, and the children they have waited for, have had the CPU.
+    /// CPU time of all processes that have not been waited for, including their waited-for children.
     #[must_use]
     pub fn used(&self) -> u64 {
         let others: u64 = self.others.processes.values().map(|process| process.usage.own + process.usage.children).sum();
         others + self.moment().cpu + self.process.usage.children
     }
 
-    /// Takes note of what the running process has in memory. Returns the most that it was seen to have.
+    /// Updates the peak resident size of the running process, and returns it.
     pub fn note_peak(&mut self) -> u64 {
         let peak = self.process.usage.peak.max(self.memory.resident_bytes());
         self.process.usage.peak = peak;
         peak
     }
 
-    /// What time it is, and how long the running process has had the CPU.
+    /// The current time, and the running process's CPU time.
     #[must_use]
-    pub fn moment(&self) -> Moment {
+    pub fn moment(&self) -> ClockReadings {
         let clock = clock::now();
-        Moment { clock, cpu: self.process.usage.own + self.others.turn(clock) }
+        ClockReadings { clock, cpu: self.process.usage.own + self.others.turn(clock) }
     }
 
-    /// How long the running thread has had the CPU.
+    /// The running thread's CPU time.
     #[must_use]
     pub fn thread_time(&self) -> u64 {
         self.thread.used + self.others.turn(clock::now())
     }
 
-    /// How long somebody has had the CPU.
+    /// The CPU time of a process or thread.
     ///
     /// # Errors
     /// `EINVAL`: there is no such process, or no such thread of the running one.
-    pub fn time_of(&self, whose: Whose) -> Result<u64, Errno> {
+    pub fn time_of(&self, whose: CpuClockTarget) -> Result<u64, Errno> {
         match whose {
-            Whose::Process(number) if number == 0 || number == self.process.number => Ok(self.moment().cpu),
-            Whose::Process(number) => self.process_of(number).map(|process| process.usage.own).ok_or(Errno::EINVAL),
-            Whose::Thread(number) if number == 0 || number == self.thread.number => Ok(self.thread_time()),
-            Whose::Thread(number) => {
+            CpuClockTarget::Process(number) if number == 0 || number == self.process.number => Ok(self.moment().cpu),
+            CpuClockTarget::Process(number) => self.process_of(number).map(|process| process.usage.own).ok_or(Errno::EINVAL),
+            CpuClockTarget::Thread(number) if number == 0 || number == self.thread.number => Ok(self.thread_time()),
+            CpuClockTarget::Thread(number) => {
                 let thread = self.thread_of(number).filter(|thread| thread.process == self.process.number);
                 thread.map(|thread| thread.used).ok_or(Errno::EINVAL)
             }
         }
     }
 
-    /// Makes the next timer be noticed, after timers were set.
+    /// Arms the timer event for the next timer, after timers were set.
     pub fn watch_timers(&mut self) {
         let now = self.moment();
         let others = self.others.processes.values();
-        // Who does not run uses no CPU: those of CPU time are watched when it is its turn.
+        // Only a running process uses CPU time: CPU timers are watched while their process runs.
         let theirs = others.filter_map(|process| process.timers.next_by_clock()).min();
         let limit = self.process.limits.cpu().map(|limit| now.clock_at(limit));
         let own = self.process.timers.next(now).into_iter().chain(limit);
@@ -321,7 +322,7 @@ impl System {
         self.arm();
     }
 
-    /// What a signal that is being delivered tells: a timer's, how often it has run out meanwhile.
+    /// The information of a signal that is being delivered; for a timer's signal it includes the overrun count.
     pub fn seen(&mut self, info: Info) -> Info {
         if info.code() != code::TIMER {
             return info;
@@ -331,7 +332,7 @@ impl System {
         info.with_overrun(overrun)
     }
 
-    /// Looks at the events that were noted: makes signals of them, and wakes who waits.
+    /// Processes pending events: turns them into signals, and wakes waiting threads.
     pub fn notice(&mut self) {
         let events = events::take();
         if events.is_empty() {
@@ -362,7 +363,7 @@ impl System {
         self.defer(events);
     }
 
-    /// Lets the network do what it can, and wakes whom that concerns.
+    /// Runs the network stack, and wakes the threads whose sockets changed.
     pub(crate) fn pump(&mut self) {
         if let Some(network) = &mut self.network
             && network.pump(&mut self.files.sockets, clock::now())
@@ -372,7 +373,7 @@ impl System {
         self.remind();
     }
 
-    /// Sends the signals of timers that have run out, wakes who has waited long enough, and ends the running thread's turn if that is over.
+    /// Sends the signals of expired timers, wakes threads whose timeout is over, and ends the running thread's time slice if it is over.
     fn expire_timers(&mut self) {
         let now = self.moment();
         let running = self.process.number;
@@ -380,11 +381,11 @@ impl System {
             let mut sent = Vec::new();
             if let Some(process) = self.process_of_mut(number) {
                 let cpu = if number == running { now.cpu } else { process.usage.own };
-                process.timers.expire(Moment { clock: now.clock, cpu }, &mut |info| sent.push(info));
+                process.timers.expire(ClockReadings { clock: now.clock, cpu }, &mut |info| sent.push(info));
                 sent.extend(process.limits.spend(cpu).map(Info::kernel));
             }
             for info in sent {
-                // One that finds no room is lost, as on Linux.
+                // A signal that exceeds the queue limit is lost, as on Linux.
                 let _ = self.send(number, info);
             }
         }
@@ -400,9 +401,9 @@ impl System {
         self.watch_timers();
     }
 
-    /// Sends the running process a signal that nobody waits to see accepted.
+    /// Sends the running process a signal, ignoring errors.
     pub fn raise(&mut self, info: Info) {
-        // Too many wait already: it is lost, as on Linux.
+        // The queue limit is reached: the signal is lost, as on Linux.
         let _ = self.send(self.process.number, info);
     }
 
@@ -424,14 +425,14 @@ impl System {
         }
     }
 
-    /// Tells the process that nobody reads what it writes.
+    /// Sends `SIGPIPE` to the running process. Returns `EPIPE`.
     pub fn broken_pipe(&mut self) -> Errno {
         let info = Info::sent(Signal::PIPE, code::USER, self.process.number, self.user());
         let _ = self.send_to_thread(self.thread.number, info);
         Errno::EPIPE
     }
 
-    /// What is told of a write or a new size that failed. Who may not make a file that large is sent a signal.
+    /// The error of a failed write or resize. Sends `SIGXFSZ` if the process exceeded its file size limit.
     pub fn too_large(&mut self, error: Errno) -> Errno {
         if error == Errno::EFBIG && self.files.own.file_size_max != u64::MAX {
             let info = Info::sent(Signal::XFSZ, code::USER, self.process.number, self.user());
@@ -440,26 +441,26 @@ impl System {
         error
     }
 
-    /// Looks whether a system call that waits has to make way for a signal.
+    /// Checks whether a waiting system call must be interrupted by a signal.
     ///
     /// # Errors
-    /// `ERESTART`: it has; the call ends with this, or with `EINTR` if Linux would never make it again.
+    /// `ERESTART`: it must; the call ends with this, or with `EINTR` if Linux would never restart it.
     pub fn interruption(&mut self) -> Result<(), Errno> {
         self.notice();
         if self.want_handling() { Err(Errno::ERESTART) } else { Ok(()) }
     }
 
-    /// Sees to it that what programs said and wrote arrives, before the cell ends.
+    /// Flushes the output of programs, before the cell ends.
     fn finish(&mut self) {
         console::flush();
-        // What the host cannot take it says to whoever started the cell; the program is no more.
+        // The host reports its own write errors to the operator; the program has ended.
         self.take_over_all();
         let _ = self.files.sync_all();
-        self.say_last();
+        self.write_last_output();
     }
 
-    /// Lets the network say what programs have left to say: their connections outlive them, as on Linux, but not for ever.
-    fn say_last(&mut self) {
+    /// Lets the network send remaining data: connections outlive their programs, as on Linux, but only for a limited time.
+    fn write_last_output(&mut self) {
         const LIMIT: u64 = 10_000_000_000;
         let Some(network) = &mut self.network else { return };
         self.files.sockets.close_all();
@@ -474,17 +475,18 @@ impl System {
         }
     }
 
-    /// The deadline of a call that waits: what it was when the call was made first.
+    /// The deadline of a waiting call: the one that it had when it was first made.
     pub fn deadline(&mut self, deadline: u64) -> u64 {
         *self.thread.call.deadline.get_or_insert(deadline)
     }
 
-    /// Gives what `ready` has, or lets the call wait until one of the channels is woken or the clock reaches `deadline`, for which `Ok(None)` stands. What makes it ready must wake one of them.
+    /// Returns the result of `ready`, or makes the call wait until one of the channels is woken or the clock reaches `deadline`, which
+    /// returns `Ok(None)`. Each change that can make it ready must wake one of the channels.
     ///
     /// # Errors
-    /// `WAITS`: the call is over for now, and is made again from its start. `ERESTART`: a signal came first.
+    /// `WAITS`: the thread must wait, and the call is then restarted. `ERESTART`: a signal came first.
     pub fn wait<T>(&mut self, on: &[Channel], deadline: u64, ready: impl FnOnce(&mut System) -> Option<T>) -> Result<Option<T>, Errno> {
-        // What is noticed may be what makes it ready.
+        // Processing events may make it ready.
         let interruption = self.interruption();
         if let Some(result) = ready(self) {
             return Ok(Some(result));
@@ -497,15 +499,15 @@ impl System {
         Err(self.wait_on(on, deadline.saturating_add(self.thread.slack.nanoseconds())))
     }
 
-    /// Lets the running thread wait, whatever comes, and returns the error that says so.
+    /// Makes the running thread wait uninterruptibly, and returns the error `WAITS`.
     pub fn wait_on(&mut self, on: &[Channel], deadline: u64) -> Errno {
         let until = Some(deadline).filter(|deadline| *deadline != NO_DEADLINE);
-        self.thread.stage = Stage::Waits(self.others.waiters.add(self.thread.number, on, until));
+        self.thread.stage = ThreadState::Waits(self.others.waiters.add(self.thread.number, on, until));
         Errno::WAITS
     }
 }
 
-/// Ends the cell as a signal ends a program, at once: what was not taken of the output is lost.
+/// Ends the cell at once, as a signal ends a program; unflushed output is lost.
 pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
     exit(0, signal.0.into(), address, instruction)
 }
@@ -513,7 +515,7 @@ pub fn kill(signal: Signal, address: u64, instruction: u64) -> ! {
 /// Ends the cell before its program ran, with a message.
 pub fn refuse(status: u64, path: &[u8], why: &dyn core::fmt::Display) -> ! {
     let path = alloc::string::String::from_utf8_lossy(path);
-    // Whoever does not read it is not told.
+    // Without a reader the message is lost.
     let _ = console::send_bytes(console::Stream::Errors, format!("pando: {path}: {why}\n").as_bytes());
     exit(status, 0, 0, 0)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads: what runs, and what is kept of it while another does.
+//! Threads, with their state while another one runs.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,48 +9,48 @@ use pando_rt::thread_base;
 use pando_rt::vector::State as VectorState;
 
 use crate::credentials::Credentials;
-use crate::ipc::semaphores::Operation;
-use crate::jobs::orders::Wanted;
+use crate::ipc::semaphores::SemaphoreOperation;
+use crate::jobs::requests::JobRequest;
 use crate::process::{NAME, ProcessNumber};
-use crate::sequences::Registered;
+use crate::rseq::RseqArea;
 use crate::signals::Signals;
 use crate::slack::Slack;
 use crate::wait::{ThreadNumber, Wait};
 
-/// What is kept of a system call that waits, until it is over.
+/// The state of a system call that waits, until it is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call {
     /// It has been attempted before.
     pub again: bool,
-    /// Until when it waits.
+    /// When its waiting ends.
     pub deadline: Option<u64>,
-    /// What it has done so far: bytes that were moved, or what it has made.
+    /// Its progress: bytes that were moved, or the number of an object that it has made.
     pub done: u64,
-    /// Signals do not end its waiting, but for the one that ends everything.
+    /// Signals do not interrupt its waiting, except for one that ends the process.
     pub is_uninterruptible: bool,
-    /// How it ends: somebody else has finished it.
+    /// The result, if another thread has completed the call.
     pub result: Option<u64>,
 }
 
-/// What a thread is about to do.
+/// The next action of a thread.
 #[derive(Debug, Default)]
-pub enum Stage {
+pub enum ThreadState {
     /// Run its program.
     #[default]
     Runs,
     /// Begin with this program.
-    Starts(Box<Wanted>),
+    Starts(Box<JobRequest>),
     /// Make its system call again.
     Calls,
-    /// Nothing, until something happens; then make its system call again.
+    /// Nothing, until it is woken; then make its system call again.
     Waits(Wait),
     /// Nothing any more.
     Ended,
 }
 
-/// What the CPU holds of a thread while it runs.
+/// The CPU state of a thread that does not run.
 #[derive(Debug, Default)]
-pub struct Saved {
+pub struct CpuState {
     /// The context in its own code.
     pub context: SavedContext,
     /// FS and GS base.
@@ -64,7 +64,7 @@ pub struct Saved {
 pub struct Thread {
     /// Its number.
     pub number: ThreadNumber,
-    /// Whose thread it is.
+    /// Its process.
     pub process: ProcessNumber,
     /// Its name, as `PR_GET_NAME` gives it.
     pub name: [u8; NAME],
@@ -72,29 +72,29 @@ pub struct Thread {
     pub signals: Signals,
     /// The system call that it makes.
     pub call: Call,
-    /// What it is about to do.
-    pub stage: Stage,
-    /// What is kept of it while it does not run.
-    pub saved: Saved,
-    /// Where its number is written when it first runs; 0: nowhere.
+    /// Its next action.
+    pub stage: ThreadState,
+    /// Its CPU state while it does not run.
+    pub saved: CpuState,
+    /// Address to which its number is written when it first runs (`CLONE_CHILD_SETTID`); 0: none.
     pub set_number: u64,
-    /// Where zero is written when it ends, and who waits there woken; 0: nowhere.
+    /// Address at which zero is written and a futex woken when it ends (`CLONE_CHILD_CLEARTID`); 0: none.
     pub clear_number: u64,
     /// Its list of robust futexes; 0: none.
     pub robust_list: u64,
-    /// Where it says which sequence of code it is in that is not to be interrupted.
-    pub sequences: Option<Registered>,
-    /// Which bits of a futex it waits for.
+    /// Its registered area of restartable sequences.
+    pub sequences: Option<RseqArea>,
+    /// The bits of a futex that it waits for.
     pub futex_bits: u32,
-    /// The lock that it is to have when it is woken.
+    /// The lock that it gets when it is woken.
     pub futex_lock: Option<u64>,
-    /// What it waits to be done to semaphores.
-    pub operations: Vec<Operation>,
-    /// How late its waiting may end.
+    /// The semaphore operations that it waits for.
+    pub operations: Vec<SemaphoreOperation>,
+    /// Its timer slack.
     pub slack: Slack,
-    /// Who it is while it does not run, if threads of its process are or were different ones; then all have it.
+    /// Its credentials while it does not run. Only kept if threads of its process have or had different ones; then all have them.
     pub who: Option<Credentials>,
-    /// Nanoseconds of the CPU that it has used before its present turn.
+    /// Nanoseconds of the CPU that it used before its present turn.
     pub used: u64,
 }
 
@@ -108,8 +108,8 @@ impl Thread {
             name: [0; NAME],
             signals: Signals::default(),
             call: Call::default(),
-            stage: Stage::Runs,
-            saved: Saved::default(),
+            stage: ThreadState::Runs,
+            saved: CpuState::default(),
             set_number: 0,
             clear_number: 0,
             robust_list: 0,
@@ -123,14 +123,14 @@ impl Thread {
         }
     }
 
-    /// A thread like this one; its context is still to come.
+    /// A thread like this one, for a clone; its context is set later.
     #[must_use]
     pub fn child(&self, number: ThreadNumber) -> Thread {
         let (signals, slack) = (self.signals.inherited(), self.slack.inherited());
         Thread { process: self.process, name: self.name, signals, slack, ..Thread::new(number) }
     }
 
-    /// Sets its name, cut to what fits.
+    /// Sets its name, truncated to [`NAME`].
     pub fn set_name(&mut self, name: &[u8]) {
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         let length = end.min(self.name.len() - 1);
@@ -138,7 +138,7 @@ impl Thread {
         self.name[..length].copy_from_slice(&name[..length]);
     }
 
-    /// Takes what the CPU holds, to give it to another.
+    /// Saves the CPU state before another thread runs.
     pub fn save(&mut self, context: &SavedContext) {
         self.saved.context = *context;
         self.saved.bases = [thread_base::fs(), thread_base::gs()];
@@ -148,11 +148,11 @@ impl Thread {
         }
     }
 
-    /// Gives the CPU what was kept.
+    /// Loads the saved CPU state.
     pub fn load(&mut self, context: &mut SavedContext) {
         *context = self.saved.context;
         let [fs, gs] = self.saved.bases;
-        // They were read from the CPU, or checked when they were given.
+        // The values were read from the CPU, or checked when they were set.
         thread_base::set_fs(fs);
         thread_base::set_gs(gs);
         match &mut self.saved.vectors {

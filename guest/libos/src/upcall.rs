@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the application's upcalls lead to.
+//! The entry of the application's upcalls.
 
 use pando_abi::registers::cause;
 use pando_abi::{Registers, SavedContext};
@@ -10,11 +10,11 @@ use crate::patch::code::{INSTRUCTION, Kind};
 use crate::signals::frame::RT_SIGRETURN;
 use crate::signals::{Interrupted, Signal};
 use crate::system::{Effect, System};
-use crate::thread::{Call, Stage};
+use crate::thread::{Call, ThreadState};
 use crate::{delivery, exceptions, table, trace};
 
-/// Serves a system call, an exception or events. Then a context runs on: the same, perhaps in the handler of a signal, or that of another thread. Until it does, each stands in the
-/// program's own code.
+/// Serves a system call, an exception or events, and leaves the context that runs next: the same one, perhaps in a signal handler,
+/// or another thread's. Until it runs, every saved context stands in the program's own code.
 pub fn handle(system: &mut System, context: &mut SavedContext) {
     let turns = system.others.turns;
     let mut copies = None;
@@ -28,19 +28,19 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
             exceptions::set_cpuid(context);
         }
         cause::SYSCALL => {
-            // Before it is served: some never return. Unwinders know a handler's return by its bytes.
+            // The site is patched before the call is served, as some never return. Unwinders know a handler's return by its bytes.
             if context.rax != RT_SIGRETURN {
                 system.memory.trapped(site(context), Kind::Syscall);
             }
             call(system, context);
         }
-        // They were noted, and are looked at before anything is delivered.
+        // Events were noted at their arrival, and are handled before signals are delivered.
         cause::EVENTS => system.memory.settle(context),
         _ => exceptions::handle(system, context),
     }
     proceed(system, context);
     match copies {
-        // Nearly always: nothing has led elsewhere, and the trampoline stands.
+        // The usual case: the context goes on behind the call, and the trampoline still exists.
         Some((next, copies, given_up))
             if context.rip == next && system.others.turns == turns && system.memory.patches.given_up() == given_up =>
         {
@@ -50,10 +50,10 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
     }
 }
 
-/// Leaves in `context` what runs next: the running thread with its signals delivered, or another.
+/// Leaves the context that runs next in `context`: the running thread's with its signals delivered, or another thread's.
 fn proceed(system: &mut System, context: &mut SavedContext) {
     loop {
-        if matches!(system.thread.stage, Stage::Runs) && !system.process.stopped {
+        if matches!(system.thread.stage, ThreadState::Runs) && !system.process.stopped {
             delivery::deliver(system, context);
             if system.settle() {
                 continue;
@@ -63,12 +63,12 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
             }
         }
         system.switch(context);
-        if matches!(system.thread.stage, Stage::Calls | Stage::Starts(_)) {
+        if matches!(system.thread.stage, ThreadState::Calls | ThreadState::Starts(_)) {
             let stage = core::mem::take(&mut system.thread.stage);
-            // Who is to end does not try again.
+            // A thread that is about to end does not try again.
             match stage {
                 _ if system.pending().contains(Signal::KILL) => {}
-                Stage::Starts(wanted) => {
+                ThreadState::Starts(wanted) => {
                     if let Some(registers) = system.begin(*wanted) {
                         start(context, &registers);
                     }
@@ -79,14 +79,14 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
     }
 }
 
-/// Where the system call stands that a context comes from.
+/// The address of the system call instruction that a context comes from.
 fn site(context: &SavedContext) -> u64 {
     context.rip.wrapping_sub(INSTRUCTION as u64)
 }
 
-/// Makes the system call whose number and arguments the context holds, for the first time or again.
+/// Makes the system call in the context's registers, for the first time or again.
 fn call(system: &mut System, context: &mut SavedContext) {
-    // A buffer on the stack lies above the stack pointer: with that much mapped, no copy meets a stack that has yet to grow.
+    // A buffer on the stack lies above the stack pointer. With the stack mapped down to it, no copy faults on unmapped stack.
     system.memory.grow_stack(context.rsp, system.process.limits.stack());
     system.thread.signals.stack_pointer = context.rsp;
     let number = context.rax;
@@ -105,7 +105,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
         if result == Errno::ERESTART.to_result() {
             system.thread.signals.interrupted = Some(Interrupted { number, site: site(context) });
         } else if result != Errno::EINTR.to_result() && !matches!(effect, Some(Effect::Return)) {
-            // What only the call unblocked does not interrupt anything any more.
+            // Signals that only the call unblocked do not interrupt anything any more.
             system.thread.signals.restore_mask();
         }
     }

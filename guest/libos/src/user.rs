@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values in application memory: words, strings, vectors. All little-endian, all copied before use.
+//! Values in application memory: words, strings, vectors. All are little-endian and copied before use.
 
 use alloc::vec::Vec;
 
@@ -7,13 +7,13 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
-use crate::loader::words::{WORD_MAX, Words};
+use crate::loader::strings::{StringList, WORD_MAX};
 
-/// A path with its zero byte fits into this many bytes.
+/// Most bytes of a path with its zero byte.
 pub const PATH_MAX: usize = 4096;
-/// Bytes of arguments, or of an environment, that are looked at.
+/// Most bytes of arguments, or of an environment, that are read.
 const STRINGS_MAX: usize = 6 << 20;
-/// A path is short up to this many bytes.
+/// Paths of up to this many bytes are stored inline.
 const SHORT: usize = 128;
 /// Elements that one `readv` or `writev` may have.
 const IOV_MAX: u64 = 1024;
@@ -21,7 +21,7 @@ const IOV_MAX: u64 = 1024;
 pub const RW_MAX: u64 = 0x7fff_f000;
 /// Nanoseconds of a second.
 pub const NANOSECONDS: u64 = 1_000_000_000;
-/// What the system counts time in where it counts in ticks: so many in a second.
+/// Ticks in a second (`USER_HZ`).
 pub const TICKS: u64 = 100;
 
 /// Reads `N` words of 64 bits.
@@ -48,7 +48,7 @@ pub fn word32(address: u64) -> Result<u32, Errno> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Nanoseconds in ticks.
+/// Converts nanoseconds to ticks.
 #[must_use]
 pub const fn ticks(nanoseconds: u64) -> u64 {
     nanoseconds / (NANOSECONDS / TICKS)
@@ -57,7 +57,7 @@ pub const fn ticks(nanoseconds: u64) -> u64 {
 /// Nanoseconds of a `struct timespec`.
 ///
 /// # Errors
-/// `EFAULT`; `EINVAL`: it is negative or has a second or more of nanoseconds.
+/// `EFAULT`; `EINVAL`: it is negative, or its nanoseconds are a second or more.
 pub fn timespec(address: u64) -> Result<u64, Errno> {
     let [seconds, nanoseconds] = words(address)?;
     if seconds.cast_signed() < 0 || nanoseconds >= NANOSECONDS {
@@ -93,11 +93,11 @@ pub fn set_words_unless_null(address: u64, words: &[u64]) -> Result<(), Errno> {
     if address == 0 { Ok(()) } else { set_words(address, words) }
 }
 
-/// A path that the application named, without its zero byte. Short ones, which most are, need no memory but this.
+/// A path that the application passed, without its zero byte. Short paths, which most are, need no allocation.
 #[derive(Clone, Debug)]
 pub struct Path {
     short: [u8; SHORT],
-    /// Bytes of the short one; more than fit: it is the long one.
+    /// Bytes of the inline path; more than [`SHORT`]: the path is in `long`.
     length: usize,
     long: Vec<u8>,
 }
@@ -110,7 +110,7 @@ impl core::ops::Deref for Path {
     }
 }
 
-/// Reads a path. Never touches a page that the path does not reach.
+/// Reads a path. Never touches a page behind the path's end.
 ///
 /// # Errors
 /// `EFAULT`, `ENAMETOOLONG`.
@@ -140,12 +140,12 @@ pub fn path(address: u64) -> Result<Path, Errno> {
     Err(Errno::ENAMETOOLONG)
 }
 
-/// Reads the strings whose addresses stand one after the other, up to a null one.
+/// Reads an array of string pointers that ends with a null pointer, and the strings.
 ///
 /// # Errors
 /// `EFAULT`; `E2BIG`: they are too many or too long.
-pub fn strings(mut address: u64) -> Result<Words, Errno> {
-    let mut strings = Words::default();
+pub fn strings(mut address: u64) -> Result<StringList, Errno> {
+    let mut strings = StringList::default();
     while address != 0 {
         let [start] = words(address)?;
         if start == 0 {
@@ -160,7 +160,7 @@ pub fn strings(mut address: u64) -> Result<Words, Errno> {
     Ok(strings)
 }
 
-/// Reads a string that may be an argument.
+/// Reads a string of at most the length of an argument.
 fn string(address: u64) -> Result<Vec<u8>, Errno> {
     let mut string = Vec::new();
     while string.len() < WORD_MAX {
@@ -175,17 +175,17 @@ fn string(address: u64) -> Result<Vec<u8>, Errno> {
     Err(Errno::E2BIG)
 }
 
-/// Reads what follows an address on its page, as far as there is room. Returns how many bytes.
+/// Reads the bytes from an address to the end of its page, as far as there is room. Returns their number.
 fn string_piece(from: u64, room: &mut [u8]) -> Result<usize, Errno> {
     let bytes = room.len().min((PAGE_SIZE - from % PAGE_SIZE) as usize);
     user::read(from, &mut room[..bytes])?;
     Ok(bytes)
 }
 
-/// A buffer as `read` and `write` name it, cut to what one call may move.
+/// A buffer as `read` and `write` name it, cut to [`RW_MAX`].
 ///
 /// # Errors
-/// `EFAULT`: it is not where applications have memory.
+/// `EFAULT`: it is outside the addresses of applications.
 pub fn buffer(address: u64, length: u64) -> Result<UserRange, Errno> {
     Ok(UserRange::new(address, length.min(RW_MAX))?)
 }

@@ -1,67 +1,68 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting: what threads wait for, and who waits for what.
+//! Waiting: channels, and the threads that wait on them.
 //!
-//! A call that cannot go on leaves, and its thread waits on *channels* until one of them is woken or its deadline comes; then the call is made again, from its first
-//! line and with the same arguments (the interrupt model: Fluke, section 4.2). So nobody waits on a stack of the libOS, and all that a waiting thread is can be copied. Waking once
-//! too often costs an attempt; waking too seldom loses a thread.
+//! A call that cannot go on returns, and its thread waits on *channels* until one of them is woken or its deadline comes. Then the
+//! call is made again, from its first line and with the same arguments (the interrupt model: Fluke, section 4.2). So nothing waits
+//! on a stack of the libOS, and a waiting thread's whole state can be copied. A superfluous wake costs an attempt; a missing one
+//! loses a thread.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Something that can happen, and that threads wait for.
+/// An event that threads wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
-    /// There is something to read on the console.
+    /// The console has input.
     Input,
-    /// The terminal's output is let go on.
+    /// The terminal's output is resumed.
     Output,
-    /// Something has happened at an end of this pseudo terminal.
+    /// An end of this pseudo terminal has changed.
     Terminal(u32),
     /// A pipe was filled, emptied, opened or closed.
     Pipe(usize),
     /// An open file, by its place in the table, has changed: a counter.
     Open(usize),
-    /// Something has happened to a socket.
+    /// A socket has changed.
     Sockets,
-    /// A set of System V's semaphores has changed. Who changes it finishes the calls of those who wait.
+    /// A set of System V semaphores has changed. The thread that changes it completes the calls of those that wait.
     Semaphores(u32),
-    /// A queue of System V's messages has changed.
+    /// A System V message queue has changed.
     Queue(u32),
-    /// A queue of POSIX's messages has changed.
+    /// A POSIX message queue has changed.
     Messages(u32),
-    /// A message has come to this queue of POSIX's. Those on this channel take it, and nobody else is told of it.
+    /// A message has come to this POSIX message queue. Threads on this channel take it before others are woken or notified.
     Receivers(u32),
-    /// A lock was given up.
+    /// A file lock was released.
     Locks,
-    /// Something has happened that somebody watches.
+    /// An inotify event has occurred.
     Notes,
-    /// A timer that is a file has run out.
+    /// A timer file has expired.
     Timers,
-    /// The cell goes on as a clone.
+    /// The cell has resumed as a clone.
     Generation,
-    /// A child of this process has ended, stopped or gone on.
+    /// A child of this process has ended, stopped or continued.
     Child(u32),
-    /// This process, which is a file, has ended.
+    /// This process, which has a pidfd, has ended.
     Ended(u32),
     /// This process does not use its parent's memory any more.
     Released(u32),
     /// A signal was sent to this process.
     Signal(u32),
-    /// A word of memory: the space that it lies in, if no other shares it, and its address.
+    /// A futex word: the space that it lies in, unless it is shared, and its address.
     Word(Option<u32>, u64),
 }
 
 /// Number of a thread.
 pub type ThreadNumber = u32;
 
-/// What a thread waits for.
+/// The channels and deadline of a thread that waits.
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
     places: Vec<(Channel, u64)>,
     deadline: Option<u64>,
 }
 
-/// Who waits for what, first come first.
+/// The waiting threads of each channel, in order of arrival.
 #[derive(Debug, Default)]
 pub struct Waiters {
     queues: BTreeMap<(Channel, u64), ThreadNumber>,
@@ -70,7 +71,7 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Takes note of a thread that waits.
+    /// Adds a thread that waits.
     pub fn add(&mut self, thread: ThreadNumber, channels: &[Channel], deadline: Option<u64>) -> Wait {
         let mut places = Vec::with_capacity(channels.len());
         for channel in channels {
@@ -84,7 +85,7 @@ impl Waiters {
         Wait { places, deadline }
     }
 
-    /// Forgets a thread that waits no more.
+    /// Removes a thread that waits no more.
     pub fn remove(&mut self, thread: ThreadNumber, wait: &Wait) {
         for place in &wait.places {
             self.queues.remove(place);
@@ -94,7 +95,7 @@ impl Waiters {
         }
     }
 
-    /// Who waits on a channel, in order of arrival.
+    /// The threads that wait on a channel, in order of arrival.
     pub fn on(&self, channel: Channel) -> impl Iterator<Item = ThreadNumber> {
         self.queues.range((channel, 0)..=(channel, u64::MAX)).map(|(_, thread)| *thread)
     }
@@ -109,7 +110,7 @@ impl Waiters {
         self.queues.insert((to, self.arrivals), thread);
     }
 
-    /// The earliest deadline, and whose it is.
+    /// The earliest deadline, and its thread.
     #[must_use]
     pub fn next(&self) -> Option<(u64, ThreadNumber)> {
         self.deadlines.first().copied()

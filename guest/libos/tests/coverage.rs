@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps `docs/system-calls.md` in step with the table of system calls; `UPDATE=1 cargo test -p pando-libos --test coverage` prints it anew.
+//! Compares `docs/system-calls.md` with the table of system calls. `UPDATE=1 cargo test -p pando-libos --test coverage` prints it anew.
 
 use pando_libos::table::{TABLE, coverage};
 use std::path::Path;
@@ -7,11 +7,17 @@ use syscalls::Sysno;
 
 const OPENING: &str = "# Linux system calls in a cell
 
-Which system calls the library OS serves, and how far: *full* is as on Linux, as far as programs in a cell can tell; *partial* says what is missing;
-*accepted* changes nothing, and says why; *refused* is always answered with an error. What is not in the table is answered with `ENOSYS`, as by a Linux
-that does not know the call. `pando run --strace` shows what a program asks for, and `--stats` counts what was not there.
+The system calls that the library OS serves, and how far:
 
-Printed from the table that the calls are served from (`guest/libos/src/table.rs`); a test keeps it in step.
+- *full*: as on Linux, as far as programs in a cell can tell;
+- *partial*: with the differences that the table names;
+- *accepted*: succeeds without effect, for the reason that the table names;
+- *refused*: always fails with an error.
+
+Calls that are not in the table fail with `ENOSYS`, as on a Linux that does not know them. `pando run --strace` shows a
+program's calls, and `--stats` counts those that are not served.
+
+This page is printed from the table that serves the calls (`guest/libos/src/table.rs`); a test keeps both the same.
 
 ";
 
@@ -24,7 +30,10 @@ fn the_coverage_table_is_what_the_code_says() {
         std::fs::write(&committed, &expected).expect("the document can be written");
     }
     let found = std::fs::read_to_string(&committed).unwrap_or_default();
-    assert_eq!(found, expected, "out of step: print it anew with UPDATE=1 cargo test -p pando-libos --test coverage");
+    assert_eq!(
+        found, expected,
+        "docs/system-calls.md differs from the table: print it anew with UPDATE=1 cargo test -p pando-libos --test coverage"
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cell's clock, read without an exit.
 //!
-//! It stands still while the cell is a template: in a clone it goes on where the template's stood, whenever and on whichever machine that was. So what was to happen in a
-//! second happens a second after the clone begins. The kernel's clock runs on; what is said to it or heard from it is converted here.
+//! It stands still while the cell is a template: in a clone it continues at the template's time, whenever and on
+//! whichever machine that was. So a timeout of one second expires a second after the clone begins. The kernel's clock
+//! continues; this module converts times that the kernel gets or returns.
 
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::Ordering;
@@ -37,25 +38,25 @@ fn kernel() -> u64 {
     time.nanoseconds(unsafe { _rdtsc() })
 }
 
-/// How far the cell's clock is behind the kernel's.
+/// The offset of the cell's clock behind the kernel's.
 fn behind() -> u64 {
     HOT.tail.behind.load(Ordering::Relaxed)
 }
 
-/// Lets the clock go on from a moment at which it stood.
+/// Restarts the clock at the time at which it stood.
 pub(crate) fn go_on_from(moment: u64) {
     HOT.tail.behind.store(kernel().wrapping_sub(moment), Ordering::Relaxed);
 }
 
-/// The same where nobody here took part: from where the kernel says that it was stopped.
+/// The same for a cell that was frozen by the operator: the kernel provides the time at which it was stopped.
 pub(crate) fn go_on() {
     if let Some(stopped) = registers::stopped() {
         go_on_from(stopped.wrapping_sub(behind()));
     }
 }
 
-/// A deadline as the kernel counts.
+/// Converts a deadline to the kernel's clock.
 pub(crate) fn to_kernel(deadline: u64) -> u64 {
-    // Another kernel's clock may show less than the template's did.
+    // Another kernel's clock may be behind the template's.
     if deadline == NO_DEADLINE { NO_DEADLINE } else { deadline.saturating_add_signed(behind().cast_signed()) }
 }

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memcpy` and `memset` of programs that use no vector registers: the compiler's own for this target start three string instructions for every copy, which costs more than the copies
-//! that a system call makes.
+//! `memcpy` and `memset` of programs that use no vector registers. The compiler's own for this target start three
+//! string instructions for every copy, which costs more than the copies that a system call makes.
 //!
-//! Up to [`SHORT`] bytes words are moved, the last ones twice where the length is not a multiple; beyond that one string instruction is faster.
+//! Up to [`SHORT`] bytes words are moved, the last ones twice if the length is not a multiple; beyond that one string
+//! instruction is faster.
 //!
-//! Some CPUs (AMD's Zen 3) move bytes as if one by one where what is written lies, within its page, up to [`CLOSE`] bytes behind what is read: 360 ns for a KiB instead of 20. There words
-//! are moved, in 50. Buffers that begin at pages, and what allocators and headers put before others, make that a common case.
+//! Some CPUs (AMD's Zen 3) move bytes one by one if the target lies, within its page, up to [`CLOSE`] bytes behind the
+//! source: 360 ns for a KiB instead of 20. In that case words are moved, in 50. Buffers that begin at pages, and the
+//! headers of allocators and messages before others, make that a common case.
 
 use core::arch::global_asm;
 
-/// Bytes up to which words are moved one by one.
+/// Length up to which words are moved one by one, in bytes.
 const SHORT: usize = 256;
-/// Distances within a page, from where to where, that are too close for moving bytes: all below this one, but none.
+/// Distance within a page, from source to target, below which moving bytes is slow; a distance of 0 is not.
 pub(crate) const CLOSE: usize = 32;
 
-// rdi: to, rsi: from, rdx: bytes. Returns rdi in rax. What ends the range is loaded before anything is stored.
+// rdi: to, rsi: from, rdx: bytes. Returns rdi in rax. The end of the range is loaded before anything is stored.
 global_asm!(
     ".globl pando_memcpy",
     ".pushsection .text.pando_memcpy,\"ax\",@progbits",
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn every_length_is_copied_and_filled_and_nothing_beside_it() {
         let from = Page(core::array::from_fn(|index| index as u8 | 1));
-        // Some are as close as is slow.
+        // Some distances are so close that the copy is slow.
         for start in (0..9).chain(CLOSE - 1..=CLOSE) {
             for bytes in 0..ROOM - start - 1 {
                 let mut to = Page([0; ROOM]);

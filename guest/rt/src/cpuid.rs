@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of what the instruction `cpuid` would answer.
+//! The table of the results of instruction `cpuid`.
 
 use core::ptr::{addr_of, with_exposed_provenance};
 
 use pando_abi::cpuid::{END, Entry};
 use pando_abi::{PAGE_SIZE, layout};
 
-/// What `cpuid` answers for this leaf and subleaf; zeros where the table has no answer.
+/// The result of `cpuid` for this leaf and subleaf; zeros if the table has none.
 #[must_use]
 pub fn answer(leaf: u32, subleaf: u32) -> [u32; 4] {
     let table = with_exposed_provenance::<Entry>(layout::CPUID_TABLE as usize);

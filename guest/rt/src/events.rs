@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Events: virtual interrupts. They are noted wherever they are noticed, and taken by who can do something about them.
+//! Events: virtual interrupts. Any waiting code notes them, and the code that can handle them takes them.
 //!
-//! Noting happens inside anything that waits, whatever the caller holds; so it does nothing but note. What waits for the console returns early when another
-//! event was noted: its caller takes what was noted, and decides whether to wait on.
+//! Noting happens inside anything that waits, whatever the caller holds; so it only sets bits. A wait for the console
+//! returns early when another event was noted: its caller takes the noted events, and decides whether to continue waiting.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use crate::hot::HOT;
 use crate::hypercall::NO_DEADLINE;
 use crate::{clock, generation, hypercall, registers};
 
-/// The deadline of the timer that the kernel has heard of at least; the register may name an earlier one of which it hears at the next exit.
-static TOLD: AtomicU64 = AtomicU64::new(NO_DEADLINE);
+/// The latest deadline that the kernel has certainly read. The register may hold an earlier one, which the kernel reads at the next exit.
+static KERNEL_DEADLINE: AtomicU64 = AtomicU64::new(NO_DEADLINE);
 
 /// Notes the events that are pending.
 pub fn note() {
@@ -22,9 +22,18 @@ pub fn note() {
     if !pending.is_empty() {
         registers::clear(pending);
         if pending.contains(Event::Timer) {
-            TOLD.store(NO_DEADLINE, Ordering::Relaxed);
+            KERNEL_DEADLINE.store(NO_DEADLINE, Ordering::Relaxed);
         }
         HOT.tail.noted.fetch_or(pending.0, Ordering::Relaxed);
+    }
+}
+
+/// Notes event [`Event::Console`] alone, for who looks at a ring of the console itself: others may wait for the same event.
+pub(crate) fn note_console() {
+    if registers::pending().contains(Event::Console) {
+        let console = EventSet::NONE.with(Event::Console);
+        registers::clear(console);
+        HOT.tail.noted.fetch_or(console.0, Ordering::Relaxed);
     }
 }
 
@@ -34,25 +43,25 @@ pub fn noted() -> EventSet {
     EventSet(HOT.tail.noted.load(Ordering::Relaxed))
 }
 
-/// Takes the events that were noted.
+/// Takes the noted events.
 #[must_use]
 pub fn take() -> EventSet {
-    // Seldom is there anything, and a load costs less than a swap.
+    // There is seldom one, and a load costs less than a swap.
     if noted().is_empty() { EventSet::NONE } else { EventSet(HOT.tail.noted.swap(0, Ordering::Relaxed)) }
 }
 
-/// Forgets an event that was noted and not taken.
+/// Discards an event that was noted and not taken.
 pub fn forget(event: Event) {
     HOT.tail.noted.fetch_and(!EventSet::NONE.with(event).0, Ordering::Relaxed);
 }
 
-/// Whether something was noted that ends waiting for the console.
+/// Whether a noted event ends waiting for the console.
 #[must_use]
 pub(crate) fn disturb() -> bool {
     !noted().without(EventSet::NONE.with(Event::Console)).is_empty()
 }
 
-/// Gives up the CPU until an event or until the clock reaches `deadline`, and notes what has happened. The application's vector registers survive.
+/// Gives up the CPU until an event or until the clock reaches `deadline`, and notes the events. The application's vector registers survive.
 pub fn wait(deadline: u64) {
     let start = clock::now();
     hypercall::idle(deadline);
@@ -66,18 +75,18 @@ pub fn waited() -> u64 {
     HOT.tail.waited.load(Ordering::Relaxed)
 }
 
-/// Makes event [`Event::Timer`] come once the clock reaches `deadline`, or sooner: what was set for earlier stays, because each change that is to be heard of in time costs an exit, and
-/// an event too many seldom comes. An application that computes hears of it in time.
+/// Makes event [`Event::Timer`] come once the clock reaches `deadline`, or sooner. An earlier deadline stays, because each change
+/// that must take effect in time costs an exit, and an extra event is rare. The event interrupts a computing application in time.
 pub fn set_timer_by(deadline: u64) {
-    if deadline < TOLD.load(Ordering::Relaxed) {
+    if deadline < KERNEL_DEADLINE.load(Ordering::Relaxed) {
         lower_timer(deadline);
-        TOLD.store(deadline, Ordering::Relaxed);
+        KERNEL_DEADLINE.store(deadline, Ordering::Relaxed);
         // The kernel reads the register at exits only.
         hypercall::doorbell();
     }
 }
 
-/// The same for what need not be heard of while an application computes without an exit, and so costs none.
+/// The same without an exit: the event need not interrupt an application that computes without an exit.
 pub fn lower_timer(deadline: u64) {
     let deadline = clock::to_kernel(deadline);
     if deadline < registers::timer() {
@@ -87,12 +96,12 @@ pub fn lower_timer(deadline: u64) {
 
 /// Makes event [`Event::Timer`] come once the clock reaches `deadline`, counted from the next exit; [`hypercall::NO_DEADLINE`]: never.
 pub fn set_timer(deadline: u64) {
-    TOLD.store(deadline, Ordering::Relaxed);
+    KERNEL_DEADLINE.store(deadline, Ordering::Relaxed);
     registers::set_timer(clock::to_kernel(deadline));
 }
 
-/// Forgets what was said to the source and not taken, and lets nothing come of a timer that was set there.
+/// Discards the operator's events for the source that were not taken, and disables a timer that the source set.
 pub(crate) fn begin_anew() {
-    HOT.tail.noted.fetch_and(!EventSet::WISHES.0, Ordering::Relaxed);
+    HOT.tail.noted.fetch_and(!EventSet::REQUESTS.0, Ordering::Relaxed);
     set_timer(NO_DEADLINE);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The libOS's own failure: reported on the standard error stream, then the cell ends with status 125; but want of memory is the cell's, not the libOS's. Nothing
-//! here allocates.
+//! Failures of the libOS itself: they are reported on the standard error stream, then the cell ends with status 125.
+//! Lack of memory counts as the cell's failure, not the libOS's. This module allocates nothing.
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -15,7 +15,7 @@ use crate::hypercall::exit;
 /// Exit status of a failure that is not the program's.
 const OWN_FAILURE: u64 = 125;
 
-/// A message of bounded length; what does not fit is cut off.
+/// A message of bounded length; the rest is cut off.
 struct Message {
     bytes: [u8; 512],
     length: usize,
@@ -33,12 +33,12 @@ impl Write for Message {
 
 fn report(text: fmt::Arguments<'_>) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
-    // A failure while a failure is reported has no one left to tell.
+    // A failure during a report cannot be reported.
     if !REPORTED.swap(true, Ordering::Relaxed) {
         let mut message = Message { bytes: [0; 512], length: 0 };
         // `Message` takes everything.
         let _ = writeln!(message, "{text}");
-        // Whoever does not read it is not told.
+        // Without a reader, the message is lost.
         let _ = send_bytes(Stream::Errors, &message.bytes[..message.length]);
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn exception(context: &SavedContext) -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    // An allocation that finds no memory panics, and that is no failure of the libOS.
+    // An allocation without memory panics, and that is no failure of the libOS.
     heap::end_if_exhausted();
     report(format_args!("pando: the libOS failed: {info}"));
     exit(OWN_FAILURE, 0, 0, 0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value that all upcalls share.
+//! A global value that all upcalls share.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A global value that one user at a time may change. Who comes second does not wait, because it would wait for itself: it panics.
+/// A global value with one user at a time. A second user does not wait, because it would wait for itself: it panics.
 #[repr(C)]
 pub struct Global<T> {
     busy: AtomicBool,
@@ -14,7 +14,7 @@ pub struct Global<T> {
 // SAFETY: `busy` lets only one user at a time reach the value, and the value may go from one thread to another.
 unsafe impl<T: Send> Sync for Global<T> {}
 
-/// Starts a page, so that a value whose hot part comes first is copied with one page when a clone writes it.
+/// Aligns to a page, so that a value whose hot part comes first costs a clone one page copy.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct OnOwnPage<T>(pub T);
@@ -25,10 +25,10 @@ impl<T> Global<T> {
         Global { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Lends the value to `user`.
+    /// Passes the value to `user`.
     ///
     /// # Panics
-    /// If it is lent already.
+    /// It is in use already.
     pub fn with<R>(&self, user: impl FnOnce(&mut T) -> R) -> R {
         assert!(!self.take(), "a global value was used while it was in use");
         // SAFETY: `take` has shown that nobody else holds a reference, and nobody gets one before `busy` is cleared.
@@ -36,10 +36,10 @@ impl<T> Global<T> {
         self.busy.store(false, Ordering::Release);
         result
     }
-    /// Marks the value as lent. Returns whether it was so before.
+    /// Marks the value as in use. Returns whether it was so before.
     fn take(&self) -> bool {
-        // A cell has one thread, and an upcall that comes between the two gives back what it takes before the second. An exchange would cost
-        // a system call more than all the rest of its way in.
+        // A cell has one thread, and an upcall between the two instructions releases the value before the second. An
+        // atomic exchange would cost a system call more than all the rest of its entry.
         if cfg!(target_os = "none") {
             let before = self.busy.load(Ordering::Relaxed);
             self.busy.store(true, Ordering::Relaxed);

@@ -17,33 +17,34 @@ use crate::hypercall::perform;
 
 /// Bytes of the part inside the image.
 const FIRST: usize = 256 << 10;
-/// Bytes of a later piece, at least.
+/// Minimum size of a later piece in bytes.
 const PIECE: u64 = 256 << 10;
 /// Bytes that a piece needs beyond the allocation that it is made for.
 const OVERHEAD: u64 = PAGE_SIZE;
 
-/// Where the first later piece goes.
+/// Address of the first later piece.
 const START: u64 = crate::network::BUFFERS_END;
-/// Where the room is that nobody ever maps anything in: the last GiB of the system segment, which takes no table to be mapped.
+/// Start of a range in which nothing is ever mapped: the last GiB of the system segment, whose mapping takes no table.
 const LAST: u64 = layout::SYSTEM + layout::SLOT_SIZE - LAST_BYTES;
 const LAST_BYTES: u64 = 1 << 30;
 
-/// The last request for more found no memory.
+/// The last request for more memory failed.
 static IS_EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
 static mut FIRST_HEAP: [u8; FIRST] = [0; FIRST];
 
-/// Where the allocator's memory comes from.
+/// The source of the allocator's memory.
 #[derive(Debug)]
 struct Pieces {
-    /// The first part was given out.
+    /// The first part was claimed.
     started: bool,
-    /// Where the next piece goes.
+    /// Address of the next piece.
     next: u64,
 }
 
 impl Pieces {
-    /// Maps a piece of at least so many bytes. Returns where it is and how long: once there are some, in large pages, if there is memory for them.
+    /// Maps a piece of at least `least` bytes. Returns its address and size. Once there are some, it uses large pages
+    /// if there is memory for them.
     fn map(&mut self, least: u64) -> Result<(u64, u64), ()> {
         let large = self.next.next_multiple_of(LARGE_PAGE_SIZE);
         let pieces =
@@ -70,7 +71,7 @@ unsafe impl Source for Pieces {
     fn acquire<B: Binning>(heap: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         if !heap.source.started {
             heap.source.started = true;
-            // SAFETY: the first part is nobody else's, and it is claimed once.
+            // SAFETY: the first part is used by nothing else, and it is claimed once.
             return unsafe { heap.claim((&raw mut FIRST_HEAP).cast(), FIRST) }.map(|_| ()).ok_or(());
         }
         let least = layout.size() as u64 + layout.align() as u64 + OVERHEAD;
@@ -82,7 +83,8 @@ unsafe impl Source for Pieces {
     }
 }
 
-/// Ends the cell for want of memory, if that is what the heap ran out of: whoever uses the last of it is ended by the kernel, which says so.
+/// Ends the cell for lack of memory, if that is why the heap is exhausted: it uses up the rest, and the kernel ends
+/// the cell with the right reason.
 pub(crate) fn end_if_exhausted() {
     let call = Hypercall::Map {
         space: CURRENT_SPACE,
@@ -99,7 +101,7 @@ pub(crate) fn end_if_exhausted() {
     }
 }
 
-// SAFETY: a cell has one thread, and no upcall interrupts the allocator to allocate: exceptions of the libOS itself only fix a copy up or end
-// the cell, and events are held back while it runs.
+// SAFETY: a cell has one thread, and no upcall interrupts the allocator to allocate: exceptions of the libOS itself
+// only fix a copy up or end the cell, and events are held back while it runs.
 #[global_allocator]
 static HEAP: TalcSyncCell<Pieces, DefaultBinning> = unsafe { TalcSyncCell::new(TalcCell::new(Pieces { started: false, next: START })) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell writes whenever it wakes up, in one page.
+//! The data that a cell writes whenever it wakes up, in one page.
 //!
-//! A clone that wakes up and waits again copies each page that it writes, and there are thousands of clones. So the top of the stack of upcalls, which
-//! is all of it that waiting needs, shares a page with the application's vector state and with the runtime's own words.
+//! A clone that wakes up and waits again copies each page that it writes, and there are thousands of clones. So the top of the stack of
+//! upcalls, which is all of it that waiting needs, shares a page with the application's vector state and with the runtime's own words.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use pando_abi::{PAGE_SIZE, SavedContext};
 
 use crate::global::Global;
 
-/// Bytes of all this, most of them stack.
+/// Total size in bytes, most of it stack.
 const SIZE: usize = 64 << 10;
 /// Bytes of the stack of upcalls from the application; start-up runs on it too.
 pub(crate) const STACK_SIZE: usize = SIZE - size_of::<Tail>();
@@ -23,27 +23,27 @@ pub(crate) const VECTOR_SIZE: usize = 2752;
 #[repr(C, align(64))]
 pub(crate) struct Vectors(pub(crate) [u8; VECTOR_SIZE]);
 
-/// What lies above the stack.
+/// The data above the stack.
 #[repr(C, align(64))]
 pub(crate) struct Tail {
-    /// Serves exceptions, system calls and events of the application.
+    /// Handles exceptions, system calls and events of the application.
     pub(crate) on_upcall: Global<Option<fn(&mut SavedContext)>>,
-    /// Events that were noticed and not taken.
+    /// Events that were noted and not taken.
     pub(crate) noted: AtomicU64,
     /// Nanoseconds that were spent waiting.
     pub(crate) waited: AtomicU64,
-    /// How far the cell's clock is behind the kernel's, in nanoseconds.
+    /// The offset of the cell's clock behind the kernel's, in nanoseconds.
     pub(crate) behind: AtomicU64,
-    /// The generation that all this is of.
+    /// The generation to which this data belongs.
     pub(crate) generation: AtomicU64,
-    /// The application's vector state, while it may get lost elsewhere.
+    /// The application's vector state, while the CPU may lose it.
     pub(crate) vectors: Global<Vectors>,
 }
 
-/// The stack of upcalls and what shares its last page.
+/// The stack of upcalls and the data in its last page.
 #[repr(C, align(4096))]
 pub(crate) struct Hot {
-    /// Only ever reached through the stack pointer.
+    /// Accessed only through the stack pointer.
     stack: UnsafeCell<[u8; STACK_SIZE]>,
     pub(crate) tail: Tail,
 }

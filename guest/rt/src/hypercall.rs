@@ -16,7 +16,7 @@ pub const NO_DEADLINE: u64 = u64::MAX;
 /// Performs a hypercall.
 ///
 /// # Errors
-/// Why the kernel did nothing.
+/// The reason why the kernel did nothing.
 ///
 /// # Safety
 /// 1. The call does not change memory that Rust knows of.
@@ -32,17 +32,17 @@ pub(crate) unsafe fn perform(call: Hypercall) -> Result<u64, Refusal> {
     Refusal::from_result(result)
 }
 
-/// Performs a call that takes numbers, changes none of this cell's mapped memory and leaves the vector registers alone.
+/// Performs a call that takes numbers, changes none of this cell's mapped memory and leaves the vector registers unchanged.
 fn plain(call: Hypercall) -> Result<u64, Refusal> {
     // SAFETY: 1 and 2 hold for every call that this module passes here.
     unsafe { perform(call) }
 }
 
-/// Ends the cell. `signal` is 0 where the program ended with `status`, else the signal that ended it, `address` what it touched and
-/// `instruction` where it stood.
+/// Ends the cell. `signal` is 0 if the program ended with `status`; otherwise it is the signal that ended it,
+/// `address` the accessed address and `instruction` the instruction pointer.
 pub fn exit(status: u64, signal: u64, address: u64, instruction: u64) -> ! {
     loop {
-        // The kernel never returns from it; what it would say if it did changes nothing.
+        // The kernel never returns from it, so the result does not matter.
         let _ = plain(Hypercall::Exit { status, signal, address, instruction });
     }
 }
@@ -61,12 +61,14 @@ pub fn relinquish() {
     let _ = vector::preserved(|| unsafe { perform(Hypercall::Relinquish {}) });
 }
 
-/// Makes this cell a template, which it is for ever: returns in each of its clones, whose clocks go on where the template's stood. The application's vector registers survive.
+/// Makes this cell a template forever: it returns in each of its clones, whose clocks continue at the template's time.
+/// The application's vector registers survive.
 pub fn freeze() {
     freeze_by(Hypercall::Freeze {});
 }
 
-/// The same if the operator still wants it; `unaware`: programs run that do not notice it. Says whether this is a clone; if not, nothing has happened.
+/// The same if the operator's request still stands; `unaware`: programs run that do not notice it. Returns whether
+/// this is a clone; if not, nothing has happened.
 pub fn freeze_if_asked(unaware: bool) -> bool {
     freeze_by(Hypercall::FreezeIfAsked { unaware: unaware.into() })
 }
@@ -84,16 +86,16 @@ fn freeze_by(call: Hypercall) -> bool {
     is_clone
 }
 
-/// Makes the kernel look at the rings now.
+/// Makes the kernel process the rings now.
 pub fn doorbell() {
     // The call cannot be refused.
     let _ = plain(Hypercall::Doorbell {});
 }
 
-/// What is mapped at an address: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page.
+/// The state of the page at an address: permissions in bits 0 to 2, bit 3 resident, bit 4 lazy, bit 5 in a large page.
 ///
 /// # Errors
-/// The space does not exist, or the address is none.
+/// The space does not exist, or the address is invalid.
 pub fn inspect(space: u64, address: u64) -> Result<u64, Refusal> {
     plain(Hypercall::Inspect { space, address })
 }
@@ -114,7 +116,7 @@ pub fn space_clone(space: u64) -> Result<SpaceIndex, Refusal> {
     plain(Hypercall::SpaceClone { space }).map(|index| SpaceIndex(index as u32))
 }
 
-/// Runs on in another space: the libOS goes on, application memory is the other's.
+/// Continues in another space: the libOS is the same, application memory is the other's.
 ///
 /// # Errors
 /// The space does not exist.
@@ -138,10 +140,10 @@ pub fn segment_create() -> Result<SegmentIndex, Refusal> {
     plain(Hypercall::SegmentCreate {}).map(|index| SegmentIndex(index as u32))
 }
 
-/// Mounts a segment in a slot where nothing else lies.
+/// Mounts a segment in a free slot.
 ///
 /// # Errors
-/// The slot is taken, or one of the names stands for nothing.
+/// The slot is taken, or the space or the segment does not exist.
 pub fn share(segment: SegmentIndex, space: u64, address: u64) -> Result<(), Refusal> {
     plain(Hypercall::Share { segment: segment.0.into(), space, address }).map(|_| ())
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The runtime of programs that live in cells: entry, hypercalls, upcalls, memory, console.
 //!
-//! This is the guest's only crate with `unsafe`: it turns the virtual architecture of [`pando_abi`] into safe interfaces, so that a libOS
-//! is ordinary safe Rust. What keeps it sound: a cell has one vCPU context, so there is one thread; memory of the application is only ever
-//! touched through [`user`], never through references; memory calls name only pages that are not the runtime's own ([`memory::PageRange`]).
+//! This is the guest's only crate with `unsafe`. It turns the virtual architecture of [`pando_abi`] into safe
+//! interfaces, so that a libOS is ordinary safe Rust. It is sound for three reasons:
 //!
-//! The crate also builds for the host, where nothing of it can be called usefully; so the pure parts of a libOS can be tested there. What
-//! needs the cell's target (entry, upcalls, heap, panic handler) exists only on it.
+//! - A cell has one vCPU context, so there is one thread.
+//! - Memory of the application is only accessed through [`user`], never through references.
+//! - Memory calls name only pages that are not the runtime's own ([`memory::PageRange`]).
+//!
+//! The crate also builds for the host, so that the pure parts of a libOS can be tested there; calls to it are useless
+//! there. Code that needs the cell's target (entry, upcalls, heap, panic handler) exists only on it.
 #![no_std]
 
 extern crate alloc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory calls for application memory, and views of what the kernel shows a cell.
+//! Memory calls for application memory, and views of memory that the kernel maps.
 
 use core::ptr::with_exposed_provenance;
 use core::slice;
@@ -12,7 +12,7 @@ use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refus
 use crate::hypercall::perform;
 use crate::user::{self, UserRange};
 
-/// Whole pages that lie where applications may have memory: at least one.
+/// Whole pages, at least one, in the address range of applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRange {
     start: u64,
@@ -20,7 +20,7 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// The pages from `start` to `end`. `None`: one is not page aligned, there is none, or they are not the application's.
+    /// The pages from `start` to `end`. `None`: one is not page aligned, the range is empty, or it is not the application's.
     #[must_use]
     pub const fn new(start: u64, end: u64) -> Option<PageRange> {
         if start < end && end <= user::END && start.is_multiple_of(PAGE_SIZE) && end.is_multiple_of(PAGE_SIZE) {
@@ -41,20 +41,20 @@ impl PageRange {
         self.end
     }
 
-    /// How many bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.end - self.start
     }
 
-    /// How many pages.
+    /// The number of pages.
     #[must_use]
     pub const fn pages(self) -> u64 {
         self.bytes() / PAGE_SIZE
     }
 }
 
-/// Cuts a range where the kernel wants it cut: a call names pages of one slot. Calls `step` with each part, until one fails.
+/// Splits a range at slot boundaries, because a call names pages of one slot. Calls `step` with each part, until one fails.
 fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refusal>) -> Result<(), Refusal> {
     let mut rest = Some(range);
     while let Some(PageRange { start, end }) = rest {
@@ -65,10 +65,10 @@ fn by_slot(range: PageRange, mut step: impl FnMut(PageRange) -> Result<u64, Refu
     Ok(())
 }
 
-/// Maps zero memory in the running space; what was there is unmapped first.
+/// Maps zero memory in the running space; earlier mappings there are removed first.
 ///
 /// # Errors
-/// Quota or machine have no memory left, or the range is too long.
+/// The quota or the machine has no memory left, or the range is too long.
 pub fn map(range: PageRange, flags: MapFlags) -> Result<(), Refusal> {
     map_in(CURRENT_SPACE, range, flags)
 }
@@ -85,11 +85,11 @@ pub fn map_in(space: u64, range: PageRange, flags: MapFlags) -> Result<(), Refus
     })
 }
 
-/// Maps blocks of a disk in the running space, from `first` on; what was there is unmapped first. A page that is written becomes the cell's own. `eager`: they are made
-/// present at once, as [`populate`] does.
+/// Maps blocks of a disk in the running space, from `first` on; earlier mappings there are removed first. A written
+/// page becomes the cell's private copy. `eager`: they are made present at once, as [`populate`] does.
 ///
 /// # Errors
-/// There are no such blocks, or quota or machine have no memory left for the tables.
+/// There are no such blocks, or the quota or the machine has no memory left for the tables.
 pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permissions, eager: bool) -> Result<(), Refusal> {
     let flags = MapFlags { eager, ..MapFlags::lazy(permissions) }.bits();
     by_slot(range, |part| {
@@ -100,11 +100,11 @@ pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permission
     })
 }
 
-/// Makes mapped memory of the running space present, so that reading it does not fault: whatever is mapped in the pages that hold `bytes` bytes at `start`. For memory of programs and for
-/// volumes alike. Blocks that cannot be read are passed over.
+/// Makes mapped memory of the running space present, so that reading it does not fault: all mappings in the pages that
+/// hold `bytes` bytes at `start`. It works for memory of programs and for volumes. Blocks that cannot be read are skipped.
 ///
 /// # Errors
-/// The range is none, or quota or machine have no memory left; then only a part of it is present.
+/// The range is invalid, or the quota or the machine has no memory left; then only a part of it is present.
 pub fn populate(start: u64, bytes: u64) -> Result<(), Refusal> {
     let first = start & !(PAGE_SIZE - 1);
     let pages = (start - first).saturating_add(bytes).div_ceil(PAGE_SIZE);
@@ -112,21 +112,21 @@ pub fn populate(start: u64, bytes: u64) -> Result<(), Refusal> {
     unsafe { perform(Hypercall::Populate { space: CURRENT_SPACE, address: first, pages }) }.map(|_| ())
 }
 
-/// How many pages are in memory.
+/// Counts of resident pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resident {
+pub struct ResidentPages {
     /// All of them.
     pub pages: u64,
-    /// Those that nobody else has: no other space, nor the cache of blocks.
+    /// Those without another holder: no other space, nor the cache of blocks.
     pub own: u64,
 }
 
-/// Counts those pages of a space that are in memory.
+/// Counts the resident pages of a range in a space.
 ///
 /// # Errors
 /// There is no such space.
-pub fn count_in(space: u64, range: PageRange) -> Result<Resident, Refusal> {
-    let mut all = Resident::default();
+pub fn count_in(space: u64, range: PageRange) -> Result<ResidentPages, Refusal> {
+    let mut all = ResidentPages::default();
     by_slot(range, |part| {
         let call = Hypercall::Count { space, address: part.start, pages: part.pages() };
         // SAFETY: 1: the call changes nothing. 2: vector registers survive the call.
@@ -158,7 +158,7 @@ pub fn unmap_in(space: u64, range: PageRange) -> Result<(), Refusal> {
     })
 }
 
-/// Sets the permissions of what is mapped in pages of the running space.
+/// Sets the permissions of mappings in pages of the running space.
 ///
 /// # Errors
 /// The range is too long, or the machine has no memory for the tables.
@@ -170,10 +170,10 @@ pub fn protect(range: PageRange, permissions: Permissions) -> Result<(), Refusal
     })
 }
 
-/// Copies bytes into application memory of the running space, whatever the permissions there.
+/// Copies bytes into application memory of the running space, regardless of the permissions there.
 ///
 /// # Errors
-/// Something there is not mapped, or quota or machine have no memory left for a copy of what others share.
+/// A part is not mapped, or the quota or the machine has no memory left for a copy of shared pages.
 pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
     UserRange::new(to, from.len() as u64).map_err(|_| Refusal::BadAddress)?;
     for (index, piece) in from.chunks(MAX_WRITE_BYTES as usize).enumerate() {
@@ -186,7 +186,7 @@ pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Pages that the cell may still take, as of the last call about memory; on the host, where nobody counts, any number.
+/// Pages that the cell may still allocate, as of the last memory call; unlimited on the host.
 #[must_use]
 pub fn left() -> u64 {
     #[cfg(target_os = "none")]
@@ -198,7 +198,7 @@ pub fn left() -> u64 {
     u64::MAX
 }
 
-/// Pages that the cell may have; on the host, where nobody counts, any number.
+/// The cell's quota in pages; unlimited on the host.
 #[must_use]
 pub fn total() -> u64 {
     #[cfg(target_os = "none")]
@@ -209,7 +209,7 @@ pub fn total() -> u64 {
     u64::MAX
 }
 
-/// What the operator gave: header and strings.
+/// The arguments from the operator: header and strings.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments {
     /// The header.
@@ -219,7 +219,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The bytes of a volume; none if there is no such volume.
+    /// The bytes of a volume; empty if there is no such volume.
     #[must_use]
     pub fn volume(&self, index: usize) -> &'static [u8] {
         let bytes = self.header.volume_bytes.get(index).map_or(0, |bytes| (*bytes).min(layout::SLOT_SIZE));
@@ -227,18 +227,18 @@ impl Arguments {
             return &[];
         }
         let start = with_exposed_provenance::<u8>(layout::volume(index) as usize);
-        // SAFETY: the operator maps each volume as long as the header says before a clone runs; nobody in the cell writes to it, and it is never unmapped,
-        // because memory calls of this crate name application memory only.
+        // SAFETY: the operator maps each volume as long as the header says before a clone runs; nobody in the cell
+        // writes to it, and it is never unmapped, because memory calls of this crate name application memory only.
         unsafe { slice::from_raw_parts(start, bytes as usize) }
     }
 }
 
-/// Reads what the operator gave; a template has none before it is cloned.
+/// Reads the arguments from the operator; a template has none before it is cloned.
 #[must_use]
 pub fn arguments() -> Arguments {
     let block = with_exposed_provenance::<ArgumentsHeader>(layout::ARGUMENTS as usize);
-    // SAFETY: the kernel maps the block whole, before a clone runs; nobody in the cell writes to it, and it is never unmapped, because memory calls of this
-    // crate name application memory only.
+    // SAFETY: the kernel maps the block whole, before a clone runs; nobody in the cell writes to it, and it is never
+    // unmapped, because memory calls of this crate name application memory only.
     unsafe {
         let header = block.read();
         let room = layout::ARGUMENTS_SIZE as usize - ArgumentsHeader::SIZE;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network card, from the cell's side: frames out and in, in batches.
+//! The cell's driver of the network card: frames out and in, in batches.
 //!
-//! Both rings have a buffer for each of their descriptors, in memory that is made as it is touched: what is small and seldom stays in the first pages of the first.
+//! Both rings have a buffer for each of their descriptors, in memory that is allocated on first access: little and
+//! rare traffic stays in the first pages of the first buffer.
 
 use core::ptr::with_exposed_provenance_mut;
 use core::slice;
@@ -18,49 +19,51 @@ use crate::ring::{Number, Ring};
 
 /// Bytes of a buffer.
 const BUFFER: usize = MAX_DESCRIPTOR_BYTES as usize;
-/// Where the buffers lie: before the heap, in the same GiB as all that a cell writes, so that a cell that has heard nothing yet has no table for them.
+/// Address of the buffers: before the heap, in the same GiB as all data that a cell writes, so that a cell without
+/// traffic has no table for them.
 const BUFFERS: u64 = layout::SYSTEM_FREE;
-/// The end of the room for them, where the heap goes on.
+/// The end of the buffers, where the heap continues.
 #[cfg(target_os = "none")]
 pub(crate) const BUFFERS_END: u64 = BUFFERS + PAGES * PAGE_SIZE;
-/// Where those for what is received lie.
+/// Address of the receive buffers.
 const RECEIVED: u64 = BUFFERS + (NETWORK_DESCRIPTORS * BUFFER) as u64;
-/// Buffers for what is received that are offered at a time: the fewer, the sooner each is used again, while a cache still has it. Two hold what a window of TCP brings; what comes while both are full waits at the card's port.
+/// Receive buffers that are offered at a time. With fewer, each is reused sooner, while a cache still has it. Two hold
+/// a TCP window; frames that arrive while both are full wait at the card's port.
 const OFFERED: usize = 2;
-/// Pages of all of them.
+/// Pages of all buffers.
 const PAGES: u64 = (2 * NETWORK_DESCRIPTORS * BUFFER) as u64 / PAGE_SIZE;
 /// Nanoseconds that frames wait at most, while calls are made, for an exit that happens anyway.
 const PATIENCE: u64 = 200_000;
 
-/// A buffer of the first or second half, by its number.
+/// A buffer of the transmit or receive half, by its number.
 ///
 /// # Safety
 /// 1. [`open`] has mapped the buffers.
-/// 2. Nobody else refers to this one, and the kernel has not been given it, or is done with it.
+/// 2. Nothing else refers to this one, and the kernel has not been given it, or is done with it.
 unsafe fn buffer(of: u64, number: usize) -> &'static mut [u8] {
     let address = of as usize + number % NETWORK_DESCRIPTORS * BUFFER;
     // SAFETY: by the conditions: mapped, writable for the cell's life, inside the half; any bytes are bytes.
     unsafe { slice::from_raw_parts_mut(with_exposed_provenance_mut(address), BUFFER) }
 }
 
-/// Frames to the network.
+/// The transmit side of the card.
 pub struct Sender {
-    /// The buffer that is being filled, and how far.
+    /// The buffer that is being filled, and its length so far.
     number: usize,
     filled: usize,
-    /// The last batch that was posted, and when.
+    /// The last posted batch, and the time since which the kernel has not caught up.
     last: Option<(Number, u64)>,
 }
 
-/// Frames from the network.
+/// The receive side of the card.
 pub struct Receiver {
-    /// The descriptors that were posted, in their order; the buffers have the same.
+    /// The posted descriptors, in the order of their buffers.
     posted: [Option<Number>; OFFERED],
-    /// Which of them comes next.
+    /// The index of the next one.
     next: usize,
 }
 
-/// Gets the card ready, once. `None`: there is no memory for its tables.
+/// Initialises the card, once. `None`: there is no memory for its tables.
 #[must_use]
 pub fn open() -> Option<(Sender, Receiver)> {
     let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
@@ -72,7 +75,7 @@ pub fn open() -> Option<(Sender, Receiver)> {
 }
 
 impl Sender {
-    /// Room for a frame of up to so many bytes. `None`: the kernel has not taken enough of what was sent before.
+    /// Room for a frame of up to `length` bytes. `None`: the kernel has not taken enough of the earlier frames.
     pub fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         if length > FRAME_MAX {
             return None;
@@ -83,13 +86,14 @@ impl Sender {
         if self.filled == 0 {
             self.settle()?;
         }
-        // SAFETY: 1: a sender is made after they were mapped. 2: a buffer is begun only once the kernel is done with it, and `self` is borrowed.
+        // SAFETY: 1: a sender is made after they were mapped. 2: a buffer is begun only once the kernel is done with
+        // it, and `self` is borrowed.
         let buffer = unsafe { buffer(BUFFERS, self.number) };
         let start = self.filled + HEADER;
         Some(&mut buffer[start..start + length])
     }
 
-    /// What was written into the first bytes of the room just given is a frame.
+    /// Adds the first bytes of the room just given as a frame.
     pub fn commit(&mut self, length: usize) {
         // SAFETY: as for `room`.
         let buffer = unsafe { buffer(BUFFERS, self.number) };
@@ -97,11 +101,11 @@ impl Sender {
         self.filled += frame::room(length);
     }
 
-    /// Chooses the buffer of the next batch: the first, if the kernel has nothing of ours any more.
+    /// Chooses the buffer of the next batch: the first, if the kernel has taken everything.
     fn settle(&mut self) -> Option<()> {
         let ring = Ring::network_transmit();
         if !ring.has_room() {
-            // Who sends without an exit in between would wait for room, or lose what it sends, until one happens.
+            // Without an exit, a sender would wait for room, or lose frames, until one happens.
             doorbell();
         }
         match self.last {
@@ -116,7 +120,7 @@ impl Sender {
         }
     }
 
-    /// Posts what was committed; the kernel looks at the next exit.
+    /// Posts the committed frames; the kernel reads them at the next exit.
     pub fn post(&mut self) {
         if self.filled == 0 {
             return;
@@ -128,14 +132,14 @@ impl Sender {
         self.filled = 0;
     }
 
-    /// Makes the kernel look if something has waited long enough.
+    /// Rings the doorbell if frames have waited long enough.
     pub fn hurry(&mut self) {
         if let Some((last, since)) = self.last {
             if Ring::network_transmit().taken(last).is_some() {
                 self.last = None;
             } else if clock::now().saturating_sub(since) > PATIENCE {
                 doorbell();
-                // It looks at a piece at a time: what it has not come to is still its own.
+                // The kernel processes a part at a time: the rest is still its own.
                 if Ring::network_transmit().taken(last).is_some() {
                     self.last = None;
                 }
@@ -151,13 +155,14 @@ impl Receiver {
         self.posted[number] = Ring::network_receive().try_post(Descriptor { address, length: BUFFER as u32, tag: 0 });
     }
 
-    /// Hands out the frames that have arrived, in their order.
+    /// Passes the received frames to `each`, in order.
     pub fn receive(&mut self, each: &mut dyn FnMut(&[u8])) {
         while let Some(number) = self.posted[self.next]
             && let Some(taken) = Ring::network_receive().taken(number)
         {
             let length = if taken.length == FAULTED { 0 } else { (taken.length as usize).min(BUFFER) };
-            // SAFETY: 1: a receiver is made after they were mapped. 2: the kernel has taken the descriptor, so it is done with the buffer until `offer` gives it back.
+            // SAFETY: 1: a receiver is made after they were mapped. 2: the kernel has taken the descriptor, so it is
+            // done with the buffer until `offer` gives it back.
             let batch = unsafe { &buffer(RECEIVED, self.next)[..length] };
             Frames::of(batch).for_each(|place| each(&batch[place]));
             self.offer(self.next);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entry of patched instructions: a `syscall` or `cpuid` that became a jump comes in here without an exit.
+//! The entry of patched instructions: a `syscall` or `cpuid` that was replaced by a jump enters here without an exit.
 //!
-//! A trampoline jumps to one of two entries with two words in registers that its instruction clobbers anyway: the address after the instruction
-//! and the address of the copies of what follows it. Everything else is the application's: its registers, flags and stack, onto which nothing
-//! is pushed. The entry saves all of it on level 0, as an upcall would, and leads to the same handler and the same way out.
+//! A trampoline jumps to one of two entries with two words in registers that its instruction clobbers anyway: the
+//! address after the instruction, and the address of the copies of the following instructions. Everything else belongs
+//! to the application: its registers, flags and stack, onto which nothing is pushed. The entry saves all of it on
+//! level 0, as an upcall would, and continues at the same handler and the same exit path.
 //!
-//! It may be interrupted at any instruction. Until `critical` is set an event saves the context as usual and comes back to the same
-//! instruction; from then on nothing is delivered, and from `level` on an exception would be the libOS's own. There is none: the words that are touched
-//! are always mapped, and whoever single-steps is noticed at the jump before.
+//! It may be interrupted at any instruction. Until `critical` is set, an event saves the context as usual and returns
+//! to the same instruction. From then on no event is delivered, and from `level` on an exception would be the libOS's
+//! own. There is none: the accessed words are always mapped, and single steps are noticed at the jump before.
 
 #[cfg(target_os = "none")]
 pub use entry::entries;
 
-/// [`SavedContext::cause`] of a patched `syscall`. The context is that of the instruction itself: `rip` past it, `rcx` and `r11` as it makes them;
-/// [`SavedContext::address`](pando_abi::SavedContext::address) says where the copies of what follows start.
+/// [`SavedContext::cause`](pando_abi::SavedContext::cause) of a patched `syscall`. The context is that of the instruction itself:
+/// `rip` past it, `rcx` and `r11` as it leaves them; [`SavedContext::address`](pando_abi::SavedContext::address) is the start of
+/// the copies of the following instructions.
 pub const SYSCALL: u64 = 0x200;
 /// The same of a patched `cpuid`, with `rbx` and `rdx`, which it will overwrite, clobbered.
 pub const CPUID: u64 = 0x201;
@@ -30,7 +32,8 @@ mod entry {
     use super::{CPUID, SYSCALL};
     use crate::upcall;
 
-    /// Flags that the libOS must not run with, or could not set again on its quick way out: TF, NT, AC and ID. DF has an instruction of its own.
+    /// Flags that the libOS must not run with, or could not restore in its fast exit path: TF, NT, AC and ID. DF has
+    /// an instruction of its own.
     const DISTURBING_FLAGS: u64 = 0x24_4100;
 
     global_asm!(
@@ -101,8 +104,8 @@ mod entry {
         static pando_patched_cpuid: u8;
     }
 
-    /// Where a patched `syscall` (with `rcx` and `r11`) and a patched `cpuid` (with `rdx` and `rbx`) enter: those registers hold the address after the
-    /// instruction and the address of the copies.
+    /// The entries of a patched `syscall` (with `rcx` and `r11`) and of a patched `cpuid` (with `rdx` and `rbx`).
+    /// Those registers hold the address after the instruction and the address of the copies.
     #[must_use]
     pub fn entries() -> [u64; 2] {
         [(&raw const pando_patched_syscall).addr() as u64, (&raw const pando_patched_cpuid).addr() as u64]

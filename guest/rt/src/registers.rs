@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The virtual registers as this side sees them: volatile, because the kernel writes them whenever the cell does not run.
+//! The cell's side of the virtual registers: volatile, because the kernel writes them whenever the cell does not run.
 
 use core::ptr::{addr_of, addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,42 +14,43 @@ pub(crate) fn page() -> *mut VirtualRegisters {
 
 /// The pending events. Atomic, because the kernel may add one between a load and a store.
 fn pending_word() -> &'static AtomicU64 {
-    // SAFETY: the kernel maps the page, aligned and writable, before the first instruction and never takes it away; both sides use the word atomically.
+    // SAFETY: the kernel maps the page, aligned and writable, before the first instruction and never takes it away;
+    // both sides use the word atomically.
     unsafe { AtomicU64::from_ptr(addr_of_mut!((*page()).control.pending)) }
 }
 
-/// The events that have happened and were not cleared.
+/// The pending events.
 #[must_use]
 pub fn pending() -> EventSet {
     EventSet(pending_word().load(Ordering::Relaxed))
 }
 
-/// Clears events; do it before looking at what they announce.
+/// Clears events; call it before handling them.
 pub fn clear(events: EventSet) {
     pending_word().fetch_and(!events.0, Ordering::Relaxed);
 }
 
-/// When the timer's event comes.
+/// The deadline of the timer event.
 #[must_use]
 pub(crate) fn timer() -> u64 {
     // SAFETY: the page is mapped and aligned; the kernel changes the word only while the cell does not run.
     unsafe { addr_of!((*page()).control.timer).read_volatile() }
 }
 
-/// Sets when the timer's event comes.
+/// Sets the deadline of the timer event.
 pub(crate) fn set_timer(deadline: u64) {
     // SAFETY: the page is mapped and aligned, and the word is the cell's own.
     unsafe { addr_of_mut!((*page()).control.timer).write_volatile(deadline) };
 }
 
-/// The size of the operator's terminal, where the operator has said it since the start.
+/// The size of the operator's terminal, if the operator has changed it since the start.
 #[must_use]
 pub fn window() -> Window {
     // SAFETY: the page is mapped, aligned and holds plain words.
     unsafe { addr_of!((*page()).window).read_volatile() }
 }
 
-/// The clock's parameters, all of one moment.
+/// The clock's parameters, read consistently.
 #[must_use]
 pub fn time() -> Time {
     loop {
@@ -61,21 +62,21 @@ pub fn time() -> Time {
     }
 }
 
-/// What memory the cell has and may have.
+/// The cell's memory in use, and its quota.
 #[must_use]
 pub fn memory() -> Memory {
     // SAFETY: the page is mapped, aligned and holds plain words.
     unsafe { addr_of!((*page()).memory).read_volatile() }
 }
 
-/// The network card; its `mtu` is 0 where there is none.
+/// The network card; its `mtu` is 0 if there is none.
 #[must_use]
 pub fn card() -> Card {
     // SAFETY: the page is mapped, aligned and holds plain words.
     unsafe { addr_of!((*page()).card).read_volatile() }
 }
 
-/// Who this cell is.
+/// The identity of this cell.
 #[must_use]
 pub fn identity() -> Identity {
     // SAFETY: the page is mapped and aligned; any bytes are an `Identity`.
@@ -89,7 +90,7 @@ pub fn generation() -> u64 {
     unsafe { addr_of!((*page()).identity.generation).read_volatile() }
 }
 
-/// What the kernel's clock read when this cell's source was frozen as it stood. `None`: that froze by itself.
+/// The kernel's clock at the time when the operator froze this cell's source. `None`: it froze itself.
 #[must_use]
 pub(crate) fn stopped() -> Option<u64> {
     // SAFETY: the page is mapped and aligned; any bytes are a word.
@@ -113,7 +114,7 @@ pub fn count_missing(number: u64) {
         let calls = addr_of_mut!((*page()).report.missing_calls);
         calls.write_volatile(calls.read_volatile().wrapping_add(1));
     }
-    // What has no number that fits is only counted.
+    // A number that does not fit is only counted.
     let Ok(number) = u32::try_from(number) else { return };
     for index in 0..limits::MISSING_CALLS {
         // SAFETY: the page is mapped and aligned, only this side writes the words, and the loop proves that the index is below the length.
@@ -128,7 +129,7 @@ pub fn count_missing(number: u64) {
     }
 }
 
-/// The system calls that were counted as not implemented, with their numbers and how often; the first that were met.
+/// The unimplemented system calls that were made, with their numbers and counts; only the first different ones.
 pub fn missing_calls() -> impl Iterator<Item = MissingCall> {
     // SAFETY: the page is mapped, aligned and holds plain words.
     let calls = unsafe { addr_of!((*page()).report.missing).read_volatile() };

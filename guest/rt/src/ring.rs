@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of rings, from the cell's side.
+//! The cell's side of the page of rings.
 
 use core::ptr::{addr_of_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use pando_abi::layout;
 use pando_abi::ring::{self as abi, Descriptor, Rings};
-use pando_abi::{Event, EventSet, layout};
 
 use crate::hypercall::{NO_DEADLINE, doorbell};
-use crate::{clock, events, registers};
+use crate::{clock, events};
 
-/// The number of a descriptor: how many were posted before it.
+/// The number of a descriptor: the count of those posted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
-/// Where a ring stood when this cell began: what was posted before was the source's, and so is what became of it.
-pub(crate) struct Beginning(AtomicU64);
+/// The position of a ring when this cell began: earlier descriptors, and their results, are the source's.
+pub(crate) struct CloneStart(AtomicU64);
 
-impl Beginning {
+impl CloneStart {
     /// The first cell has no source. Not zero, so that it lies with the other data that every clone writes.
-    pub(crate) const fn new() -> Beginning {
-        Beginning(AtomicU64::new(u64::MAX))
+    pub(crate) const fn new() -> CloneStart {
+        CloneStart(AtomicU64::new(u64::MAX))
     }
 
-    /// A clone begins.
+    /// Records the start of a clone.
     pub(crate) fn set(&self, ring: &Ring) {
         self.0.store(ring.posted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Whether a descriptor is one that the source has posted.
+    /// Whether the source has posted a descriptor.
     pub(crate) fn is_of_source(&self, number: Number) -> bool {
         // The difference, not the order: the counters may wrap.
         number.0.wrapping_sub(self.0.load(Ordering::Relaxed)).cast_signed() < 0
     }
 }
 
-/// One ring of the page: its counters, and where its descriptors start.
+/// One ring of the page: its counters, and the start of its descriptors.
 pub(crate) struct Ring {
     posted: &'static AtomicU64,
     taken: &'static AtomicU64,
@@ -101,7 +101,8 @@ impl Ring {
     /// # Safety
     /// 1. `ring` lies in the page of rings.
     unsafe fn at<const N: usize>(ring: *mut abi::Ring<N>) -> Ring {
-        // SAFETY: by condition 1; the kernel maps the page, aligned and writable, before the first instruction; counters are only used atomically.
+        // SAFETY: by condition 1; the kernel maps the page, aligned and writable, before the first instruction;
+        // counters are only used atomically.
         unsafe {
             Ring {
                 posted: AtomicU64::from_ptr(addr_of_mut!((*ring).posted)),
@@ -117,28 +118,28 @@ impl Ring {
         self.posted.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether there is a free place.
+    /// Whether there is a free entry.
     pub(crate) fn has_room(&self) -> bool {
         self.taken(Number(self.posted.load(Ordering::Relaxed).wrapping_sub(self.length))).is_some()
     }
 
-    /// Posts a descriptor if there is a free place.
+    /// Posts a descriptor if there is a free entry.
     pub(crate) fn try_post(&self, descriptor: Descriptor) -> Option<Number> {
         self.has_room().then(|| self.post(descriptor))
     }
 
-    /// Posts a descriptor, after waiting for a free place if there is none.
+    /// Posts a descriptor, after waiting for a free entry if there is none.
     pub(crate) fn post(&self, descriptor: Descriptor) -> Number {
         let number = self.posted.load(Ordering::Relaxed);
-        // Whoever had the place last must be done with it.
-        self.wait_anyway(Number(number.wrapping_sub(self.length)));
-        // SAFETY: the index is inside the ring, and the kernel does not read the place before `posted` says so.
+        // The entry's previous descriptor must be taken.
+        self.wait_uninterruptibly(Number(number.wrapping_sub(self.length)));
+        // SAFETY: the index is inside the ring, and the kernel does not read the entry before `posted` is raised.
         unsafe { self.descriptors.add((number % self.length) as usize).write_volatile(descriptor) };
         self.posted.store(number.wrapping_add(1), Ordering::Release);
         Number(number)
     }
 
-    /// What became of a descriptor; `None`: it was not taken yet. To be asked while the ring has not come round to its place again.
+    /// The result of a descriptor; `None`: it was not taken yet. Only valid until the ring reuses its entry.
     pub(crate) fn taken(&self, number: Number) -> Option<Descriptor> {
         // The difference, not the order: the counters may wrap.
         if self.taken.load(Ordering::Acquire).wrapping_sub(number.0).cast_signed() <= 0 {
@@ -148,25 +149,25 @@ impl Ring {
         Some(unsafe { self.descriptors.add((number.0 % self.length) as usize).read_volatile() })
     }
 
-    /// Waits until a descriptor was taken, or the clock reaches `deadline`, or something has happened that the caller's caller should look at.
+    /// Waits until a descriptor is taken, the clock reaches `deadline`, or an event was noted that the outer caller should handle.
     pub(crate) fn wait(&self, number: Number, deadline: u64) -> Option<Descriptor> {
         self.wait_unless(number, || events::disturb() || deadline != NO_DEADLINE && clock::now() >= deadline, deadline)
     }
 
-    /// Waits until a descriptor was taken, whatever happens.
-    pub(crate) fn wait_anyway(&self, number: Number) -> Descriptor {
+    /// Waits until a descriptor is taken, regardless of events.
+    pub(crate) fn wait_uninterruptibly(&self, number: Number) -> Descriptor {
         self.wait_unless(number, || false, NO_DEADLINE).expect("nothing else ends this wait")
     }
 
     fn wait_unless(&self, number: Number, gives_up: impl Fn() -> bool, deadline: u64) -> Option<Descriptor> {
-        // An exit for another reason may have done it.
+        // An exit for another reason may have taken it.
         if let Some(descriptor) = self.taken(number) {
             return Some(descriptor);
         }
         loop {
             doorbell();
-            // What has happened until now shows in the ring, or is not what is waited for.
-            registers::clear(EventSet::NONE.with(Event::Console));
+            // Earlier console events show in this ring, or concern another waiter.
+            events::note_console();
             if let Some(descriptor) = self.taken(number) {
                 return Some(descriptor);
             }
@@ -182,13 +183,14 @@ impl Ring {
         Number(self.posted.load(Ordering::Relaxed).wrapping_sub(1))
     }
 
-    /// Takes descriptors back, the last ones that were posted: the kernel is done with them when this returns. What it had moved by then stands in them, as in any that was taken.
+    /// Retracts the last posted descriptors: the kernel is done with them when this returns. They hold the number of
+    /// bytes moved so far, as any taken descriptor does.
     pub(crate) fn retract(&self, numbers: impl Iterator<Item = Number>) {
         for number in numbers.filter(|number| self.taken(*number).is_none()) {
             // SAFETY: the index is inside the ring; the kernel reads the place only while the cell does not run.
             unsafe { addr_of_mut!((*self.descriptors.add((number.0 % self.length) as usize)).length).write_volatile(0) };
         }
-        // What is empty is taken at once.
+        // An empty descriptor is taken at once.
         doorbell();
     }
 }

@@ -32,14 +32,14 @@ unsafe extern "C" {
 /// The kernel has set level 1 and the critical section, so nothing interrupts the boot.
 extern "C" fn start() -> ! {
     let end = (&raw const _end).addr() as u64;
-    assert!(end <= layout::LIBOS_END, "the image ends at {end:#x}, beyond its room");
+    assert!(end <= layout::LIBOS_END, "the image ends at {end:#x}, past the space for it");
     vector::install();
     upcall::install();
     pando_program_start()
 }
 
-/// Makes the function the start of a program for cells, gives the image its note, and the runtime the name of the virtual registers: from where programs
-/// for cells are linked, they are reached relative to the instruction pointer, which takes no register.
+/// Makes the function the start of a program for cells, adds the note to the image, and defines the symbol of the
+/// virtual registers. Programs for cells access them relative to the instruction pointer, which takes no register.
 #[macro_export]
 macro_rules! program {
     ($start:path) => {

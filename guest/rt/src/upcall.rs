@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Upcalls: how the kernel enters the libOS, and the way out.
+//! Upcalls: the kernel's entry into the libOS, and the exit path.
 //!
-//! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the libOS itself, and
-//! enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The way out is one range of code,
-//! `pando_leave_start..pando_leave_end`: it resets `level` and `critical`, looks for events that came meanwhile, pops the registers out
-//! of the save area and jumps to where the context stood. The kernel delivers nothing inside that range. Of the flags it sets those that arithmetic
-//! sets; the others are clear while the libOS runs. A context with other flags, and the libOS's own, leave by `iretq`, whose frame is the save area's end:
-//! that, and `popfq`, cost more than all the rest of a system call.
-//! Nothing is ever pushed onto the application's stack, so its red zone survives.
+//! An upcall saves the interrupted context in the virtual registers, on level 0 for an application and on level 1 for the
+//! libOS itself, and enters at [`pando_exception_entry`](install) or the event entry on the stack of that level. The exit
+//! path is one range of code, `pando_leave_start..pando_leave_end`. It resets `level` and `critical`, checks for events that
+//! came meanwhile, pops the registers from the save area and jumps to the context's instruction pointer. The kernel delivers
+//! nothing inside that range. The path sets only the arithmetic flags; the others are clear while the libOS runs. A context
+//! with other flags, and the libOS's own, leave by `iretq`, whose frame is the save area's end: `iretq` and `popfq` cost
+//! more than all the rest of a system call. Nothing is ever pushed onto the application's stack, so its red zone survives.
 
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
@@ -22,11 +22,11 @@ use crate::{events, failure, registers, user};
 
 /// Vector of a page fault.
 const PAGE_FAULT: u64 = 14;
-/// The flags that arithmetic sets: CF PF AF ZF SF OF.
+/// The arithmetic flags: CF PF AF ZF SF OF.
 const ARITHMETIC_FLAGS: u64 = 0x8d5;
 
 const CONTROL: u64 = layout::VIRTUAL_REGISTERS;
-/// Where the registers of a save level start.
+/// Address of the registers of a save level.
 const fn saved_registers(level: usize) -> u64 {
     layout::VIRTUAL_REGISTERS + (offset::SAVES + level * size_of::<SavedContext>() + offset_of!(SavedContext, rax)) as u64
 }
@@ -125,13 +125,13 @@ unsafe extern "C" {
     static pando_leave_end: u8;
 }
 
-/// Sets what happens on an exception, a system call or an event of the application: the handler changes the context, which then runs on. Events were noted before;
-/// the context's cause then says so.
+/// Sets the handler of exceptions, system calls and events of the application. It changes the context, which then
+/// continues. Events were noted before; the context's cause is then [`cause::EVENTS`].
 pub fn handle_with(handler: fn(&mut SavedContext)) {
     HOT.tail.on_upcall.with(|current| *current = Some(handler));
 }
 
-/// Tells the kernel where upcalls enter.
+/// Sets the entries of upcalls.
 pub(crate) fn install() {
     let top = |start: usize, size: usize| (start + size) as u64;
     let stacks = [top((&raw const HOT).addr(), STACK_SIZE), top((&raw const FAULT_STACK).addr(), FAULT_STACK_SIZE)];
@@ -152,18 +152,18 @@ pub(crate) fn install() {
 /// 1. The caller runs in an upcall that saved this level, or before the first one.
 /// 2. No other reference to it is alive.
 unsafe fn saved(level: usize) -> &'static mut SavedContext {
-    // SAFETY: the page is mapped, aligned and writable; the kernel writes a level only at an upcall that saves it, which 1 rules out until the
-    // way out; 2 makes the reference the only one.
+    // SAFETY: the page is mapped, aligned and writable; the kernel writes a level only at an upcall that saves it,
+    // which 1 rules out until the exit path; 2 makes the reference the only one.
     unsafe { &mut *addr_of_mut!((*registers::page()).saves[level]) }
 }
 
-/// The application's exception or system call, trapped or patched.
+/// Handles an exception or system call of the application, trapped or patched.
 pub(crate) extern "C" fn exception() {
     // SAFETY: 1: this is the upcall. 2: only this function, `deliver_events` and `enter`, which ends the boot, take level 0, one at a time.
     serve(unsafe { saved(0) });
 }
 
-/// Events, which came while the application ran or before the libOS had left.
+/// Handles events that came while the application ran or before the libOS had left.
 extern "C" fn deliver_events() {
     events::note();
     // SAFETY: 1: this is the upcall, or it goes on where `exception` ended: nothing has run since. 2: as for `exception`.
@@ -179,7 +179,7 @@ fn serve(context: &mut SavedContext) {
     constrain(context);
 }
 
-/// The libOS's own exception: a copy of application memory that failed, or the end.
+/// Handles an exception of the libOS: a failed copy of application memory, or the end.
 extern "C" fn fault() {
     // SAFETY: 1: this is the upcall. 2: only this function takes level 1.
     let context = unsafe { saved(1) };
@@ -189,18 +189,18 @@ extern "C" fn fault() {
     }
 }
 
-/// Leaves in a context only what `iretq` takes without an exception.
+/// Restricts a context to values that `iretq` accepts without an exception.
 fn constrain(context: &mut SavedContext) {
     context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
 }
 
-/// Starts the application with these registers. What the libOS did before is over: from here on it runs in upcalls.
+/// Starts the application with these registers. Code before this call does not continue: from here on the libOS runs in upcalls.
 pub fn enter(start: &Registers) -> ! {
     let mut context = SavedContext::new(start, 0, 0, 0);
     constrain(&mut context);
     // SAFETY: 1: nothing has run yet that an upcall of level 0 could have interrupted. 2: as for `exception`.
     unsafe { *saved(0) = context };
     crate::vector::reset();
-    // SAFETY: the way out takes nothing from registers or stack, and level 0 was just filled.
+    // SAFETY: the exit path takes nothing from registers or stack, and level 0 was just filled.
     unsafe { asm!("jmp pando_leave_start", options(noreturn)) };
 }

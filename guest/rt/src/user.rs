@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of the application: what it names is a claim, copied by routines that survive a fault.
+//! Memory of the application: its addresses are untrusted, and routines that survive a fault copy it.
 //!
-//! No reference ever points into it. A page fault inside [`copy`] comes up on save level 1; [`fix_up`] then sends the routine to its end,
-//! and the caller gets [`Fault`].
+//! No reference ever points into it. A page fault inside [`copy`] arrives on save level 1; [`fix_up`] then sends the
+//! routine to its end, and the caller gets [`Fault`].
 
 use core::arch::global_asm;
 
@@ -13,11 +13,11 @@ use crate::copy::CLOSE;
 /// The end of application memory: below the volumes and the system segment.
 pub const END: u64 = layout::PROGRAM_END;
 
-/// Memory that the application named is not there, or not as it would have to be.
+/// The application's memory is not mapped, or lacks the permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// A range that lies in the part of the address space that applications own. Nothing need be mapped there.
+/// A range in the part of the address space that applications own. It need not be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserRange {
     start: u64,
@@ -42,7 +42,7 @@ impl UserRange {
         self.start
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     #[must_use]
     pub const fn length(self) -> u64 {
         self.length
@@ -56,8 +56,8 @@ impl UserRange {
     }
 }
 
-// rdi: to, rsi: from, rdx: bytes. Returns in rax how many were not copied. `rep` keeps `rcx` true at a fault. Words are moved where bytes would be slow (`copy.rs`); what is left of them,
-// after the last or at a fault, goes as bytes.
+// rdi: to, rsi: from, rdx: bytes. Returns in rax the number of bytes that were not copied. `rep` keeps `rcx` valid at a fault.
+// Words are moved where bytes would be slow (`copy.rs`); the rest, after the last word or at a fault, is moved as bytes.
 global_asm!(
     ".pushsection .text.pando_copy,\"ax\",@progbits",
     ".globl pando_copy",
@@ -109,7 +109,7 @@ unsafe extern "C" {
     static pando_fill_fixup: u8;
 }
 
-/// Where a copying routine that faulted at `instruction` goes on; `None`: no such routine stands there.
+/// The address at which a copying routine that faulted at `instruction` continues; `None`: there is no such routine.
 #[must_use]
 pub fn fix_up(instruction: u64) -> Option<u64> {
     let pairs = [
@@ -140,24 +140,24 @@ pub fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     finished(unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) })
 }
 
-/// Copies application memory into `to` as far as it can be read. Returns how many bytes.
+/// Copies application memory into `to` as far as it can be read. Returns the number of bytes.
 pub fn read_some(from: u64, to: &mut [u8]) -> usize {
     let Ok(range) = UserRange::new(from, to.len() as u64) else { return 0 };
     // SAFETY: as for `read`.
     to.len() - unsafe { pando_copy(to.as_mut_ptr().addr() as u64, range.start, range.length) } as usize
 }
 
-/// Copies `from` into application memory as far as one can be read and the other be written. Returns how many bytes.
+/// Copies `from` into application memory as far as the source can be read and the target be written. Returns the number of bytes.
 pub fn write_some(to: u64, from: &[u8]) -> usize {
     let Ok(range) = UserRange::new(to, from.len() as u64) else { return 0 };
     // SAFETY: as for `write`.
     from.len() - unsafe { pando_copy(range.start, from.as_ptr().addr() as u64, range.length) } as usize
 }
 
-/// Copies bytes that lie where a read may fail, as those of a volume do, as far as that goes. Returns how many bytes.
+/// Copies bytes whose read may fail, as those of a volume, as far as possible. Returns the number of bytes.
 ///
 /// # Panics
-/// The slices are not of one length.
+/// The slices differ in length.
 pub fn fetch(from: &[u8], to: &mut [u8]) -> usize {
     assert_eq!(from.len(), to.len());
     // SAFETY: the destination is ours and as long as the source, and a fault of the source ends the routine.

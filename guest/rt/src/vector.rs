@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application's vector, x87 and MXCSR state. The runtime has no use for these registers, so they are saved only where the kernel
-//! may forget them.
+//! The application's vector, x87 and MXCSR state. The runtime does not use these registers, so they are saved only
+//! where the kernel may lose them.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,34 +13,35 @@ use crate::hot::{HOT, VECTOR_SIZE, Vectors};
 const X87_CONTROL: (usize, u16) = (0, 0x37f);
 /// Offset and initial value of MXCSR: every exception masked.
 const MXCSR: (usize, u32) = (24, 0x1f80);
-/// Offset of the bits that MXCSR may have, and what 0 there means.
+/// Offset of MXCSR_MASK, the valid bits of MXCSR, and its default if it is 0.
 const MXCSR_MASK: (usize, u32) = (28, 0xffbf);
-/// Bytes of the legacy part, all that there is without XSAVE.
+/// Bytes of the legacy part, the whole area without XSAVE.
 pub const LEGACY_SIZE: usize = 512;
-/// Offset of the header, whose first word says which components the area holds.
+/// Offset of the header, whose first word is the bit map of components in the area.
 const HEADER: usize = LEGACY_SIZE;
 const HEADER_SIZE: usize = 64;
-/// What says that the format is the standard one: all zero.
+/// The bytes that select the format: all zero for the standard one.
 const FORMAT: core::ops::Range<usize> = HEADER + 8..HEADER + 24;
-/// Components x87 and SSE, which the legacy part holds.
+/// Components x87 and SSE, which are in the legacy part.
 const LEGACY_COMPONENTS: u64 = 3;
 
-/// The components that the CPU saves. 0: it has no XSAVE, and nothing beyond SSE. Not 0 at first, so that it lies with what else has a value: written among what is zero,
-/// it would make a page there present before the freeze, with those around it, each of which every clone would copy by itself.
+/// The components that the CPU saves. 0: it has no XSAVE, and nothing beyond SSE. Initially not 0, so that it lies
+/// with the other initialised data. Among zero data, writing it would make a page there present before the freeze,
+/// with those around it, and every clone would copy each of them separately.
 static COMPONENTS: AtomicU64 = AtomicU64::new(LEGACY_COMPONENTS);
-/// Bytes that it saves.
+/// Size of the state in bytes.
 static SIZE: AtomicUsize = AtomicUsize::new(LEGACY_SIZE);
-/// The bits that MXCSR may have.
+/// The valid bits of MXCSR.
 static MXCSR_BITS: AtomicU32 = AtomicU32::new(MXCSR_MASK.1);
 
-/// Looks what the CPU has, and makes sure that its state fits.
+/// Reads the CPU's features, and checks that its state fits.
 ///
 /// # Panics
-/// It does not: the machine has components that this runtime does not know.
+/// It does not: the machine has components that this runtime does not support.
 #[cfg(target_os = "none")]
 pub(crate) fn install() {
     use crate::cpuid;
-    /// Leaf 1 ECX: XSAVE is switched on.
+    /// Leaf 1 ECX: XSAVE is enabled.
     const OSXSAVE: u32 = 1 << 27;
     let [_, _, features, _] = cpuid::answer(1, 0);
     let [low, needed, _, high] = cpuid::answer(0xd, 0);
@@ -54,7 +55,7 @@ pub(crate) fn install() {
     MXCSR_BITS.store(if bits == 0 { MXCSR_MASK.1 } else { bits }, Ordering::Relaxed);
 }
 
-/// The components that the CPU saves, as XCR0 names them; 0 where it has no XSAVE.
+/// The components that the CPU saves, as in XCR0; 0 without XSAVE.
 #[must_use]
 pub fn components() -> u64 {
     COMPONENTS.load(Ordering::Relaxed)
@@ -66,24 +67,25 @@ pub fn size() -> usize {
     SIZE.load(Ordering::Relaxed)
 }
 
-/// The application's state, [`size`] bytes in the standard format of `xsave`, or of `fxsave` where the CPU has no more.
+/// Passes the application's state to `look`: [`size`] bytes in the standard format of `xsave`, or of `fxsave` without XSAVE.
 pub fn current<R>(look: impl FnOnce(&[u8]) -> R) -> R {
     HOT.tail.vectors.with(|area| {
-        // What the CPU does not write there is nobody's.
+        // Clears the bytes that the CPU does not write.
         area.0[..HEADER + HEADER_SIZE].fill(0);
         save(area);
         look(&area.0[..size()])
     })
 }
 
-/// The state is not one that the CPU takes.
+/// The CPU does not accept the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Loads a state in the format of [`current`], as far as `wanted` names its components; the rest becomes initial. `fill` writes it over zeros.
+/// Loads a state in the format of [`current`], limited to the components of `wanted`; the rest becomes initial. `fill`
+/// writes it over zeros.
 ///
 /// # Errors
-/// `fill` has failed, or the state is none; the application's is what it was.
+/// `fill` has failed, or the state is invalid; the application's state is unchanged.
 pub fn load(wanted: u64, fill: impl FnOnce(&mut [u8]) -> Result<(), Malformed>) -> Result<(), Malformed> {
     HOT.tail.vectors.with(|area| {
         let bytes = &mut area.0[..size()];
@@ -95,7 +97,7 @@ pub fn load(wanted: u64, fill: impl FnOnce(&mut [u8]) -> Result<(), Malformed>) 
     })
 }
 
-/// Makes sure that the CPU takes a state, and leaves in it what is wanted.
+/// Checks that the CPU accepts a state, and removes unwanted components.
 fn check(bytes: &mut [u8], wanted: u64) -> Result<(), Malformed> {
     if word(bytes, MXCSR.0) & !MXCSR_BITS.load(Ordering::Relaxed) != 0 {
         return Err(Malformed);
@@ -121,7 +123,7 @@ fn word(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
-/// Puts every component into its initial state, as a program expects it at its first instruction.
+/// Resets every component to its initial state, as a program expects it at its first instruction.
 pub fn reset() {
     HOT.tail.vectors.with(|area| {
         area.0[..HEADER + HEADER_SIZE].fill(0);
@@ -136,7 +138,7 @@ pub fn reset() {
 pub struct State(Box<Vectors>);
 
 impl State {
-    /// Takes what the CPU holds.
+    /// Saves the CPU's state.
     #[must_use]
     pub fn save() -> State {
         let mut state = State(Box::new(Vectors([0; VECTOR_SIZE])));
@@ -144,18 +146,18 @@ impl State {
         state
     }
 
-    /// Takes what the CPU holds now.
+    /// Saves the CPU's state again.
     pub fn renew(&mut self) {
         save(&mut self.0);
     }
 
-    /// Gives it to the CPU.
+    /// Loads it into the CPU.
     pub fn load(&mut self) {
         restore(&mut self.0);
     }
 }
 
-/// Runs `call`, after which all registers are as they were before.
+/// Runs `call` and restores all registers afterwards.
 pub fn preserved<R>(call: impl FnOnce() -> R) -> R {
     HOT.tail.vectors.with(|area| {
         save(area);
@@ -167,7 +169,8 @@ pub fn preserved<R>(call: impl FnOnce() -> R) -> R {
 
 fn save(area: &mut Vectors) {
     let area = area.0.as_mut_ptr();
-    // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have; `install` has seen that the CPU has the instruction.
+    // SAFETY: the area is writable, aligned to 64 bytes and larger than any state that cells can have; `install` has
+    // seen that the CPU has the instruction.
     unsafe {
         if components() != 0 {
             asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
@@ -179,7 +182,8 @@ fn save(area: &mut Vectors) {
 
 fn restore(area: &mut Vectors) {
     let area = area.0.as_mut_ptr();
-    // SAFETY: the area was written by `save`, is the initial image or was checked by `load`: it is well-formed. This code keeps nothing in the registers it loads.
+    // SAFETY: the area was written by `save`, is the initial image or was checked by `load`: it is well-formed. This
+    // code keeps nothing in the registers it loads.
     unsafe {
         if components() != 0 {
             asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations: what a cell waits for while it does not run. Mostly hypercalls: decoded into operations that are known to be sound, then invoked piece by piece.
+//! Operations: pending work of a cell that does not run. Most are hypercalls, decoded into valid operations and then executed step
+//! by step.
 //!
-//! Decoding makes every check and changes nothing; a refusal goes back to the caller. Invoking can then fail for want of memory only. An operation is bounded, or works in pieces and
-//! comes back as [`Progress::More`], so that no call keeps the kernel for long.
+//! Decoding makes every check and changes nothing; a refusal goes back to the caller. Execution can then fail only for want of
+//! memory. An operation is bounded, or works in steps and returns [`CallProgress::More`], so that no call keeps the kernel for long.
 
 use super::Cell;
-use super::registers::KEPT_PAGES;
-use crate::memory::copy::Behalf;
+use super::registers::RESERVED_PAGES;
+use crate::memory::copy::CopyAuthority;
 use crate::memory::entry::View;
-use crate::memory::expected::Burst;
-use crate::memory::obstacle::Obstacle;
-use crate::memory::spaces::Stretch;
+use crate::memory::error::MemoryError;
+use crate::memory::prefetch_set::PrefetchBatch;
+use crate::memory::spaces::PageSpan;
 use crate::memory::tree::Count;
 use crate::memory::{Block, Frames};
 use pando_abi::layout::SYSTEM_SLOT;
@@ -23,7 +24,7 @@ use pando_machine::{Exception, Nanos};
 /// The segment that every space of a cell has from the start.
 const SYSTEM_SEGMENT: SegmentIndex = SegmentIndex(0);
 
-/// A hypercall that was checked, or what a page fault has led to.
+/// A checked hypercall, or work that a page fault has caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Resolve a page fault.
@@ -34,134 +35,134 @@ pub enum Operation {
         status: u8,
         /// The signal, or 0.
         signal: u8,
-        /// What was touched.
+        /// The address that was accessed.
         address: u64,
-        /// Where the program stood.
+        /// The program's instruction pointer.
         instruction: u64,
     },
     /// Wait.
     Idle {
-        /// Until then at the latest.
+        /// At most until this time.
         until: Nanos,
     },
     /// Become a template.
     Freeze,
-    /// Become a template if the operator still wants it.
+    /// Become a template if the operator still requests it.
     FreezeIfAsked {
-        /// Programs run in it that do not notice.
+        /// Programs run in it that do not notice that they are cloned.
         unaware: bool,
     },
     /// Give the vCPU away.
     Relinquish,
-    /// Look at the rings.
+    /// Serve the rings.
     Doorbell,
-    /// Something with memory.
+    /// An operation on memory.
     Memory(MemoryCall),
     /// Copy pages that are about to be written.
-    Foresee(Burst),
+    Prefetch(PrefetchBatch),
 }
 
-/// A hypercall about memory that was checked.
+/// A checked hypercall about memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryCall {
-    /// Map lazily; the pages are made afterwards if the flags say so.
+    /// Map lazily; the pages are then made present if the flags request it.
     Map {
-        /// Where.
-        range: Stretch,
-        /// How.
+        /// The range.
+        range: PageSpan,
+        /// Permissions, size and eagerness.
         flags: MapFlags,
     },
-    /// Map blocks of a disk; they are brought in afterwards if `eager`.
+    /// Map blocks of a disk; they are then read if `eager`.
     MapBlocks {
-        /// Where.
-        range: Stretch,
-        /// The first.
+        /// The range.
+        range: PageSpan,
+        /// The first block.
         block: Block,
-        /// What the program may do.
+        /// Access permissions of the program.
         permissions: Permissions,
-        /// When.
+        /// Whether to read them at once.
         eager: bool,
     },
-    /// Make what was mapped, piece by piece.
+    /// Make mapped pages present, step by step.
     Populate {
-        /// What is left.
-        range: Stretch,
+        /// The remaining range.
+        range: PageSpan,
     },
     /// Unmap.
     Unmap {
-        /// Where.
-        range: Stretch,
+        /// The range.
+        range: PageSpan,
     },
-    /// Set permissions, piece by piece.
+    /// Set permissions, step by step.
     Protect {
-        /// What is left.
-        range: Stretch,
-        /// To what.
+        /// The remaining range.
+        range: PageSpan,
+        /// The new permissions.
         permissions: Permissions,
     },
     /// Copy from the running space.
     Write {
-        /// The pages written to.
-        range: Stretch,
-        /// Where in the first of them.
+        /// The pages to write to.
+        range: PageSpan,
+        /// Offset in the first of them.
         within: u64,
-        /// Where the bytes come from.
+        /// Source address of the bytes.
         source: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// Make a space.
+    /// Create a space.
     SpaceCreate,
     /// Clone a space.
     SpaceClone(SpaceIndex),
-    /// Run on in another space.
+    /// Continue in another space.
     SpaceSwitch(SpaceIndex),
     /// Destroy a space.
     SpaceDestroy(SpaceIndex),
-    /// Make a segment.
+    /// Create a segment.
     SegmentCreate,
     /// Mount a segment.
     Share {
-        /// Which.
+        /// The segment.
         segment: SegmentIndex,
-        /// In which space.
+        /// The space.
         space: SpaceIndex,
-        /// Where.
+        /// The address.
         address: u64,
     },
     /// Destroy a segment.
     SegmentDestroy(SegmentIndex),
-    /// Count what is present, piece by piece.
+    /// Count present pages, step by step.
     Count {
-        /// What is left.
-        range: Stretch,
-        /// What was counted before.
+        /// The remaining range.
+        range: PageSpan,
+        /// The count so far.
         count: Count,
     },
-    /// Say what lies somewhere.
+    /// Describe the mapping of an address.
     Inspect {
-        /// In which space.
+        /// The space.
         space: SpaceIndex,
-        /// Where.
+        /// The address.
         address: u64,
     },
 }
 
-/// How far an operation got.
+/// The outcome of one step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Progress {
+pub enum CallProgress {
     /// Done, with this result.
     Done(u64),
-    /// Another piece follows.
+    /// Another step follows.
     More(MemoryCall),
 }
 
 impl Cell {
-    /// Checks a hypercall that the cell's registers hold.
+    /// Checks the hypercall in the cell's registers.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason for the refusal.
     pub(crate) fn decode(&mut self) -> Result<Operation, Refusal> {
         let call = Hypercall::decode(&self.context.registers).ok_or(Refusal::NoSuchCall)?;
         Ok(match call {
@@ -241,34 +242,34 @@ impl Cell {
         u32::try_from(space).map(SpaceIndex).map_err(|_| Refusal::NoSuchSpace)
     }
 
-    /// A range that the cell may remap: anything but what the kernel keeps there for it.
-    fn own_range(&mut self, space: u64, address: u64, pages: u64) -> Result<Stretch, Refusal> {
+    /// Checks a range that the cell may remap: any but the pages that the kernel keeps for the cell.
+    fn own_range(&mut self, space: u64, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
         let space = self.space_index(space)?;
         let range = self.memory.check(space, address, pages)?;
-        if range.slot == SYSTEM_SLOT && range.pages.start < KEPT_PAGES {
+        if range.slot == SYSTEM_SLOT && range.pages.start < RESERVED_PAGES {
             return Err(Refusal::ReadOnly);
         }
         Ok(range)
     }
 
-    /// Does the next piece of a call about memory.
+    /// Executes the next step of a call about memory.
     ///
     /// # Errors
-    /// A refusal that only the state of memory decides, or a shortage; nothing has changed then.
-    pub(crate) fn invoke(&mut self, frames: &mut Frames, call: &MemoryCall) -> Result<Progress, Obstacle> {
+    /// A refusal that depends on the state of memory, or a shortage; nothing has changed.
+    pub(crate) fn invoke(&mut self, frames: &mut Frames, call: &MemoryCall) -> Result<CallProgress, MemoryError> {
         let memory = &mut self.memory;
         let result = match call {
             MemoryCall::Map { range, flags } => {
                 memory.map(frames, range, *flags)?;
                 if flags.eager {
-                    return Ok(Progress::More(MemoryCall::Populate { range: range.clone() }));
+                    return Ok(CallProgress::More(MemoryCall::Populate { range: range.clone() }));
                 }
                 0
             }
             MemoryCall::MapBlocks { range, block, permissions, eager } => {
                 memory.map_blocks(frames, range, *block, *permissions)?;
                 if *eager {
-                    return Ok(Progress::More(MemoryCall::Populate { range: range.clone() }));
+                    return Ok(CallProgress::More(MemoryCall::Populate { range: range.clone() }));
                 }
                 0
             }
@@ -288,7 +289,7 @@ impl Cell {
             }
             MemoryCall::Write { range, within, source, bytes } => {
                 let mut copy = vec![0; *bytes];
-                memory.read(frames, *source, &mut copy, Behalf::Cell)?;
+                memory.read(frames, *source, &mut copy, CopyAuthority::Cell)?;
                 memory.write_into(frames, range, *within, &copy)?;
                 0
             }
@@ -315,13 +316,13 @@ impl Cell {
                 let (mut left, mut count) = (range.clone(), *count);
                 memory.count_piece(frames, &mut left, &mut count);
                 if !left.pages.is_empty() {
-                    return Ok(Progress::More(MemoryCall::Count { range: left, count }));
+                    return Ok(CallProgress::More(MemoryCall::Count { range: left, count }));
                 }
                 counted::bits(count.resident, count.own)
             }
             MemoryCall::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
         };
-        Ok(Progress::Done(result))
+        Ok(CallProgress::Done(result))
     }
 }
 
@@ -329,18 +330,19 @@ fn segment_index(segment: u64) -> Result<SegmentIndex, Refusal> {
     u32::try_from(segment).map(SegmentIndex).map_err(|_| Refusal::NoSuchSegment)
 }
 
-/// A segment that may be mounted a second time. The system segment may not: elsewhere the kernel's pages in it would be the cell's to remap.
+/// Checks a segment that may be mounted a second time. The system segment may not: at another address the cell could remap the
+/// kernel's pages in it.
 fn shareable(segment: u64) -> Result<SegmentIndex, Refusal> {
     segment_index(segment).and_then(|index| if index == SYSTEM_SEGMENT { Err(Refusal::ReadOnly) } else { Ok(index) })
 }
 
-/// What follows when a piece is done.
-fn rest(left: Stretch, call: impl FnOnce(Stretch) -> MemoryCall) -> Progress {
-    if left.pages.is_empty() { Progress::Done(0) } else { Progress::More(call(left)) }
+/// The progress after a step.
+fn rest(left: PageSpan, call: impl FnOnce(PageSpan) -> MemoryCall) -> CallProgress {
+    if left.pages.is_empty() { CallProgress::Done(0) } else { CallProgress::More(call(left)) }
 }
 
 /// The result of `inspect`.
-fn describe(found: Option<crate::memory::tree::Found>) -> u64 {
+fn describe(found: Option<crate::memory::tree::Lookup>) -> u64 {
     let Some(found) = found else { return 0 };
     let permissions = found.permissions().map_or(0, Permissions::bits);
     match found.view {

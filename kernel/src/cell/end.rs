@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How cells end, in words that a person understands.
+//! The ways in which cells end, with messages for people.
 
 use super::traffic::Traffic;
 use crate::memory::Usage;
@@ -13,37 +13,37 @@ use std::time::Duration;
 /// Why a cell ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its program ended by itself.
+    /// Its program exited.
     Exited {
         /// The program's status.
         status: u8,
     },
-    /// A signal of its libOS ended its program.
+    /// A signal from its libOS ended its program.
     Signalled {
         /// The signal's number.
         signal: u8,
-        /// What the program touched; where it stood, if the instruction itself was at fault.
+        /// The accessed address, or the instruction's address if the instruction itself is at fault.
         address: u64,
-        /// Where the program stood.
+        /// The program's instruction pointer.
         instruction: u64,
     },
-    /// An exception that nobody in the cell takes.
+    /// An exception that the cell does not handle.
     Fault(FaultReport),
     /// An exception while the libOS was handling its own.
     DoubleFault(FaultReport),
-    /// Something that no cell may do.
+    /// An action that is forbidden to every cell.
     Violation(Violation),
-    /// Its memory quota is used up, and it needed a page to go on.
+    /// Its memory quota is used up, and it needs a page to continue.
     Quota,
-    /// The machine is full, and this cell exceeded its share most.
+    /// The machine is out of memory, and this cell exceeded its share most.
     MachineFull,
     /// The operator ended it.
     Killed,
-    /// Its time was up.
+    /// Its time limit has expired.
     TimedOut,
-    /// It said more than it may.
+    /// It exceeded its output limit.
     OutputLimit,
-    /// It keeps faulting on memory that is there: the machine does not see its tables.
+    /// It keeps faulting on memory that is present: the machine does not see its tables.
     Stuck {
         /// The address.
         address: u64,
@@ -52,16 +52,16 @@ pub enum End {
     Host(String),
 }
 
-/// An exception, for a report.
+/// An exception, as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultReport {
     /// The vector.
     pub vector: u8,
     /// The error code.
     pub error: u64,
-    /// The address that was touched.
+    /// The accessed address.
     pub address: u64,
-    /// Where the cell stood.
+    /// The instruction pointer.
     pub instruction: u64,
 }
 
@@ -110,15 +110,15 @@ impl fmt::Display for End {
             End::Signalled { signal, address, instruction } => {
                 write!(f, "ended by {}: touched address {address:#x} (instruction at {instruction:#x})", signal_name(*signal))
             }
-            End::Fault(fault) => write!(f, "{fault}, and nobody in the cell handles it"),
+            End::Fault(fault) => write!(f, "{fault}, which the cell does not handle"),
             End::DoubleFault(fault) => write!(f, "{fault} while its libOS was handling another"),
             End::Violation(violation) => write!(f, "{violation}"),
             End::Quota => f.write_str("its memory quota is used up"),
             End::MachineFull => f.write_str("the machine is out of memory, and this cell used most"),
             End::Killed => f.write_str("killed"),
-            End::TimedOut => f.write_str("its time was up"),
-            End::OutputLimit => f.write_str("it said more than it may"),
-            End::Stuck { address } => write!(f, "keeps faulting on memory that is there, at {address:#x}"),
+            End::TimedOut => f.write_str("its time limit expired"),
+            End::OutputLimit => f.write_str("it exceeded its output limit"),
+            End::Stuck { address } => write!(f, "keeps faulting at {address:#x}, on memory that is present"),
             End::Host(error) => write!(f, "the host failed: {error}"),
         }
     }
@@ -154,49 +154,49 @@ fn signal_name(signal: u8) -> String {
     name.into()
 }
 
-/// What a cell did, counted from the first day.
+/// Counters of a cell's activity since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times it left its vCPU for any reason.
+    /// Exits from its vCPU, for any reason.
     pub exits: u64,
     /// Hypercalls.
     pub hypercalls: u64,
     /// `syscall` instructions that exited.
     pub syscalls: u64,
-    /// Exceptions handed to its libOS.
+    /// Exceptions delivered to its libOS.
     pub exceptions: u64,
     /// Page faults that the kernel resolved.
     pub faults: u64,
     /// Upcalls for events.
     pub events: u64,
-    /// Times its quantum ended.
+    /// Times that its quantum ended.
     pub preemptions: u64,
-    /// How long it ran.
+    /// CPU time.
     pub cpu: Duration,
 }
 
-/// What a libOS reported of its work.
+/// A libOS's report about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// System calls that programs made.
     pub calls: u64,
-    /// Those that the libOS does not implement.
+    /// System calls that the libOS does not implement.
     pub missing_calls: u64,
-    /// Which those were; those that were never made are none.
+    /// The missing calls; unused entries are zero.
     pub missing: [MissingCall; MISSING_CALLS],
 }
 
-/// All that is left of a cell that ended.
+/// The record of an ended cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Why it ended.
     pub end: End,
-    /// What it did.
+    /// Its activity.
     pub counters: Counters,
-    /// What memory it had.
+    /// Its memory use.
     pub usage: Usage,
-    /// What its libOS said; zeros if it said nothing.
+    /// Its libOS's report; zeros if there is none.
     pub report: Report,
-    /// What went through its network card, if it had one.
+    /// Its network card's traffic, if it had a card.
     pub traffic: Option<Traffic>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell as plain data: what clones, exports and imports carry over.
 
-use super::registers::{KEPT_BYTES, KEPT_PAGES};
+use super::registers::{RESERVED_BYTES, RESERVED_PAGES};
 use super::{Resumption, Vector};
 use crate::memory::BadImage;
 use crate::memory::image::MemoryImage;
@@ -10,17 +10,17 @@ use pando_abi::limits::{HOST_NAME_BYTES, MAX_DESCRIPTOR_BYTES};
 use pando_machine::{Context, Nanos, VectorState};
 use serde::{Deserialize, Serialize};
 
-/// Clones that a file may say were made, and generations that it may say there were: counting on does not overflow.
+/// Largest clone count and generation that a file may contain: further counting does not overflow.
 const COUNT_MAX: u64 = 1 << 62;
 
-/// A frozen cell as plain data, without the bytes of its pages: they are numbered from 0 on and stand elsewhere.
+/// A frozen cell as plain data, without its pages' bytes: pages are numbered from 0, and their bytes are stored separately.
 ///
-/// One that comes from a file is a claim, and checked when a cell is made of it.
+/// An image from a file is not trusted; it is checked when a cell is made from it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellImage {
-    pub(crate) carried: Carried,
-    pub(crate) console: RingPlaces,
-    pub(crate) channel: Option<RingPlaces>,
+    pub(crate) carried: CellRecord,
+    pub(crate) console: RingPositions,
+    pub(crate) channel: Option<RingPositions>,
     /// The virtual registers and the rings.
     pub(crate) kept: Vec<u8>,
     pub(crate) memory: MemoryImage,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for CellImage {
 }
 
 impl CellImage {
-    /// How many pages of content there are.
+    /// Number of content pages.
     #[must_use]
     pub fn contents(&self) -> u64 {
         self.memory.contents
@@ -45,41 +45,42 @@ impl CellImage {
         self.memory.disks.len()
     }
 
-    /// Whether the cell, or one that it is a clone of, was frozen as it stood ([`crate::Kernel::freeze_as_it_stands`]), or while programs ran that did not notice: nothing promises that its clones' random numbers are distinct.
+    /// Whether the cell, or one that it is a clone of, was frozen by force ([`crate::Kernel::freeze_as_it_stands`]), or while
+    /// programs ran that did not notice. Its clones' random numbers may then be equal.
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.carried.forced
     }
 
-    /// Makes every check that does not depend on where the cell is to be.
+    /// Makes every check that does not depend on the cell's destination.
     ///
     /// # Errors
-    /// No cell can be like this.
+    /// No cell can have this state.
     pub(crate) fn check(&self) -> Result<(), BadImage> {
-        let Carried { generation, clone_index, clones_made, host_name, .. } = &self.carried;
+        let CellRecord { generation, clone_index, clones_made, host_name, .. } = &self.carried;
         if [generation, clone_index, clones_made].into_iter().any(|count| *count > COUNT_MAX) || host_name.len() > HOST_NAME_BYTES {
-            return Err(BadImage("its identity is none that a cell can have"));
+            return Err(BadImage("its clone count, generation or host name is out of range"));
         }
         let places = [Some(self.console), self.channel].into_iter().flatten();
-        if self.kept.len() != KEPT_BYTES || places.into_iter().any(|places| places.progress > MAX_DESCRIPTOR_BYTES) {
-            return Err(BadImage("its rings are none that a cell can have"));
+        if self.kept.len() != RESERVED_BYTES || places.into_iter().any(|places| places.progress > MAX_DESCRIPTOR_BYTES) {
+            return Err(BadImage("its ring state is invalid"));
         }
-        self.memory.check(KEPT_PAGES)
+        self.memory.check(RESERVED_PAGES)
     }
 }
 
-/// How far the kernel has come in the two rings of a console or a channel.
+/// The kernel's positions in the two rings of a console or a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RingPlaces {
+pub(crate) struct RingPositions {
     pub(crate) transmit: u64,
     pub(crate) receive: u64,
-    /// Bytes of the next transmit descriptor that are already out.
+    /// Bytes of the next transmit descriptor that are already sent.
     pub(crate) progress: u32,
 }
 
-/// All that a cell is besides its memory.
+/// The state of a cell besides its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Carried {
+pub(crate) struct CellRecord {
     #[serde(with = "context")]
     pub(crate) context: Context,
     #[serde(with = "vector")]
@@ -108,7 +109,7 @@ mod context {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Context, D::Error> {
         let words = <[u64; Context::WORDS]>::deserialize(deserializer)?;
-        Context::from_words(words).ok_or_else(|| D::Error::custom("no cell can have these registers"))
+        Context::from_words(words).ok_or_else(|| D::Error::custom("the registers are invalid"))
     }
 }
 
@@ -128,7 +129,7 @@ mod vector {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vector, D::Error> {
         let Some(words) = Option::<Vec<u32>>::deserialize(deserializer)? else { return Ok(Vector::Dead) };
         let saved = VectorState::from_untrusted(&words);
-        saved.map(Vector::Saved).ok_or_else(|| D::Error::custom("no CPU loads this vector state"))
+        saved.map(Vector::Saved).ok_or_else(|| D::Error::custom("the vector state is invalid"))
     }
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's side of a cell's virtual registers: copied in, copied out, never pointed at.
+//! The kernel's side of a cell's virtual registers: copied in and out, never referenced.
 
 use super::Cell;
 use super::end::Report;
-use crate::memory::copy::{Behalf, CopyError};
-use crate::memory::{Frames, obstacle::Obstacle};
+use crate::memory::copy::{CopyAuthority, CopyError};
+use crate::memory::{Frames, error::MemoryError};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
 
-/// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them as they are and cannot remap them.
-pub(crate) const KEPT_PAGES: u64 = (CPUID_TABLE - SYSTEM) / PAGE_SIZE + CPUID_TABLE_PAGES;
+/// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them and cannot remap them.
+pub(crate) const RESERVED_PAGES: u64 = (CPUID_TABLE - SYSTEM) / PAGE_SIZE + CPUID_TABLE_PAGES;
 
-/// Bytes of those that the cell writes: virtual registers and rings.
-pub(crate) const KEPT_BYTES: usize = (CPUID_TABLE - SYSTEM) as usize;
+/// Bytes of those pages that the cell can write: virtual registers and rings.
+pub(crate) const RESERVED_BYTES: usize = (CPUID_TABLE - SYSTEM) as usize;
 
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut words = [0; N];
@@ -33,7 +33,7 @@ impl Cell {
     ///
     /// # Errors
     /// The quota is too small.
-    pub(crate) fn lay_out(&mut self, frames: &mut Frames) -> Result<(), Obstacle> {
+    pub(crate) fn lay_out(&mut self, frames: &mut Frames) -> Result<(), MemoryError> {
         for (address, pages, permissions) in [
             (VIRTUAL_REGISTERS, 1, Permissions::READ_WRITE),
             (CONSOLE_RINGS, 1, Permissions::READ_WRITE),
@@ -49,7 +49,7 @@ impl Cell {
         Ok(self.set_word(frames, offset::TIMER, u64::MAX)?)
     }
 
-    /// Writes what belongs to the machine: what its CPU can do, and how its clock is read.
+    /// Writes the machine's CPUID table and clock parameters.
     fn show_machine(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         let end = cpuid::Entry { leaf: cpuid::END, ..Default::default() };
         let room = (CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE - 1;
@@ -60,30 +60,30 @@ impl Cell {
         self.poke(frames, VIRTUAL_REGISTERS + offset::TIME as u64, &bytes_of(&time))
     }
 
-    /// The pages that the cell writes of those that the kernel keeps, without what is the machine's, or anew for each clone.
+    /// Copies out the pages that the cell can write, without the values that belong to the machine or are new for each clone.
     pub(crate) fn kept(&mut self, frames: &Frames) -> Result<Vec<u8>, CopyError> {
-        let mut bytes = vec![0; KEPT_BYTES];
-        self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, Behalf::Operator)?;
+        let mut bytes = vec![0; RESERVED_BYTES];
+        self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator)?;
         bytes[offset::TIME..offset::SAVES].fill(0);
         bytes[offset::CARD..offset::CARD + size_of::<Card>()].fill(0);
         Ok(bytes)
     }
 
-    /// Puts such pages in place of those that are there, and this machine's own into them.
+    /// Overwrites those pages, and fills in this machine's values.
     pub(crate) fn restore_kept(&mut self, frames: &mut Frames, bytes: &[u8]) -> Result<(), CopyError> {
         self.poke(frames, VIRTUAL_REGISTERS, bytes)?;
         self.show_machine(frames)
     }
 
     fn poke(&mut self, frames: &mut Frames, address: u64, bytes: &[u8]) -> Result<(), CopyError> {
-        self.memory.write(frames, address, bytes, Behalf::Operator)
+        self.memory.write(frames, address, bytes, CopyAuthority::Operator)
     }
 
     /// Reads the control words.
     pub(crate) fn control(&mut self, frames: &Frames) -> Control {
         let mut bytes = [0; Control::WORDS * 8];
-        // The page is mapped for the cell's whole life; were it not, a cell without entries is what the zeros describe.
-        let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, Behalf::Operator);
+        // The page is mapped for the cell's whole life. If it were not, zeros would describe a cell without entries.
+        let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator);
         Control::from_words(words(&bytes))
     }
 
@@ -97,7 +97,7 @@ impl Cell {
         self.poke(frames, VIRTUAL_REGISTERS + offset as u64, &bytes_of(values))
     }
 
-    /// Writes who the cell is, if the page does not say so yet: fresh entropy for a fresh generation.
+    /// Writes the cell's identity, if the page does not show it yet: fresh entropy for a new generation.
     pub(crate) fn refresh_identity(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         if !self.identity.stale {
             return Ok(());
@@ -119,17 +119,17 @@ impl Cell {
         Ok(())
     }
 
-    /// Writes how much memory the cell has.
+    /// Writes the cell's quota and memory use.
     pub(crate) fn refresh_memory(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         let usage = frames.usage(self.memory.account());
         self.set_words(frames, offset::MEMORY, &[usage.quota.0, usage.used.0])
     }
 
-    /// What the libOS reports.
+    /// Reads the libOS's report.
     pub(crate) fn report(&mut self, frames: &Frames) -> Report {
         const WORDS: usize = 2 + MISSING_CALLS;
         let mut bytes = [0; WORDS * 8];
-        let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, Behalf::Operator);
+        let _ = self.memory.read(frames, VIRTUAL_REGISTERS + offset::REPORT as u64, &mut bytes, CopyAuthority::Operator);
         let [calls, missing_calls, missing @ ..] = words::<WORDS>(&bytes);
         let missing = missing.map(|word| MissingCall { number: word as u32, count: (word >> 32) as u32 });
         Report { calls, missing_calls, missing }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What went through a network card, or another port of a network, counted from the first day.
+//! Traffic counters of a network card or another port, since it was plugged in.
 
 /// Frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many.
+    /// Number of frames.
     pub frames: u64,
-    /// How many bytes they have together.
+    /// Bytes of all frames.
     pub bytes: u64,
 }
 
@@ -16,29 +16,29 @@ impl Load {
         self.bytes += bytes as u64;
     }
 
-    /// Becomes at least as much as another, of frames and of bytes.
+    /// Raises both counts to at least those of `other`.
     pub(crate) fn raise(&mut self, other: Load) {
         self.frames = self.frames.max(other.frames);
         self.bytes = self.bytes.max(other.bytes);
     }
 }
 
-/// What went through a port, and what did not.
+/// Traffic counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// What it sent, before anything was dropped.
+    /// Sent by it, before any drops.
     pub sent: Load,
-    /// What it took.
+    /// Received by it.
     pub received: Load,
-    /// What waits for it now.
+    /// In its queue now.
     pub waiting: Load,
-    /// The most that ever waited for it: of frames, and of bytes.
+    /// The highest load of its queue: of frames, and of bytes.
     pub most_waiting: Load,
-    /// Bytes of its own that are on its link now.
+    /// Bytes that it has in transit on its link.
     pub under_way: u64,
-    /// Frames of its own that said they were another's.
+    /// Frames from it with a spoofed sender address.
     pub spoofed: u64,
-    /// Frames of its own that its link lost, or had no room for.
+    /// Frames from it that its link lost, or had no room for.
     pub lost: u64,
     /// Frames for it that found its queue full, or no room in its memory.
     pub overrun: u64,

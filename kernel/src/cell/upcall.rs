@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Upcalls: how exceptions and events reach a libOS.
+//! Upcalls: delivery of exceptions and events to a libOS.
 
 use super::Cell;
 use super::end::{End, FaultReport};
@@ -10,21 +10,21 @@ use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, SavedContext};
 use pando_machine::{Exception, Nanos};
 
-/// The vector of an instruction that does not exist.
+/// The vector of an invalid opcode.
 const INVALID_OPCODE: u8 = 6;
 
 impl Cell {
-    /// Hands an exception to the libOS.
+    /// Delivers an exception to the libOS.
     ///
     /// # Errors
-    /// Nobody takes it, or it is the libOS's third in a row: the cell's end. Or there is no memory to save the context.
+    /// The cell ends: the libOS has no handler, this is its third exception in a row, or there is no memory to save the context.
     pub(crate) fn raise(&mut self, frames: &mut Frames, exception: Exception) -> Result<(), End> {
         self.raise_as(frames, u64::from(exception.vector), exception)?;
         self.counters.exceptions += 1;
         Ok(())
     }
 
-    /// Hands a system call to the libOS. Where nobody takes it, `syscall` is an invalid opcode.
+    /// Delivers a system call to the libOS. Without a handler, `syscall` is an invalid opcode.
     ///
     /// # Errors
     /// As for an exception.
@@ -47,10 +47,11 @@ impl Cell {
         self.enter(frames, &control, control.exception_entry, cause, error, address)
     }
 
-    /// Shows the cell what has happened: its timer if that is due, its window's new size, and the events that came while it was not looking.
+    /// Writes pending state into the virtual registers: the timer event if it is due, the new window size, and the events since the
+    /// last call.
     ///
     /// # Errors
-    /// No memory to write it down: the cell's end.
+    /// There is no memory to write it: the cell ends.
     pub(crate) fn show_events(&mut self, frames: &mut Frames, now: Nanos) -> Result<(), End> {
         let control = self.control(frames);
         if Nanos(control.timer) <= now {
@@ -67,24 +68,24 @@ impl Cell {
         Ok(())
     }
 
-    /// Takes events back that were not delivered.
+    /// Withdraws events that were not delivered.
     pub(crate) fn withdraw(&mut self, frames: &mut Frames, events: EventSet) {
         self.events = self.events.without(events);
         let pending = EventSet(self.control(frames).pending);
         if pending != pending.without(events) {
-            // Where it was entered the page is its own; else it hears of them in vain.
+            // If the cell was entered, the page is its own. Otherwise the events stay pending, without effect.
             let _ = self.set_word(frames, offset::PENDING, pending.without(events).0);
         }
     }
 
-    /// Makes the upcall for what is pending, if the cell may be interrupted.
+    /// Makes the upcall for pending events, if the cell may be interrupted.
     ///
     /// # Errors
-    /// No memory to save the context: the cell's end.
+    /// There is no memory to save the context: the cell ends.
     pub(crate) fn deliver_events(&mut self, frames: &mut Frames) -> Result<(), End> {
         let control = self.control(frames);
         let deliverable = control.pending & !control.mask;
-        // What the CPU is about to raise belongs to the interrupted instruction, and comes first.
+        // An exception that the CPU is about to raise belongs to the interrupted instruction, and comes first.
         let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
         if deliverable != 0 && interruptible && control.event_entry != 0 {
             self.counters.events += 1;
@@ -93,7 +94,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Whether an unmasked event waits, so that idling would end at once.
+    /// Whether an unmasked event is pending, so that idling would end at once.
     pub(crate) fn has_unmasked_events(&mut self, frames: &Frames) -> bool {
         let control = self.control(frames);
         (control.pending | self.events.0) & !control.mask != 0
@@ -114,7 +115,7 @@ impl Cell {
         let saved = SavedContext::new(registers, cause, error, address);
         registers.rip = entry;
         registers.rsp = control.stacks[below];
-        // A libOS expects to be entered without single steps, with strings going up.
+        // A libOS expects entry with single-stepping off and the direction flag clear.
         registers.rflags = 0;
         let place = offset::SAVES + below * SavedContext::WORDS * 8;
         self.set_words(frames, place, &saved.to_words()).map_err(end_of)?;
@@ -126,7 +127,7 @@ impl Cell {
     }
 }
 
-/// How deep the cell is in its libOS: what it says, but on the way out at least 1.
+/// The libOS's nesting level: its own value, but at least 1 while it is leaving.
 fn level(control: &Control, rip: u64) -> u64 {
     control.level.max(u64::from(control.leaving(rip)))
 }
@@ -135,7 +136,7 @@ fn level(control: &Control, rip: u64) -> u64 {
 pub(crate) fn end_of(error: CopyError) -> End {
     match error {
         CopyError::Shortage(crate::memory::Shortage::Machine) => End::MachineFull,
-        // The page is the cell's own, and no call of its can put anything else there.
+        // The page is the cell's own, and none of its calls can remap it.
         CopyError::Shortage(crate::memory::Shortage::Quota) | CopyError::Refused | CopyError::Absent(_) | CopyError::Unreadable => {
             End::Quota
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a running cell becomes a template when the operator wants it: its libOS is asked to freeze, or the cell is stopped as it stands.
+//! Freezing a running cell into a template at the operator's request: its libOS is asked, or the cell is frozen by force.
 
-use super::exits::{Leave, Next};
+use super::exits::{LeaveReason, NextStep};
 use super::state::State;
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
@@ -10,8 +10,9 @@ use pando_machine::Nanos;
 use std::time::{Duration, Instant};
 
 impl Kernel {
-    /// Asks a cell to become a template, at once: its libOS freezes it as soon as nothing in it is half done. Whether it does is the cell's affair: wait with a limit, and stop it with
-    /// [`Kernel::freeze_as_it_stands`] if it must be. A wish that was not granted in time stays one until it is withdrawn ([`Kernel::withdraw_freeze`]).
+    /// Asks a cell to become a template: its libOS freezes it as soon as none of its operations is half done. The cell may ignore
+    /// the request: wait with a limit, and use [`Kernel::freeze_as_it_stands`] if it must be frozen. The request stays pending
+    /// until it is withdrawn ([`Kernel::withdraw_freeze`]).
     ///
     /// # Errors
     /// There is no such living cell.
@@ -19,52 +20,56 @@ impl Kernel {
         self.call(id, Event::Freeze, |cell| cell.is_asked = true)
     }
 
-    /// Takes the wish for a template back, whether the cell was asked or was to be stopped as it stands: it goes on. Says whether that was in time; `false`: the cell is frozen.
+    /// Withdraws a request to freeze, also by force: the cell continues. Returns whether that was in time; `false`: the cell is
+    /// frozen.
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn withdraw_freeze(&self, id: CellId) -> Result<bool, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        let cell = &mut occupant.cell;
-        // Where the event was shown already, the libOS comes in vain.
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let cell = &mut live.cell;
+        // If the event was already shown, it has no effect in the libOS.
         (cell.is_asked, cell.halts, cell.events) = (false, false, cell.events.without(EventSet::NONE.with(Event::Freeze)));
         Ok(cell.state != CellState::Frozen)
     }
 
-    /// Freezes a started cell as it stands, without asking it; wait for that with [`Kernel::wait_frozen`], which takes no longer than what the kernel does for the cell already. What it had in hand is in each clone's hand: nothing promises
-    /// that their random numbers are distinct, and the template says so for ever ([`Kernel::is_forced`]). One that has frozen by itself stays what it is.
+    /// Freezes a started cell by force, without asking it. Wait for the freeze with [`Kernel::wait_frozen`]; it takes no longer
+    /// than the kernel's current operation for the cell. Unfinished work of the cell continues in each clone: their random numbers
+    /// may be equal, and the template and its clones are marked for ever ([`Kernel::is_forced`]). A cell that has frozen by itself
+    /// is not marked.
     ///
     /// # Errors
     /// There is no such living cell, or it was not started.
     pub fn freeze_as_it_stands(&self, id: CellId) -> Result<(), OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        match occupant.cell.state {
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        match live.cell.state {
             CellState::New => return Err(OperatorError::Busy(CellState::New)),
             CellState::Frozen => {}
             CellState::Waiting | CellState::Idle { .. } => state.stop(id),
-            CellState::Ready | CellState::Spent { .. } | CellState::AwaitingFlush => occupant.cell.halts = true,
+            CellState::Ready | CellState::Spent { .. } | CellState::AwaitingFlush => live.cell.halts = true,
             CellState::Running { vcpu } => {
-                occupant.cell.halts = true;
-                state.condemned.push(vcpu);
+                live.cell.halts = true;
+                state.vcpus_to_interrupt.push(vcpu);
             }
         }
-        self.shared.tell(&mut state);
+        self.shared.notify_operator(&mut state);
         Ok(())
     }
 
-    /// Whether a cell, or one that it is a clone of, was frozen as it stood, or while programs ran that did not notice: nothing promises that its clones' random numbers are distinct.
+    /// Whether a cell, or one that it is a clone of, was frozen by force, or while programs ran that did not notice. Its clones'
+    /// random numbers may then be equal.
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn is_forced(&self, id: CellId) -> Result<bool, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        Ok(occupant.cell.forced)
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        Ok(live.cell.forced)
     }
 
-    /// Waits until a cell has become a template, and keeps it as one.
+    /// Waits until a cell has frozen, and marks it as a template.
     ///
     /// # Errors
     /// It ended instead.
@@ -72,7 +77,7 @@ impl Kernel {
         self.wait_frozen_until(id, None).map(|_| ())
     }
 
-    /// The same, but no longer than `limit`. Says whether it has become one.
+    /// Waits like [`Kernel::wait_frozen`], but no longer than `limit`. Returns whether the cell has frozen.
     ///
     /// # Errors
     /// It ended instead.
@@ -84,8 +89,8 @@ impl Kernel {
         let mut state = self.shared.lock();
         loop {
             match state.living(id) {
-                Some((occupant, _)) if occupant.cell.state == CellState::Frozen => {
-                    occupant.cell.is_template = true;
+                Some((live, _)) if live.cell.state == CellState::Frozen => {
+                    live.cell.is_template = true;
                     return Ok(true);
                 }
                 Some(_) => {}
@@ -105,39 +110,39 @@ impl Kernel {
 }
 
 impl State {
-    /// Makes a cell that is on no vCPU a template, as it wants.
+    /// Freezes a cell that is on no vCPU, at its own request.
     pub(super) fn freeze(&mut self, id: CellId) {
         self.become_template(id, None);
     }
 
-    /// The same as it stands.
+    /// Freezes a cell that is on no vCPU, by force.
     pub(super) fn stop(&mut self, id: CellId) {
         let now = self.frames.machine().now();
         self.become_template(id, Some(now));
     }
 
     fn become_template(&mut self, id: CellId, stopped: Option<Nanos>) {
-        let Some((occupant, frames)) = self.living(id) else { return };
-        let cell = &mut occupant.cell;
-        // That was said to none of its clones.
-        cell.withdraw(frames, EventSet::WISHES);
+        let Some((live, frames)) = self.living(id) else { return };
+        let cell = &mut live.cell;
+        // Requests to this cell do not apply to its clones.
+        cell.withdraw(frames, EventSet::REQUESTS);
         cell.forced |= stopped.is_some();
-        // Where nothing of it has run, its clones go on where its source stood.
+        // If the cell has not run, its clones continue where its source was frozen.
         if cell.counters.exits > 0 {
             cell.stopped = stopped;
         }
         cell.state = CellState::Frozen;
-        // It will not say anything any more.
-        occupant.close();
+        // It writes no more output.
+        live.close();
         self.news = true;
     }
 
-    /// Brings a cell that is to freeze as it stands, and whose unfinished call is done, to where it can be cloned.
-    pub(super) fn halt(&mut self, id: CellId, now: Nanos) -> Next {
-        let (occupant, frames) = self.running(id);
-        let cell = &mut occupant.cell;
+    /// Completes the forced freeze of a cell whose unfinished operation is done: brings it to a state that can be cloned.
+    pub(super) fn halt(&mut self, id: CellId, now: Nanos) -> NextStep {
+        let (live, frames) = self.running(id);
+        let cell = &mut live.cell;
         if let Some(write) = cell.unconfirmed.take() {
-            // It is not retried here, and a clone must not see the old page.
+            // The write is not retried here, and a clone must not see the old page.
             if let Err(shortage) = cell.memory.renew(frames, write.address) {
                 cell.unconfirmed = Some(write);
                 return self.short(id, shortage);
@@ -145,7 +150,7 @@ impl State {
             cell.confirm(frames, write);
         }
         match self.serve_rings(id, now) {
-            Ok(()) => Next::Leave(Leave::Stopped),
+            Ok(()) => NextStep::Leave(LeaveReason::Stopped),
             Err(error) => self.delayed(id, error),
         }
     }

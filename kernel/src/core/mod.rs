@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The core: where cells, memory, devices and policies meet, and the one place where vCPUs switch.
+//! The core: connects cells, memory, devices and policies. Only its workers switch cells on a vCPU.
 //!
 //! # Locks
-//! One kernel lock protects everything in [`state::State`]. It is never held while a cell runs, while the machine flushes its tables, or over I/O (blocks of disks are read without it). Lock order: the kernel's lock,
-//! then a console port's. Ports call back (to wake a cell) without any lock.
+//! One kernel lock protects everything in [`state::State`]. It is never held while a cell runs, while the machine flushes its
+//! tables, or over I/O (blocks of disks are read without it). Lock order: the kernel's lock, then a console port's. Ports call back
+//! (to wake a cell) without any lock.
 //!
 //! # The life of a vCPU
-//! Each vCPU has a [`Worker`]. A turn is: due duties, then the scheduler's next cell, loaded, run and handled until it leaves the vCPU. Handlers return what
-//! should happen next and never switch cells themselves.
+//! Each vCPU has a [`Worker`]. A turn does due housekeeping, then loads the scheduler's next cell, and runs it and handles its
+//! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
-mod duties;
 mod exits;
-mod foresight;
+mod export;
 mod freezing;
+mod housekeeping;
 mod networking;
 mod operator;
 mod reading;
-mod saving;
 mod state;
 #[cfg(test)]
 mod tests;
+mod training;
 mod worker;
 
-pub use networking::{Listener, Station};
+pub use networking::{HostPort, Listener};
 pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 
@@ -38,19 +39,21 @@ use std::thread::JoinHandle;
 
 /// The policies of a kernel.
 pub struct Config {
-    /// Who is let in.
+    /// Admits cells.
     pub gatekeeper: Box<dyn Gatekeeper>,
-    /// Who runs next.
+    /// Chooses the next cell to run.
     pub scheduler: Box<dyn Scheduler>,
-    /// Who goes when memory is short.
+    /// Chooses the victim when memory is short.
     pub memory_policy: Box<dyn MemoryPolicy>,
-    /// Frames that blocks of disks may fill. They come from the machine's, and go back to it when cells need them and no cell maps them.
+    /// Frames that blocks of disks may fill. They are taken from the machine, and return to it when cells need them and no cell
+    /// maps them.
     pub registry: PageCount,
     /// Rules of the page-table discipline to leave out: for canaries.
     pub rules: Rules,
     /// Whether vector state has owners (line 7 of the context contract): `false` is for a canary.
     pub vector_owners: bool,
-    /// Whether a cell may idle until a moment (Denali section 4.2.2): `false` is for a benchmark. One that would then spins, as it had to without: it stays runnable, and looks again at each of its turns.
+    /// Whether a cell may idle until a given time (Denali section 4.2.2): `false` is for a benchmark. A cell that would then spins,
+    /// as it had to without timeouts: it stays runnable, and polls at each of its turns.
     pub idle_timeouts: bool,
 }
 
@@ -68,11 +71,11 @@ impl Default for Config {
     }
 }
 
-/// What the threads of a kernel share.
+/// State that the threads of a kernel share.
 struct Shared {
     machine: Arc<dyn Machine>,
     state: Mutex<State>,
-    /// Something became runnable, or the kernel stops.
+    /// A cell became runnable, or the kernel stops.
     work: Condvar,
     /// A cell ended or froze.
     changed: Condvar,
@@ -85,7 +88,8 @@ impl Shared {
         self.state.lock().expect("a kernel whose lock was poisoned by a panic must not go on")
     }
 
-    /// Makes a runnable cell run soon: wakes an idle vCPU, or interrupts one whose cell had the machine to itself, or any for one that cannot wait.
+    /// Makes a runnable cell run soon: wakes an idle vCPU, interrupts one whose cell was alone, or interrupts any vCPU for an
+    /// urgent cell.
     fn announce(&self, state: &State) {
         let urgent = state.scheduler.is_urgent();
         if state.idle_workers > 0 {
@@ -101,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// An event happened to a cell.
+    /// Raises an event for a cell.
     fn raise(&self, id: CellId, event: Event) {
         let mut state = self.lock();
         if state.raise(id, event) {
@@ -109,19 +113,19 @@ impl Shared {
         }
     }
 
-    /// Makes an event happen to a cell after `change`, and the cell look, even one that computes.
+    /// Raises an event for a cell after `change`, and makes the cell notice it at once, even if it computes.
     fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
         let mut state = self.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        change(&mut occupant.cell);
-        let running = match occupant.cell.state {
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        change(&mut live.cell);
+        let running = match live.cell.state {
             CellState::Running { vcpu } => Some(vcpu),
             _ => None,
         };
         if state.raise(id, event) {
             self.announce(&state);
         }
-        // Whatever it interrupts, the vCPU looks at events before it enters the cell again.
+        // The vCPU shows pending events before it enters the cell again, whatever the interrupt hits.
         running.into_iter().for_each(|vcpu| self.interrupt(vcpu));
         Ok(())
     }
@@ -134,7 +138,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel without cells, whose vCPUs do not run yet: start them with [`Kernel::start_vcpus`], or drive them with [`Kernel::worker`].
+    /// A kernel without cells, whose vCPUs do not run yet: start them with [`Kernel::start_vcpus`], or drive them with
+    /// [`Kernel::worker`].
     #[must_use]
     pub fn new(machine: Arc<dyn Machine>, config: Config) -> Kernel {
         let vcpus = machine.vcpus();
@@ -146,7 +151,7 @@ impl Kernel {
         Kernel { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// The machine below.
+    /// The machine that the kernel runs on.
     #[must_use]
     pub fn machine(&self) -> &Arc<dyn Machine> {
         &self.shared.machine
@@ -212,7 +217,7 @@ impl Drop for Kernel {
             self.shared.interrupt(vcpu);
         }
         for thread in self.threads.lock().map(|mut threads| std::mem::take(&mut *threads)).unwrap_or_default() {
-            // A vCPU thread that panicked has said so already.
+            // A panic in a vCPU thread was already reported.
             let _ = thread.join();
         }
     }

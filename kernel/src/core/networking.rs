@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the operator can do with networks: make them, plug cells and stations in, look at what goes through.
+//! Operator calls about networks: create them, plug in cells and host ports, capture frames.
 
 use super::state::State;
 use super::{Kernel, OperatorError, Shared};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 impl Kernel {
-    /// Makes a network that nobody is plugged into. It stays until it is removed.
+    /// Creates an empty network. It stays until it is removed.
     ///
     /// # Errors
     /// There are too many, or one has this name.
@@ -27,21 +27,21 @@ impl Kernel {
         state.networks.add(config).ok_or(OperatorError::TooManyNetworks)
     }
 
-    /// Removes a network that nobody uses: with frames that are under way, of those who have gone.
+    /// Removes an unused network, with the frames that removed ports still have in transit.
     ///
     /// # Errors
-    /// A cell or a station is plugged in, or somebody listens.
+    /// A cell or a host port is plugged in, or a listener exists.
     pub fn remove_network(&self, network: NetworkId) -> Result<(), OperatorError> {
         if self.shared.lock().networks.remove(network) { Ok(()) } else { Err(OperatorError::NetworkInUse) }
     }
 
-    /// The network of a name, if there is one.
+    /// Finds a network by name.
     #[must_use]
     pub fn network(&self, name: &str) -> Option<NetworkId> {
         self.shared.lock().networks.named(name)
     }
 
-    /// The addresses that a network keeps for who leads out of it, and the bytes of its largest packet.
+    /// The router's addresses in a network, and the MTU.
     ///
     /// # Errors
     /// There is no such network.
@@ -49,7 +49,8 @@ impl Kernel {
         self.shared.lock().networks.router(network).ok_or(OperatorError::NoAddress)
     }
 
-    /// Gives a cell that is not running a network card, with a link and the next addresses of a network; it is told of them when it next runs. Its clones have none.
+    /// Gives a cell that is not running a network card, with a link and the next addresses of a network. The cell sees them when it
+    /// next runs. Its clones have no card.
     ///
     /// # Errors
     /// The cell runs or has a card, or the network has no address left.
@@ -57,40 +58,41 @@ impl Kernel {
         self.shared.lock().has_no_card(id)?;
         self.copy(id, |cell, frames| Card::empty_rings(frames, &mut cell.memory))?;
         let mut state = self.shared.lock();
-        // Somebody else may have been faster.
+        // Another thread may have been faster.
         state.has_no_card(id)?;
         let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
         let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        occupant.card = Some(Box::new(Card::new(port)));
-        occupant.cell.identity.card = address::card(&addresses, &router, mtu);
-        occupant.cell.identity.stale = true;
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        live.card = Some(Box::new(Card::new(port)));
+        live.cell.identity.card = address::card(&addresses, &router, mtu);
+        live.cell.identity.stale = true;
         Ok(addresses)
     }
 
-    /// What went through a cell's network card; `None`: it has none.
+    /// Traffic counters of a cell's network card; `None`: it has none.
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn traffic(&self, id: CellId) -> Result<Option<Traffic>, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        let port = occupant.card.as_ref().map(|card| card.port);
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let port = live.card.as_ref().map(|card| card.port);
         Ok(port.map(|port| state.networks.traffic(port)))
     }
 
-    /// Plugs something of the host's into a network, with a link: it may send in anybody's name, and gets what is for addresses that are no cell's. `wake` is called when frames
-    /// wait for it after none did; under the kernel lock, so it must do no more than wake a thread.
+    /// Adds a host port to a network, with a link. It may send from any address, and receives the frames for addresses that no cell
+    /// has. `wake` is called when a frame arrives in its empty queue. It runs under the kernel lock, so it may only wake a thread.
     ///
     /// # Errors
     /// There is no such network, or it has no port left.
-    pub fn station(&self, network: NetworkId, link: Link, wake: impl Fn() + Send + Sync + 'static) -> Result<Station, OperatorError> {
+    pub fn host_port(&self, network: NetworkId, link: Link, wake: impl Fn() + Send + Sync + 'static) -> Result<HostPort, OperatorError> {
         let mut state = self.shared.lock();
-        let port = state.networks.plug_station(network, Arc::new(wake), link).ok_or(OperatorError::NoAddress)?;
-        Ok(Station { shared: Arc::downgrade(&self.shared), port })
+        let port = state.networks.attach_host_port(network, Arc::new(wake), link).ok_or(OperatorError::NoAddress)?;
+        Ok(HostPort { shared: Arc::downgrade(&self.shared), port })
     }
 
-    /// Hears every frame that a network's switch carries from now on. `wake` is as with [`Kernel::station`].
+    /// Adds a capture listener, which receives every frame that a network's switch carries from now on. `wake` is as for
+    /// [`Kernel::host_port`].
     ///
     /// # Errors
     /// There is no such network.
@@ -105,19 +107,20 @@ impl State {
     /// Checks that a cell neither runs nor has a network card.
     fn has_no_card(&mut self, id: CellId) -> Result<(), OperatorError> {
         self.at_rest(id)?;
-        let is_plugged_in = self.living(id).is_some_and(|(occupant, _)| occupant.card.is_some());
+        let is_plugged_in = self.living(id).is_some_and(|(live, _)| live.card.is_some());
         if is_plugged_in { Err(OperatorError::PluggedIn) } else { Ok(()) }
     }
 }
 
-/// Something of the host's on a network. Dropping it pulls its plug.
-pub struct Station {
+/// A switch port that the host process uses. Dropping it unplugs it.
+pub struct HostPort {
     shared: Weak<Shared>,
     port: PortId,
 }
 
-impl Station {
-    /// Sends frames, one after the other, as many under one lock as a cell's card sends in one look. Nobody hears them once the kernel is gone.
+impl HostPort {
+    /// Sends frames in order, under one lock as many as a cell's card sends in one pass. Frames are dropped once the kernel is
+    /// gone.
     pub fn send(&self, frames: impl IntoIterator<Item = Bytes>) {
         let mut frames = frames.into_iter().peekable();
         while frames.peek().is_some()
@@ -133,28 +136,28 @@ impl Station {
                 budget = budget.saturating_sub(state.networks.send(self.port, frame, now));
             }
             state.wake_receivers();
-            // Who sleeps until something arrives must know that this will be sooner.
+            // A vCPU that sleeps until the next arrival must learn of an earlier one.
             if std::mem::take(&mut state.woken) || state.networks.next_arrival() < next {
                 shared.announce(&state);
             }
         }
     }
 
-    /// Takes the frames that wait, at most so many.
+    /// Takes up to `most` frames from its queue.
     pub fn receive(&self, most: usize) -> Vec<Bytes> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
         std::iter::from_fn(|| state.networks.take(self.port)).take(most).collect()
     }
 
-    /// What went through it.
+    /// Its traffic counters.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.shared.upgrade().map(|shared| shared.lock().networks.traffic(self.port)).unwrap_or_default()
     }
 }
 
-impl Drop for Station {
+impl Drop for HostPort {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.lock().networks.unplug(self.port);
@@ -162,27 +165,27 @@ impl Drop for Station {
     }
 }
 
-/// Somebody who hears all of a network. Dropping it ends that.
+/// A capture listener on a network. Dropping it removes it.
 pub struct Listener {
     shared: Weak<Shared>,
     id: ListenerId,
-    /// The machine's moment 0, since 1970.
+    /// The machine's time 0, since 1970.
     epoch: Duration,
 }
 
 impl Listener {
-    /// Takes the frames that were heard first, at most so many, each with the moment at which the switch carried it, since 1970.
+    /// Takes up to `most` frames, oldest first, each with the time at which the switch carried it, since 1970.
     pub fn receive(&self, most: usize) -> Vec<(Duration, Bytes)> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
-        let heard = std::iter::from_fn(|| state.networks.hear(self.id)).take(most);
-        heard.map(|(moment, frame)| (self.epoch + Duration::from_nanos(moment.0), frame)).collect()
+        let frames = std::iter::from_fn(|| state.networks.hear(self.id)).take(most);
+        frames.map(|(moment, frame)| (self.epoch + Duration::from_nanos(moment.0), frame)).collect()
     }
 
-    /// How many frames were not taken in time.
+    /// Number of frames that were not taken in time.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.shared.upgrade().map_or(0, |shared| shared.lock().networks.unheard(self.id))
+        self.shared.upgrade().map_or(0, |shared| shared.lock().networks.untaken(self.id))
     }
 }
 

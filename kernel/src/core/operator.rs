@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the operator can do with cells: build, start, clone, watch, end.
+//! Operator calls about cells: build, start, clone, inspect, end.
 
-use super::state::{Occupant, State};
+use super::state::{LiveCell, State};
 use super::{Kernel, Shared};
 use crate::cell::end::{Counters, End, Outcome};
 use crate::cell::{Cell, CellConfig, CellId, State as CellState};
 use crate::device::console::{Console, ConsolePort};
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::MIN_QUOTA;
-use crate::memory::copy::{Behalf, CopyError};
-use crate::memory::obstacle::Obstacle;
+use crate::memory::copy::{CopyAuthority, CopyError};
+use crate::memory::error::MemoryError;
 use crate::memory::{BadImage, DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
@@ -18,28 +18,28 @@ use pando_abi::{BlockAddress, DiskIndex, Event, MapFlags, Permissions, Refusal, 
 use pando_machine::{Context, PageCount};
 use std::sync::{Arc, Weak};
 
-/// Why the operator's wish could not be granted.
+/// Why an operator's call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
-    /// The name is stale, or was never given.
-    #[error("there is no such cell (any more)")]
+    /// The identifier is stale or invalid.
+    #[error("no such cell: it was never created, or it has ended")]
     NoSuchCell,
-    /// The cell is not in a state for this.
-    #[error("the cell is {0:?}, which is no state for this")]
+    /// The state of the cell does not allow the call.
+    #[error("the state of the cell does not allow this: it is {0:?}")]
     Busy(CellState),
     /// The cell has ended.
     #[error("the cell has ended: {0}")]
     Ended(End),
-    /// The cell will not end by itself.
-    #[error("the program has frozen itself into a template, which never ends: nobody asked it to")]
+    /// The cell has frozen, so it will not end by itself.
+    #[error("the program has frozen itself into a template without a request, and will not exit")]
     Froze,
-    /// The kernel has as many cells as it can name.
+    /// The kernel has the maximum number of cells.
     #[error("there are too many cells")]
     TooManyCells,
-    /// A cell needs more to exist at all.
+    /// The quota is below the minimum.
     #[error("{0} is too little memory for a cell: it needs at least {least}", least = PageCount(MIN_QUOTA))]
     QuotaTooSmall(PageCount),
-    /// The range, the space or the segment is not one.
+    /// The range, the space or the segment is invalid.
     #[error("{}", .0.cause().trim())]
     Refused(Refusal),
     /// There is not enough memory.
@@ -48,62 +48,62 @@ pub enum OperatorError {
     /// The memory is a block of a disk that cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The kernel has as many networks as it can name.
+    /// The kernel has the maximum number of networks.
     #[error("there are too many networks")]
     TooManyNetworks,
     /// A network has this name already.
     #[error("there is a network called {0:?} already: choose another name, or plug into that one")]
     NameTaken(String),
-    /// Somebody is plugged into the network.
-    #[error("the network is in use: a cell or a station is plugged into it, or somebody listens")]
+    /// A port or a listener of the network is in use.
+    #[error("the network is in use: first end its cells, and drop its host ports and listeners")]
     NetworkInUse,
-    /// The name was never given, or all the network's addresses are.
-    #[error("there is no such network, or no address is left in it")]
+    /// There is no such network, or all its addresses are in use.
+    #[error("there is no such network, or it has no free address")]
     NoAddress,
     /// The cell has a network card.
     #[error("the cell has a network card already")]
     PluggedIn,
-    /// The kernel has as many disks as it can name.
+    /// The kernel has the maximum number of disks.
     #[error("there are too many disks")]
     TooManyDisks,
-    /// The name was never given, or the disk was removed.
+    /// The disk was never added, or was removed.
     #[error("there is no such disk")]
     NoSuchDisk,
-    /// A cell has the disk.
-    #[error("the disk is in use: a cell has it")]
+    /// A cell uses the disk.
+    #[error("the disk is in use by a cell: end the cell first")]
     DiskInUse,
-    /// An image of a cell is none.
-    #[error("no cell can be made of this: {0}")]
+    /// The image of a cell is invalid.
+    #[error("the image of the cell is invalid: {0}")]
     Image(#[from] BadImage),
-    /// An image of a cell needs other disks.
-    #[error("the cell needs {wanted} disks, and {given} were given")]
+    /// The image of a cell needs another number of disks.
+    #[error("the cell needs {wanted} disks, but {given} were given")]
     OtherDisks {
-        /// How many it needs.
+        /// Number of disks that it needs.
         wanted: usize,
-        /// How many there are.
+        /// Number of disks that were given.
         given: usize,
     },
     /// A disk is not the one that an image of a cell needs.
-    #[error("disk {index} is not the one that the cell needs: that has {wanted} blocks, and this {blocks}")]
+    #[error("disk {index} is not the one that the cell needs: it has {blocks} blocks instead of {wanted}")]
     OtherDisk {
-        /// Which, by the cell's own name.
+        /// Its index in the cell.
         index: usize,
-        /// How many blocks the right one has.
+        /// Number of blocks of the right disk.
         wanted: u64,
-        /// How many this one has.
+        /// Number of blocks of this disk.
         blocks: u64,
     },
-    /// Whoever took the bytes of an export's pages wanted no more of them.
+    /// The sink of an export has stopped it.
     #[error("the export was stopped")]
     Stopped,
 }
 
-impl From<Obstacle> for OperatorError {
-    fn from(obstacle: Obstacle) -> OperatorError {
-        match obstacle {
-            Obstacle::Refused(refusal) => OperatorError::Refused(refusal),
-            Obstacle::Short(shortage) => OperatorError::Short(shortage),
-            Obstacle::Absent(_) => OperatorError::Disk(DiskError),
+impl From<MemoryError> for OperatorError {
+    fn from(error: MemoryError) -> OperatorError {
+        match error {
+            MemoryError::Refused(refusal) => OperatorError::Refused(refusal),
+            MemoryError::Short(shortage) => OperatorError::Short(shortage),
+            MemoryError::Absent(_) => OperatorError::Disk(DiskError),
         }
     }
 }
@@ -124,7 +124,7 @@ impl From<CopyError> for OperatorError {
     }
 }
 
-/// What wakes a cell when its console's host side has done something.
+/// Returns a function that wakes a cell after the host's side of its console has changed.
 pub(super) fn waker(shared: &Arc<Shared>, id: CellId) -> Box<dyn Fn() + Send + Sync> {
     let shared: Weak<Shared> = Arc::downgrade(shared);
     Box::new(move || {
@@ -135,7 +135,7 @@ pub(super) fn waker(shared: &Arc<Shared>, id: CellId) -> Box<dyn Fn() + Send + S
 }
 
 impl Kernel {
-    /// Makes a cell with one space that holds the kernel's own pages, and nothing that runs yet.
+    /// Creates a cell with one space that holds only the kernel's own pages.
     ///
     /// # Errors
     /// Too many cells, too small a quota, or not enough memory.
@@ -149,13 +149,13 @@ impl Kernel {
             let account = frames.open_account(config.quota);
             let memory = SpaceSet::new(frames, account);
             let mut cell = Cell::new(id, memory, fitting(&config.host_name));
-            if let Err(obstacle) = cell.lay_out(frames) {
+            if let Err(error) = cell.lay_out(frames) {
                 cell.memory.release(frames);
                 frames.close_account(account);
                 state.unreserve(id);
-                return Err(obstacle.into());
+                return Err(error.into());
             }
-            state.settle_in(Occupant {
+            state.insert_cell(LiveCell {
                 cell,
                 console: Console::new(waker(&self.shared, id)),
                 channel: None,
@@ -167,7 +167,7 @@ impl Kernel {
         })
     }
 
-    /// Does something that takes memory; again, if there was not enough, after what can be freed has been.
+    /// Runs an action that takes memory; after a shortage, frees what can be freed and runs it again.
     pub(super) fn with_room<T>(&self, mut action: impl FnMut(&mut State) -> Result<T, OperatorError>) -> Result<T, OperatorError> {
         let mut state = self.shared.lock();
         let mut flushed = false;
@@ -181,7 +181,7 @@ impl Kernel {
         }
     }
 
-    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size. The clone does not run yet.
+    /// Clones a cell that is frozen, idle or not yet started. O(mounts + segments), whatever its size. The clone is not started.
     ///
     /// # Errors
     /// The source runs or waits for its turn, or there are too many cells.
@@ -189,26 +189,25 @@ impl Kernel {
         if quota.0 < MIN_QUOTA {
             return Err(OperatorError::QuotaTooSmall(quota));
         }
-        self.weigh_lessons(source);
+        self.update_prefetch_set(source);
         let mut state = self.shared.lock();
-        let source_state = state.living(source).map(|(occupant, _)| occupant.cell.state).ok_or(OperatorError::NoSuchCell)?;
+        let source_state = state.living(source).map(|(live, _)| live.cell.state).ok_or(OperatorError::NoSuchCell)?;
         if !matches!(source_state, CellState::Frozen | CellState::New | CellState::Idle { .. }) {
             return Err(OperatorError::Busy(source_state));
         }
         let id = state.reserve().ok_or(OperatorError::TooManyCells)?;
         let account = state.frames.open_account(quota);
-        let (occupant, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
-        occupant.cell.is_template |= source_state == CellState::Frozen;
-        let cell = occupant.cell.clone_as(id, frames, account);
-        let console = Console::new(waker(&self.shared, id)).at_places(occupant.console.places());
-        let channel =
-            occupant.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
-        let allowance = occupant.allowance;
-        state.settle_in(Occupant { cell, console, channel, control: None, card: None, allowance });
+        let (live, frames) = state.living(source).ok_or(OperatorError::NoSuchCell)?;
+        live.cell.is_template |= source_state == CellState::Frozen;
+        let cell = live.cell.clone_as(id, frames, account);
+        let console = Console::new(waker(&self.shared, id)).at_places(live.console.places());
+        let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(waker(&self.shared, id)).at_places(channel.places())));
+        let allowance = live.allowance;
+        state.insert_cell(LiveCell { cell, console, channel, control: None, card: None, allowance });
         Ok(id)
     }
 
-    /// Does something with a cell that is being built, or otherwise not running.
+    /// Runs an action on a cell that is being built, or otherwise not running.
     pub(super) fn build<T>(
         &self,
         id: CellId,
@@ -220,7 +219,7 @@ impl Kernel {
         })
     }
 
-    /// Copies bytes into or out of a cell that is not running; reads the blocks of disks that this takes.
+    /// Copies bytes into or out of a cell that is not running; reads the blocks of disks that this needs.
     pub(super) fn copy(
         &self,
         id: CellId,
@@ -245,10 +244,10 @@ impl Kernel {
         }
     }
 
-    /// Maps memory in a cell's running space; with `eager` in pieces, between which others have the kernel.
+    /// Maps memory in a cell's running space; with `eager` in steps, between which the lock is free.
     ///
     /// # Errors
-    /// The cell is running, the range is none, or there is not enough memory.
+    /// The cell is running, the range is invalid, or there is not enough memory.
     pub fn map(&self, id: CellId, address: u64, pages: PageCount, flags: MapFlags) -> Result<(), OperatorError> {
         let mut range = self.build(id, |cell, frames| {
             let range = cell.memory.check(cell.memory.current(), address, pages.0)?;
@@ -264,7 +263,7 @@ impl Kernel {
     /// Sets permissions in a cell's running space.
     ///
     /// # Errors
-    /// The cell is running, the range is none, or there is not enough memory.
+    /// The cell is running, the range is invalid, or there is not enough memory.
     pub fn protect(&self, id: CellId, address: u64, pages: PageCount, permissions: Permissions) -> Result<(), OperatorError> {
         let mut range = self.build(id, |cell, _| Ok(cell.memory.check(cell.memory.current(), address, pages.0)?))?;
         while !range.pages.is_empty() {
@@ -273,7 +272,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds a disk for cells to be attached to. It stays until it is removed.
+    /// Adds a disk that can be attached to cells. It stays until it is removed.
     ///
     /// # Errors
     /// There are too many.
@@ -281,21 +280,22 @@ impl Kernel {
         self.shared.lock().add_disk(disk).ok_or(OperatorError::TooManyDisks)
     }
 
-    /// Removes a disk that no cell has. O(cells). What was read of it goes as memory is needed, and until then its name is not given to another.
+    /// Removes a disk that no cell uses. O(cells). Its blocks in memory are given up as memory is needed; until then its identifier
+    /// is not reused.
     ///
     /// # Errors
-    /// There is no such disk, or a cell has it.
+    /// There is no such disk, or a cell uses it.
     pub fn remove_disk(&self, disk: DiskId) -> Result<(), OperatorError> {
         self.shared.lock().remove_disk(disk)
     }
 
-    /// How many blocks a disk has; asked without the lock, for it is somebody else's code.
+    /// Number of blocks of a disk; asked without the lock, because a disk is foreign code.
     pub(super) fn blocks_of(&self, disk: DiskId) -> Result<u64, OperatorError> {
         let found = self.shared.lock().disk(disk);
         Ok(found.ok_or(OperatorError::NoSuchDisk)?.blocks())
     }
 
-    /// Lets a cell, and whatever is cloned from it later, map blocks of a disk. Returns the cell's own name for it.
+    /// Attaches a disk, so that the cell and its later clones can map its blocks. Returns the cell's own index of it.
     ///
     /// # Errors
     /// The cell is running, there is no such disk, or the cell has too many.
@@ -308,10 +308,10 @@ impl Kernel {
         })
     }
 
-    /// Maps blocks of an attached disk in a cell's running space, from `first` on. They are brought in when they are touched.
+    /// Maps blocks of an attached disk in a cell's running space, from `first` on. They are read on first access.
     ///
     /// # Errors
-    /// The cell is running, the range is none, the disk has no such blocks, or there is not enough memory for tables.
+    /// The cell is running, the range is invalid, the disk has no such blocks, or there is not enough memory for tables.
     pub fn map_blocks(
         &self,
         id: CellId,
@@ -327,7 +327,7 @@ impl Kernel {
         })
     }
 
-    /// Makes a segment in a cell and mounts it in all its spaces.
+    /// Creates a segment in a cell and mounts it in all its spaces.
     ///
     /// # Errors
     /// The cell is running, the slot is taken, or there are too many segments.
@@ -341,12 +341,12 @@ impl Kernel {
         })
     }
 
-    /// Copies bytes into a cell, whatever the cell itself may do with that memory. May wait for a disk.
+    /// Copies bytes into a cell, regardless of the cell's own permissions. May wait for a disk.
     ///
     /// # Errors
     /// The cell is running, nothing is mapped there, it cannot be read, or there is not enough memory.
     pub fn write(&self, id: CellId, address: u64, bytes: &[u8]) -> Result<(), OperatorError> {
-        self.copy(id, |cell, frames| cell.memory.write(frames, address, bytes, Behalf::Operator))
+        self.copy(id, |cell, frames| cell.memory.write(frames, address, bytes, CopyAuthority::Operator))
     }
 
     /// Copies bytes out of a cell. May wait for a disk.
@@ -354,7 +354,7 @@ impl Kernel {
     /// # Errors
     /// The cell is running, nothing is mapped there, or it cannot be read.
     pub fn read(&self, id: CellId, address: u64, bytes: &mut [u8]) -> Result<(), OperatorError> {
-        self.copy(id, |cell, frames| cell.memory.read(frames, address, bytes, Behalf::Operator))
+        self.copy(id, |cell, frames| cell.memory.read(frames, address, bytes, CopyAuthority::Operator))
     }
 
     /// Sets a cell's registers; everything else in its context becomes zero.
@@ -376,39 +376,40 @@ impl Kernel {
         self.build(id, |cell, _| Ok(cell.context.registers))
     }
 
-    /// Starts a cell that was built or cloned: the gatekeeper decides when it is let in. O(1) and, of a clone, a copy of each page that it is expected to write first ([`Kernel::teach`]).
+    /// Starts a cell that was built or cloned: the gatekeeper decides when it is admitted. O(1), and for a clone the copies of its
+    /// first prefetch batch ([`Kernel::train`]).
     ///
     /// # Errors
     /// It was started before, or is a template.
     pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
-        // Whoever has ended meanwhile is nobody to be started.
+        // A cell that has ended meanwhile cannot be started.
         let gone = |error| if let OperatorError::Ended(_) = error { OperatorError::NoSuchCell } else { error };
         self.copy_expected(id).map_err(gone)?;
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        if occupant.cell.state != CellState::New {
-            return Err(OperatorError::Busy(occupant.cell.state));
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        if live.cell.state != CellState::New {
+            return Err(OperatorError::Busy(live.cell.state));
         }
-        occupant.cell.state = CellState::Waiting;
+        live.cell.state = CellState::Waiting;
         state.gatekeeper.ask(id);
-        let state = self.shared.duties(state);
+        let state = self.shared.housekeeping(state);
         self.shared.announce(&state);
         Ok(())
     }
 
-    /// Limits a cell to a share of one vCPU's time, from now on; its later clones inherit that.
+    /// Limits a cell to a share of one vCPU's time, from now on; its later clones inherit the limit.
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn set_share(&self, id: CellId, share: Share) -> Result<(), OperatorError> {
         let now = self.now();
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        occupant.allowance = Some(Allowance::new(share, now));
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        live.allowance = Some(Allowance::new(share, now));
         Ok(())
     }
 
-    /// Ends a cell, wherever it is.
+    /// Ends a cell in any state.
     ///
     /// # Errors
     /// There is no such living cell.
@@ -418,19 +419,20 @@ impl Kernel {
             return Err(OperatorError::NoSuchCell);
         }
         let running = state.doom(id, end);
-        state.condemned.extend(running);
-        self.shared.tell(&mut state);
-        // Its memory is released by whichever vCPU is free.
+        state.vcpus_to_interrupt.extend(running);
+        self.shared.notify_operator(&mut state);
+        // Any free vCPU releases its memory.
         self.shared.work.notify_one();
         Ok(())
     }
 
-    /// Makes an event happen to a cell.
+    /// Raises an event for a cell.
     pub fn raise(&self, id: CellId, event: Event) {
         self.shared.raise(id, event);
     }
 
-    /// Interrupts a cell's program, as Ctrl-C does, at once: even one that computes hears of it now, not at its next exit.
+    /// Interrupts a cell's program at once, as Ctrl-C does: even a program that computes receives the event now, not at its next
+    /// exit.
     ///
     /// # Errors
     /// There is no such living cell.
@@ -438,7 +440,8 @@ impl Kernel {
         self.call(id, Event::Interrupt, |_| {})
     }
 
-    /// Gives a cell that has not started a host name, of which as much is taken as fits ([`pando_abi::limits::HOST_NAME_BYTES`]). Its clones inherit it.
+    /// Sets the host name of a cell that has not started, truncated to [`pando_abi::limits::HOST_NAME_BYTES`]. Its clones inherit
+    /// it.
     ///
     /// # Errors
     /// There is no such cell, or it was started.
@@ -452,7 +455,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Tells a cell the size of its terminal, at once.
+    /// Sets the size of a cell's terminal, at once.
     ///
     /// # Errors
     /// There is no such living cell.
@@ -460,15 +463,15 @@ impl Kernel {
         self.call(id, Event::WindowSize, |cell| cell.window = Some([rows, columns]))
     }
 
-    /// Makes an event happen to a cell after `change`, and the cell look.
+    /// Raises an event for a cell after `change`, and makes the cell notice it at once.
     pub(super) fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
         self.shared.call(id, event, change)
     }
 
-    /// Waits until a cell has ended, and forgets it: its name is stale from then on.
+    /// Waits until a cell has ended, and forgets it: its identifier is stale from then on.
     ///
     /// # Errors
-    /// There is no such cell, or it froze instead; then it is still there.
+    /// There is no such cell, or it froze instead; then it still exists.
     pub fn wait(&self, id: CellId) -> Result<Outcome, OperatorError> {
         let mut state = self.shared.lock();
         loop {
@@ -477,14 +480,14 @@ impl Kernel {
             }
             match state.living(id) {
                 None => return Err(OperatorError::NoSuchCell),
-                Some((occupant, _)) if occupant.cell.state == CellState::Frozen => return Err(OperatorError::Froze),
+                Some((live, _)) if live.cell.state == CellState::Frozen => return Err(OperatorError::Froze),
                 Some(_) => {}
             }
             state = self.shared.changed.wait(state).expect("a kernel whose lock was poisoned must not go on");
         }
     }
 
-    /// What an ended cell came to, and forgets it; `None` while it lives.
+    /// Takes the outcome of an ended cell, and forgets the cell; `None` while it lives.
     pub fn collect(&self, id: CellId) -> Option<Outcome> {
         self.shared.lock().forget(id)
     }
@@ -495,79 +498,82 @@ impl Kernel {
     /// There is no such living cell.
     pub fn console(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        Ok(Arc::clone(occupant.console.port()))
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        Ok(Arc::clone(live.console.port()))
     }
 
-    /// The operator's end of a channel to a cell, which is opened if there is none yet: what the libOS says to the operator itself, and its answers.
-    /// A clone of a cell that has one has one of its own, in which nothing of its source's comes: who clones a cell that may be waiting for an answer says so with [`ConsolePort::close_input`].
+    /// The operator's end of a channel to a cell, opened if there is none yet. It carries the libOS's own messages to the operator,
+    /// and the answers. A clone has its own channel, which receives nothing from its source's. If a cell may be waiting for an
+    /// answer when it is cloned, end the clone's input with [`ConsolePort::close_input`].
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn channel(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        let channel = occupant.channel.get_or_insert_with(|| Box::new(Console::channel(waker(&self.shared, id))));
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        let channel = live.channel.get_or_insert_with(|| Box::new(Console::channel(waker(&self.shared, id))));
         Ok(Arc::clone(channel.port()))
     }
 
-    /// The operator's end of a cell's control channel, which is opened if it is not: orders to its libOS, and what that reports ([`pando_abi::control`]). Clones have none of their source's.
+    /// The operator's end of a cell's control channel, opened if there is none yet: requests to its libOS, and its reports
+    /// ([`pando_abi::control`]). Clones do not inherit it.
     ///
     /// # Errors
     /// There is no such living cell, or it is frozen.
     pub fn control(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        if occupant.cell.state == CellState::Frozen {
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        if live.cell.state == CellState::Frozen {
             return Err(OperatorError::Busy(CellState::Frozen));
         }
-        if let Some(control) = &occupant.control {
+        if let Some(control) = &live.control {
             return Ok(Arc::clone(control.port()));
         }
         let shared = Arc::downgrade(&self.shared);
         let wake = move || {
             if let Some(shared) = shared.upgrade() {
-                // One that is gone hears nothing.
+                // A cell that is gone receives nothing.
                 let _ = shared.call(id, Event::Control, |_| {});
             }
         };
-        let control = occupant.control.insert(Box::new(Console::control(Box::new(wake.clone()))));
+        let control = live.control.insert(Box::new(Console::control(Box::new(wake.clone()))));
         let port = Arc::clone(control.port());
         drop(state);
-        // The rings are made ready when it looks.
+        // The rings are initialised when the kernel next serves them.
         wake();
         Ok(port)
     }
 
-    /// What a living cell is doing, what it did and what memory it has.
+    /// A living cell's state, counters and memory use.
     ///
     /// # Errors
     /// There is no such living cell.
     pub fn inspect(&self, id: CellId) -> Result<(CellState, Counters, Usage), OperatorError> {
         let mut state = self.shared.lock();
-        let (occupant, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        Ok((occupant.cell.state, occupant.cell.counters, frames.usage(occupant.cell.memory.account())))
+        let (live, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        Ok((live.cell.state, live.cell.counters, frames.usage(live.cell.memory.account())))
     }
 
-    /// How many cells live.
+    /// Number of living cells.
     #[must_use]
     pub fn cells(&self) -> usize {
         self.shared.lock().count()
     }
 
-    /// What blocks of disks take, and may take.
+    /// Memory use and quota of the blocks of disks.
     #[must_use]
     pub fn registry(&self) -> Usage {
         self.shared.lock().frames.registry()
     }
 
-    /// How many frames are free.
+    /// Number of free frames.
     #[must_use]
     pub fn free(&self) -> PageCount {
         self.shared.lock().free()
     }
 
-    /// Finishes all releasing, gives up blocks that nobody maps, and flushes the machine, so that every frame that nobody needs is free. For tests and measurements: milliseconds.
+    /// Frees every unneeded frame: finishes all releasing, gives up blocks that no cell maps, and flushes the machine. For tests
+    /// and measurements: takes milliseconds.
     pub fn settle(&self) {
         let mut state = self.shared.make_room(self.shared.lock());
         state.frames.give_up_all();
@@ -576,11 +582,11 @@ impl Kernel {
     /// Bytes that the kernel keeps for each cell besides its frames.
     #[must_use]
     pub fn metadata_bytes() -> usize {
-        size_of::<Occupant>() + size_of::<ConsolePort>()
+        size_of::<LiveCell>() + size_of::<ConsolePort>()
     }
 }
 
-/// As much of a host name as fits.
+/// Truncates a host name to its maximum length.
 fn fitting(name: &str) -> String {
     name[..name.floor_char_boundary(HOST_NAME_BYTES)].into()
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading blocks of disks: the one place where the kernel waits for somebody else, and it holds no lock meanwhile.
+//! Reading blocks of disks: the only place where the kernel waits for I/O. It holds no lock meanwhile.
 //!
-//! The frames are taken under the lock, filled without it, and registered under it again. Two vCPUs may read the same block at the same time; the second then finds it there.
+//! The frames are taken under the lock, filled without it, and registered under it again. Two vCPUs may read the same block at the
+//! same time; the second then finds it registered.
 
 use super::Shared;
 use super::state::State;
 use crate::device::disk::Disk;
-use crate::memory::Wanted;
-use crate::memory::registry::Reading;
+use crate::memory::BlockRequest;
+use crate::memory::registry::BlockRead;
 use pando_abi::BlockNumber;
 use pando_machine::{Arena, FRAME_SIZE};
 use std::iter;
@@ -15,10 +16,16 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 
 impl Shared {
-    /// Reads a block that somebody wants, and its neighbours as far as there is room. Whoever wanted it tries again before the lock is let go, and then calls
-    /// [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
-    pub(super) fn bring_in<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: Wanted, buffer: &mut Vec<u8>) -> MutexGuard<'a, State> {
-        // Whoever wants a block has its disk, which stays as long. Without room there is nothing to read; trying again says so.
+    /// Reads a requested block, and its neighbours as far as there is room. The caller must retry before it releases the lock, and
+    /// then call [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
+    pub(super) fn bring_in<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        wanted: BlockRequest,
+        buffer: &mut Vec<u8>,
+    ) -> MutexGuard<'a, State> {
+        // The cell that requests a block uses its disk, so the disk exists. Without room nothing is read, and the retry reports
+        // that.
         let Some(disk) = state.disk(wanted.block.disk) else { return state };
         let Some(reading) = state.frames.begin_reading(wanted) else { return state };
         drop(state);
@@ -29,18 +36,18 @@ impl Shared {
     }
 }
 
-/// Reads what belongs together with the wanted block, or that one alone. Says which blocks are in their frames now.
-fn read(disk: &dyn Disk, arena: &Arena, reading: &Reading, buffer: &mut Vec<u8>) -> Range<u32> {
+/// Reads the run of blocks that contains the requested one, or that one alone. Returns the blocks that are in their frames now.
+fn read(disk: &dyn Disk, arena: &Arena, reading: &BlockRead, buffer: &mut Vec<u8>) -> Range<u32> {
     let wanted = reading.wanted().number.0;
     let (mut start, last) = reading.ends();
-    // A disk may say anything.
+    // The disk's answer is not trusted.
     let behind = |first: u32| u64::from(first).saturating_add(disk.run(BlockNumber(first)).max(1));
     while behind(start) <= wanted.into() {
         start = behind(start) as u32;
     }
     let end = behind(wanted).min(u64::from(last) + 1) as u32;
     let (run, alone) = (start..end, wanted..wanted + 1);
-    // One bad block must not take the others along.
+    // A bad block elsewhere in the run must not fail the requested one.
     for run in iter::once(run.clone()).chain((run != alone).then_some(alone)) {
         buffer.resize(run.len() * FRAME_SIZE, 0);
         if disk.read(BlockNumber(run.start), buffer).is_ok() {

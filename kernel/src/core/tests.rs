@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What no cell can bring about alone: moments between a fault's answer and its retry, where other vCPUs may do anything, and a kernel with nothing to do.
+//! Tests of situations that no cell can cause alone: the time between a fault's answer and its retry, when other vCPUs may do
+//! anything, and an idle kernel.
 
 use super::{Config, Kernel};
 use crate::cell::end::End;
 use crate::cell::{CellConfig, CellId};
-use crate::limits::WARM_STRETCHES;
+use crate::limits::RESERVED_HUGE_FRAMES;
 use crate::memory::Frames;
 use pando_abi::{MapFlags, Permissions};
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{EntryIndex, Exception, Exit, FrameId, Machine, Nanos, PageCount, Stretch};
+use pando_machine::{EntryIndex, Exception, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount};
 use std::sync::Arc;
 
 const ADDRESS: u64 = 0x1000_0000;
-/// Where large pages may lie.
+/// An address for large pages.
 const LARGE: u64 = 0x4000_0000;
 /// Bits of a page fault's error code: present, write, user.
 const WRITE_TO_PRESENT: u64 = 7;
@@ -22,7 +23,7 @@ fn kernel() -> Kernel {
     Kernel::new(machine as Arc<dyn Machine>, Config::default())
 }
 
-/// Every frame that can be had, taken and given back.
+/// All free frames, taken and released.
 fn free_frames(frames: &mut Frames) -> Vec<FrameId> {
     let account = frames.open_account(PageCount(1 << 20));
     let taken: Vec<_> = std::iter::from_fn(|| frames.take(account, false).ok()).collect();
@@ -31,7 +32,8 @@ fn free_frames(frames: &mut Frames) -> Vec<FrameId> {
     taken
 }
 
-/// A clone stands at its first write to a page that it shares with its source only; the kernel has just answered. The frame of the shared page.
+/// Brings a clone to its first write to a page that only it and its source share, just after the kernel has resolved the fault.
+/// Returns the source, the clone and the frame of the shared page.
 fn at_the_retry(kernel: &Kernel) -> (CellId, CellId, FrameId) {
     let quota = PageCount(1024);
     let source = kernel.create(CellConfig { quota, host_name: String::new() }).expect("room for a cell");
@@ -40,9 +42,9 @@ fn at_the_retry(kernel: &Kernel) -> (CellId, CellId, FrameId) {
     kernel.write(source, ADDRESS, b"shared").expect("the page is there");
     let clone = kernel.clone_cell(source, quota).expect("room for a clone");
     let mut state = kernel.shared.lock();
-    let (occupant, frames) = state.living(clone).expect("it was just made");
-    let space = occupant.cell.memory.current();
-    let found = occupant.cell.memory.inspect(frames, space, ADDRESS).expect("the space is there").expect("the slot is in use");
+    let (live, frames) = state.living(clone).expect("it was just made");
+    let space = live.cell.memory.current();
+    let found = live.cell.memory.inspect(frames, space, ADDRESS).expect("the space is there").expect("the slot is in use");
     let shared = found.frame(0).expect("the page is there");
     let fault = Exception { vector: Exception::PAGE_FAULT, error: WRITE_TO_PRESENT, address: ADDRESS };
     assert!(fault.is_write());
@@ -81,8 +83,8 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
     let machine = Sim::new(SimConfig { arena: PageCount(1 << 16), ..SimConfig::default() }).expect("a small machine");
     let kernel = Kernel::new(Arc::clone(&machine) as Arc<dyn Machine>, Config::default());
     let before = kernel.free();
-    let stretches = || (1..machine.arena().stretches()).map(Stretch);
-    let written = || stretches().filter(|stretch| machine.arena().load(stretch.first(), EntryIndex::new(0)) != 0).count();
+    let huge_frames = || (1..machine.arena().huge_frames()).map(HugeFrame);
+    let written = || huge_frames().filter(|huge_frame| machine.arena().load(huge_frame.first(), EntryIndex::new(0)) != 0).count();
     for _ in 0..2 {
         let cell = kernel.create(CellConfig { quota: before, host_name: String::new() }).expect("room for a cell");
         let pages = PageCount(before.0 * 9 / 10);
@@ -91,11 +93,11 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
         for page in 0..pages.0 {
             kernel.write(cell, LARGE + page * 4096, b"content.").expect("it is mapped");
         }
-        assert!(written() > 2 * WARM_STRETCHES);
+        assert!(written() > 2 * RESERVED_HUGE_FRAMES);
         kernel.end(cell, End::Killed).expect("it lives");
         kernel.settle();
         while kernel.shared.give_back(kernel.shared.lock()) {}
-        assert!(written() <= WARM_STRETCHES + 2, "{} stretches have content", written());
+        assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} stretches have content", written());
         assert_eq!(kernel.free(), before);
     }
 }

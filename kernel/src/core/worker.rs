@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Workers: the one place where vCPUs switch from cell to cell.
+//! Workers: the only code that switches vCPUs from cell to cell.
 
 use super::Shared;
-use super::exits::{Leave, Next};
-use super::state::{Running, State};
+use super::exits::{LeaveReason, NextStep};
+use super::state::{RunningCell, State};
 use crate::cell::end::End;
 use crate::cell::{CellId, State as CellState, Vector};
 use crate::limits::{LONE_QUANTUM, QUANTUM};
@@ -16,30 +16,30 @@ use std::time::Duration;
 pub struct Worker {
     index: usize,
     vcpu: Box<dyn Vcpu>,
-    /// Whose vector state lies on the vCPU.
+    /// The cell whose vector state is on the vCPU.
     vector_of: Option<CellId>,
-    /// What blocks are read into.
+    /// Scratch buffer for blocks of disks.
     buffer: Vec<u8>,
     shared: Arc<Shared>,
 }
 
-/// On which terms a cell gets a vCPU.
+/// The conditions under which a cell gets a vCPU.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
-    /// Nobody else waits for one.
+struct RunTerms {
+    /// No other cell is runnable.
     alone: bool,
-    /// What its share leaves it.
+    /// The rest of its share.
     most: Duration,
 }
 
-/// What a turn came to.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// A cell ran.
     Ran,
-    /// Nobody wanted to run; there will be something to do at this moment, or when an event comes.
+    /// No cell was runnable; there will be work at this time, or when an event comes.
     Nothing {
-        /// The moment.
+        /// The time.
         until: Nanos,
     },
     /// The kernel stops.
@@ -53,7 +53,7 @@ impl Worker {
         Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), shared })
     }
 
-    /// Takes turns until the kernel stops, sleeping when there is nothing to do.
+    /// Takes turns until the kernel stops; sleeps when there is nothing to do.
     pub(super) fn run(&mut self) {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -77,14 +77,14 @@ impl Worker {
         }
     }
 
-    /// Does due duties, then runs the next cell until it leaves the vCPU.
+    /// Does due housekeeping, then runs the next cell until it leaves the vCPU.
     pub fn turn(&mut self) -> Turn {
         let shared = Arc::clone(&self.shared);
-        let mut state = shared.duties(shared.lock());
+        let mut state = shared.housekeeping(shared.lock());
         if state.stopping {
-            // Whatever still had a vCPU when the kernel stopped.
+            // Cells that still had a vCPU when the kernel stopped.
             state.end_all();
-            shared.tell(&mut state);
+            shared.notify_operator(&mut state);
             return Turn::Stopped;
         }
         let started = shared.machine.now();
@@ -93,15 +93,15 @@ impl Worker {
         if !alone && state.idle_workers > 0 {
             shared.work.notify_one();
         }
-        state.vcpus[self.index] = Some(Running { alone });
-        let mut state = self.run_cell(&shared, state, id, Terms { alone, most });
+        state.vcpus[self.index] = Some(RunningCell { alone });
+        let mut state = self.run_cell(&shared, state, id, RunTerms { alone, most });
         state.charge(id, shared.machine.now().since(started));
         state.vcpus[self.index] = None;
-        shared.tell(&mut state);
+        shared.notify_operator(&mut state);
         Turn::Ran
     }
 
-    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: Terms) -> MutexGuard<'a, State> {
+    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: RunTerms) -> MutexGuard<'a, State> {
         let started = shared.machine.now();
         let rest = std::mem::take(&mut state.running(id).0.cell.rest);
         let quantum = match (terms.alone, rest) {
@@ -120,10 +120,10 @@ impl Worker {
             let prepared = state.prepare(id, now);
             state.frames.forget_unreadable();
             if state.woken {
-                shared.tell(&mut state);
+                shared.notify_operator(&mut state);
             }
             if terms.alone && !state.scheduler.is_empty() {
-                // It is not alone any more.
+                // Another cell is runnable now.
                 quantum_end = quantum_end.min(started + QUANTUM.min(terms.most));
             }
             let next = match prepared {
@@ -141,20 +141,20 @@ impl Worker {
                     state.handle(id, exit, left, quantum_end)
                 }
             };
-            let next = if next == Next::Resume && state.scheduler.is_urgent() { Next::Leave(Leave::Preempted) } else { next };
+            let next = if next == NextStep::Resume && state.scheduler.is_urgent() { NextStep::Leave(LeaveReason::Preempted) } else { next };
             match next {
-                Next::Resume => {}
-                Next::Read(wanted) => state = shared.bring_in(state, wanted, &mut self.buffer),
-                Next::Again => {
+                NextStep::Resume => {}
+                NextStep::Read(wanted) => state = shared.bring_in(state, wanted, &mut self.buffer),
+                NextStep::Again => {
                     drop(state);
-                    state = shared.duties(shared.lock());
+                    state = shared.housekeeping(shared.lock());
                     if shared.machine.now() >= quantum_end {
-                        self.leave(&mut state, id, Leave::Preempted);
+                        self.leave(&mut state, id, LeaveReason::Preempted);
                         return state;
                     }
                 }
-                Next::Leave(leave) => {
-                    if leave == Leave::Preempted {
+                NextStep::Leave(leave) => {
+                    if leave == LeaveReason::Preempted {
                         let ran = shared.machine.now().since(started);
                         state.running(id).0.cell.rest = quantum.min(QUANTUM).saturating_sub(ran);
                     }
@@ -165,10 +165,10 @@ impl Worker {
         }
     }
 
-    /// Puts a cell on the vCPU: its vector state, and a stamp if it comes from elsewhere.
+    /// Loads a cell onto the vCPU: its vector state, and a new stamp if it last ran on another vCPU.
     fn load(&mut self, state: &mut State, id: CellId) -> Result<(), HostError> {
-        let (occupant, frames) = state.running(id);
-        let cell = &mut occupant.cell;
+        let (live, frames) = state.running(id);
+        let cell = &mut live.cell;
         cell.state = CellState::Running { vcpu: self.index };
         if cell.last_vcpu != Some(self.index) {
             cell.memory.restamp(frames);
@@ -179,7 +179,7 @@ impl Worker {
         }
         let own = self.vector_of.replace(id) == Some(id);
         match std::mem::replace(&mut cell.vector, Vector::Dead) {
-            // What lies there is the cell's own, from when it last ran here: nothing is lost, and nobody learns anything.
+            // The registers hold the cell's own state from its last run here: nothing is lost, and nothing leaks.
             Vector::Dead if own => Ok(()),
             Vector::Dead => self.vcpu.load_vector(None),
             Vector::Saved(saved) => self.vcpu.load_vector(Some(&saved)),
@@ -187,35 +187,35 @@ impl Worker {
     }
 
     /// Takes a cell off the vCPU.
-    fn leave(&mut self, state: &mut State, id: CellId, leave: Leave) {
-        if matches!(leave, Leave::Preempted | Leave::AwaitingFlush | Leave::Stopped) && self.shared.vector_owners {
+    fn leave(&mut self, state: &mut State, id: CellId, leave: LeaveReason) {
+        if matches!(leave, LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::Stopped) && self.shared.vector_owners {
             match self.vcpu.save_vector() {
                 Ok(saved) => state.running(id).0.cell.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }
         match leave {
-            Leave::Preempted => {
+            LeaveReason::Preempted => {
                 let cell = &mut state.running(id).0.cell;
                 cell.counters.preemptions += 1;
                 let reason = if cell.rest.is_zero() { Reason::Turn } else { Reason::Interrupted };
                 state.make_ready(id, reason);
             }
-            Leave::Relinquished => state.make_ready(id, Reason::Turn),
-            Leave::Idle { until } => state.make_idle(id, until),
-            Leave::AwaitingFlush => {
+            LeaveReason::Relinquished => state.make_ready(id, Reason::Turn),
+            LeaveReason::Idle { until } => state.make_idle(id, until),
+            LeaveReason::AwaitingFlush => {
                 state.running(id).0.cell.state = CellState::AwaitingFlush;
                 state.flushes.awaited_by.push(id);
             }
-            Leave::Frozen => state.freeze(id),
-            Leave::Stopped => state.stop(id),
-            Leave::Ended(end) => state.end(id, end),
+            LeaveReason::Frozen => state.freeze(id),
+            LeaveReason::Stopped => state.stop(id),
+            LeaveReason::Ended(end) => state.end(id, end),
         }
-        // What was asked for while the cell was leaving.
-        if state.living(id).is_some_and(|(occupant, _)| occupant.cell.halts && matches!(occupant.cell.state, CellState::Idle { .. })) {
+        // Requests that came while the cell was leaving.
+        if state.living(id).is_some_and(|(live, _)| live.cell.halts && matches!(live.cell.state, CellState::Idle { .. })) {
             state.stop(id);
         }
-        if let Some(end) = state.living(id).and_then(|(occupant, _)| occupant.cell.doom.take()) {
+        if let Some(end) = state.living(id).and_then(|(live, _)| live.cell.doom.take()) {
             state.end(id, end);
         }
     }

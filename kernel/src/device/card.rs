@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network card: moves batches of frames between a cell's rings and its port.
 //!
-//! What a cell sends stands in its memory. Where the switch knows a shortcut, and who gets the frame is at rest and has room, the frame goes from there into that cell's memory in one copy; otherwise through a
-//! queue. A descriptor that was begun so is handed over when its cell next runs, with what came otherwise meanwhile behind it.
+//! A frame to send lies in the sender's memory. If the switch offers a shortcut, and the receiver is not running and has room, one
+//! copy moves the frame into the receiver's memory; otherwise it goes through a queue. A receive descriptor filled in part by
+//! shortcuts is completed when its cell next runs, and later frames from the queue follow it.
 
 use super::ring::RingState;
 use crate::limits::CARD_PIECE;
-use crate::memory::copy::{Behalf, CarryError, CopyError, carry};
+use crate::memory::copy::{CopyAuthority, CopyBetweenError, CopyError, carry};
 use crate::memory::{Frames, SpaceSet};
 use crate::network::{Networks, Owner, PortId};
 use pando_abi::frame::{self, HEADER};
@@ -16,7 +17,8 @@ use pando_abi::ring::{Descriptor, FAULTED, NetworkRings};
 use pando_machine::Nanos;
 use std::mem::offset_of;
 
-/// Bytes that are read first of what is left of a batch: a frame's header in it, and of the frame what says where it goes, or all of a small one.
+/// Bytes that are read first of the rest of a batch: the frame's header in it, and the addresses of the frame, or all of a small
+/// one.
 const HEAD: usize = 128;
 
 /// A cell's network card.
@@ -25,110 +27,111 @@ pub(crate) struct Card {
     pub(crate) port: PortId,
     transmit: RingState,
     receive: RingState,
-    /// Bytes of the next transmit descriptor whose frames are sent already.
+    /// Bytes of the next transmit descriptor whose frames are already sent.
     sent: usize,
-    /// Bytes of the next receive descriptor that are filled already.
+    /// Bytes of the next receive descriptor that are already filled.
     filled: u32,
-    /// The cell found its transmit ring full, and was not told yet that there is room.
-    owes_news: bool,
+    /// The transmit ring was full, and the cell was not yet notified that it has room.
+    room_event_due: bool,
 }
 
-/// Who else has a card.
-pub(crate) trait Neighbours {
-    /// The card and the memory of a cell that is at rest.
+/// Access to the cards and the memory of the other cells.
+pub(crate) trait PeerCells {
+    /// The card and the memory of a cell that is not running.
     fn at_rest(&mut self, owner: &Owner) -> Option<(&mut Card, &mut SpaceSet)>;
 }
 
-/// What cards work with, beside the memory of their cells.
-pub(crate) struct Means<'a> {
+/// Kernel state that cards use besides the memory of their cells.
+pub(crate) struct CardContext<'a> {
     pub(crate) frames: &'a mut Frames,
     pub(crate) networks: &'a mut Networks,
-    pub(crate) neighbours: &'a mut dyn Neighbours,
+    pub(crate) peers: &'a mut dyn PeerCells,
     pub(crate) now: Nanos,
 }
 
 /// A frame in its sender's memory.
-struct Sent<'a> {
+struct TxFrame<'a> {
     /// Its first bytes, or all of them.
     head: &'a [u8],
     address: u64,
     length: usize,
 }
 
-impl Sent<'_> {
-    /// Where the bytes behind the head are.
+impl TxFrame<'_> {
+    /// Address of the bytes behind the head.
     fn rest(&self) -> u64 {
         self.address.wrapping_add(self.head.len() as u64)
     }
 }
 
 impl Card {
-    /// A card that is plugged in at a port.
+    /// A card plugged in at a port.
     pub(crate) fn new(port: PortId) -> Card {
         let ring = |offset: usize| RingState::new(NETWORK_RINGS + offset as u64, NETWORK_DESCRIPTORS);
         let [transmit, receive] = [offset_of!(NetworkRings, transmit), offset_of!(NetworkRings, receive)].map(ring);
-        Card { port, transmit, receive, sent: 0, filled: 0, owes_news: false }
+        Card { port, transmit, receive, sent: 0, filled: 0, room_event_due: false }
     }
 
-    /// Empties the rings for a card that is about to be plugged in: where the source of a clone had one, they are not.
+    /// Empties the rings for a new card: if the source of a clone had one, they are not empty.
     ///
     /// # Errors
     /// No memory for their page, or it is a block of a disk that must be read first.
     pub(crate) fn empty_rings(frames: &mut Frames, memory: &mut SpaceSet) -> Result<(), CopyError> {
         let mut rings = [0; size_of::<NetworkRings>()];
-        memory.read(frames, NETWORK_RINGS, &mut rings, Behalf::Operator)?;
-        // Most have none to empty, and a page that is written is a page more.
+        memory.read(frames, NETWORK_RINGS, &mut rings, CopyAuthority::Operator)?;
+        // Most rings are empty already, and writing would cost a page.
         if rings.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         rings.fill(0);
-        memory.write(frames, NETWORK_RINGS, &rings, Behalf::Operator)
+        memory.write(frames, NETWORK_RINGS, &rings, CopyAuthority::Operator)
     }
 
-    /// Moves what can be moved, in pieces of [`CARD_PIECE`]; `true` if the cell should look, because frames have arrived or a full ring has room again, and so if there is more: a cell with an event does not
-    /// idle.
+    /// Moves frames in both directions, in steps of [`CARD_PIECE`]. Returns `true` if the cell should look at its rings: frames
+    /// have arrived, a full ring has room again, or more is to be moved. A cell with an event does not idle.
     ///
     /// # Errors
-    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
-    pub(crate) fn serve(&mut self, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<bool, CopyError> {
-        let more = self.serve_transmit(memory, means)?;
-        let received = self.serve_receive(means.frames, memory, means.networks)?;
-        Ok(std::mem::take(&mut self.owes_news) || more || received)
+    /// No memory for a page of the cell that must be made, or a block of a disk must be read first: the rest follows at the next
+    /// call.
+    pub(crate) fn serve(&mut self, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
+        let more = self.serve_transmit(memory, context)?;
+        let received = self.serve_receive(context.frames, memory, context.networks)?;
+        Ok(std::mem::take(&mut self.room_event_due) || more || received)
     }
 
-    /// `true`: there is more.
-    fn serve_transmit(&mut self, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<bool, CopyError> {
-        // Room where there was some is no news.
-        self.owes_news |= self.transmit.is_full(means.frames, memory);
+    /// Returns `true` if more frames are to be sent.
+    fn serve_transmit(&mut self, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
+        // Room is reported only after the ring was full.
+        self.room_event_due |= self.transmit.is_full(context.frames, memory);
         let mut budget = CARD_PIECE;
         for _ in 0..self.transmit.length() {
-            let Some(descriptor) = self.transmit.next(means.frames, memory) else { return Ok(false) };
-            let length = match self.send(&descriptor, memory, means, &mut budget) {
+            let Some(descriptor) = self.transmit.next(context.frames, memory) else { return Ok(false) };
+            let length = match self.send(&descriptor, memory, context, &mut budget) {
                 Ok(true) => self.sent as u32,
                 Ok(false) => return Ok(true),
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
                 Err(later) => return Err(later),
             };
-            self.transmit.take(means.frames, memory, length)?;
+            self.transmit.take(context.frames, memory, length)?;
             self.sent = 0;
         }
         // The cell may have posted more meanwhile.
         Ok(true)
     }
 
-    /// Sends the frames of a batch that were not sent yet. `false`: there are more, for which the budget is too small.
+    /// Sends the unsent frames of a batch. `false`: the budget is too small for the rest.
     ///
     /// # Errors
-    /// What follows is no frame, or cannot be read now.
+    /// The rest is not a frame, or cannot be read now.
     fn send(
         &mut self,
         descriptor: &Descriptor,
         memory: &mut SpaceSet,
-        means: &mut Means<'_>,
+        context: &mut CardContext<'_>,
         budget: &mut usize,
     ) -> Result<bool, CopyError> {
         let end = descriptor.length.min(MAX_DESCRIPTOR_BYTES) as usize;
-        // The cell may have made the descriptor shorter since its first frames went out.
+        // The cell may have shortened the descriptor since its first frames were sent.
         while self.sent < end {
             if *budget == 0 {
                 return Ok(false);
@@ -136,64 +139,72 @@ impl Card {
             let (address, left) = (descriptor.address.wrapping_add(self.sent as u64), end - self.sent);
             let mut head = [0; HEAD];
             let head = &mut head[..left.min(HEAD)];
-            memory.read(means.frames, address, head, Behalf::Cell)?;
+            memory.read(context.frames, address, head, CopyAuthority::Cell)?;
             let (header, head) = head.split_first_chunk().ok_or(CopyError::Refused)?;
             let length = frame::length(header, left - HEADER).ok_or(CopyError::Refused)?;
             let head = &head[..length.min(head.len())];
-            let sent = Sent { head, address: address.wrapping_add(HEADER as u64), length };
-            let cost = if self.pass(&sent, memory, means)? { 1 } else { self.queue(&sent, memory, means)? };
+            let sent = TxFrame { head, address: address.wrapping_add(HEADER as u64), length };
+            let cost = if self.pass(&sent, memory, context)? { 1 } else { self.queue(&sent, memory, context)? };
             *budget = budget.saturating_sub(cost);
-            // The last frame need not be filled up.
+            // The last frame may lack its padding.
             self.sent = (self.sent + frame::room(length)).min(end);
         }
         Ok(true)
     }
 
-    /// Sends a frame through the switch. Returns what that costs.
-    fn queue(&self, sent: &Sent<'_>, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<usize, CopyError> {
-        let frame = means.networks.buffers.filled(sent.length, |bytes| {
+    /// Sends a frame through the switch. Returns its cost.
+    fn queue(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<usize, CopyError> {
+        let frame = context.networks.buffers.filled(sent.length, |bytes| {
             let (head, rest) = bytes.split_at_mut(sent.head.len());
             head.copy_from_slice(sent.head);
-            memory.read(means.frames, sent.rest(), rest, Behalf::Cell)
+            memory.read(context.frames, sent.rest(), rest, CopyAuthority::Cell)
         })?;
-        Ok(means.networks.send(self.port, frame, means.now))
+        Ok(context.networks.send(self.port, frame, context.now))
     }
 
-    /// Copies a frame into the memory of who gets it, if it may go there at once and there is room. What was copied is what the guard has seen.
+    /// Copies a frame into the receiver's memory, if the shortcut is allowed and there is room. The copied header is the one that
+    /// the anti-spoofing filter checked.
     ///
     /// # Errors
     /// The frame cannot be read.
-    fn pass(&self, sent: &Sent<'_>, memory: &mut SpaceSet, means: &mut Means<'_>) -> Result<bool, CopyError> {
-        let Some((port, owner)) = means.networks.shortcut(self.port, sent.head, sent.length) else { return Ok(false) };
-        let Some((card, target)) = means.neighbours.at_rest(owner) else { return Ok(false) };
-        let is_news = card.filled == 0;
-        match card.accept(sent, memory, means.frames, target) {
+    fn pass(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
+        let Some((port, owner)) = context.networks.shortcut(self.port, sent.head, sent.length) else { return Ok(false) };
+        let Some((card, target)) = context.peers.at_rest(owner) else { return Ok(false) };
+        let must_notify = card.filled == 0;
+        match card.accept(sent, memory, context.frames, target) {
             Ok(true) => {
-                means.networks.note_shortcut(self.port, port, sent.length, is_news);
+                context.networks.note_shortcut(self.port, port, sent.length, must_notify);
                 Ok(true)
             }
-            // Whatever is wrong there shows when that cell runs.
-            Ok(false) | Err(CarryError::To(_)) => Ok(false),
-            Err(CarryError::From(error)) => Err(error),
+            // An error in the receiver's memory is handled when that cell runs.
+            Ok(false) | Err(CopyBetweenError::To(_)) => Ok(false),
+            Err(CopyBetweenError::From(error)) => Err(error),
         }
     }
 
-    /// Takes a frame out of another cell's memory, `source`, into its own cell's. `false`: there is no room.
+    /// Copies a frame from another cell's memory, `source`, into its own cell's. `false`: there is no room.
     ///
     /// # Errors
-    /// One of the two memories is in the way; nothing has arrived.
-    fn accept(&mut self, sent: &Sent<'_>, source: &mut SpaceSet, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CarryError> {
-        let Some((place, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CarryError::To)? else { return Ok(false) };
-        memory.write(frames, place, &frame::header(sent.length), Behalf::Cell).map_err(CarryError::To)?;
+    /// One of the two memories cannot be accessed; nothing has arrived.
+    fn accept(
+        &mut self,
+        sent: &TxFrame<'_>,
+        source: &mut SpaceSet,
+        frames: &mut Frames,
+        memory: &mut SpaceSet,
+    ) -> Result<bool, CopyBetweenError> {
+        let Some((place, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CopyBetweenError::To)? else { return Ok(false) };
+        memory.write(frames, place, &frame::header(sent.length), CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let place = place.wrapping_add(HEADER as u64);
-        memory.write(frames, place, sent.head, Behalf::Cell).map_err(CarryError::To)?;
+        memory.write(frames, place, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let rest = sent.length - sent.head.len();
         carry(frames, (source, sent.rest()), (memory, place.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;
         Ok(true)
     }
 
-    /// Where so many bytes have room, and how much there is: in the next receive descriptor, or, where that has no more, in the one after it.
+    /// Finds room for `length` bytes: its address and how much there is, in the next receive descriptor or, if that has too little,
+    /// in the one after it.
     fn room(&mut self, length: usize, frames: &mut Frames, memory: &mut SpaceSet) -> Result<Option<(u64, usize)>, CopyError> {
         for _ in 0..2 {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
@@ -230,7 +241,7 @@ impl Card {
         Ok(moved)
     }
 
-    /// Fills a cell's room with the frames that wait, as far as they fit.
+    /// Fills a receive descriptor with queued frames, as far as they fit.
     fn fill(
         &mut self,
         frames: &mut Frames,
@@ -250,8 +261,8 @@ impl Card {
                 continue;
             }
             let place = address.wrapping_add(at as u64);
-            memory.write(frames, place, &frame::header(frame.len()), Behalf::Cell)?;
-            memory.write(frames, place.wrapping_add(HEADER as u64), frame, Behalf::Cell)?;
+            memory.write(frames, place, &frame::header(frame.len()), CopyAuthority::Cell)?;
+            memory.write(frames, place.wrapping_add(HEADER as u64), frame, CopyAuthority::Cell)?;
             self.filled = (at + frame::room(frame.len())).min(room) as u32;
             networks.take(self.port);
         }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The console: bytes in, bytes out, with back-pressure both ways.
+//! The console: byte streams in and out, with back-pressure in both directions.
 //!
-//! A cell's channel to its operator works the same way, through rings of its own.
+//! A cell's channel to its operator works the same way, through separate rings.
 //!
-//! [`Console`] is the cell's side, served under the kernel lock; [`ConsolePort`] is the host's, with a lock of its own. Lock order: the kernel's, then the port's;
-//! a port's owner wakes the cell only after letting go of the port.
+//! [`Console`] is the cell's side, served under the kernel lock; [`ConsolePort`] is the host's, with its own lock. Lock order: the
+//! kernel's, then the port's; a port's owner wakes the cell only after it has released the port.
 
 use super::ring::RingState;
-use crate::cell::image::RingPlaces;
+use crate::cell::image::RingPositions;
 use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
-use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::copy::{CopyAuthority, CopyError};
 use crate::memory::{Frames, SpaceSet};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
@@ -18,25 +18,25 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Which of a cell's outputs.
+/// An output stream of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// Standard output.
     Output,
     /// Standard error.
     Errors,
-    /// What a program says to the operator beside its streams: lines.
+    /// Messages of a program to the operator besides its streams: lines.
     Notes,
 }
 
-/// What there is to hear of a cell.
+/// The result of a non-blocking read of a cell's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// These bytes.
+pub enum ConsoleOutput {
+    /// Bytes of a stream.
     Bytes(Stream, Vec<u8>),
-    /// Nothing yet.
+    /// No output yet.
     Nothing,
-    /// It has ended and said all.
+    /// The cell has ended, and all its output was read.
     End,
 }
 
@@ -44,18 +44,18 @@ pub enum Heard {
 struct Buffers {
     input: VecDeque<u8>,
     input_closed: bool,
-    /// The cell has asked for input at least once.
+    /// The cell has requested input at least once.
     input_wanted: bool,
     output: VecDeque<(Stream, Vec<u8>)>,
     output_bytes: usize,
     output_closed: bool,
-    /// Streams that nobody reads any more.
+    /// Streams that have no reader any more.
     unread: Vec<Stream>,
-    /// Who is told that there is something to hear, or room for input.
+    /// Called when there is new output, or room for input.
     listener: Option<Box<dyn Fn() + Send>>,
-    /// The cell has more to say than there was room for.
+    /// The cell has more output than there was room for.
     cell_waits: bool,
-    /// The cell is ending: what it has posted is heard, whatever its host has not taken yet.
+    /// The cell is ending: all posted output is taken, however full the buffer is.
     is_last: bool,
 }
 
@@ -67,7 +67,8 @@ pub struct ConsolePort {
 }
 
 impl Buffers {
-    /// How much more the cell may say. Nothing once it has said much in little pieces, each of which costs more than its bytes. Last words have as much room again: a ring of them is not many pieces.
+    /// How many more bytes the cell may write. Zero after many small buffers, each of which costs more than its bytes. An ending
+    /// cell has as much room again: one ring does not make many buffers.
     fn room(&self) -> usize {
         match self.is_last {
             true => (2 * CONSOLE_BYTES).saturating_sub(self.output_bytes),
@@ -76,13 +77,13 @@ impl Buffers {
         }
     }
 
-    /// Keeps what the cell said; little pieces for the same stream become one.
+    /// Appends output; joins small buffers of the same stream.
     fn append(&mut self, stream: Stream, bytes: Vec<u8>) {
         self.output_bytes += bytes.len();
         let is_scattered = self.output.len() >= CONSOLE_PIECES;
         match self.output.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + bytes.len() <= MAX_DESCRIPTOR_BYTES as usize => piece.extend(bytes),
-            // Of so many little pieces only the order within each stream is kept: a stream's last piece is among the last few.
+            // With so many small buffers, only the order within each stream is kept: a stream's last buffer is among the last few.
             _ if is_scattered => match self.output.iter_mut().rev().find(|(last, _)| *last == stream) {
                 Some((_, piece)) => piece.extend(bytes),
                 None => self.output.push_back((stream, bytes)),
@@ -91,7 +92,7 @@ impl Buffers {
         }
     }
 
-    /// Tells whoever listens.
+    /// Calls the listener.
     fn announce(&self) {
         if let Some(listener) = &self.listener {
             listener();
@@ -104,7 +105,7 @@ impl ConsolePort {
         self.buffers.lock().expect("no holder of a console's lock panics")
     }
 
-    /// Gives the cell input; waits while it has enough. `false`: the cell has ended and nobody will read it.
+    /// Sends input to the cell; waits while its buffer is full. `false`: the cell has ended, and the input will not be read.
     pub fn send(&self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let mut buffers = self.lock();
@@ -117,7 +118,8 @@ impl ConsolePort {
         true
     }
 
-    /// Gives the cell as much input as it has room for now. Returns how much; `None`: the cell has ended and nobody will read it. Never waits.
+    /// Sends as much input as the cell's buffer has room for. Returns how much; `None`: the cell has ended, and the input will not
+    /// be read. Never waits.
     pub fn offer(&self, bytes: &[u8]) -> Option<usize> {
         self.give(self.lock(), bytes)
     }
@@ -135,7 +137,8 @@ impl ConsolePort {
         Some(count)
     }
 
-    /// Waits until the cell asks for input for the first time, so that nothing is taken from the host that nobody wants. `false`: the cell has ended without.
+    /// Waits until the cell requests input for the first time, so that unwanted input is not taken from the host. `false`: the cell
+    /// has ended without a request.
     pub fn wait_until_wanted(&self) -> bool {
         let mut buffers = self.lock();
         while !buffers.input_wanted && !buffers.output_closed {
@@ -144,8 +147,8 @@ impl ConsolePort {
         buffers.input_wanted
     }
 
-    /// Says that nobody reads a stream any more: the cell is told so when it writes there, and what it had written is dropped.
-    pub fn hang_up(&self, stream: Stream) {
+    /// Closes a stream for reading: the cell's later writes to it complete as [`UNREAD`], and its unread output is dropped.
+    pub fn close_stream(&self, stream: Stream) {
         let mut buffers = self.lock();
         buffers.unread.push(stream);
         buffers.output.retain(|(other, _)| *other != stream);
@@ -155,13 +158,13 @@ impl ConsolePort {
         (self.wake)();
     }
 
-    /// Says that no more input comes.
+    /// Ends the input.
     pub fn close_input(&self) {
         self.lock().input_closed = true;
         (self.wake)();
     }
 
-    /// The next bytes that the cell wrote; waits for some. `None`: it has ended and said all.
+    /// Returns the next output of the cell; waits for it. `None`: the cell has ended, and all its output was read.
     pub fn receive(&self) -> Option<(Stream, Vec<u8>)> {
         let mut buffers = self.lock();
         loop {
@@ -173,24 +176,24 @@ impl ConsolePort {
         }
     }
 
-    /// The next bytes that the cell wrote, if there are some. Never waits.
-    pub fn hear(&self) -> Heard {
+    /// Returns the next output of the cell, if there is any. Never waits.
+    pub fn hear(&self) -> ConsoleOutput {
         match self.take(self.lock()) {
-            Ok((stream, bytes)) => Heard::Bytes(stream, bytes),
-            Err(buffers) if buffers.output_closed => Heard::End,
-            Err(_) => Heard::Nothing,
+            Ok((stream, bytes)) => ConsoleOutput::Bytes(stream, bytes),
+            Err(buffers) if buffers.output_closed => ConsoleOutput::End,
+            Err(_) => ConsoleOutput::Nothing,
         }
     }
 
-    /// Calls `listener` from now on whenever there may be something new to hear or room for input, and at once. It is called under locks, the kernel's among them, from vCPU threads: it may wake
-    /// somebody, and nothing else.
+    /// Calls `listener` at once, and from now on whenever there may be new output or room for input. It is called under locks,
+    /// including the kernel's, from vCPU threads: it may only wake a thread.
     pub fn listen(&self, listener: impl Fn() + Send + 'static) {
         let mut buffers = self.lock();
         buffers.listener = Some(Box::new(listener));
         buffers.announce();
     }
 
-    /// Takes the next bytes out, and tells the cell of the room; gives the lock back where there are none.
+    /// Takes the next output, and notifies the cell of the room; returns the lock if there is none.
     fn take<'a>(&self, mut buffers: MutexGuard<'a, Buffers>) -> Result<(Stream, Vec<u8>), MutexGuard<'a, Buffers>> {
         let Some((stream, bytes)) = buffers.output.pop_front() else {
             if buffers.output_closed {
@@ -211,7 +214,7 @@ impl ConsolePort {
         Ok((stream, bytes))
     }
 
-    /// Says that the cell has ended. Input that it has not read is dropped.
+    /// Marks the cell as ended. Unread input is dropped.
     pub fn close(&self) {
         let mut buffers = self.lock();
         buffers.output_closed = true;
@@ -221,16 +224,16 @@ impl ConsolePort {
     }
 }
 
-/// For whoever stands in for a cell, where bytes reach it by another way than rings of their own.
+/// Functions for a proxy of a cell, whose bytes do not travel through rings of this port.
 impl ConsolePort {
-    /// A port without a console; `wake` is called, without any lock, when its owner has said something or made room.
+    /// A port without a console; `wake` is called, without any lock, when its owner has sent something or made room.
     #[must_use]
     pub fn apart(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
         let buffers = Buffers { input_wanted: true, ..Buffers::default() };
         Arc::new(ConsolePort { buffers: Mutex::new(buffers), changed: Condvar::new(), wake: Box::new(wake) })
     }
 
-    /// Takes input, at most so many bytes, and says whether that was the last of it.
+    /// Takes up to `most` bytes of input. The second value is `true` if the input has ended with them.
     pub fn take_input(&self, most: usize) -> (Vec<u8>, bool) {
         let mut buffers = self.lock();
         let count = buffers.input.len().min(most);
@@ -243,7 +246,7 @@ impl ConsolePort {
         (bytes, is_last)
     }
 
-    /// Lets its owner hear this, however much there is to hear already.
+    /// Appends output for the owner, however much is buffered already.
     pub fn say(&self, stream: Stream, bytes: Vec<u8>) {
         let mut buffers = self.lock();
         if !bytes.is_empty() && !buffers.unread.contains(&stream) {
@@ -253,32 +256,32 @@ impl ConsolePort {
         }
     }
 
-    /// How many bytes its owner has not heard yet; the next that it hears is told by a call of `wake`.
-    pub fn unheard(&self) -> usize {
+    /// How many bytes of output the owner has not read; its next read calls `wake`.
+    pub fn untaken(&self) -> usize {
         let mut buffers = self.lock();
         buffers.cell_waits = buffers.output_bytes > 0;
         buffers.output_bytes
     }
 
-    /// Whether its owner has said that it does not read a stream any more.
+    /// Whether the owner has closed a stream for reading.
     pub fn is_unread(&self, stream: Stream) -> bool {
         self.lock().unread.contains(&stream)
     }
 }
 
-/// The cell's end of a console, or of a channel.
+/// The cell's end of a console or a channel.
 pub struct Console {
     transmit: RingState,
     receive: RingState,
-    /// Bytes of the next transmit descriptor that are already out.
+    /// Bytes of the next transmit descriptor that are already sent.
     progress: u32,
-    /// The rings hold what an earlier one has left, and are emptied first.
+    /// The rings hold an earlier console's state, and are cleared first.
     is_fresh: bool,
     port: Arc<ConsolePort>,
 }
 
 impl Console {
-    /// A console; `wake` is called, without any lock, when the cell should look again.
+    /// A console; `wake` is called, without any lock, when the cell should look at its rings.
     pub(crate) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let transmit = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, transmit) as u64, TRANSMIT_DESCRIPTORS);
         let receive = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, receive) as u64, RECEIVE_DESCRIPTORS);
@@ -292,7 +295,7 @@ impl Console {
         Console::at(requests, answers, wake)
     }
 
-    /// A control channel, whose rings nobody has used yet, whatever the cell is a clone of.
+    /// A control channel. Its rings start empty, also in a clone.
     pub(crate) fn control(wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let reports = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, reports) as u64, CHANNEL_DESCRIPTORS);
         let orders = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, orders) as u64, CHANNEL_DESCRIPTORS);
@@ -304,14 +307,14 @@ impl Console {
         Console { transmit, receive, progress: 0, is_fresh: false, port: Arc::new(port) }
     }
 
-    /// How far it has come.
-    pub(crate) fn places(&self) -> RingPlaces {
-        RingPlaces { transmit: self.transmit.taken(), receive: self.receive.taken(), progress: self.progress }
+    /// Its positions in the rings.
+    pub(crate) fn places(&self) -> RingPositions {
+        RingPositions { transmit: self.transmit.taken(), receive: self.receive.taken(), progress: self.progress }
     }
 
-    /// The same with nothing in the buffers, at other places in the rings: that of a clone goes on where its source's stands.
-    pub(crate) fn at_places(self, places: RingPlaces) -> Console {
-        let RingPlaces { transmit, receive, progress } = places;
+    /// The same console with empty buffers at other ring positions: a clone's console continues at its source's position.
+    pub(crate) fn at_places(self, places: RingPositions) -> Console {
+        let RingPositions { transmit, receive, progress } = places;
         Console { transmit: self.transmit.with_taken(transmit), receive: self.receive.with_taken(receive), progress, ..self }
     }
 
@@ -320,14 +323,15 @@ impl Console {
         &self.port
     }
 
-    /// Moves what can be moved between rings and buffers; `true` if that is something the cell waits for. Bounded by what the buffers hold, whatever the
-    /// descriptors say.
+    /// Moves bytes between rings and buffers; `true` if the cell may be waiting for that. Bounded by the size of the buffers,
+    /// whatever the descriptors contain.
     ///
     /// # Errors
-    /// No memory for a page of the cell's that would have to be made, or a block of a disk that must be read first: what is left is for the next time.
+    /// No memory for a page of the cell that must be made, or a block of a disk must be read first: the rest follows at the next
+    /// call.
     pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         if self.is_fresh {
-            memory.write(frames, CONTROL_RINGS, &[0; size_of::<ControlRings>()], Behalf::Operator)?;
+            memory.write(frames, CONTROL_RINGS, &[0; size_of::<ControlRings>()], CopyAuthority::Operator)?;
             self.is_fresh = false;
             return Ok(true);
         }
@@ -336,8 +340,9 @@ impl Console {
         Ok(sent || received)
     }
 
-    /// Takes what the cell has posted by its end, by whatever it came: a program's write has returned, so its bytes are written. What lies in blocks that were not read is not waited for: such a write has not returned.
-    pub(crate) fn take_last_words(&mut self, frames: &mut Frames, memory: &mut SpaceSet) {
+    /// Takes the output that the cell has posted before its end: a program's write has returned, so its bytes are written. Output
+    /// in unread blocks of disks is skipped: such a write has not returned.
+    pub(crate) fn take_final_output(&mut self, frames: &mut Frames, memory: &mut SpaceSet) {
         self.port.lock().is_last = true;
         if !self.is_fresh {
             let _ = self.serve_transmit(frames, memory);
@@ -346,9 +351,9 @@ impl Console {
 
     fn serve_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         let mut moved = false;
-        // Descriptors that lead nowhere may cost as much as the buffer holds, and no more.
+        // Descriptors with invalid addresses may cost as much as the buffer holds, and no more.
         let mut budget = CONSOLE_BYTES;
-        // The ring's length bounds the loop even if the cell's count runs on.
+        // The ring's length bounds the loop even if the cell's count keeps growing.
         for _ in 0..self.transmit.length() {
             let Some(descriptor) = self.transmit.next(frames, memory) else { break };
             let stream = match descriptor.tag {
@@ -362,7 +367,7 @@ impl Console {
                 }
             };
             let length = descriptor.length.min(MAX_DESCRIPTOR_BYTES);
-            // The cell may have made the descriptor shorter since its first part went out.
+            // The cell may have shortened the descriptor since its first part was sent.
             let left = length.saturating_sub(self.progress) as usize;
             let mut buffers = self.port.lock();
             if buffers.unread.contains(&stream) {
@@ -383,7 +388,7 @@ impl Console {
             budget -= count;
             let mut bytes = vec![0; count];
             let address = descriptor.address.wrapping_add(u64::from(self.progress));
-            match memory.read(frames, address, &mut bytes, Behalf::Cell) {
+            match memory.read(frames, address, &mut bytes, CopyAuthority::Cell) {
                 Ok(()) => {}
                 Err(CopyError::Refused | CopyError::Unreadable) => {
                     drop(buffers);
@@ -408,22 +413,22 @@ impl Console {
         Ok(moved)
     }
 
-    /// `length` may be less than what is out already, where the cell has shortened the descriptor since.
+    /// Completes a transmit descriptor. `length` may be less than what is sent already, if the cell has shortened the descriptor.
     fn finish_transmit(&mut self, frames: &mut Frames, memory: &mut SpaceSet, length: u32) -> Result<(), CopyError> {
         self.transmit.take(frames, memory, length.max(self.progress))?;
-        // Not before: what is out must not go out again.
+        // Only now: sent bytes must not be sent again.
         self.progress = 0;
         Ok(())
     }
 
     fn serve_receive(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
         let mut moved = false;
-        // As for transmitting: what is refused costs as well.
+        // As for transmitting: refused descriptors cost as well.
         let mut budget = CONSOLE_BYTES;
         for _ in 0..self.receive.length() {
             let Some(descriptor) = self.receive.next(frames, memory) else { break };
             if descriptor.length == 0 {
-                // The cell has taken it back.
+                // The cell has withdrawn it.
                 self.receive.take(frames, memory, 0)?;
                 moved = true;
                 continue;
@@ -442,7 +447,7 @@ impl Console {
             }
             budget -= count;
             let bytes: Vec<u8> = buffers.input.iter().take(count).copied().collect();
-            let length = match memory.write(frames, descriptor.address, &bytes, Behalf::Cell) {
+            let length = match memory.write(frames, descriptor.address, &bytes, CopyAuthority::Cell) {
                 Ok(()) => count as u32,
                 Err(CopyError::Refused | CopyError::Unreadable) => FAULTED,
                 Err(error) => return Err(error),

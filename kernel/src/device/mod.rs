@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices: what a cell can reach beyond its memory. They start initialised; there is nothing to probe.
+//! Devices: the interfaces of a cell beyond its memory. They start initialised; there is nothing to probe.
 
 pub(crate) mod card;
 pub mod console;

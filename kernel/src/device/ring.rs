@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's side of a ring in a cell's memory: every word is a claim.
+//! The kernel's side of a ring in a cell's memory; no word of it is trusted.
 
-use crate::memory::copy::{Behalf, CopyError};
+use crate::memory::copy::{CopyAuthority, CopyError};
 use crate::memory::{Frames, SpaceSet};
 use pando_abi::ring::Descriptor;
 
@@ -9,7 +9,7 @@ use pando_abi::ring::Descriptor;
 const TAKEN: u64 = 8;
 const DESCRIPTORS: u64 = 16;
 
-/// A ring, and how far the kernel has come: its own count, whatever the cell writes over the one it sees.
+/// A ring and the kernel's own count of taken descriptors, independent of the copy that the cell can overwrite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingState {
     address: u64,
@@ -23,7 +23,7 @@ impl RingState {
         RingState { address, length: length as u64, taken: 0 }
     }
 
-    /// The same ring, of which so much was taken.
+    /// The same ring with another count of taken descriptors.
     pub(crate) fn with_taken(self, taken: u64) -> RingState {
         RingState { taken, ..self }
     }
@@ -38,22 +38,23 @@ impl RingState {
         self.length
     }
 
-    /// The next descriptor that the cell has posted. A count that runs ahead of the ring, or backwards, is taken as far as the ring reaches.
+    /// The next descriptor that the cell has posted. A count beyond the ring's end, or one that goes backwards, is used only as far
+    /// as the ring reaches.
     pub(crate) fn next(&self, frames: &Frames, memory: &mut SpaceSet) -> Option<Descriptor> {
         let mut bytes = [0; 16];
-        memory.read(frames, self.address, &mut bytes[..8], Behalf::Operator).ok()?;
+        memory.read(frames, self.address, &mut bytes[..8], CopyAuthority::Operator).ok()?;
         let posted = word(&bytes, 0);
         if posted == self.taken {
             return None;
         }
-        memory.read(frames, self.place(), &mut bytes, Behalf::Operator).ok()?;
+        memory.read(frames, self.place(), &mut bytes, CopyAuthority::Operator).ok()?;
         Some(Descriptor::from_words([word(&bytes, 0), word(&bytes, 8)]))
     }
 
-    /// Whether the cell has no place left to post in.
+    /// Whether the cell has no free descriptor.
     pub(crate) fn is_full(&self, frames: &Frames, memory: &mut SpaceSet) -> bool {
         let mut bytes = [0; 16];
-        let read = memory.read(frames, self.address, &mut bytes[..8], Behalf::Operator);
+        let read = memory.read(frames, self.address, &mut bytes[..8], CopyAuthority::Operator);
         read.is_ok() && word(&bytes, 0).wrapping_sub(self.taken) >= self.length
     }
 
@@ -61,7 +62,7 @@ impl RingState {
         self.address + DESCRIPTORS + self.taken % self.length * Descriptor::SIZE as u64
     }
 
-    /// Takes the next descriptor, whose `length` then reads `length`.
+    /// Takes the next descriptor, and writes `length` into it.
     ///
     /// # Errors
     /// No memory for the ring's page.
@@ -72,9 +73,11 @@ impl RingState {
     }
 }
 
-/// The rings' page is always mapped, and no block of a disk; only memory can be short.
+/// Writes one word. The rings' page is always mapped, and no block of a disk; only memory can be short.
 fn write_word(frames: &mut Frames, memory: &mut SpaceSet, address: u64, bytes: &[u8]) -> Result<(), CopyError> {
-    memory.write(frames, address, bytes, Behalf::Operator).or_else(|error| if error == CopyError::Refused { Ok(()) } else { Err(error) })
+    memory
+        .write(frames, address, bytes, CopyAuthority::Operator)
+        .or_else(|error| if error == CopyError::Refused { Ok(()) } else { Err(error) })
 }
 
 fn word(bytes: &[u8; 16], at: usize) -> u64 {

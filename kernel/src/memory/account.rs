@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accounts: who pays for a frame.
+//! Accounts: each frame is paid for by one.
 //!
-//! Each frame carries the account that allocated it. Sharing costs the sharer nothing, a copy is charged to the writer. An account lives until its owner
-//! has closed it *and* its last frame is gone.
+//! Each frame carries the account that allocated it. Sharing costs the sharer nothing; a copy is charged to the writer. An account
+//! lives until its owner has closed it *and* its last frame is gone.
 
 use pando_machine::PageCount;
 
-/// Name of an account. Valid as long as a frame carries it or its owner has not closed it.
+/// Identifier of an account, valid until its owner has closed it and no frame carries it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub(super) u32);
 
-/// What an account has and may have.
+/// Memory use of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Frames that it may have.
+    /// Largest number of frames that it may have.
     pub quota: PageCount,
-    /// Frames that it has, tables and retired tables included.
+    /// Frames in use, including tables and retired tables.
     pub used: PageCount,
     /// Tables in use among them.
     pub tables: PageCount,
     /// Retired tables among them.
     pub retired: PageCount,
-    /// The most it ever had.
+    /// Highest value of `used`.
     pub peak: PageCount,
 }
 

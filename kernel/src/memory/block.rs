@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of disks, as entries name them.
+//! Blocks of disks, as table entries name them.
 //!
-//! A disk never changes, so a disk and a number say what a block holds, for ever and for everybody. Blocks that were read are kept in the
-//! [registry](super::registry) and mapped from there, shared; so nobody ever writes one in place.
+//! A disk never changes, so a disk and a number identify a block's content for ever. Blocks that were read are kept in the
+//! [registry](super::registry) and mapped from there, shared, so none is ever written in place.
 
 use pando_abi::BlockNumber;
 
-/// Name of a disk in this kernel. Cells name theirs by an index of their own.
+/// Kernel-wide identifier of a disk. Cells name their disks by an index of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DiskId(u16);
 
 impl DiskId {
-    /// How many disks entries can tell apart.
+    /// Number of disks that entries can distinguish.
     pub const LIMIT: usize = 1 << 11;
 
-    /// The disk of this index. `None`: entries cannot name so many.
+    /// The disk of this index. `None`: the index is too large for an entry.
     #[must_use]
     pub fn new(index: usize) -> Option<DiskId> {
         u16::try_from(index).ok().filter(|_| index < DiskId::LIMIT).map(DiskId)
@@ -27,12 +27,12 @@ impl DiskId {
     }
 }
 
-/// A block of a disk, for whoever it may concern.
+/// A block of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Which disk.
+    /// The disk.
     pub disk: DiskId,
-    /// Which block of it.
+    /// The block's number on the disk.
     pub number: BlockNumber,
 }
 
@@ -44,13 +44,13 @@ impl Block {
     }
 }
 
-/// A block that somebody needs and that must be read first, with those around it that are worth reading along: mapped beside it, and not in memory either.
+/// A block that must be read, with its readahead: blocks that are mapped beside it and are not in memory either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BlockRequest {
     /// The block itself.
     pub block: Block,
-    /// How many follow it.
+    /// Number of blocks to read after it.
     pub after: u32,
-    /// How many come before it.
+    /// Number of blocks to read before it.
     pub before: u32,
 }

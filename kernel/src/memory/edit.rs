@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Editing a tree: the page-table discipline's rules 1 and 2 stand here.
+//! Edits of a tree: implements rules 1 and 2 of the page-table discipline.
 //!
-//! An edit walks down the tables of a range. On the way down it copies tables that it does not own; on the way up a change that rule 1 forbids in place moves the table to a
-//! fresh frame, and since that changes the entry above, the path up to the root becomes fresh. Every table is copied at most once: afterwards it is *fresh*, unknown
-//! to any CPU, and may be written freely. So may all tables of its own in a tree that no root has shown.
+//! An edit walks down the tables of a range. On the way down it copies tables that it does not own. On the way up, a change that
+//! rule 1 forbids in place moves the table to a fresh frame; since that changes the entry above, the path up to the root becomes
+//! fresh. Every table is copied at most once: afterwards it is *fresh*, unknown to any CPU, and may be written freely. So may all
+//! own tables of a tree that no root has shown.
 //!
 //! Callers reserve the frames that an edit can need ([`Frames::ensure`]), so it never stops half way.
 
@@ -12,9 +13,9 @@ use super::account::AccountId;
 use super::block::Block;
 use super::entry::{Entry, View};
 use super::frames::{Frames, Shortage};
-use super::tree::{Found, TOP, TREE_PAGES, Tree, index, span};
+use super::tree::{Lookup, TOP, TREE_PAGES, Tree, index, span};
 use pando_abi::Permissions;
-use pando_machine::{EntryIndex, FRAMES_PER_STRETCH, FrameId, Stretch};
+use pando_machine::{EntryIndex, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame};
 use std::ops::Range;
 
 /// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
@@ -22,7 +23,7 @@ const EDGE_TABLES: u64 = 5;
 /// Tables that an edit within one entry of level 2 can copy or make.
 pub(super) const PATH_TABLES: u64 = TOP as u64;
 
-/// What a range shall hold: nothing, lazy memory, or blocks of a disk, one after the other.
+/// New content of a range: nothing, lazy memory, or consecutive blocks of a disk.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// The first page, and its entry.
@@ -36,40 +37,40 @@ impl Run {
     }
 }
 
-/// What an edit does to a range.
+/// The change that an edit makes to a range.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// Puts the entries of a run everywhere, at the highest level that fits.
+    /// Stores the entries of a run, at the highest level that fits.
     Set(Run),
-    /// Changes the permissions of what is there.
+    /// Changes the permissions of mapped pages.
     Protect(Permissions),
-    /// Makes pages present; for a write fault also the program's own.
+    /// Makes pages present; for a write fault also the tree's own.
     Touch { write: bool },
-    /// Makes blocks present that are in memory, shared; leaves everything else.
+    /// Makes blocks present that are in memory, shared; leaves all other entries.
     Reveal,
-    /// Puts blocks in place of the registry's pages.
+    /// Replaces the registry's pages by block entries.
     Forget,
     /// Moves the path to a page into fresh tables and changes nothing.
     Renew,
-    /// Makes pages present and the tree's own, whatever the program may do with them: the kernel is about to write.
+    /// Makes pages present and the tree's own, regardless of their permissions: the kernel is about to write.
     Own,
 }
 
-/// A table on the way, owned by the edit.
+/// The state of an edit.
 struct Edit<'a> {
     frames: &'a mut Frames,
     account: AccountId,
-    /// Whether no CPU knows any table of the tree's own yet.
+    /// Whether no CPU knows any of the tree's own tables yet.
     is_unseen: bool,
     /// Tables that no CPU knows yet.
     fresh: Vec<FrameId>,
-    /// The shared page in whose place a write fault put a copy, still held.
+    /// The shared page that a write fault has replaced by a copy; still held.
     replaced: Option<FrameId>,
 }
 
 impl Tree {
-    /// Puts an entry that is not present into `pages`: lazy memory, blocks of which it names the first, or nothing. What was there is let go. Bounded: a few
-    /// tables, whatever the range.
+    /// Stores a non-present entry for `pages`: lazy memory, blocks of which it names the first, or nothing. Releases the earlier
+    /// content. Bounded: a few tables, whatever the range.
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
@@ -83,7 +84,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the permissions of what is mapped in `pages`, which must lie within one large page's span.
+    /// Sets the permissions of the mapped pages in `pages`, which must lie within one large page's span.
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
@@ -103,10 +104,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes what is mapped lazily in `pages` present, blocks where they are in memory, and for a `write` the program's own; the pages must lie within one large
-    /// page's span. Large lazy memory becomes a 2 MiB page where the machine has one.
+    /// Makes lazy memory in `pages` present, blocks if they are in memory, and for a `write` the tree's own. The pages must lie
+    /// within one large page's span. Large lazy memory becomes a 2 MiB page if a huge frame is free.
     ///
-    /// Where a copy took the place of a shared page, the result is that page, whose holder the caller takes over: a CPU may still read it until the write is confirmed.
+    /// If a copy has replaced a shared page, that page is returned, and the caller takes over its hold: a CPU may still read the
+    /// page until the write is confirmed.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
@@ -115,7 +117,7 @@ impl Tree {
         Ok(self.edit(frames, account, pages, Change::Touch { write }))
     }
 
-    /// Makes those blocks in `pages` present that are in memory; the pages must lie within one large page's span.
+    /// Makes the blocks in `pages` present that are in memory; the pages must lie within one large page's span.
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
@@ -135,14 +137,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes those of `pages` this tree's own that may be written and are there, or are lazy but not large, one by one. O(pages).
+    /// Makes each of `pages` this tree's own that may be written and is present, or is lazy but not large. O(pages).
     ///
     /// # Errors
     /// There may not be enough memory for all; nothing has changed.
     pub(super) fn own_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
         let is_there = |page: &&u64| match self.find(frames, **page) {
-            Found { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
-            Found { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
+            Lookup { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
+            Lookup { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
             _ => false,
         };
         let pages: Vec<Range<u64>> = pages.iter().filter(is_there).map(|page| *page..page + 1).collect();
@@ -153,17 +155,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether `page` is a part of a large page that may be written, there or lazy.
+    /// Whether `page` is part of a large page that may be written, present or lazy.
     pub(super) fn has_large(&self, frames: &Frames, page: u64) -> bool {
         match self.find(frames, page) {
-            Found { view: View::Page { permissions, .. }, level: 2, .. } | Found { view: View::Lazy { permissions, large: true }, .. } => {
-                permissions.writable()
-            }
+            Lookup { view: View::Page { permissions, .. }, level: 2, .. }
+            | Lookup { view: View::Lazy { permissions, large: true }, .. } => permissions.writable(),
             _ => false,
         }
     }
 
-    /// Makes the large page that holds `page` this tree's own, whole if there is room for it.
+    /// Makes the large page that contains `page` this tree's own, as a whole if there is room for it.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
@@ -174,7 +175,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts blocks in place of the registry's pages in `pages`, which must lie within one entry of the top and begin and end where large pages do.
+    /// Replaces the registry's pages in `pages` by block entries. The pages must lie within one entry of the top table, and begin
+    /// and end at large-page boundaries.
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
@@ -184,7 +186,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves the path to `page` into fresh tables, so that no CPU has seen it.
+    /// Moves the path to `page` into fresh tables, which no CPU has seen.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
@@ -194,12 +196,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Does the change. Returns a page that was replaced by a copy and that a CPU may still read.
+    /// Makes the change. Returns a page that a copy has replaced and that a CPU may still read.
     fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: Change) -> Option<FrameId> {
         self.edit_each(frames, account, [pages], change)
     }
 
-    /// Does the change in several ranges.
+    /// Makes the change in several ranges.
     fn edit_each(
         &mut self,
         frames: &mut Frames,
@@ -229,7 +231,8 @@ impl Tree {
 }
 
 impl Edit<'_> {
-    /// Changes the entries of `table`, which the edit owns, that cover `pages`. The table moves where the change may not be made in place.
+    /// Changes the entries of `table`, which the edit owns, that cover `pages`. The table moves if the change is not allowed in
+    /// place.
     fn walk(&mut self, table: &mut FrameId, level: u8, pages: Range<u64>, change: Change) {
         let size = span(level);
         let mut page = pages.start;
@@ -247,7 +250,7 @@ impl Edit<'_> {
         }
     }
 
-    /// What an entry becomes. Lets go of what it held, unless the new one still holds it.
+    /// The entry that replaces `old`. Releases the page or table that `old` held, unless the new entry still holds it.
     fn changed(&mut self, old: Entry, level: u8, part: Range<u64>, whole: bool, change: Change) -> Entry {
         let view = old.view(level);
         match (change, view) {
@@ -259,10 +262,10 @@ impl Edit<'_> {
             (Change::Forget, View::Table { table, .. }) if level == 2 && !self.frames.maps_blocks(table) => old,
             (Change::Forget, View::Table { table, .. })
                 if level == 2
-                    && let Some(folded) = self.frames.folded(table) =>
+                    && let Some(folded_entry) = self.frames.folded_entry(table) =>
             {
                 self.frames.release_view(view, level);
-                folded
+                folded_entry
             }
             (_, View::Table { table, owned }) => {
                 let below = if owned { table } else { self.copy_shared(table, level - 1) };
@@ -282,14 +285,14 @@ impl Edit<'_> {
             (Change::Protect(permissions), View::Block { block, .. }) if whole => Entry::block(block, permissions),
             (Change::Protect(_), _) => self.expanded(old, level, part, change),
             (_, View::Block { .. }) if level > 1 => self.expanded(old, level, part, change),
-            (_, View::Block { block, permissions }) => self.brought_in(block, permissions, change).unwrap_or(old),
+            (_, View::Block { block, permissions }) => self.resident_frame(block, permissions, change).unwrap_or(old),
             (Change::Touch { .. } | Change::Own, View::Lazy { permissions, large }) => {
                 self.made(permissions, level, large).unwrap_or_else(|| self.expanded(old, level, part, change))
             }
             (Change::Touch { write: false }, View::Page { .. }) => old,
             (Change::Touch { write: true }, View::Page { permissions, writable, .. }) if writable || !permissions.writable() => old,
             (Change::Own, View::Page { frame, permissions, .. }) if level > 1 && whole => {
-                self.copied_large(frame.stretch(), permissions).unwrap_or_else(|| self.expanded(old, level, part, change))
+                self.copied_large(frame.huge_frame(), permissions).unwrap_or_else(|| self.expanded(old, level, part, change))
             }
             (Change::Touch { .. } | Change::Own, View::Page { frame, permissions, .. }) => {
                 self.owned(frame, level, permissions, change).unwrap_or_else(|| self.expanded(old, level, part, change))
@@ -297,33 +300,33 @@ impl Edit<'_> {
         }
     }
 
-    /// Goes on in the table that an entry of `level` links to.
+    /// Continues in the table that an entry of `level` links to.
     fn descend(&mut self, mut below: FrameId, level: u8, part: Range<u64>, change: Change) -> Entry {
         self.walk(&mut below, level - 1, part, change);
         Entry::table(below, true)
     }
 
-    /// Goes on in a fresh table that says the same as an entry of `level`.
+    /// Continues in a fresh table that is equivalent to an entry of `level`.
     fn expanded(&mut self, old: Entry, level: u8, part: Range<u64>, change: Change) -> Entry {
         let below = self.expand(old, level);
         self.descend(below, level, part, change)
     }
 
-    /// Makes a lazy page. `None`: not in one piece at this level.
+    /// Makes a lazy page. `None`: not possible as one page at this level.
     fn made(&mut self, permissions: Permissions, level: u8, large: bool) -> Option<Entry> {
         if level == 1 {
             let frame = self.frames.take(self.account, true).expect("reserved");
             return Some(Entry::page(frame, permissions, true));
         }
         // The path's tables were reserved along with the page; a large page must leave room for them.
-        let needed = u64::from(FRAMES_PER_STRETCH) + PATH_TABLES;
+        let needed = u64::from(FRAMES_PER_HUGE_FRAME) + PATH_TABLES;
         let fits = large && level == 2 && self.frames.ensure(self.account, needed).is_ok();
-        let stretch = if fits { self.frames.take_large(self.account).ok()? } else { return None };
-        Some(Entry::large_page(stretch, permissions, true))
+        let huge_frame = if fits { self.frames.take_large(self.account).ok()? } else { return None };
+        Some(Entry::large_page(huge_frame, permissions, true))
     }
 
-    /// The page of a block: the registry's, or a copy for whoever writes. `None`: it is not in memory.
-    fn brought_in(&mut self, block: Block, permissions: Permissions, change: Change) -> Option<Entry> {
+    /// The page of a block: the registry's, or a copy for a write. `None`: it is not in memory.
+    fn resident_frame(&mut self, block: Block, permissions: Permissions, change: Change) -> Option<Entry> {
         let frame = self.frames.hold_block(block)?;
         let shared = Entry::page(frame, permissions, false);
         match change {
@@ -334,10 +337,11 @@ impl Edit<'_> {
         }
     }
 
-    /// The tree's own copy of a page: the page itself if nobody else holds it. `None`: a large page that others hold too, to be split first.
+    /// The tree's own copy of a page: the page itself if it has no other holder. `None`: a large page with other holders, which
+    /// must be split first.
     fn owned(&mut self, frame: FrameId, level: u8, permissions: Permissions, change: Change) -> Option<Entry> {
         if level > 1 {
-            return self.frames.is_exclusive_large(frame.stretch()).then(|| Entry::large_page(frame.stretch(), permissions, true));
+            return self.frames.is_exclusive_large(frame.huge_frame()).then(|| Entry::large_page(frame.huge_frame(), permissions, true));
         }
         if self.frames.is_exclusive(frame) {
             return Some(Entry::page(frame, permissions, true));
@@ -351,43 +355,43 @@ impl Edit<'_> {
         Some(Entry::page(copy, permissions, true))
     }
 
-    /// The tree's own copy of a large page: the page itself if nobody else holds it. `None`: there is no room for it in one piece.
-    fn copied_large(&mut self, stretch: Stretch, permissions: Permissions) -> Option<Entry> {
-        if self.frames.is_exclusive_large(stretch) {
-            return Some(Entry::large_page(stretch, permissions, true));
+    /// The tree's own copy of a large page: the page itself if it has no other holder. `None`: no huge frame is available.
+    fn copied_large(&mut self, huge_frame: HugeFrame, permissions: Permissions) -> Option<Entry> {
+        if self.frames.is_exclusive_large(huge_frame) {
+            return Some(Entry::large_page(huge_frame, permissions, true));
         }
         let copy = self.frames.take_large(self.account).ok()?;
-        for (from, to) in stretch.frames().zip(copy.frames()) {
+        for (from, to) in huge_frame.frames().zip(copy.frames()) {
             self.frames.arena().copy(from, to);
         }
-        let entry = Entry::large_page(stretch, permissions, false);
+        let entry = Entry::large_page(huge_frame, permissions, false);
         self.frames.release_view(entry.view(2), 2);
         Some(Entry::large_page(copy, permissions, true))
     }
 
-    /// The page with other permissions; writable at once if nobody else holds it.
+    /// The page with other permissions; writable at once if it has no other holder.
     fn page(&self, frame: FrameId, level: u8, permissions: Permissions) -> Entry {
         if level == 1 {
             Entry::page(frame, permissions, self.frames.is_exclusive(frame))
         } else {
-            Entry::large_page(frame.stretch(), permissions, self.frames.is_exclusive_large(frame.stretch()))
+            Entry::large_page(frame.huge_frame(), permissions, self.frames.is_exclusive_large(frame.huge_frame()))
         }
     }
 
-    /// A table of the next level that says the same as an entry of `level`.
+    /// A table of the next level that is equivalent to an entry of `level`.
     fn expand(&mut self, entry: Entry, level: u8) -> FrameId {
         let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry, level) };
-        let stretch = frame.stretch();
+        let huge_frame = frame.huge_frame();
         let table = self.take_table();
-        self.frames.split(stretch);
-        for (position, part) in stretch.frames().enumerate() {
+        self.frames.split(huge_frame);
+        for (position, part) in huge_frame.frames().enumerate() {
             let owned = self.frames.is_exclusive(part);
             self.frames.arena().store(table, EntryIndex::new(position), Entry::page(part, permissions, owned).0);
         }
         table
     }
 
-    /// A fresh table that says the same as `entry`, of `level` and not present.
+    /// A fresh table that is equivalent to `entry`, of `level` and not present.
     fn table_of(&mut self, entry: Entry, level: u8) -> FrameId {
         let table = self.take_table();
         for position in 0..512 {
@@ -403,7 +407,8 @@ impl Edit<'_> {
         table
     }
 
-    /// A fresh copy of a table that a sealed link reaches: it holds the same, sealed. Lets go of the original; its last holder inherits what it held.
+    /// A fresh copy of a table that a sealed link reaches, with all its entries sealed. Releases the original; if this was its last
+    /// holder, the copy takes over the holds of its entries.
     fn copy_shared(&mut self, table: FrameId, level: u8) -> FrameId {
         let copy = self.take_table();
         let last = self.frames.is_last_holder(table);
@@ -424,12 +429,12 @@ impl Edit<'_> {
         copy
     }
 
-    /// Puts an entry into a table: in place where rule 1 allows it, in a fresh table otherwise (rule 2).
+    /// Stores an entry in a table: in place if rule 1 allows it, in a fresh table otherwise (rule 2).
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, [old, new]: [Entry; 2], level: u8, change: Change) {
         let rules = self.frames.rules();
-        let unlimited = rules.leaves_out(Rules::WITHOUT_LIMITS) && !matches!(old.view(level), View::Table { .. });
+        let unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(old.view(level), View::Table { .. });
         let in_place = self.is_unseen || self.fresh.contains(table) || unlimited || may_change_in_place([old, new], level, change);
-        if !in_place && !rules.leaves_out(Rules::WITHOUT_FRESH_PATHS) {
+        if !in_place && !rules.contains_rule(Rules::WITHOUT_FRESH_PATHS) {
             let moved = self.take_table();
             self.frames.arena().copy(*table, moved);
             self.frames.retire(*table);
@@ -439,7 +444,8 @@ impl Edit<'_> {
     }
 }
 
-/// Rule 1. A link never changes in place once it is present, not even to become writable: machines remember links and look at leaves only when they fault.
+/// Rule 1. A present link never changes in place, not even to become writable: machines cache links, and re-read only leaves when
+/// they fault.
 fn may_change_in_place([old, new]: [Entry; 2], level: u8, change: Change) -> bool {
     if !old.is_present() {
         return true;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Entries of tables: what the CPU reads, and what the kernel keeps in those that the CPU ignores.
+//! Table entries: the bits that the CPU reads, and the kernel's data in bits that the CPU ignores.
 //!
 //! ```text
-//! present      bit 0 = 1   as the CPU has it; bit 9: the program may write; bit 10: may read (bit 2 is then set; a page without it is the
-//!                          supervisor's to the CPU, so that nothing a cell does reaches it, and its content stays)
-//! non-present  bit 0 = 0   all zero: empty. Bit 11: lazy zero memory; bit 8: in a large page; address bits all ones.
-//!                          Bit 7: a block of a disk; address bits 12 to 43: the number of the first that the entry spans, 52 to 62: the disk.
-//!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in both, so that no speculative load goes anywhere
+//! present      bit 0 = 1   As the CPU defines it. Bit 9: the program may write. Bit 10: it may read, and bit 2 is then set.
+//!                          A page without bit 2 is a supervisor page, so the cell cannot access it, and its content stays.
+//! non-present  bit 0 = 0   All zero: empty.
+//!                          Bit 11: lazy zero memory; bit 8: in a large page; address bits all ones.
+//!                          Bit 7: a block of a disk; address bits 12 to 43: the number of the first block that the entry spans;
+//!                          bits 52 to 62: the disk.
+//!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in both, so that no speculative load
+//!                          reaches memory.
 //! ```
-//! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first touch.
+//! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first access.
 
 use super::block::{Block, DiskId};
 use pando_abi::{BlockNumber, Permissions};
-use pando_machine::{FrameId, Stretch};
+use pando_machine::{FrameId, HugeFrame};
 
 const PRESENT: u64 = 1;
 const WRITE: u64 = 1 << 1;
@@ -26,33 +29,33 @@ const MAY_READ: u64 = 1 << 10;
 const LAZY: u64 = 1 << 11;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const NO_EXECUTE: u64 = 1 << 63;
-/// Address bits beyond what any machine has, and beyond a block's number.
+/// Address bits beyond the memory of any machine, and beyond a block's number.
 const NOWHERE: u64 = 0x000f_f000_0000_0000;
 const BLOCK_NUMBER: u64 = 0xffff_ffff << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 12;
 const DISK_SHIFT: u32 = 52;
 
-/// An entry as it lies in a table.
+/// An entry as stored in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(pub(super) u64);
 
-/// What an entry says.
+/// The decoded content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// Nothing is mapped.
     Empty,
-    /// Zero memory that is made when it is touched.
+    /// Zero memory that is made present on access.
     Lazy {
-        /// What the program may do.
+        /// Access permissions of the program.
         permissions: Permissions,
-        /// In 2 MiB pages.
+        /// Whether it becomes 2 MiB pages.
         large: bool,
     },
-    /// Blocks of a disk, brought in when they are touched.
+    /// Blocks of a disk, read on first access.
     Block {
-        /// The first.
+        /// The first block.
         block: Block,
-        /// What the program may do.
+        /// Access permissions of the program.
         permissions: Permissions,
     },
     /// A table of the next level.
@@ -66,9 +69,9 @@ pub enum View {
     Page {
         /// Its first frame.
         frame: FrameId,
-        /// What the program may do.
+        /// Access permissions of the program.
         permissions: Permissions,
-        /// Whether the CPU lets it write.
+        /// Whether the CPU allows writes.
         writable: bool,
     },
 }
@@ -81,23 +84,23 @@ const fn permission_bits(permissions: Permissions) -> u64 {
 }
 
 impl Entry {
-    /// Nothing.
+    /// The empty entry.
     pub const EMPTY: Entry = Entry(0);
 
-    /// Zero memory, made when it is touched.
+    /// Zero memory, made present on access.
     #[must_use]
     pub const fn lazy(permissions: Permissions, large: bool) -> Entry {
         Entry(LAZY | ADDRESS | permission_bits(permissions) | if large { LAZY_LARGE } else { 0 })
     }
 
-    /// Blocks of a disk, brought in when they are touched.
+    /// Blocks of a disk, read on first access.
     #[must_use]
     pub const fn block(block: Block, permissions: Permissions) -> Entry {
         let place = (block.number.0 as u64) << BLOCK_SHIFT | (block.disk.index() as u64) << DISK_SHIFT;
         Entry(BLOCK | NOWHERE | place | permission_bits(permissions))
     }
 
-    /// The entry of the page `pages` further on, where this one is the first page's of a run: the next block, or the same lazy memory.
+    /// The entry of the page `pages` further on in a run that begins with this entry: the next block, or the same lazy memory.
     #[must_use]
     pub const fn further(self, pages: u64) -> Entry {
         if self.0 & (PRESENT | BLOCK) != BLOCK {
@@ -113,7 +116,7 @@ impl Entry {
         Entry(PRESENT | USER | ACCESSED_DIRTY | table.address() | if owned { WRITE } else { 0 })
     }
 
-    /// A page; `owned`: the program may write at once if it may write at all.
+    /// A page; `owned`: the program may write at once if its permissions allow writes.
     #[must_use]
     pub const fn page(frame: FrameId, permissions: Permissions, owned: bool) -> Entry {
         let user = if permissions.readable() { USER } else { 0 };
@@ -123,14 +126,14 @@ impl Entry {
 
     /// A 2 MiB page.
     #[must_use]
-    pub const fn large_page(stretch: Stretch, permissions: Permissions, owned: bool) -> Entry {
-        Entry(Entry::page(stretch.first(), permissions, owned).0 | LARGE)
+    pub const fn large_page(huge_frame: HugeFrame, permissions: Permissions, owned: bool) -> Entry {
+        Entry(Entry::page(huge_frame.first(), permissions, owned).0 | LARGE)
     }
 
-    /// What the entry says, in a table of `level`.
+    /// Decodes the entry, in a table of `level`.
     ///
     /// # Panics
-    /// The entry is present and points below the arena: the kernel wrote nonsense.
+    /// The entry is present and points below the arena: the kernel has stored an invalid entry.
     #[must_use]
     pub fn view(self, level: u8) -> View {
         if self.0 & PRESENT == 0 {
@@ -160,7 +163,7 @@ impl Entry {
         let read = u64::from(self.0 & MAY_READ != 0);
         let write = u64::from(self.0 & MAY_WRITE != 0) << 1;
         let execute = u64::from(self.0 & NO_EXECUTE == 0) << 2;
-        // A page that may not be read may not be used at all.
+        // A page without read permission may not be accessed at all.
         if read == 0 { Permissions::NONE } else { Permissions::from_bits(read | write | execute).unwrap_or_default() }
     }
 
@@ -176,13 +179,13 @@ impl Entry {
         if self.is_present() { Entry(self.0 & !WRITE) } else { self }
     }
 
-    /// Whether the two differ in nothing but that this one may be written.
+    /// Whether this entry is `old` with the write bit set.
     #[must_use]
     pub const fn only_adds_write(self, old: Entry) -> bool {
         self.0 == old.0 | WRITE
     }
 
-    /// Whether the two are pages with the same permissions, size and so on, in different frames.
+    /// Whether the two differ only in frame and write bit: pages with the same permissions and size.
     #[must_use]
     pub const fn only_moves(self, old: Entry) -> bool {
         const SAME: u64 = !(ADDRESS | WRITE);
@@ -195,7 +198,7 @@ mod tests {
     use super::{Entry, View};
     use crate::memory::block::{Block, DiskId};
     use pando_abi::{BlockNumber, Permissions};
-    use pando_machine::{FrameId, Stretch};
+    use pando_machine::{FrameId, HugeFrame};
 
     #[test]
     fn every_kind_reads_as_it_was_written() {
@@ -206,9 +209,9 @@ mod tests {
                 assert_eq!(Entry::lazy(permissions, flag).view(2), View::Lazy { permissions, large: flag });
                 let page = View::Page { frame, permissions, writable: flag && permissions.writable() };
                 assert_eq!(Entry::page(frame, permissions, flag).view(1), page);
-                let stretch = Stretch(3);
-                let large = View::Page { frame: stretch.first(), permissions, writable: flag && permissions.writable() };
-                assert_eq!(Entry::large_page(stretch, permissions, flag).view(2), large);
+                let huge_frame = HugeFrame(3);
+                let large = View::Page { frame: huge_frame.first(), permissions, writable: flag && permissions.writable() };
+                assert_eq!(Entry::large_page(huge_frame, permissions, flag).view(2), large);
                 assert_eq!(Entry::table(frame, flag).view(3), View::Table { table: frame, owned: flag });
             }
         }
@@ -229,7 +232,7 @@ mod tests {
             }
         }
         assert_eq!(DiskId::new(DiskId::LIMIT), None);
-        for other in [Entry::EMPTY, Entry::lazy(Permissions::ALL, true), Entry::large_page(Stretch(3), Permissions::ALL, true)] {
+        for other in [Entry::EMPTY, Entry::lazy(Permissions::ALL, true), Entry::large_page(HugeFrame(3), Permissions::ALL, true)] {
             assert_eq!(other.further(7), other);
         }
     }

@@ -2,25 +2,25 @@
 //! Faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
 use super::account::AccountId;
-use super::block::Wanted;
+use super::block::BlockRequest;
 use super::edit::PATH_TABLES;
 use super::entry::View;
 use super::frames::{Frames, Shortage};
-use super::present::{Absence, group};
+use super::residency::{BlockAbsence, group};
 use super::tree::{Tree, span};
 use crate::limits::FAULT_AROUND;
 use pando_abi::Permissions;
 use pando_machine::FrameId;
 use std::ops::Range;
 
-/// What a program tried.
+/// The kind of access that faulted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To read.
+    /// A read.
     Read,
-    /// To write.
+    /// A write.
     Write,
-    /// To execute.
+    /// An instruction fetch.
     Execute,
 }
 
@@ -34,25 +34,26 @@ impl Access {
     }
 }
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Fault {
-    /// The page is there now: go on.
+    /// The page is present now: continue.
     Resolved,
-    /// A private copy was put in place of a shared page. A CPU sees it once the write is retried, and nothing else may run on these tables until then: a
-    /// *read* that comes first would still see the shared page (see [`Tree::renew`]).
+    /// A private copy has replaced a shared page. A CPU sees it once the write is retried. Until then no other code may run on
+    /// these tables: a *read* that comes first would still see the shared page (see [`Tree::renew`]).
     Copied {
-        /// The shared page, if there was one: the caller holds it until the write is confirmed, so that what may still be read stays what it was.
+        /// The shared page, if there was one: the caller holds it until the write is confirmed, so that its content stays while it
+        /// may still be read.
         replaced: Option<FrameId>,
     },
-    /// The tables allowed it all along; the vCPU had not seen it yet: retry (rule 6).
+    /// The tables already allow the access; the vCPU had not seen that yet: retry (rule 6).
     Spurious,
     /// A block must be read first; nothing has changed.
-    Absent(Wanted),
+    Absent(BlockRequest),
     /// It is a block that cannot be read.
     Unreadable,
-    /// Nothing is mapped there, or the program may not do this: its own affair.
+    /// Nothing is mapped there, or the permissions forbid the access: the cell must handle it.
     Refused,
 }
 
@@ -78,21 +79,21 @@ impl Tree {
                     .map(|_| Fault::Resolved)
             }
             View::Block { block, .. } => {
-                // Before the look at the registry: making room may give up the very block.
+                // Before the lookup in the registry: making room may give up this very block.
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
-                match self.brought_in(frames, page, block) {
+                match self.resident_frame(frames, page, block) {
                     Ok(_) if write => self.touch(frames, account, page..page + 1, true).map(|_| Fault::Resolved),
                     Ok(_) => self.reveal(frames, account, group(page)).map(|()| Fault::Resolved),
-                    Err(Absence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
-                    Err(Absence::Unreadable) => Ok(Fault::Unreadable),
-                    Err(Absence::Short(shortage)) => Err(shortage),
+                    Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
+                    Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
+                    Err(BlockAbsence::Short(shortage)) => Err(shortage),
                 }
             }
             View::Empty | View::Table { .. } => Ok(Fault::Refused),
         }
     }
 
-    /// The pages to make along with a lazy one: an aligned group, as far as it is lazy with the same permissions.
+    /// The pages to make present along with a lazy one: an aligned group, as far as it is lazy with the same permissions.
     fn around(&self, frames: &Frames, page: u64) -> Range<u64> {
         let found = self.find(frames, page);
         let start = page - page % FAULT_AROUND;

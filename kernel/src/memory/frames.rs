@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames: who has them, how many hold them, and which are free.
+//! Frames: their accounts, their holders, and the free ones.
 //!
 //! The life of a frame:
-//! 1. *free*: counted by nobody.
+//! 1. *free*: it has no holder.
 //! 2. *taken* as a page or a table by one holder, charged to an account.
-//! 3. *shared*: more holders count it. A 2 MiB page has a count of its own plus those of its parts: splitting one mapping of it adds one to each
-//!    of the 512 parts and takes one from the whole.
+//! 3. *shared*: it has more holders. A 2 MiB page has a count of its own besides those of its parts: splitting one mapping of it
+//!    adds one to each of the 512 parts and takes one from the whole.
 //! 4. no holder left: a page is free again at once, a table is *retired* and free after the machine's next flush (rule 3).
 //!
-//! Frames are handed out densely, lowest first within a stretch, so that stretches stay whole for large pages.
+//! Frames are handed out densely, lowest first within a huge frame, so that huge frames stay whole for large pages.
 
 use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
-use super::books::Registry;
+use super::block_index::Registry;
 use super::entry::View;
-use pando_machine::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, PageCount, Stretch};
+use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HostError, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
 
-/// Why a frame could not be had.
+/// Why no frame is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
-    /// The account is full.
+    /// The account has reached its quota.
     #[error("the memory quota is used up")]
     Quota,
-    /// The machine is full.
+    /// The machine has no free frame.
     #[error("the machine has no memory left")]
     Machine,
 }
 
-/// The state of a stretch.
+/// The state of a huge frame.
 #[derive(Clone, Copy, Debug)]
-struct StretchState {
+struct HugeFrameState {
     /// A set bit: the frame is free.
     free: [u64; 8],
     free_count: u16,
-    /// Frames from here on have never been handed out, and so read zero.
+    /// Frames from here on were never handed out, and so read zero.
     fresh_from: u16,
-    /// How many hold the stretch as one large page.
+    /// Number of holders of the huge frame as one large page.
     large: u32,
-    /// Whether the list of stretches with some free frames names it.
+    /// Whether the list of huge frames with some free frames contains it.
     in_partial: bool,
-    /// Whether one of the two lists of stretches that are wholly free names it.
+    /// Whether one of the two lists of wholly free huge frames contains it.
     in_whole: bool,
 }
 
-impl StretchState {
-    const UNUSED: StretchState = StretchState {
+impl HugeFrameState {
+    const UNUSED: HugeFrameState = HugeFrameState {
         free: [u64::MAX; 8],
-        free_count: FRAMES_PER_STRETCH as u16,
+        free_count: FRAMES_PER_HUGE_FRAME as u16,
         fresh_from: 0,
         large: 0,
         in_partial: false,
@@ -55,39 +55,40 @@ impl StretchState {
     };
 
     fn is_whole(&self) -> bool {
-        u32::from(self.free_count) == FRAMES_PER_STRETCH
+        u32::from(self.free_count) == FRAMES_PER_HUGE_FRAME
     }
 }
 
-/// Something that loses a holder, and what that holder had of it.
+/// A table or large page that loses a holder.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
     /// A table of this level.
     Table(FrameId, u8),
     /// A large page.
-    Large(Stretch),
+    Large(HugeFrame),
 }
 
 /// All frames of a machine, with the accounts that pay for them.
 pub struct Frames {
     machine: Arc<dyn Machine>,
-    /// How many hold each frame.
+    /// Number of holders of each frame.
     holders: Vec<u32>,
-    /// Who pays for each frame.
+    /// Account that pays for each frame.
     payers: Vec<u32>,
-    stretches: Vec<StretchState>,
-    /// Stretches with some free frames: every one that was ever used, and others that have none left.
+    huge_frames: Vec<HugeFrameState>,
+    /// Huge frames with some free frames: all that were ever used, and stale entries without free frames.
     partial: Vec<u32>,
-    /// Stretches that are wholly free and have been used: every one, and others that are not any more.
+    /// Wholly free huge frames that have been used: all of them, and stale entries.
     whole: Vec<u32>,
-    /// Stretches that read zero and have no memory of the host's behind them: every one, and others that are not wholly free any more.
+    /// Huge frames that read zero and have no memory of the host behind them: all of them, and stale entries that are not wholly
+    /// free any more.
     unused: Vec<u32>,
     free: u64,
     accounts: Accounts,
     quarantine: Vec<FrameId>,
     /// Tables that were made since the last flush began.
     made: usize,
-    /// What is to be released in pieces.
+    /// Holders to be released in steps.
     garbage: Vec<Garbage>,
     counter: u64,
     rules: Rules,
@@ -96,22 +97,23 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// All frames of `machine` but those of stretch 0, which are its own. `registry`: how many may hold blocks of disks.
+    /// All frames of `machine` except huge frame 0, which the machine uses. `registry`: number of frames that may hold blocks of
+    /// disks.
     #[must_use]
     pub fn new(machine: Arc<dyn Machine>, rules: Rules, registry: PageCount) -> Frames {
         let mut accounts = Accounts::default();
         let registry = Registry::new(accounts.open(registry));
         let frames = machine.arena().frames() as usize;
-        let stretches = machine.arena().stretches();
+        let huge_frames = machine.arena().huge_frames();
         Frames {
             machine,
             holders: vec![0; frames],
             payers: vec![0; frames],
-            stretches: vec![StretchState::UNUSED; stretches as usize],
+            huge_frames: vec![HugeFrameState::UNUSED; huge_frames as usize],
             partial: Vec::new(),
             whole: Vec::new(),
-            unused: (1..stretches).rev().collect(),
-            free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_STRETCH)),
+            unused: (1..huge_frames).rev().collect(),
+            free: (frames as u64).saturating_sub(u64::from(FRAMES_PER_HUGE_FRAME)),
             accounts,
             quarantine: Vec::new(),
             made: 0,
@@ -134,18 +136,18 @@ impl Frames {
         &self.machine
     }
 
-    /// Which rules are left out.
+    /// The rules that are left out.
     pub(super) fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// A number that was never given before: versions of trees, stamps of roots.
+    /// A number that was never used before: for versions of trees and stamps of roots.
     pub(super) fn next_number(&mut self) -> u64 {
         self.counter += 1;
         self.counter
     }
 
-    /// How many frames are free.
+    /// Number of free frames.
     #[must_use]
     pub fn free(&self) -> PageCount {
         PageCount(self.free)
@@ -161,17 +163,17 @@ impl Frames {
         self.accounts.close(id);
     }
 
-    /// What an account has.
+    /// Memory use of an account.
     #[must_use]
     pub fn usage(&self, id: AccountId) -> Usage {
         self.accounts.usage(id)
     }
 
-    /// Makes sure that `account` and the machine have `count` frames: what follows under the same lock then cannot fail. Where the machine has not, blocks
-    /// that nobody maps are given up.
+    /// Makes sure that `account` and the machine have `count` frames, so that allocations under the same lock cannot fail. If the
+    /// machine has too few, blocks that no cell maps are given up.
     ///
     /// # Errors
-    /// One of them has not.
+    /// The account or the machine has too few.
     pub fn ensure(&mut self, account: AccountId, count: u64) -> Result<(), Shortage> {
         if self.free < count && self.accounts.covers(account, count) {
             self.give_up(count - self.free);
@@ -179,7 +181,7 @@ impl Frames {
         self.check(account, count)
     }
 
-    /// Whether `account` and the machine have `count` frames as things are.
+    /// Whether `account` and the machine have `count` frames now.
     pub(super) fn check(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
         if !self.accounts.covers(account, count) {
             return Err(Shortage::Quota);
@@ -187,7 +189,7 @@ impl Frames {
         if self.free < count { Err(Shortage::Machine) } else { Ok(()) }
     }
 
-    /// Takes a frame. O(1). Its content is whatever was there unless `zeroed`.
+    /// Takes a frame. O(1). It keeps its earlier content unless `zeroed`.
     ///
     /// # Errors
     /// The account or the machine is full.
@@ -204,7 +206,7 @@ impl Frames {
         Ok(frame)
     }
 
-    /// Takes a frame that will be a table: the same, and counted as one until it is retired.
+    /// Takes a frame for a table, counted as one until it is retired.
     ///
     /// # Errors
     /// The account or the machine is full.
@@ -215,38 +217,38 @@ impl Frames {
         Ok(table)
     }
 
-    /// Takes a whole stretch as one large page of zeros.
+    /// Takes a whole huge frame as one large page of zeros.
     ///
     /// # Errors
-    /// The account is full, or no whole stretch is free.
-    pub fn take_large(&mut self, account: AccountId) -> Result<Stretch, Shortage> {
-        if !self.accounts.covers(account, u64::from(FRAMES_PER_STRETCH)) {
+    /// The account is full, or no whole huge frame is free.
+    pub fn take_large(&mut self, account: AccountId) -> Result<HugeFrame, Shortage> {
+        if !self.accounts.covers(account, u64::from(FRAMES_PER_HUGE_FRAME)) {
             return Err(Shortage::Quota);
         }
-        let index = self.whole_stretch().ok_or(Shortage::Machine)?;
-        let stretch = Stretch(index);
-        let state = &mut self.stretches[index as usize];
+        let index = self.whole_huge_frame().ok_or(Shortage::Machine)?;
+        let huge_frame = HugeFrame(index);
+        let state = &mut self.huge_frames[index as usize];
         let used = state.fresh_from;
-        *state = StretchState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_STRETCH as u16, large: 1, ..*state };
-        let first = stretch.first().0 as usize;
-        self.payers[first..first + FRAMES_PER_STRETCH as usize].fill(account.0);
-        self.accounts.charge(account, u64::from(FRAMES_PER_STRETCH));
-        self.free -= u64::from(FRAMES_PER_STRETCH);
+        *state = HugeFrameState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_HUGE_FRAME as u16, large: 1, ..*state };
+        let first = huge_frame.first().0 as usize;
+        self.payers[first..first + FRAMES_PER_HUGE_FRAME as usize].fill(account.0);
+        self.accounts.charge(account, u64::from(FRAMES_PER_HUGE_FRAME));
+        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
         if used != 0 {
-            self.arena().zero(stretch.first(), u32::from(used));
+            self.arena().zero(huge_frame.first(), u32::from(used));
         }
-        Ok(stretch)
+        Ok(huge_frame)
     }
 
-    /// A wholly free stretch: one that was used before if there is one, for the host has memory behind it already. Amortised O(1). `None` also where the host
-    /// cannot provide another.
-    fn whole_stretch(&mut self) -> Option<u32> {
+    /// Takes a wholly free huge frame, if possible one that was used before, because the host has memory behind it already.
+    /// Amortised O(1). `None` also if the host cannot provide another.
+    fn whole_huge_frame(&mut self) -> Option<u32> {
         while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
-            if self.machine.provide(Stretch(index)).is_err() {
+            if self.machine.provide(HugeFrame(index)).is_err() {
                 self.unused.push(index);
                 return None;
             }
-            let state = &mut self.stretches[index as usize];
+            let state = &mut self.huge_frames[index as usize];
             state.in_whole = false;
             if state.is_whole() {
                 return Some(index);
@@ -255,44 +257,44 @@ impl Frames {
         None
     }
 
-    /// Takes a stretch out that is wholly free and has the host's memory behind it, if there are more than `keep` of them: for the caller to give that memory
-    /// back without the lock, and then call [`Frames::given_back`].
-    pub(crate) fn begin_giving_back(&mut self, keep: usize) -> Option<Stretch> {
+    /// Takes out a wholly free huge frame with memory of the host behind it, if there are more than `keep` of them. The caller
+    /// gives that memory back without the lock, and then calls [`Frames::given_back`].
+    pub(crate) fn begin_giving_back(&mut self, keep: usize) -> Option<HugeFrame> {
         if self.whole.len() <= keep {
             return None;
         }
-        let index = self.whole_stretch()?;
-        let state = &mut self.stretches[index as usize];
-        *state = StretchState { free: [0; 8], free_count: 0, ..*state };
-        self.free -= u64::from(FRAMES_PER_STRETCH);
-        Some(Stretch(index))
+        let index = self.whole_huge_frame()?;
+        let state = &mut self.huge_frames[index as usize];
+        *state = HugeFrameState { free: [0; 8], free_count: 0, ..*state };
+        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
+        Some(HugeFrame(index))
     }
 
-    /// Puts a stretch back that reads zero.
-    pub(crate) fn given_back(&mut self, stretch: Stretch) {
-        let state = &mut self.stretches[stretch.0 as usize];
-        *state = StretchState { in_partial: state.in_partial, ..StretchState::UNUSED };
-        self.unused.push(stretch.0);
-        self.free += u64::from(FRAMES_PER_STRETCH);
+    /// Puts back a huge frame that reads zero.
+    pub(crate) fn given_back(&mut self, huge_frame: HugeFrame) {
+        let state = &mut self.huge_frames[huge_frame.0 as usize];
+        *state = HugeFrameState { in_partial: state.in_partial, ..HugeFrameState::UNUSED };
+        self.unused.push(huge_frame.0);
+        self.free += u64::from(FRAMES_PER_HUGE_FRAME);
     }
 
-    /// A free frame, and whether it was never handed out.
+    /// Takes a free frame. The second value is `true` if it was never handed out.
     fn pick(&mut self) -> Option<(FrameId, bool)> {
         let index = loop {
             match self.partial.last() {
-                Some(index) if self.stretches[*index as usize].free_count > 0 => break *index,
+                Some(index) if self.huge_frames[*index as usize].free_count > 0 => break *index,
                 Some(index) => {
-                    self.stretches[*index as usize].in_partial = false;
+                    self.huge_frames[*index as usize].in_partial = false;
                     self.partial.pop();
                 }
                 None => {
-                    let index = self.whole_stretch()?;
-                    self.stretches[index as usize].in_partial = true;
+                    let index = self.whole_huge_frame()?;
+                    self.huge_frames[index as usize].in_partial = true;
                     self.partial.push(index);
                 }
             }
         };
-        let state = &mut self.stretches[index as usize];
+        let state = &mut self.huge_frames[index as usize];
         let word = state.free.iter().position(|word| *word != 0)?;
         let bit = state.free[word].trailing_zeros();
         state.free[word] &= !(1 << bit);
@@ -302,7 +304,7 @@ impl Frames {
         if fresh {
             state.fresh_from = number as u16 + 1;
         }
-        Some((Stretch(index).first().offset(number), fresh))
+        Some((HugeFrame(index).first().offset(number), fresh))
     }
 
     /// Adds a holder to a frame.
@@ -314,59 +316,59 @@ impl Frames {
         }
     }
 
-    /// Whether the registry holds a frame: nobody else charges that account.
+    /// Whether the registry holds a frame: only the registry charges that account.
     pub(super) fn is_registered(&self, frame: FrameId) -> bool {
         self.payers[frame.0 as usize] == self.registry.account.0
     }
 
-    /// Adds a holder to whatever an entry of a table of `level` holds.
+    /// Adds a holder to the table or page of an entry in a table of `level`.
     pub(super) fn hold_view(&mut self, view: View, level: u8) {
         match view {
             View::Table { table, .. } => self.hold(table),
             View::Page { frame, .. } if level == 1 => self.hold(frame),
-            View::Page { frame, .. } => self.stretches[frame.stretch().0 as usize].large += 1,
+            View::Page { frame, .. } => self.huge_frames[frame.huge_frame().0 as usize].large += 1,
             View::Empty | View::Lazy { .. } | View::Block { .. } => {}
         }
     }
 
-    /// Whether a table, or a page that is no part of a large one, has one holder only.
+    /// Whether a table, or a page that is no part of a large one, has only one holder.
     pub(super) fn is_last_holder(&self, frame: FrameId) -> bool {
         self.holders[frame.0 as usize] == 1
     }
 
-    /// Whether a page has one holder only.
+    /// Whether a page has only one holder.
     pub(super) fn is_exclusive(&self, frame: FrameId) -> bool {
-        self.holders[frame.0 as usize] == 1 && self.stretches[frame.stretch().0 as usize].large == 0
+        self.holders[frame.0 as usize] == 1 && self.huge_frames[frame.huge_frame().0 as usize].large == 0
     }
 
-    /// Whether a large page has one holder only, and none for its parts.
-    pub(super) fn is_exclusive_large(&self, stretch: Stretch) -> bool {
-        self.stretches[stretch.0 as usize].large == 1 && stretch.frames().all(|frame| self.holders[frame.0 as usize] == 0)
+    /// Whether a large page has only one holder, and its parts none.
+    pub(super) fn is_exclusive_large(&self, huge_frame: HugeFrame) -> bool {
+        self.huge_frames[huge_frame.0 as usize].large == 1 && huge_frame.frames().all(|frame| self.holders[frame.0 as usize] == 0)
     }
 
-    /// Takes a holder from a table; `true` if that was the last. The caller then releases what the table holds and retires it.
+    /// Removes a holder from a table; `true` if it was the last. The caller then releases the table's entries and retires it.
     pub(super) fn drop_table(&mut self, table: FrameId) -> bool {
         let holders = &mut self.holders[table.0 as usize];
         *holders -= 1;
         *holders == 0
     }
 
-    /// Takes a holder from a page, which is free at once if that was the last.
+    /// Removes a holder from a page, which is free at once if it was the last.
     pub fn release(&mut self, frame: FrameId) {
         self.holders[frame.0 as usize] -= 1;
         match self.holders[frame.0 as usize] {
-            0 if self.stretches[frame.stretch().0 as usize].large == 0 => self.set_free(frame),
+            0 if self.huge_frames[frame.huge_frame().0 as usize].large == 0 => self.set_free(frame),
             1 if self.is_registered(frame) => self.registry.rest(frame),
             _ => {}
         }
     }
 
-    /// Takes a holder from a large page; parts that nobody else holds are free at once if that was the last.
-    pub(super) fn release_large(&mut self, stretch: Stretch) {
-        let state = &mut self.stretches[stretch.0 as usize];
+    /// Removes a holder from a large page. If it was the last, parts without other holders are free at once.
+    pub(super) fn release_large(&mut self, huge_frame: HugeFrame) {
+        let state = &mut self.huge_frames[huge_frame.0 as usize];
         state.large -= 1;
         if state.large == 0 {
-            for frame in stretch.frames() {
+            for frame in huge_frame.frames() {
                 if self.holders[frame.0 as usize] == 0 {
                     self.set_free(frame);
                 }
@@ -375,19 +377,19 @@ impl Frames {
     }
 
     /// Turns one holder of a large page into one holder of each of its parts.
-    pub(super) fn split(&mut self, stretch: Stretch) {
-        for frame in stretch.frames() {
+    pub(super) fn split(&mut self, huge_frame: HugeFrame) {
+        for frame in huge_frame.frames() {
             self.hold(frame);
         }
-        self.release_large(stretch);
+        self.release_large(huge_frame);
     }
 
-    /// Retires a table that nobody holds any more: it stays charged, and its frame unused, until the machine has flushed.
+    /// Retires a table without holders: it stays charged, and its frame unused, until the machine has flushed.
     pub(super) fn retire(&mut self, table: FrameId) {
         self.holders[table.0 as usize] = 0;
         let payer = AccountId(self.payers[table.0 as usize]);
         self.accounts.note_retired(payer);
-        if self.rules.leaves_out(Rules::WITHOUT_QUARANTINE) {
+        if self.rules.contains_rule(Rules::WITHOUT_QUARANTINE) {
             self.accounts.note_flushed(payer);
             return self.set_free(table);
         }
@@ -396,37 +398,37 @@ impl Frames {
 
     fn set_free(&mut self, frame: FrameId) {
         self.accounts.discharge(AccountId(self.payers[frame.0 as usize]), 1);
-        let stretch = frame.stretch().0;
-        let number = frame.0 - Stretch(stretch).first().0;
-        let state = &mut self.stretches[stretch as usize];
+        let huge_frame = frame.huge_frame().0;
+        let number = frame.0 - HugeFrame(huge_frame).first().0;
+        let state = &mut self.huge_frames[huge_frame as usize];
         state.free[number as usize / 64] |= 1 << (number % 64);
         state.free_count += 1;
         self.free += 1;
         if state.is_whole() && !state.in_whole {
             state.in_whole = true;
-            self.whole.push(stretch);
+            self.whole.push(huge_frame);
         }
         if !state.in_partial && !state.is_whole() {
             state.in_partial = true;
-            // Below the top: the stretch that is being filled stays the one that is filled.
+            // Below the top: the huge frame on top continues to be filled first.
             let below = self.partial.len().saturating_sub(1);
-            self.partial.insert(below, stretch);
+            self.partial.insert(below, huge_frame);
         }
     }
 
-    /// How many tables wait for a flush.
+    /// Number of tables that wait for a flush.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.quarantine.len()
     }
 
-    /// How many tables were made since the last flush began: the machine may remember each of them.
+    /// Number of tables made since the last flush began: the machine may have cached each of them.
     #[must_use]
     pub fn made_since_flush(&self) -> usize {
         self.made
     }
 
-    /// Takes the retired tables out, for the caller to flush the machine without the lock and then call [`Frames::flushed`].
+    /// Takes out the retired tables. The caller flushes the machine without the lock, and then calls [`Frames::flushed`].
     #[must_use]
     pub fn begin_flush(&mut self) -> Vec<FrameId> {
         self.made = 0;
@@ -445,17 +447,17 @@ impl Frames {
         }
     }
 
-    /// Takes over a holder, to be released in pieces.
+    /// Takes over a holder, to be released in steps.
     pub(super) fn discard(&mut self, garbage: Garbage) {
         self.garbage.push(garbage);
     }
 
-    /// The next piece to release.
+    /// The next holder to release.
     pub(super) fn next_garbage(&mut self) -> Option<Garbage> {
         self.garbage.pop()
     }
 
-    /// Whether something is still to be released.
+    /// Whether holders are left to be released.
     #[must_use]
     pub fn has_garbage(&self) -> bool {
         !self.garbage.is_empty()

@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell's memory as plain data: no frames, no addresses of this process, no names of this kernel's disks.
+//! A cell's memory as plain data: no frames, no addresses of this process, no identifiers of this kernel's disks.
 //!
-//! Who makes one lists what trees hold ([`super::listing`]). One that comes from a file is a claim: [`MemoryImage::check`] makes every check, and building it can then fail for want of memory only.
+//! An export creates it from trees ([`super::export`]). An image from a file is not trusted: [`MemoryImage::check`] makes every
+//! check, and building the memory can then fail only for want of memory.
 
-use super::lesson::Lesson;
 use super::spaces::can_hold_segment;
+use super::training_trace::TrainingTrace;
 use super::tree::TREE_PAGES;
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{PAGE_SIZE, Permissions};
 use serde::{Deserialize, Serialize};
 
-/// Why no cell can be made of an image.
+/// Why no cell can be made from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadImage(pub(crate) &'static str);
 
-/// What the pages of an extent are.
+/// The content of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// Zero memory that is made when it is touched.
+    /// Zero memory that is made present on access.
     Lazy { large: bool },
     /// Blocks of an attached disk, from this one on.
     Blocks { disk: u32, first: u64 },
-    /// Pages whose bytes stand elsewhere, from this number on.
+    /// Pages whose bytes are stored separately, from this number on.
     Content { first: u64 },
 }
 
 impl Kind {
-    /// What lies `pages` further on in the same extent.
+    /// The content `pages` further on in the same extent.
     fn further(self, pages: u64) -> Kind {
         match self {
             Kind::Lazy { .. } => self,
@@ -38,36 +39,36 @@ impl Kind {
     }
 }
 
-/// Pages of a tree that are alike.
+/// Consecutive pages of a tree with the same kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Extent {
+pub(crate) struct PageExtent {
     pub(crate) first: u64,
     pub(crate) count: u64,
     permissions: u8,
     pub(crate) kind: Kind,
 }
 
-impl Extent {
+impl PageExtent {
     pub(super) fn permissions(&self) -> Option<Permissions> {
         Permissions::from_bits(self.permissions.into())
     }
 }
 
-/// What a tree holds, in order.
-pub(crate) type TreeImage = Vec<Extent>;
+/// The content of a tree, in order.
+pub(crate) type TreeImage = Vec<PageExtent>;
 
-/// Adds pages behind all that an image holds.
+/// Appends pages to an image.
 pub(super) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: Kind) {
     let permissions = permissions.bits() as u8;
     match image.last_mut() {
         Some(last) if last.first + last.count == first && last.permissions == permissions && last.kind.further(last.count) == kind => {
             last.count += count;
         }
-        _ => image.push(Extent { first, count, permissions, kind }),
+        _ => image.push(PageExtent { first, count, permissions, kind }),
     }
 }
 
-/// What a space mounts.
+/// A part that a space mounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PartImage {
     Private(TreeImage),
@@ -78,15 +79,15 @@ pub(crate) enum PartImage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemoryImage {
     pub(crate) current: u32,
-    /// How many blocks each attached disk has.
+    /// Number of blocks of each attached disk.
     pub(crate) disks: Vec<u64>,
-    /// How many pages of content there are.
+    /// Number of content pages.
     pub(crate) contents: u64,
     pub(crate) segments: Vec<Option<TreeImage>>,
     /// Each part with its slot.
     pub(crate) spaces: Vec<Option<Vec<(u32, PartImage)>>>,
-    /// What clones are expected to touch.
-    pub(crate) expected: Lesson,
+    /// A training trace with the prefetch set for clones.
+    pub(crate) prefetch_set: TrainingTrace,
 }
 
 fn ensure(holds: bool, otherwise: &'static str) -> Result<(), BadImage> {
@@ -94,10 +95,11 @@ fn ensure(holds: bool, otherwise: &'static str) -> Result<(), BadImage> {
 }
 
 impl MemoryImage {
-    /// Checks that a cell could have made this. `kept`: pages at the start of the system segment that are no part of an image. O(extents).
+    /// Checks that a cell could have this memory. `kept`: pages at the start of the system segment that are not part of an image.
+    /// O(extents).
     ///
     /// # Errors
-    /// It could not.
+    /// No cell can have this memory.
     pub(crate) fn check(&self, kept: u64) -> Result<(), BadImage> {
         ensure(self.segments.len() <= MAX_SEGMENTS as usize, "it has too many segments")?;
         ensure(self.spaces.len() <= MAX_SPACES as usize, "it has too many spaces")?;
@@ -106,8 +108,8 @@ impl MemoryImage {
         ensure(self.spaces.get(self.current as usize).is_some_and(Option::is_some), "its running space is missing")?;
         ensure(self.segments.first().is_some_and(Option::is_some), "the system segment is missing")?;
         let mounts: usize = self.spaces.iter().flatten().map(Vec::len).sum();
-        ensure(mounts <= MAX_MOUNTS as usize, "its spaces mount too much")?;
-        ensure(self.expected.is_possible(), "it expects what no clone can touch")?;
+        ensure(mounts <= MAX_MOUNTS as usize, "its spaces have too many mounts")?;
+        ensure(self.prefetch_set.is_possible(), "its prefetch set has pages that no clone can access")?;
         for (index, segment) in self.segments.iter().enumerate() {
             let start = if index == 0 { kept } else { 0 };
             self.check_tree(segment.as_deref().unwrap_or_default(), start, TREE_PAGES)?;
@@ -118,38 +120,38 @@ impl MemoryImage {
     fn check_space(&self, space: &[(u32, PartImage)]) -> Result<(), BadImage> {
         let mut taken = [false; SLOTS];
         for (slot, part) in space {
-            let place = taken.get_mut(*slot as usize).ok_or(BadImage("a slot is none that cells have"))?;
-            ensure(!std::mem::replace(place, true), "two parts of a space lie in one slot")?;
+            let place = taken.get_mut(*slot as usize).ok_or(BadImage("a slot is out of range"))?;
+            ensure(!std::mem::replace(place, true), "two parts of a space are mounted in the same slot")?;
             let is_system = *slot as usize == SYSTEM_SLOT;
             match part {
                 PartImage::Segment(segment) => {
                     ensure(self.segments.get(*segment as usize).is_some_and(Option::is_some), "a mounted segment is missing")?;
-                    ensure(is_system == (*segment == 0), "the system segment is not where it belongs")?;
-                    ensure(can_hold_segment(*slot as usize), "a segment is mounted where none can be")?;
+                    ensure(is_system == (*segment == 0), "the system segment is not mounted in its own slot")?;
+                    ensure(can_hold_segment(*slot as usize), "a segment is mounted in a slot that cannot hold one")?;
                 }
                 PartImage::Private(tree) => {
-                    ensure(!is_system, "the system segment is not where it belongs")?;
+                    ensure(!is_system, "the system segment is not mounted in its own slot")?;
                     let within = |address: u64| address.saturating_sub(u64::from(*slot) * SLOT_SIZE) / PAGE_SIZE;
                     self.check_tree(tree, within(USER_START), within(USER_END).min(TREE_PAGES))?;
                 }
             }
         }
-        ensure(taken[SYSTEM_SLOT], "the system segment is not where it belongs")
+        ensure(taken[SYSTEM_SLOT], "the system segment is not mounted in its own slot")
     }
 
-    fn check_tree(&self, tree: &[Extent], start: u64, end: u64) -> Result<(), BadImage> {
+    fn check_tree(&self, tree: &[PageExtent], start: u64, end: u64) -> Result<(), BadImage> {
         let mut free = start;
         for extent in tree {
             let behind = extent.first.checked_add(extent.count).filter(|behind| extent.count > 0 && extent.first >= free && *behind <= end);
-            free = behind.ok_or(BadImage("memory lies where none can"))?;
-            ensure(extent.permissions().is_some(), "memory has permissions that do not exist")?;
+            free = behind.ok_or(BadImage("an extent overlaps another, or is out of range"))?;
+            ensure(extent.permissions().is_some(), "an extent has invalid permissions")?;
             let (first, room) = match extent.kind {
                 Kind::Lazy { .. } => continue,
                 Kind::Blocks { disk, first } => (first, *self.disks.get(disk as usize).ok_or(BadImage("a mapped disk is not attached"))?),
                 Kind::Content { first } => (first, self.contents),
             };
             let is_there = first.checked_add(extent.count).is_some_and(|behind| behind <= room);
-            ensure(is_there, "memory holds blocks that its disk does not have")?;
+            ensure(is_there, "an extent has blocks beyond the end of its disk")?;
         }
         Ok(())
     }
@@ -157,10 +159,10 @@ impl MemoryImage {
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, Kind, MemoryImage, PartImage, TREE_PAGES};
+    use super::{Kind, MemoryImage, PageExtent, PartImage, TREE_PAGES};
     use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
 
-    /// An image with one more part than every cell has, in a slot.
+    /// An image of the minimum of every cell, with one more part in `slot`.
     fn with(slot: usize, part: PartImage) -> MemoryImage {
         let system = (SYSTEM_SLOT as u32, PartImage::Segment(0));
         MemoryImage {
@@ -171,7 +173,7 @@ mod tests {
     }
 
     fn page(number: u64) -> PartImage {
-        PartImage::Private(vec![Extent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
+        PartImage::Private(vec![PageExtent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
     }
 
     #[test]

@@ -1,57 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory: frames, the trees of tables that describe all address spaces, and the spaces built from them.
 //!
-//! The page-table tree *is* the description of memory; there is no second structure. A [`tree::Tree`] spans one slot of 512 GiB. An entry is
-//! present and names a table or a page, or says what a fault should make ([`entry`]). A clone of a tree is another handle on the same tables,
-//! *sealed*: its top is shown to the CPU without the write bit, and so are the source's from then on. A write copies the path and the page.
+//! The page-table tree *is* the description of memory; there is no second structure. A [`tree::Tree`] spans one slot of 512 GiB. An
+//! entry is present and points to a table or a page, or describes the page that a fault must make ([`entry`]). A clone of a tree is
+//! another handle on the same tables, *sealed*: its top is shown to the CPU without the write bit, and from then on so is the
+//! source's. A write copies the path and the page.
 //!
 //! # Who owns a table
-//! A table is reached by *links*: entries of other tables, or the handle of a tree. A link with the write bit says: nobody else reaches this table
-//! through anything writable, so its holder may edit it. A link without it is sealed, and a table that was ever reached by a sealed link is never written again: whoever
-//! wants to write copies it, even as its last holder. (Its own entries may carry write bits from before; they mean nothing below a sealed link.)
+//! A table is reached by *links*: entries of other tables, or the handle of a tree. A link with the write bit means that no other
+//! writable link reaches this table, so its holder may edit it. A link without it is sealed, and a table that was ever reached by a
+//! sealed link is never written again: a writer copies it, even as its last holder. (Its own entries may carry write bits from
+//! before; they mean nothing below a sealed link.)
 //!
 //! # The page-table discipline
-//! KVM may cache tables by frame number (shadow paging) and is not told of edits; a TLB keeps what it saw. These rules are what makes edits sound:
-//! 1. In place, an entry may change only from non-present to present, and a leaf from read-only to writable, or to the private copy of the same page
-//!    and size as the answer to a write fault. ([`edit`]: `may_change_in_place`) Such a copy is seen once the write is retried: until it is known that
-//!    this happened, nothing else runs on these tables, or the path is made fresh. (The core loop: `unconfirmed`)
-//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has shown yet is fresh as it is. ([`edit`]: `put`)
-//! 3. A retired table's frame is quarantined and used for nothing until the machine has flushed its tables. ([`frames`]: `retire`)
-//! 4. A frame goes to somebody else only when no vCPU runs on a root that reaches it: edits happen while the cell is not running, and it is
-//!    re-entered on the root that the edit left. ([`space`]: `root`)
+//! KVM may cache tables by frame number (shadow paging) and is not notified of edits; a TLB keeps its translations. These rules
+//! make edits sound:
+//! 1. In place, an entry may change only from non-present to present. A leaf may also change from read-only to writable, or, as the
+//!    answer to a write fault, to the private copy of the same page and size. ([`edit`]: `may_change_in_place`) A CPU sees such a
+//!    copy once the write is retried. Until that is confirmed, no other code runs on these tables, or the path is made fresh. (The
+//!    core loop: `unconfirmed`)
+//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has shown
+//!    yet is fresh as it is. ([`edit`]: `put`)
+//! 3. A retired table's frame is quarantined and not reused until the machine has flushed its tables. ([`frames`]: `retire`)
+//! 4. A frame passes to another cell only when no vCPU runs on a root that reaches it: edits happen while the cell is not running,
+//!    and it is re-entered on the root that the edit left. ([`space`]: `root`)
 //! 5. The kernel's own writes into a page break the sharing first. ([`copy`])
-//! 6. A root gets a new stamp when it is built, when its cell moves to another vCPU, and when a page is copied in place that it shows at two addresses,
-//!    so that the vCPU forgets what it saw. ([`space`]: `root`, [`spaces`]: `resolve`)
-//!    A fault that the tables say cannot happen is spurious: retry. ([`fault`])
+//! 6. A root gets a new stamp when it is built, when its cell moves to another vCPU, and when a page is copied in place that it
+//!    shows at two addresses. The vCPU then drops its translations. ([`space`]: `root`, [`spaces`]: `resolve`) A fault that the
+//!    tables rule out is spurious: retry. ([`fault`])
 //! 7. Entries are written with single atomic stores, and never point outside the arena. ([`pando_machine::Arena::store`])
 //!
 //! For each rule there is a canary: [`Rules`] leaves it out, and a test must fail.
 
 pub mod account;
 pub mod block;
-mod books;
+mod block_index;
 pub mod copy;
 pub mod edit;
 pub mod entry;
-pub(crate) mod expected;
+pub mod error;
+pub mod eviction;
+pub(crate) mod export;
 pub mod fault;
-mod forks;
+mod fork_prefetch;
 pub mod frames;
-pub(crate) mod furnish;
 pub(crate) mod image;
-pub(crate) mod lesson;
-pub(crate) mod listing;
-pub mod obstacle;
-mod present;
+pub(crate) mod import;
+pub(crate) mod prefetch_set;
 pub mod reaper;
 pub mod registry;
+mod residency;
 pub mod space;
 pub mod spaces;
-pub mod sweep;
+pub(crate) mod training_trace;
 pub mod tree;
 
 pub use account::{AccountId, Usage};
-pub use block::{Block, DiskId, Wanted};
+pub use block::{Block, BlockRequest, DiskId};
 pub use fault::{Access, Fault};
 pub use frames::{Frames, Shortage};
 pub use image::BadImage;
@@ -62,11 +67,11 @@ pub use spaces::SpaceSet;
 pub struct Rules(u8);
 
 impl Rules {
-    /// Keep them all.
+    /// Leave out no rule.
     pub const ALL_KEPT: Rules = Rules(0);
-    /// Leave out rule 1: the entry of a page may become anything in place.
+    /// Leave out rule 1: a page's entry may change to anything in place.
     pub const WITHOUT_LIMITS: Rules = Rules(1 << 1);
-    /// Leave out the end of rule 1: nobody asks whether a private copy has been seen.
+    /// Leave out the end of rule 1: a private copy is not confirmed.
     pub const WITHOUT_CONFIRMATION: Rules = Rules(1 << 7);
     /// Leave out rule 2: every change is made in place.
     pub const WITHOUT_FRESH_PATHS: Rules = Rules(1 << 2);
@@ -79,7 +84,7 @@ impl Rules {
     /// Leave out rule 6: a root keeps its first stamp.
     pub const WITHOUT_STAMPS: Rules = Rules(1 << 6);
 
-    pub(crate) fn leaves_out(self, rule: Rules) -> bool {
+    pub(crate) fn contains_rule(self, rule: Rules) -> bool {
         self.0 & rule.0 != 0
     }
 }

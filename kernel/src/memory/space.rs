@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Spaces: lists of what is mounted where, and the root tables built from them.
+//! Spaces: lists of mounts, and the root tables built from them.
 //!
-//! A root is a cache. It records the version of what it shows and is built anew, in a fresh frame, when a version has moved (rules 2 and 4).
+//! A root is a cache. It records the version of its content and is built anew, in a fresh frame, when a version has changed (rules
+//! 2 and 4).
 
 use super::Rules;
 use super::account::AccountId;
-use super::forks::Forks;
+use super::fork_prefetch::ForkPrefetch;
 use super::frames::{Frames, Shortage};
 use super::tree::Tree;
 use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
 
-/// What lies in a slot.
+/// The content of a slot.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum SpacePart {
     /// Memory of this space alone.
     Private(Tree),
     /// A segment of the cell, shared by all spaces that mount it.
@@ -24,10 +25,10 @@ pub(super) enum Part {
 #[derive(Debug)]
 pub(super) struct Mount {
     pub(super) slot: usize,
-    pub(super) part: Part,
+    pub(super) part: SpacePart,
 }
 
-/// A root table that was built, and what it shows.
+/// A root table that was built, and the version of its content.
 #[derive(Clone, Copy, Debug)]
 struct Built {
     root: Root,
@@ -39,27 +40,27 @@ struct Built {
 pub(super) struct Space {
     pub(super) mounts: Vec<Mount>,
     built: Option<Built>,
-    /// What was learned from its clones.
-    pub(super) forks: Forks,
-    /// Whose clone it is.
+    /// The fork prefetch learned from its clones.
+    pub(super) fork_prefetch: ForkPrefetch,
+    /// The space that it is a clone of.
     pub(super) cloned_from: Option<SpaceIndex>,
-    /// When the list itself last changed.
+    /// Version of the list of mounts.
     version: u64,
 }
 
 impl Space {
     /// Mounts a part in a free slot.
-    pub(super) fn mount(&mut self, frames: &mut Frames, slot: usize, part: Part) {
+    pub(super) fn mount(&mut self, frames: &mut Frames, slot: usize, part: SpacePart) {
         self.mounts.push(Mount { slot, part });
         self.version = frames.next_number();
     }
 
-    /// What is mounted in a slot.
-    pub(super) fn at(&mut self, slot: usize) -> Option<&mut Part> {
+    /// The part mounted in a slot.
+    pub(super) fn at(&mut self, slot: usize) -> Option<&mut SpacePart> {
         self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.part)
     }
 
-    /// The root to run on. Builds it if what it shows has changed: one table, O(mounts).
+    /// The root to run on. Builds it if its content has changed: one table, O(mounts).
     ///
     /// # Errors
     /// No memory for the table.
@@ -71,15 +72,15 @@ impl Space {
     ) -> Result<Root, Shortage> {
         let version = self.mounts.iter().map(|mount| version_of(&mount.part, &segment)).fold(self.version, u64::max);
         if let Some(built) = self.built
-            && (built.version == version || frames.rules().leaves_out(Rules::WITHOUT_NEW_ROOT))
+            && (built.version == version || frames.rules().contains_rule(Rules::WITHOUT_NEW_ROOT))
         {
             return Ok(built.root);
         }
         let table = frames.take_table(account, true)?;
         for mount in &self.mounts {
             let link = match &mount.part {
-                Part::Private(tree) => tree.show(),
-                Part::Segment(index) => segment(*index).show(),
+                SpacePart::Private(tree) => tree.show(),
+                SpacePart::Segment(index) => segment(*index).show(),
             };
             frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
         }
@@ -91,10 +92,10 @@ impl Space {
         Ok(root)
     }
 
-    /// Gives the root another stamp: its cell has run on another vCPU, and this one may remember what it saw before (rule 6).
+    /// Gives the root another stamp: its cell has run on another vCPU, and this one may have stale translations (rule 6).
     pub(super) fn restamp(&mut self, frames: &mut Frames) {
         if let Some(built) = &mut self.built
-            && !frames.rules().leaves_out(Rules::WITHOUT_STAMPS)
+            && !frames.rules().contains_rule(Rules::WITHOUT_STAMPS)
         {
             built.root.stamp = frames.next_number();
         }
@@ -108,9 +109,9 @@ impl Space {
     }
 }
 
-fn version_of<'a>(part: &Part, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
+fn version_of<'a>(part: &SpacePart, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
     match part {
-        Part::Private(tree) => tree.version(),
-        Part::Segment(index) => segment(*index).version(),
+        SpacePart::Private(tree) => tree.version(),
+        SpacePart::Segment(index) => segment(*index).version(),
     }
 }

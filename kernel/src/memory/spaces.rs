@@ -4,16 +4,16 @@
 use super::Rules;
 use super::account::AccountId;
 use super::block::{Block, DiskId};
-use super::copy::{Behalf, CopyError};
+use super::copy::{CopyAuthority, CopyError};
 use super::entry::Entry;
-use super::expected::Foreseen;
+use super::error::MemoryError;
 use super::fault::{Access, Fault};
-use super::forks::Place;
+use super::fork_prefetch::PageLocation;
 use super::frames::{Frames, Shortage};
-use super::lesson::{Lesson, Lessons};
-use super::obstacle::Obstacle;
-use super::space::{Part, Space};
-use super::tree::{Count, Found, Tree};
+use super::prefetch_set::PrefetchState;
+use super::space::{Space, SpacePart};
+use super::training_trace::{TrainingTrace, TrainingTraces};
+use super::tree::{Count, Lookup, Tree};
 use crate::limits::{PIECE_PAGES, PIECE_TABLES};
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
@@ -23,16 +23,16 @@ use std::ops::Range;
 
 /// A range of pages in one slot of one space, checked: aligned, not empty, within what cells own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
-    /// Which space.
+pub struct PageSpan {
+    /// The space.
     pub space: SpaceIndex,
-    /// Which slot of it.
+    /// The slot.
     pub slot: usize,
     /// Pages from the start of the slot.
     pub pages: Range<u64>,
 }
 
-/// A disk as a cell sees it.
+/// A disk that is attached to a cell.
 #[derive(Clone, Copy, Debug)]
 struct Attached {
     disk: DiskId,
@@ -54,19 +54,19 @@ pub struct SpaceSet {
     pub(super) spaces: Vec<Option<Space>>,
     pub(super) segments: Vec<Option<Segment>>,
     disks: Vec<Attached>,
-    /// The disk that memory stands on which the cell did not have from a disk of its own: it cannot name that one.
+    /// The disk that backs memory from an import; the cell cannot name it.
     pub(super) backing: Option<DiskId>,
     pub(super) current: SpaceIndex,
-    /// What was touched, where it is to teach what a clone touches.
-    pub(super) lesson: Option<Lesson>,
-    /// What clones have taught.
-    pub(crate) lessons: Lessons,
-    /// What this is expected to write, as a clone.
-    pub(crate) foreseen: Foreseen,
+    /// The training trace, while one is recorded.
+    pub(super) trace: Option<TrainingTrace>,
+    /// The training traces of its clones.
+    pub(crate) traces: TrainingTraces,
+    /// The prefetch state, as a clone.
+    pub(crate) prefetch: PrefetchState,
 }
 
 impl SpaceSet {
-    /// One space that holds nothing but an empty system segment.
+    /// A set with one space that holds only an empty system segment.
     #[must_use]
     pub fn new(frames: &mut Frames, account: AccountId) -> SpaceSet {
         let segments = vec![Some(Segment::default())];
@@ -77,15 +77,15 @@ impl SpaceSet {
             disks: Vec::new(),
             backing: None,
             current: SpaceIndex(0),
-            lesson: None,
-            lessons: Lessons::default(),
-            foreseen: Foreseen::default(),
+            trace: None,
+            traces: TrainingTraces::default(),
+            prefetch: PrefetchState::default(),
         };
         set.create_space(frames).expect("the first space is within every limit");
         set
     }
 
-    /// Who pays.
+    /// The account that pays.
     #[must_use]
     pub fn account(&self) -> AccountId {
         self.account
@@ -111,26 +111,26 @@ impl SpaceSet {
         self.segments.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSegment)
     }
 
-    /// Checks that the cell may mount so many more parts. O(spaces).
+    /// Checks that the cell may mount `more` further parts. O(spaces).
     fn check_room(&self, more: usize) -> Result<(), Refusal> {
         let mounted: usize = self.spaces.iter().flatten().map(|space| space.mounts.len()).sum();
         if mounted + more > MAX_MOUNTS as usize { Err(Refusal::TooMany) } else { Ok(()) }
     }
 
-    /// Makes a space with the system segment.
+    /// Creates a space with the system segment.
     ///
     /// # Errors
     /// The cell has too many.
     pub fn create_space(&mut self, frames: &mut Frames) -> Result<SpaceIndex, Refusal> {
         self.check_room(1)?;
         let mut space = Space::default();
-        space.mount(frames, SYSTEM_SLOT, Part::Segment(SegmentIndex(0)));
+        space.mount(frames, SYSTEM_SLOT, SpacePart::Segment(SegmentIndex(0)));
         let index = put_into_room(&mut self.spaces, space, MAX_SPACES)?;
         self.segment(SegmentIndex(0))?.mounts += 1;
         Ok(SpaceIndex(index))
     }
 
-    /// Clones a space: private memory copy-on-write, segments shared; pages that both are expected to write are made their own at once ([`Forks`]). O(mounts).
+    /// Clones a space: private memory copy-on-write, segments shared. Copies pages that either is expected to write (`ForkPrefetch`). O(mounts).
     ///
     /// # Errors
     /// There is no such space, or the cell has too many.
@@ -140,19 +140,19 @@ impl SpaceSet {
         let copy = SpaceIndex(put_into_room(&mut self.spaces, Space::default(), MAX_SPACES)?);
         let parts = clone_parts(frames, self.space(index)?);
         for (slot, part) in parts {
-            if let Part::Segment(segment) = part {
+            if let SpacePart::Segment(segment) = part {
                 self.segment(segment)?.mounts += 1;
             }
             self.space(copy)?.mount(frames, slot, part);
         }
         self.space(copy)?.cloned_from = Some(index);
-        let [by_parent, by_child] = self.space(index)?.forks.expected();
+        let [by_parent, by_child] = self.space(index)?.fork_prefetch.prefetch_set();
         self.own_each(frames, copy, &by_child);
         self.own_each(frames, index, &by_parent);
         Ok(copy)
     }
 
-    /// Runs on in another space.
+    /// Continues in another space.
     ///
     /// # Errors
     /// There is no such space.
@@ -180,8 +180,8 @@ impl SpaceSet {
         space.forget_root(frames);
         for mount in space.mounts {
             match mount.part {
-                Part::Private(tree) => tree.release(frames),
-                Part::Segment(index) => {
+                SpacePart::Private(tree) => tree.release(frames),
+                SpacePart::Segment(index) => {
                     if let Ok(segment) = self.segment(index) {
                         segment.mounts -= 1;
                     }
@@ -190,7 +190,7 @@ impl SpaceSet {
         }
     }
 
-    /// Makes an empty segment.
+    /// Creates an empty segment.
     ///
     /// # Errors
     /// The cell has too many.
@@ -214,7 +214,7 @@ impl SpaceSet {
         }
         self.check_room(1)?;
         let space = self.space(index)?;
-        space.mount(frames, slot, Part::Segment(segment));
+        space.mount(frames, slot, SpacePart::Segment(segment));
         self.segment(segment)?.mounts += 1;
         Ok(())
     }
@@ -235,8 +235,8 @@ impl SpaceSet {
     /// Checks a range: aligned, not empty, in one slot that cells own.
     ///
     /// # Errors
-    /// Says what is wrong with it.
-    pub fn check(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<Stretch, Refusal> {
+    /// The reason why it is invalid.
+    pub fn check(&mut self, space: SpaceIndex, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
         self.space(space)?;
         if pages == 0 || pages > MAX_PAGES {
             return Err(Refusal::BadArgument);
@@ -252,19 +252,19 @@ impl SpaceSet {
             return Err(Refusal::BadAddress);
         }
         let first = address % SLOT_SIZE / PAGE_SIZE;
-        Ok(Stretch { space, slot, pages: first..first + pages })
+        Ok(PageSpan { space, slot, pages: first..first + pages })
     }
 
     /// The tree in a slot of a space.
     pub(super) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
         let SpaceSet { spaces, segments, .. } = self;
         match spaces.get_mut(space.0 as usize)?.as_mut()?.at(slot)? {
-            Part::Private(tree) => Some(tree),
-            Part::Segment(index) => Some(&mut segments.get_mut(index.0 as usize)?.as_mut()?.tree),
+            SpacePart::Private(tree) => Some(tree),
+            SpacePart::Segment(index) => Some(&mut segments.get_mut(index.0 as usize)?.as_mut()?.tree),
         }
     }
 
-    /// Makes a disk nameable, with what it has of blocks.
+    /// Attaches a disk with `blocks` blocks.
     ///
     /// # Errors
     /// The cell has too many.
@@ -277,12 +277,12 @@ impl SpaceSet {
         Ok(DiskIndex(index))
     }
 
-    /// The attached disks in the order of the cell's names for them, each with how many blocks it has of it.
+    /// The attached disks in the order of the cell's indices, each with its number of blocks.
     pub(crate) fn attached(&self) -> impl Iterator<Item = (DiskId, u64)> {
         self.disks.iter().map(|attached| (attached.disk, attached.blocks))
     }
 
-    /// Whether something of the cell's memory may be a block of this disk.
+    /// Whether the cell's memory may contain blocks of this disk.
     pub(crate) fn uses(&self, disk: DiskId) -> bool {
         self.backing == Some(disk) || self.attached().any(|(attached, _)| attached == disk)
     }
@@ -290,7 +290,7 @@ impl SpaceSet {
     /// Finds `count` blocks of an attached disk.
     ///
     /// # Errors
-    /// There is no such disk, or it ends before them.
+    /// There is no such disk, or it has too few blocks.
     pub fn blocks(&self, first: BlockAddress, count: u64) -> Result<Block, Refusal> {
         let attached = self.disks.get(first.disk.0 as usize).ok_or(Refusal::NoSuchDisk)?;
         let end = u64::from(first.block.0) + count;
@@ -300,39 +300,39 @@ impl SpaceSet {
     /// All trees: those of segments, then those of spaces.
     pub(super) fn trees(&mut self) -> impl Iterator<Item = &mut Tree> {
         let mounts = self.spaces.iter_mut().flatten().flat_map(|space| &mut space.mounts);
-        let private = mounts.filter_map(|mount| if let Part::Private(tree) = &mut mount.part { Some(tree) } else { None });
+        let private = mounts.filter_map(|mount| if let SpacePart::Private(tree) = &mut mount.part { Some(tree) } else { None });
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
     }
 
-    /// Maps lazy zero memory, whatever was there before. Bounded.
+    /// Maps lazy zero memory, in place of any earlier mapping. Bounded.
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
-    pub fn map(&mut self, frames: &mut Frames, range: &Stretch, flags: MapFlags) -> Result<(), Obstacle> {
+    pub fn map(&mut self, frames: &mut Frames, range: &PageSpan, flags: MapFlags) -> Result<(), MemoryError> {
         self.set(frames, range, Entry::lazy(flags.permissions, flags.large))
     }
 
-    /// Maps blocks of a disk from `first` on, whatever was there before. Bounded.
+    /// Maps blocks of a disk from `first` on, in place of any earlier mapping. Bounded.
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
-    pub fn map_blocks(&mut self, frames: &mut Frames, range: &Stretch, first: Block, permissions: Permissions) -> Result<(), Obstacle> {
+    pub fn map_blocks(&mut self, frames: &mut Frames, range: &PageSpan, first: Block, permissions: Permissions) -> Result<(), MemoryError> {
         self.set(frames, range, Entry::block(first, permissions))
     }
 
-    /// Unmaps. Bounded.
+    /// Unmaps a range. Bounded.
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
-    pub fn unmap(&mut self, frames: &mut Frames, range: &Stretch) -> Result<(), Obstacle> {
+    pub fn unmap(&mut self, frames: &mut Frames, range: &PageSpan) -> Result<(), MemoryError> {
         if self.tree(range.space, range.slot).is_none() {
             return Ok(());
         }
         self.set(frames, range, Entry::EMPTY)
     }
 
-    /// Puts an entry that is not present into a range; a slot that is free becomes memory of the space.
-    fn set(&mut self, frames: &mut Frames, range: &Stretch, entry: Entry) -> Result<(), Obstacle> {
+    /// Stores a non-present entry for a range; a free slot becomes private memory of the space.
+    fn set(&mut self, frames: &mut Frames, range: &PageSpan, entry: Entry) -> Result<(), MemoryError> {
         let account = self.account;
         if let Some(tree) = self.tree(range.space, range.slot) {
             return Ok(tree.set(frames, account, range.pages.clone(), entry)?);
@@ -341,15 +341,15 @@ impl SpaceSet {
         let space = self.space(range.space)?;
         let mut tree = Tree::default();
         tree.set(frames, account, range.pages.clone(), entry)?;
-        space.mount(frames, range.slot, Part::Private(tree));
+        space.mount(frames, range.slot, SpacePart::Private(tree));
         Ok(())
     }
 
-    /// Sets permissions in the first piece of the range, and takes the piece off its front.
+    /// Sets permissions at the front of the range, and removes the finished pages from it. One step.
     ///
     /// # Errors
     /// Not enough memory for tables; nothing has changed.
-    pub fn protect_piece(&mut self, frames: &mut Frames, range: &mut Stretch, permissions: Permissions) -> Result<(), Obstacle> {
+    pub fn protect_piece(&mut self, frames: &mut Frames, range: &mut PageSpan, permissions: Permissions) -> Result<(), MemoryError> {
         let account = self.account;
         let piece = first_piece(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
@@ -359,12 +359,12 @@ impl SpaceSet {
         Ok(())
     }
 
-    /// Makes what is mapped in the first piece of the range present, and takes the piece off its front; it ends where a block must be read. Blocks that cannot
-    /// be read are skipped.
+    /// Makes mapped pages at the front of the range present, and removes them from it. One step, which ends at a block that must be
+    /// read. Blocks that cannot be read are skipped.
     ///
     /// # Errors
-    /// Not enough memory, or the very first page is a block to be read; nothing has changed.
-    pub fn touch_piece(&mut self, frames: &mut Frames, range: &mut Stretch) -> Result<(), Obstacle> {
+    /// Not enough memory, or the very first page is a block that must be read; nothing has changed.
+    pub fn touch_piece(&mut self, frames: &mut Frames, range: &mut PageSpan) -> Result<(), MemoryError> {
         let account = self.account;
         let mut piece = first_piece(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {
@@ -380,8 +380,8 @@ impl SpaceSet {
         Ok(())
     }
 
-    /// Counts the pages of a range that are present, a piece of it.
-    pub fn count_piece(&mut self, frames: &Frames, range: &mut Stretch, count: &mut Count) {
+    /// Counts the present pages at the front of a range, and removes the counted pages from it. One step.
+    pub fn count_piece(&mut self, frames: &Frames, range: &mut PageSpan, count: &mut Count) {
         let pages = &mut range.pages;
         let Some(tree) = self.tree(range.space, range.slot) else {
             pages.start = pages.end;
@@ -394,11 +394,11 @@ impl SpaceSet {
         }
     }
 
-    /// What lies at an address of a space.
+    /// The mapping of an address of a space.
     ///
     /// # Errors
-    /// There is no such space, or no cell owns the address.
-    pub fn inspect(&mut self, frames: &Frames, space: SpaceIndex, address: u64) -> Result<Option<Found>, Refusal> {
+    /// There is no such space, or cells do not own the address.
+    pub fn inspect(&mut self, frames: &Frames, space: SpaceIndex, address: u64) -> Result<Option<Lookup>, Refusal> {
         let range = self.check(space, address & !(PAGE_SIZE - 1), 1)?;
         Ok(self.tree(space, range.slot).map(|tree| tree.find(frames, range.pages.start)))
     }
@@ -413,11 +413,11 @@ impl SpaceSet {
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
         let fault = tree.resolve(frames, account, range.pages.start, access)?;
         if matches!(fault, Fault::Copied { .. }) && self.shows_elsewhere(range.slot) {
-            // The retried write tells the vCPU about the copy at one of its addresses only.
+            // The retried write makes the vCPU see the copy at only one of its addresses.
             self.restamp(frames);
         }
         if matches!(fault, Fault::Copied { .. }) {
-            self.note_written(Place { slot: range.slot, page: range.pages.start });
+            self.note_written(PageLocation { slot: range.slot, page: range.pages.start });
         }
         if matches!(fault, Fault::Copied { .. } | Fault::Resolved) {
             self.note_touched(frames, &range, access);
@@ -425,12 +425,12 @@ impl SpaceSet {
         Ok(fault)
     }
 
-    /// Whether the running space mounts what lies in a slot in another one, too.
+    /// Whether the running space mounts the content of a slot in another slot, too.
     fn shows_elsewhere(&mut self, slot: usize) -> bool {
         let Ok(space) = self.space(self.current) else { return false };
-        let Some(Part::Segment(index)) = space.at(slot) else { return false };
+        let Some(SpacePart::Segment(index)) = space.at(slot) else { return false };
         let index = *index;
-        space.mounts.iter().any(|mount| mount.slot != slot && matches!(mount.part, Part::Segment(other) if other == index))
+        space.mounts.iter().any(|mount| mount.slot != slot && matches!(mount.part, SpacePart::Segment(other) if other == index))
     }
 
     /// Moves the path to an address of the running space into fresh tables.
@@ -438,7 +438,7 @@ impl SpaceSet {
     /// # Errors
     /// Not enough memory; nothing has changed.
     pub fn renew(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
-        if frames.rules().leaves_out(Rules::WITHOUT_CONFIRMATION) {
+        if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
         let account = self.account;
@@ -453,21 +453,21 @@ impl SpaceSet {
     ///
     /// # Errors
     /// They are not all mapped, or may not be read.
-    pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], behalf: Behalf) -> Result<(), CopyError> {
+    pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], authority: CopyAuthority) -> Result<(), CopyError> {
         let (tree, _, offset) = self.part(address, bytes.len())?;
-        tree.read(frames, offset, bytes, behalf)
+        tree.read(frames, offset, bytes, authority)
     }
 
     /// Copies bytes into the running space.
     ///
     /// # Errors
     /// They are not all mapped, or may not be written, or there is no memory for them.
-    pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], behalf: Behalf) -> Result<(), CopyError> {
+    pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], authority: CopyAuthority) -> Result<(), CopyError> {
         let (tree, account, offset) = self.part(address, bytes.len())?;
-        tree.write(frames, account, offset, bytes, behalf)
+        tree.write(frames, account, offset, bytes, authority)
     }
 
-    /// The tree in which so many bytes of the running space lie, who pays for its pages, and where in it the bytes are.
+    /// The tree that contains `length` bytes of the running space, the account that pays for it, and the bytes' offset in it.
     pub(super) fn part(&mut self, address: u64, length: usize) -> Result<(&mut Tree, AccountId, u64), CopyError> {
         let account = self.account;
         let (slot, offset) = in_one_slot(address, length)?;
@@ -475,20 +475,20 @@ impl SpaceSet {
         Ok((tree, account, offset))
     }
 
-    /// Copies bytes into mapped pages, from `within` bytes into the first of them on, whatever the program may do with them.
+    /// Copies bytes into mapped pages, from `within` bytes into the first of them on, regardless of their permissions.
     ///
     /// # Errors
     /// They are not all mapped, or there is no memory for copies of them; nothing has been written.
-    pub fn write_into(&mut self, frames: &mut Frames, range: &Stretch, within: u64, bytes: &[u8]) -> Result<(), CopyError> {
+    pub fn write_into(&mut self, frames: &mut Frames, range: &PageSpan, within: u64, bytes: &[u8]) -> Result<(), CopyError> {
         let account = self.account;
         let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
         for page in range.pages.clone() {
             tree.make_own(frames, account, page)?;
         }
-        tree.write(frames, account, range.pages.start * PAGE_SIZE + within, bytes, Behalf::Operator)
+        tree.write(frames, account, range.pages.start * PAGE_SIZE + within, bytes, CopyAuthority::Operator)
     }
 
-    /// Makes the page at an address of the running space present and the cell's own, so that a write to it cannot fail until the cell is next cloned.
+    /// Makes the page at an address of the running space present and the cell's own: no write to it fails until the next clone.
     ///
     /// # Errors
     /// Nothing is mapped there, or there is no memory for it.
@@ -497,7 +497,7 @@ impl SpaceSet {
         tree.make_own(frames, account, offset / PAGE_SIZE)
     }
 
-    /// The root of the running space, built if need be.
+    /// The root of the running space, built if necessary.
     ///
     /// # Errors
     /// No memory for the table.
@@ -507,14 +507,14 @@ impl SpaceSet {
         space.root(frames, *account, |index| &segments[index.0 as usize].as_ref().expect("a mounted segment exists").tree)
     }
 
-    /// Notes that the cell goes to another vCPU.
+    /// Gives the running space's root another stamp, because the cell moves to another vCPU.
     pub fn restamp(&mut self, frames: &mut Frames) {
         if let Ok(space) = self.space(self.current) {
             space.restamp(frames);
         }
     }
 
-    /// Another cell's copy of everything, copy-on-write on both sides, for another account to pay what it writes. O(mounts + segments).
+    /// Clones everything for another cell, copy-on-write on both sides; `account` pays for its writes. O(mounts + segments).
     #[must_use]
     pub fn clone_set(&mut self, frames: &mut Frames, account: AccountId) -> SpaceSet {
         let segments = self
@@ -539,13 +539,13 @@ impl SpaceSet {
             disks: self.disks.clone(),
             backing: self.backing,
             current: self.current,
-            lesson: None,
-            lessons: Lessons::default(),
-            foreseen: Foreseen::new(self.lessons.expected().clone()),
+            trace: None,
+            traces: TrainingTraces::default(),
+            prefetch: PrefetchState::new(self.traces.prefetch_set().clone()),
         }
     }
 
-    /// Lets everything go; [`Frames::reap`] does it in pieces.
+    /// Releases all memory, in steps that [`Frames::reap`] works through.
     pub fn release(mut self, frames: &mut Frames) {
         for space in std::mem::take(&mut self.spaces).into_iter().flatten() {
             self.let_go(frames, space);
@@ -556,17 +556,17 @@ impl SpaceSet {
     }
 }
 
-/// Whether a segment may be mounted in a slot: all of it is within what cells own, wherever in the segment there is memory.
+/// Whether a segment may be mounted in a slot: cells must own all of the slot, because the segment may have memory anywhere.
 pub(super) fn can_hold_segment(slot: usize) -> bool {
     let start = slot as u64 * SLOT_SIZE;
     start >= USER_START && start + SLOT_SIZE <= USER_END
 }
 
-/// What a clone of a space mounts.
-fn clone_parts(frames: &mut Frames, space: &mut Space) -> Vec<(usize, Part)> {
-    let clone = |part: &mut Part, frames: &mut Frames| match part {
-        Part::Private(tree) => Part::Private(tree.clone_tree(frames)),
-        Part::Segment(index) => Part::Segment(*index),
+/// The mounts of a clone of a space.
+fn clone_parts(frames: &mut Frames, space: &mut Space) -> Vec<(usize, SpacePart)> {
+    let clone = |part: &mut SpacePart, frames: &mut Frames| match part {
+        SpacePart::Private(tree) => SpacePart::Private(tree.clone_tree(frames)),
+        SpacePart::Segment(index) => SpacePart::Segment(*index),
     };
     space.mounts.iter_mut().map(|mount| (mount.slot, clone(&mut mount.part, frames))).collect()
 }
@@ -586,7 +586,7 @@ fn in_one_slot(address: u64, length: usize) -> Result<(usize, u64), CopyError> {
     Ok((slot as usize, address % SLOT_SIZE))
 }
 
-/// Puts a value into the first free place.
+/// Puts a value into the first free slot.
 fn put_into_room<T>(room: &mut Vec<Option<T>>, value: T, limit: u32) -> Result<u32, Refusal> {
     let index = room.iter().position(Option::is_none).unwrap_or(room.len());
     if index >= limit as usize {

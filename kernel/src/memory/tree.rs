@@ -24,7 +24,7 @@ pub(super) const fn index(page: u64, level: u8) -> EntryIndex {
     EntryIndex::of(page << 12, level)
 }
 
-/// A tree: one description of 512 GiB. Pages are counted from the start of its slot.
+/// A tree: the description of 512 GiB of memory. Pages are counted from the start of its slot.
 ///
 /// A handle; dropping it without [`Tree::release`] leaks its frames, which the accounting tests would show.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,25 +32,25 @@ pub struct Tree {
     pub(super) top: Option<FrameId>,
     /// Whether the top may be shared: then its content must not change.
     pub(super) sealed: bool,
-    /// Grows whenever a root that shows the tree would have to show it differently.
+    /// Increases whenever a root that shows the tree must be built anew.
     pub(super) version: u64,
-    /// Whether a root has shown it since it was made, or sealed: until then no CPU knows any table that it owns.
+    /// Whether a root has shown it since it was made or sealed: until then no CPU knows any table that it owns.
     pub(super) is_shown: Cell<bool>,
 }
 
-/// What a tree holds at a page.
+/// The result of looking up a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The entry; of blocks, the one that is asked for.
+pub struct Lookup {
+    /// The entry; for blocks, that of the requested page.
     pub view: View,
-    /// The level of the table that holds it: 1 for a 4 KiB page, 2 for a large one; lazy memory and blocks at any.
+    /// The level of the table that contains it: 1 for a 4 KiB page, 2 for a large one; lazy memory and blocks at any.
     pub level: u8,
     /// Whether every link on the way, and the tree itself, is owned.
     pub owned: bool,
 }
 
-impl Found {
-    /// What the program may do there; `None`: nothing is mapped.
+impl Lookup {
+    /// The program's permissions there; `None`: nothing is mapped.
     #[must_use]
     pub fn permissions(&self) -> Option<Permissions> {
         match self.view {
@@ -59,7 +59,7 @@ impl Found {
         }
     }
 
-    /// The 4 KiB frame of `page`, if it is there.
+    /// The 4 KiB frame of `page`, if it is present.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<FrameId> {
         match self.view {
@@ -69,12 +69,12 @@ impl Found {
     }
 }
 
-/// How many pages are present.
+/// Numbers of present pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// All of them.
+    /// All present pages.
     pub resident: u64,
-    /// Those that nobody else holds.
+    /// Those without another holder.
     pub own: u64,
 }
 
@@ -85,22 +85,22 @@ impl Tree {
         self.version
     }
 
-    /// How a root shows the tree, from now on.
+    /// The entry with which a root shows the tree. Marks the tree as shown.
     pub(super) fn show(&self) -> Entry {
         self.is_shown.set(true);
         self.link()
     }
 
-    /// The entry that would lead to it.
+    /// The entry that links to it.
     pub(super) fn link(&self) -> Entry {
         self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.sealed))
     }
 
     /// Looks `page` up. O(levels), changes nothing.
     #[must_use]
-    pub fn find(&self, frames: &Frames, page: u64) -> Found {
+    pub fn find(&self, frames: &Frames, page: u64) -> Lookup {
         let mut owned = !self.sealed;
-        let Some(mut table) = self.top else { return Found { view: View::Empty, level: TOP, owned } };
+        let Some(mut table) = self.top else { return Lookup { view: View::Empty, level: TOP, owned } };
         let mut level = TOP;
         loop {
             let view = Entry(frames.arena().load(table, index(page, level))).view(level);
@@ -112,15 +112,15 @@ impl Tree {
                 }
                 View::Block { block, permissions } => {
                     let block = block.further(page % span(level));
-                    return Found { view: View::Block { block, permissions }, level, owned };
+                    return Lookup { view: View::Block { block, permissions }, level, owned };
                 }
-                _ => return Found { view, level, owned },
+                _ => return Lookup { view, level, owned },
             }
         }
     }
 
-    /// Adds those of `pages` that are present, as far as the first one's table says it: to the end of a table of pages, or of an entry above. Returns the page behind.
-    /// O(pages of a table), changes nothing.
+    /// Counts the present pages at the front of `pages`: to the end of the first one's table, or of an entry above. Returns the
+    /// page behind them. O(pages of a table), changes nothing.
     #[must_use]
     pub fn count(&self, frames: &Frames, pages: Range<u64>, count: &mut Count) -> u64 {
         let Some(mut table) = self.top else { return pages.end };
@@ -135,7 +135,7 @@ impl Tree {
         for page in (pages.start..end).step_by(size as usize) {
             if let View::Page { frame, .. } = view(table, page, level) {
                 let here = size.min(end - page);
-                let is_own = if level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.stretch()) };
+                let is_own = if level == 1 { frames.is_exclusive(frame) } else { frames.is_exclusive_large(frame.huge_frame()) };
                 count.resident += here;
                 count.own += if is_alone && is_own { here } else { 0 };
             }
@@ -143,7 +143,8 @@ impl Tree {
         end
     }
 
-    /// Another handle on the same memory, copy-on-write on both sides. Both are sealed, and a sealed tree owns nothing: whoever writes copies the top first. O(1).
+    /// Clones the tree: another handle on the same memory, copy-on-write on both sides. Both are sealed, and a sealed tree owns
+    /// nothing: a write copies the top first. O(1).
     pub fn clone_tree(&mut self, frames: &mut Frames) -> Tree {
         if let Some(top) = self.top {
             frames.hold(top);
@@ -152,12 +153,12 @@ impl Tree {
                 self.version = frames.next_number();
             }
         }
-        // So there is no table of its own that a CPU could know.
+        // A sealed tree has no table of its own that a CPU could know.
         self.is_shown.set(false);
         Tree { top: self.top, sealed: self.sealed, version: frames.next_number(), is_shown: Cell::new(false) }
     }
 
-    /// Lets everything go, in pieces that [`Frames::reap`] works through.
+    /// Releases the tree, in steps that [`Frames::reap`] works through.
     pub fn release(self, frames: &mut Frames) {
         if let Some(top) = self.top {
             frames.discard(Garbage::Table(top, TOP));

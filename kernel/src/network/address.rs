@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses of ports: of Ethernet, and of both versions of IP, all made of one number.
+//! Addresses of ports (Ethernet, IPv4 and IPv6), all derived from the port's number.
 
 use crate::limits::MAX_PORTS;
 use pando_abi::virtual_registers::Card;
@@ -11,13 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether frames to it are for several: bit 0 of the first byte.
+    /// Whether it is a multicast or broadcast address: bit 0 of the first byte.
     #[must_use]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// The IPv4 address that it was made of. `None`: it was made of none.
+    /// The IPv4 address from which it was derived; `None` if it was not derived from one.
     #[must_use]
     pub const fn address4(self) -> Option<Ipv4Addr> {
         match self.0 {
@@ -26,7 +26,7 @@ impl Mac {
         }
     }
 
-    /// The address that IPv6 gives a card on its own link, made of this one (RFC 4291, appendix A).
+    /// The IPv6 link-local address derived from this one (RFC 4291, appendix A).
     #[must_use]
     pub const fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
@@ -44,57 +44,57 @@ impl fmt::Display for Mac {
 /// The addresses of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of Ethernet.
+    /// Ethernet address.
     pub mac: Mac,
-    /// Of IPv4.
+    /// IPv4 address.
     pub v4: Ipv4Addr,
-    /// Bits of its prefix.
+    /// Prefix length of the IPv4 address.
     pub prefix4: u8,
-    /// Of IPv6.
+    /// IPv6 address.
     pub v6: Ipv6Addr,
-    /// Bits of its prefix.
+    /// Prefix length of the IPv6 address.
     pub prefix6: u8,
 }
 
-/// Where the addresses of a network come from: the router has the first, then each port its own.
+/// The address ranges of a network: the router has the first address, then each port has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The network's IPv4 address: a prefix of 16 bits.
+    /// The network's IPv4 address, with a 16-bit prefix.
     pub v4: Ipv4Addr,
-    /// The network's IPv6 address: a prefix of 64 bits.
+    /// The network's IPv6 address, with a 64-bit prefix.
     pub v6: Ipv6Addr,
 }
 
-/// What an Ethernet address begins with that is made of the IPv4 address: that it is local, as bit 1 says, and by whom.
+/// First two bytes of Ethernet addresses derived from an IPv4 address: locally administered (bit 1), and a mark of this kernel.
 const LOCAL: u8 = 0x02;
 const MADE: u8 = 0x70;
-/// Bits that all addresses of a pool share.
+/// Prefix lengths of a pool.
 const PREFIX4: u8 = 16;
 const PREFIX6: u8 = 64;
-/// The router's number in its network; 0 is the network's own.
+/// The router's number in its network; 0 is the network itself.
 const ROUTER: u16 = 1;
 
 impl Default for Pool {
-    /// Addresses of private networks that hosts seldom use (RFC 1918, RFC 4193).
+    /// Ranges of private networks that hosts seldom use (RFC 1918, RFC 4193).
     fn default() -> Pool {
         Pool { v4: Ipv4Addr::new(10, 77, 0, 0), v6: Ipv6Addr::new(0xfd70, 0x616e, 0x646f, 0, 0, 0, 0, 0) }
     }
 }
 
 impl Pool {
-    /// The addresses of who leads out of the network.
+    /// The router's addresses.
     #[must_use]
     pub fn router(&self) -> Addresses {
         self.numbered(ROUTER)
     }
 
-    /// The addresses of the port of an index. `None`: there are not so many.
+    /// The addresses of the port with this index. `None`: the network has no port with this index.
     #[must_use]
     pub fn port(&self, index: u32) -> Option<Addresses> {
         if index >= MAX_PORTS { None } else { Some(self.numbered(ROUTER + 1 + index as u16)) }
     }
 
-    /// The index of the port whose address this is, if one could have it.
+    /// The index of the port that has this address, if one can have it.
     #[must_use]
     pub fn index(&self, address: IpAddr) -> Option<u32> {
         let number = match address {
@@ -123,7 +123,7 @@ impl Pool {
     }
 }
 
-/// What a cell's virtual registers say of its card.
+/// The card as the cell's virtual registers describe it.
 #[must_use]
 pub(crate) fn card(own: &Addresses, router: &Addresses, mtu: u16) -> Card {
     let halves = |address: Ipv6Addr| [(address.to_bits() >> 64) as u64, address.to_bits() as u64];

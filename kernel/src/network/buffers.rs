@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory for frames, used again: large pieces that are new from the host cost more than the copy into them, because each of their pages is cleared first.
+//! Reused buffers for frames: a fresh large buffer from the host costs more than the copy into it, because each of its pages is
+//! cleared first.
 
 use crate::limits::SPARE_BYTES;
 use bytes::Bytes;
@@ -7,63 +8,64 @@ use pando_abi::frame::FRAME_MAX;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Sizes of pieces: powers of two, from a page's up, so that none takes more than twice what is in it; and the largest frame's, of which there are most.
+/// Buffer sizes: powers of two, from a page up, so that no frame takes more than twice its size; and the largest frame's size,
+/// which is the most frequent.
 const LEAST: u32 = 12;
 const SIZES: usize = 6;
 
 const _: () = assert!(piece(SIZES - 1) == FRAME_MAX && piece(SIZES - 2) < FRAME_MAX);
 
-/// Bytes of a piece of such a size.
+/// Bytes of a buffer of this size class.
 const fn piece(size: usize) -> usize {
     let bytes = 1 << (LEAST as usize + size);
     if bytes < FRAME_MAX { bytes } else { FRAME_MAX }
 }
 
-/// Where pieces are kept that nobody uses.
+/// Free lists of buffers, one for each size class.
 #[derive(Debug, Default)]
-struct Shelf {
+struct FreeList {
     pieces: [Vec<Vec<u8>>; SIZES],
-    /// What they take.
+    /// Bytes of all free buffers.
     bytes: usize,
 }
 
-/// Memory for frames. Clones of it are the same.
+/// Frame buffers. Clones share the same free lists.
 #[derive(Clone, Debug, Default)]
 pub struct Buffers {
-    shelf: Arc<Mutex<Shelf>>,
+    free_list: Arc<Mutex<FreeList>>,
 }
 
-/// A piece in use. Whoever drops it puts it back.
-struct Lent {
+/// A buffer in use. Dropping it returns it to the free list.
+struct BorrowedBuffer {
     piece: Vec<u8>,
-    /// What was filled in: the rest is of those who had it before.
+    /// Bytes filled in; the rest belongs to earlier users.
     length: usize,
     all: Buffers,
 }
 
-/// Which size of pieces so many bytes need. `None`: they are too few or too many to be worth it.
+/// The size class for `length` bytes. `None`: too few or too many to be worth a reused buffer.
 fn size(length: usize) -> Option<usize> {
     let size = length.next_power_of_two().ilog2().checked_sub(LEAST)? as usize;
     (size < SIZES).then_some(size)
 }
 
 impl Buffers {
-    /// Bytes that `fill` has filled in, all of them: it may find any there.
+    /// Returns `length` bytes after `fill` has written all of them. The buffer that `fill` receives has arbitrary content.
     ///
     /// # Errors
-    /// That of `fill`.
+    /// The error of `fill`.
     pub fn filled<E>(&self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
         let Some(size) = size(length) else {
             let mut bytes = vec![0; length];
             fill(&mut bytes)?;
             return Ok(bytes.into());
         };
-        let mut lent = Lent { piece: self.take(size), length, all: self.clone() };
-        fill(&mut lent.piece[..length])?;
-        Ok(Bytes::from_owner(lent))
+        let mut borrowed = BorrowedBuffer { piece: self.take(size), length, all: self.clone() };
+        fill(&mut borrowed.piece[..length])?;
+        Ok(Bytes::from_owner(borrowed))
     }
 
-    /// A copy of bytes.
+    /// Copies bytes into a buffer.
     #[must_use]
     pub fn copy(&self, bytes: &[u8]) -> Bytes {
         let copy = |room: &mut [u8]| {
@@ -75,10 +77,10 @@ impl Buffers {
     }
 
     fn take(&self, size: usize) -> Vec<u8> {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        match shelf.pieces[size].pop() {
+        let mut free_list = self.free_list.lock().unwrap_or_else(PoisonError::into_inner);
+        match free_list.pieces[size].pop() {
             Some(piece) => {
-                shelf.bytes -= piece.len();
+                free_list.bytes -= piece.len();
                 piece
             }
             None => vec![0; piece(size)],
@@ -86,19 +88,19 @@ impl Buffers {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for BorrowedBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.piece[..self.length]
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
         let piece = std::mem::take(&mut self.piece);
-        let mut shelf = self.all.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(size) = size(piece.len()).filter(|_| shelf.bytes + piece.len() <= SPARE_BYTES) {
-            shelf.bytes += piece.len();
-            shelf.pieces[size].push(piece);
+        let mut free_list = self.all.free_list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(size) = size(piece.len()).filter(|_| free_list.bytes + piece.len() <= SPARE_BYTES) {
+            free_list.bytes += piece.len();
+            free_list.pieces[size].push(piece);
         }
     }
 }
@@ -129,15 +131,15 @@ mod tests {
         let buffers = Buffers::default();
         let many: Vec<_> = (0..2 * SPARE_BYTES / FRAME_MAX).map(|_| buffers.copy(&[0; FRAME_MAX])).collect();
         drop(many);
-        let shelf = buffers.shelf.lock().expect("nobody panicked");
-        assert!(shelf.bytes <= SPARE_BYTES && shelf.bytes > SPARE_BYTES / 2);
-        assert_eq!(shelf.pieces[SIZES - 1].len() * FRAME_MAX, shelf.bytes);
+        let free_list = buffers.free_list.lock().expect("nobody panicked");
+        assert!(free_list.bytes <= SPARE_BYTES && free_list.bytes > SPARE_BYTES / 2);
+        assert_eq!(free_list.pieces[SIZES - 1].len() * FRAME_MAX, free_list.bytes);
     }
 
     #[test]
     fn few_bytes_and_none_need_no_piece() {
         let buffers = Buffers::default();
         assert_eq!((buffers.copy(b"").len(), &buffers.copy(b"few")[..]), (0, &b"few"[..]));
-        assert_eq!(buffers.shelf.lock().expect("nobody panicked").bytes, 0);
+        assert_eq!(buffers.free_list.lock().expect("nobody panicked").bytes, 0);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listeners: who hears every frame that a switch carries, in its order and with its moment. What one does not take in time it loses; nobody else feels that.
+//! Capture listeners: each receives a copy of every frame that a switch carries, in order and with its time. A listener that is too
+//! slow loses frames; nothing else is affected.
 
 use super::Wake;
 use crate::limits::LISTENER_BYTES;
@@ -7,16 +8,16 @@ use bytes::Bytes;
 use pando_machine::Nanos;
 use std::collections::VecDeque;
 
-/// What a frame takes of a listener's queue beside its bytes.
+/// Overhead that each queued frame is charged, in bytes.
 const PART: usize = 64;
 
-/// Somebody who listens.
+/// A capture listener.
 struct Listener {
     wake: Wake,
     queue: VecDeque<(Nanos, Bytes)>,
-    /// Bytes that wait, each frame with a part for itself.
+    /// Bytes in the queue, including the overhead of each frame.
     weight: usize,
-    /// Frames that found no room.
+    /// Frames dropped because the queue was full.
     lost: u64,
 }
 
@@ -35,14 +36,14 @@ impl Listener {
     }
 }
 
-/// All who listen to one network.
+/// The listeners of one network.
 #[derive(Default)]
 pub(super) struct Listeners {
     list: Vec<Option<Listener>>,
 }
 
 impl Listeners {
-    /// Somebody begins to listen; a place of who is gone is taken again.
+    /// Adds a listener; reuses the slot of a removed one.
     pub(super) fn insert(&mut self, wake: Wake) -> usize {
         let listener = Some(Listener { wake, queue: VecDeque::new(), weight: 0, lost: 0 });
         match self.list.iter_mut().position(|place| place.is_none()) {
@@ -57,37 +58,37 @@ impl Listeners {
         }
     }
 
-    /// Somebody has heard enough.
+    /// Removes a listener.
     pub(super) fn remove(&mut self, index: usize) {
         if let Some(place) = self.list.get_mut(index) {
             *place = None;
         }
     }
 
-    /// How many places there are: what a frame costs more for them.
+    /// Number of slots: the additional cost of a frame.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether nobody listens.
+    /// Whether there is no listener.
     pub(super) fn is_empty(&self) -> bool {
         self.list.iter().all(Option::is_none)
     }
 
-    /// The switch carries a frame.
+    /// Queues a frame that the switch carries at every listener.
     pub(super) fn hear(&mut self, frame: &Bytes, now: Nanos) {
         self.list.iter_mut().flatten().for_each(|listener| listener.hear(frame, now));
     }
 
-    /// Takes the frame that one heard first, and when that was.
+    /// Takes a listener's oldest frame and its time.
     pub(super) fn take(&mut self, index: usize) -> Option<(Nanos, Bytes)> {
         let listener = self.list.get_mut(index)?.as_mut()?;
-        let heard = listener.queue.pop_front()?;
-        listener.weight -= heard.1.len() + PART;
-        Some(heard)
+        let frames = listener.queue.pop_front()?;
+        listener.weight -= frames.1.len() + PART;
+        Some(frames)
     }
 
-    /// How many frames found no room at one.
+    /// Number of frames that a listener has lost.
     pub(super) fn lost(&self, index: usize) -> u64 {
         self.list.get(index).and_then(Option::as_ref).map_or(0, |listener| listener.lost)
     }

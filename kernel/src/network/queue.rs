@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues of frames that wait at a port, fair among their senders.
+//! Queues of frames at a port, fair among senders.
 
 use crate::cell::traffic::Load;
 use crate::limits::{QUEUE_BYTES, QUEUE_FRAMES};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Orders the frames that wait at one port, and decides which is dropped when there is no room.
+/// Orders the frames in one port's queue, and chooses the frame to drop when it is full.
 pub trait PacketScheduler: Send {
-    /// A frame has come from the port of index `sender`. Returns how many were dropped, this or others.
+    /// Queues a frame from the port of index `sender`. Returns how many frames were dropped, this one or others.
     fn push(&mut self, sender: u32, frame: Bytes) -> u64;
 
-    /// The frame that is next.
+    /// The next frame.
     fn peek(&self) -> Option<&Bytes>;
 
-    /// Takes the frame that is next.
+    /// Takes the next frame.
     fn pop(&mut self) -> Option<Bytes>;
 
-    /// What waits.
+    /// Frames and bytes in the queue.
     fn waiting(&self) -> Load;
 }
 
@@ -25,27 +25,28 @@ pub trait PacketScheduler: Send {
 #[derive(Debug, Default)]
 struct Sender {
     frames: VecDeque<Bytes>,
-    /// What they take: small ones are not free.
+    /// Their weight, which includes an overhead for each frame.
     weight: usize,
 }
 
-/// What a frame takes of a queue.
+/// The room that a frame takes in a queue.
 fn weight(frame: &Bytes) -> usize {
     frame.len() + QUEUE_BYTES / QUEUE_FRAMES
 }
 
-/// Round robin among senders (Denali section 3.2.3). When there is no room, one that takes more than its part loses its newest frame.
+/// Round robin among senders (Denali section 3.2.3). When the queue is full, a sender that takes more than its part loses its
+/// newest frame.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     senders: BTreeMap<u32, Sender>,
-    /// Senders who have frames here, in the order of their turns.
+    /// Senders with queued frames, in the order of their turns.
     turns: VecDeque<u32>,
     waiting: Load,
     weight: usize,
 }
 
 impl RoundRobin {
-    /// Whose newest frame makes way: that of who sends now, unless it takes less than others do.
+    /// The sender whose newest frame is dropped: the current one, unless it takes less than its part.
     fn victim(&self, sender: u32) -> u32 {
         let part = self.weight / self.senders.len().max(1);
         if self.senders.get(&sender).is_some_and(|own| own.weight >= part) {
@@ -63,7 +64,7 @@ impl RoundRobin {
         }
     }
 
-    /// Takes note of a frame that is not here any more.
+    /// Updates the counters after a frame has left.
     fn note_gone(&mut self, sender: u32, frame: &Bytes) {
         self.waiting.frames -= 1;
         self.waiting.bytes -= frame.len() as u64;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A switch: ports, who is at them, and which way a frame goes.
+//! A switch: its ports, their owners, and the forwarding of frames.
 //!
-//! Where cells are it knows; where the hosts behind stations are it learns from what they send. A frame for an address that it does not know goes to the stations, because no cell has it; one for
-//! several goes to everybody.
+//! The addresses of cells are known; those of hosts behind host ports are learned from the frames that they send. A frame for an
+//! unknown address goes to the host ports, because no cell has it. A group address goes to every port.
 
 use super::address::{Addresses, Mac};
-use super::guard::{is_honest, shows_all};
-use super::link::{Crossing, Link, Wire};
+use super::anti_spoofing::{passes_filter, shows_all};
+use super::link::{Forwarding, Link, LinkState};
 use super::listener::Listeners;
 use super::queue::{PacketScheduler, RoundRobin};
 use super::{NetworkConfig, Owner, Wake};
@@ -20,56 +20,56 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The index of no port: there are not so many.
-const NOBODY: u32 = u32::MAX;
+/// The index of no port: it is out of range.
+const NO_PORT: u32 = u32::MAX;
 
-/// What is plugged in somewhere.
+/// A port in use.
 struct Port {
     owner: Owner,
-    /// Which of those that were ever plugged in it is.
+    /// Serial number of this use of the port.
     serial: u64,
-    /// What it may send in the name of; `None`: anybody's.
+    /// The only addresses that it may send from; `None`: any.
     addresses: Option<Addresses>,
-    wire: Wire,
+    wire: LinkState,
     queue: Box<dyn PacketScheduler>,
     traffic: Traffic,
 }
 
-/// A frame that is on its way.
-pub(super) struct Delayed {
+/// A delayed frame.
+pub(super) struct DelayedFrame {
     arrival: Nanos,
-    /// Which of those that arrive at once is first.
+    /// Order among frames that arrive at the same time.
     order: u64,
     sender: u32,
-    /// Which sender there: frames outlive whoever sent them.
+    /// Serial number of the sender: a frame outlives its sender.
     serial: u64,
-    /// Bytes that it takes of its link; a double takes none.
+    /// Bytes that it takes on its link; a duplicate takes none.
     taken: usize,
     frame: Bytes,
 }
 
-impl Delayed {
+impl DelayedFrame {
     fn key(&self) -> (Nanos, u64) {
         (self.arrival, self.order)
     }
 }
 
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Delayed) -> bool {
+impl PartialEq for DelayedFrame {
+    fn eq(&self, other: &DelayedFrame) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Delayed {}
+impl Eq for DelayedFrame {}
 
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Delayed) -> Option<Ordering> {
+impl PartialOrd for DelayedFrame {
+    fn partial_cmp(&self, other: &DelayedFrame) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Delayed {
-    fn cmp(&self, other: &Delayed) -> Ordering {
+impl Ord for DelayedFrame {
+    fn cmp(&self, other: &DelayedFrame) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
@@ -79,18 +79,18 @@ pub(super) struct Switch {
     config: NetworkConfig,
     ports: Vec<Option<Port>>,
     free: Vec<u32>,
-    /// Where stations are: they hear what is for nobody known.
-    stations: Vec<u32>,
-    /// Who hears everything.
+    /// Indices of the host ports, which receive frames for unknown addresses.
+    host_ports: Vec<u32>,
+    /// Capture listeners.
     pub(super) listeners: Listeners,
-    /// Where addresses are.
+    /// Port of each Ethernet address.
     places: HashMap<Mac, u32>,
-    /// How many of them were learned.
+    /// How many of these were learned.
     learned: usize,
-    delayed: BinaryHeap<Reverse<Delayed>>,
-    /// Frames that were delayed so far.
+    delayed: BinaryHeap<Reverse<DelayedFrame>>,
+    /// Number of frames delayed so far.
     order: u64,
-    /// How many were plugged in so far.
+    /// Number of ports plugged in so far.
     plugged: u64,
 }
 
@@ -100,7 +100,7 @@ impl Switch {
             config,
             ports: Vec::new(),
             free: Vec::new(),
-            stations: Vec::new(),
+            host_ports: Vec::new(),
             listeners: Listeners::default(),
             places: HashMap::new(),
             learned: 0,
@@ -110,7 +110,7 @@ impl Switch {
         }
     }
 
-    /// The addresses that are kept for who leads out, and the bytes of the largest packet.
+    /// The router's addresses, and the MTU.
     pub(super) fn router(&self) -> (Addresses, u16) {
         (self.config.pool.router(), self.config.mtu)
     }
@@ -122,7 +122,7 @@ impl Switch {
             self.ports.push(None);
         }
         let guarded = matches!(owner, Owner::Cell(_)).then_some(addresses);
-        let wire = Wire::new(link, self.config.seed.wrapping_add(index.into()));
+        let wire = LinkState::new(link, self.config.seed.wrapping_add(index.into()));
         let queue = Box::<RoundRobin>::default();
         self.plugged += 1;
         let (serial, traffic) = (self.plugged, Traffic::default());
@@ -133,15 +133,15 @@ impl Switch {
     pub(super) fn plug(&mut self, cell: CellId, link: Link) -> Option<(u32, Addresses)> {
         let (index, addresses) = self.insert(Owner::Cell(cell), link)?;
         if self.places.insert(addresses.mac, index).is_some() {
-            // Somebody behind a station had said that it was there.
+            // A host behind a host port had used this address.
             self.learned -= 1;
         }
         Some((index, addresses))
     }
 
-    pub(super) fn plug_station(&mut self, wake: Wake, link: Link) -> Option<u32> {
+    pub(super) fn attach_host_port(&mut self, wake: Wake, link: Link) -> Option<u32> {
         let (index, _) = self.insert(Owner::Station(wake), link)?;
-        self.stations.push(index);
+        self.host_ports.push(index);
         Some(index)
     }
 
@@ -155,7 +155,7 @@ impl Switch {
             }
             None => {
                 let before = self.places.len();
-                self.stations.retain(|station| *station != index);
+                self.host_ports.retain(|host_port| *host_port != index);
                 self.places.retain(|_, place| *place != index);
                 self.learned -= before - self.places.len();
             }
@@ -163,7 +163,7 @@ impl Switch {
         traffic
     }
 
-    /// Whether nobody is plugged in, and nobody listens.
+    /// Whether no port and no listener is in use.
     pub(super) fn is_idle(&self) -> bool {
         self.ports.iter().all(Option::is_none) && self.listeners.is_empty()
     }
@@ -197,13 +197,14 @@ impl Switch {
         }
     }
 
-    /// The cell to whose memory a frame of so many bytes that begins with `head` may go at once, and its port: one frame for one cell, which nothing delays, nobody else hears, and nothing waits before.
+    /// The cell into whose memory a frame of `length` bytes beginning with `head` may be copied at once, and its port. The frame
+    /// must be for one cell whose queue is empty; no link delay and no listener may apply.
     pub(super) fn shortcut(&self, index: u32, head: &[u8], length: usize) -> Option<(u32, &Owner)> {
         let port = |index: u32| self.ports.get(index as usize)?.as_ref();
         let sender = port(index)?;
         let is_sound = (ETHERNET_HEADER..=self.largest()).contains(&length) && shows_all(head);
-        let is_honest = sender.addresses.is_some_and(|own| is_honest(head, &own));
-        if !is_sound || !is_honest || !sender.wire.is_perfect() || !self.listeners.is_empty() {
+        let passes_filter = sender.addresses.is_some_and(|own| passes_filter(head, &own));
+        if !is_sound || !passes_filter || !sender.wire.is_perfect() || !self.listeners.is_empty() {
             return None;
         }
         let place = *self.places.get(&Mac(*head.first_chunk()?))?;
@@ -211,7 +212,7 @@ impl Switch {
         (place != index && matches!(owner, Owner::Cell(_)) && queue.peek().is_none()).then_some((place, owner))
     }
 
-    /// A frame of so many bytes has gone that way. Returns who has it.
+    /// Counts a frame of `length` bytes that took the shortcut. Returns its receiver.
     pub(super) fn note_shortcut(&mut self, from: u32, to: u32, length: usize) -> Option<CellId> {
         self.port(from)?.traffic.sent.add(length);
         let Port { owner, traffic, .. } = self.port(to)?;
@@ -224,9 +225,9 @@ impl Switch {
         ETHERNET_HEADER + usize::from(self.config.mtu)
     }
 
-    /// A frame comes in at a port: past its guard and over its link. Returns how many ports it may go to.
+    /// Sends a frame from a port through its anti-spoofing filter and its link. Returns how many ports it may go to.
     pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
-        let goes_to = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.stations.len() };
+        let goes_to = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.host_ports.len() };
         let goes_to = goes_to + self.listeners.len();
         self.let_in(index, frame, now, woken);
         goes_to
@@ -240,27 +241,27 @@ impl Switch {
             port.traffic.lost += 1;
             return;
         }
-        if port.addresses.is_some_and(|own| !is_honest(&frame, &own)) {
+        if port.addresses.is_some_and(|own| !passes_filter(&frame, &own)) {
             port.traffic.spoofed += 1;
             return;
         }
         match port.wire.cross(frame.len(), now) {
-            Crossing::Now => self.forward(index, &frame, now, woken),
-            Crossing::Later(arrival, again) => {
+            Forwarding::Now => self.forward(index, &frame, now, woken),
+            Forwarding::Later(arrival, again) => {
                 port.wire.under_way += frame.len();
                 let (serial, taken) = (port.serial, frame.len());
-                self.delay(Delayed { arrival, order: 0, sender: index, serial, taken, frame: frame.clone() });
+                self.delay(DelayedFrame { arrival, order: 0, sender: index, serial, taken, frame: frame.clone() });
                 if let Some(arrival) = again {
-                    self.delay(Delayed { arrival, order: 0, sender: index, serial, taken: 0, frame });
+                    self.delay(DelayedFrame { arrival, order: 0, sender: index, serial, taken: 0, frame });
                 }
             }
-            Crossing::Lost | Crossing::Full => port.traffic.lost += 1,
+            Forwarding::Lost | Forwarding::Full => port.traffic.lost += 1,
         }
     }
 
-    fn delay(&mut self, delayed: Delayed) {
+    fn delay(&mut self, delayed: DelayedFrame) {
         self.order += 1;
-        self.delayed.push(Reverse(Delayed { order: self.order, ..delayed }));
+        self.delayed.push(Reverse(DelayedFrame { order: self.order, ..delayed }));
     }
 
     pub(super) fn next_arrival(&self) -> Option<Nanos> {
@@ -268,11 +269,11 @@ impl Switch {
     }
 
     pub(super) fn advance(&mut self, now: Nanos, woken: &mut Vec<CellId>) {
-        // What is left is due at once, after a pause for others.
+        // Frames beyond the budget stay due; others run first.
         let mut budget = CARD_PIECE;
         while budget > 0
             && self.next_arrival().is_some_and(|arrival| arrival <= now)
-            && let Some(Reverse(Delayed { sender, serial, taken, frame, .. })) = self.delayed.pop()
+            && let Some(Reverse(DelayedFrame { sender, serial, taken, frame, .. })) = self.delayed.pop()
         {
             budget -= 1;
             match self.port(sender).filter(|port| port.serial == serial) {
@@ -280,13 +281,13 @@ impl Switch {
                     port.wire.under_way -= taken;
                     self.forward(sender, &frame, now, woken);
                 }
-                // Whoever sent it has gone, and it may be the last of what it said.
-                None => self.forward(NOBODY, &frame, now, woken),
+                // Its sender is unplugged; the frame is still delivered, as it may be a connection's last.
+                None => self.forward(NO_PORT, &frame, now, woken),
             }
         }
     }
 
-    /// Puts a frame where it is to go.
+    /// Forwards a frame to its destinations.
     fn forward(&mut self, sender: u32, frame: &Bytes, now: Nanos, woken: &mut Vec<CellId>) {
         let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
         let Some(source) = rest.first_chunk::<6>() else { return };
@@ -294,21 +295,21 @@ impl Switch {
         self.listeners.hear(frame, now);
         self.learn(source, sender);
         let known = self.places.get(&target).copied().filter(|_| !target.is_group());
-        // A question about one cell's address disturbs no other.
+        // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
         match known.or_else(|| self.asked(frame)) {
             Some(place) => self.deliver(place, sender, frame, woken),
             None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
-            None => (0..self.stations.len()).for_each(|at| self.deliver(self.stations[at], sender, frame, woken)),
+            None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, woken)),
         }
     }
 
-    /// The port of the cell that a frame asks for: whose address it has.
+    /// The port of the cell whose address a frame requests.
     fn asked(&self, frame: &[u8]) -> Option<u32> {
         let index = self.config.pool.index(question(frame)?)?;
         self.ports.get(index as usize)?.as_ref().filter(|port| port.addresses.is_some()).map(|_| index)
     }
 
-    /// Puts a frame into a port's queue, and tells who is there if nothing waited before.
+    /// Queues a frame at a port, and notifies the owner if the queue was empty.
     fn deliver(&mut self, index: u32, sender: u32, frame: &Bytes, woken: &mut Vec<CellId>) {
         if index == sender {
             return;
@@ -324,14 +325,14 @@ impl Switch {
         }
     }
 
-    /// Remembers where an address is, if that is behind a station.
+    /// Learns the port of a source address, if it is a host port.
     fn learn(&mut self, source: Mac, sender: u32) {
-        if source.is_group() || !self.stations.contains(&sender) {
+        if source.is_group() || !self.host_ports.contains(&sender) {
             return;
         }
         match self.places.get_mut(&source) {
-            // Cells stay where they are.
-            Some(place) if self.stations.contains(place) => *place = sender,
+            // Addresses of cells do not move.
+            Some(place) if self.host_ports.contains(place) => *place = sender,
             Some(_) => {}
             None if self.learned < LEARNED_ADDRESSES => {
                 self.learned += 1;
@@ -342,7 +343,7 @@ impl Switch {
     }
 }
 
-/// The address that a frame asks after: of ARP, or of IPv6's neighbour solicitations.
+/// The address that an ARP request or an IPv6 neighbour solicitation asks for.
 fn question(frame: &[u8]) -> Option<IpAddr> {
     const SOLICITATION: u8 = 135;
     const ICMP6: u8 = 58;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gatekeeper: which started cells are let in (Denali section 3.2.1).
+//! The gatekeeper: decides which started cells are admitted (Denali section 3.2.1).
 
 use crate::cell::CellId;
 use crate::limits::ADMISSION_FRAMES;
 use pando_machine::PageCount;
 use std::collections::VecDeque;
 
-/// Decides which waiting cells may take part.
+/// Decides which waiting cells are admitted.
 pub trait Gatekeeper: Send {
-    /// A cell asks to be let in.
+    /// Queues a cell for admission.
     fn ask(&mut self, cell: CellId);
 
-    /// The next cell to let in, given how much memory is free. Called until it returns `None`, so memory that a cell will need soon is the gatekeeper's to reckon with.
+    /// Returns the next cell to admit, given the amount of free memory. Called until it returns `None`, so the gatekeeper must
+    /// account for the memory that admitted cells will soon need.
     fn admit(&mut self, free: PageCount) -> Option<CellId>;
 
-    /// Whether somebody waits: the kernel then frees what it can.
+    /// Whether cells wait for admission: the kernel then frees what it can.
     fn is_waited_for(&self) -> bool;
 }
 
-/// In order of asking, as long as a minimum of memory is free.
+/// First in, first out, as long as a minimum of memory is free.
 #[derive(Debug, Default)]
 pub struct Fifo {
     waiting: VecDeque<CellId>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies, each behind a small trait with Denali's default: who is let in, who runs next, who goes when memory is short.
+//! Scheduling policies, each a small trait with Denali's default: admission, the choice of the next cell, the victim when memory is
+//! short.
 
 pub mod gatekeeper;
 pub mod pressure;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory pressure: who goes when the machine is full.
+//! Memory pressure: which cell is ended when the machine is out of memory.
 
 use crate::cell::CellId;
 use pando_machine::PageCount;
 
-/// Chooses the cell to end when a page is needed and none can be had.
+/// Chooses the cell to end when a page is needed and none is free.
 pub trait MemoryPolicy: Send {
-    /// The victim among the living cells, given what each has.
+    /// Chooses the victim among the living cells, given the memory that each uses.
     fn victim(&mut self, cells: &mut dyn Iterator<Item = (CellId, PageCount)>) -> Option<CellId>;
 }
 
-/// Shares are equal, so the cell that has most exceeds its own most.
+/// Ends the cell that uses most memory: shares are equal, so it exceeds its own most.
 #[derive(Debug, Default)]
 pub struct LargestFirst;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduler: which runnable cell runs next (Denali section 3.2.1).
+//! The scheduler: decides which runnable cell runs next (Denali section 3.2.1).
 
 use crate::cell::CellId;
 use crate::limits::OVERTAKING;
@@ -8,32 +8,33 @@ use std::collections::VecDeque;
 /// Why a cell became runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It used up its quantum, or was just let in.
+    /// It used up its quantum, or was just admitted.
     Turn,
-    /// It was interrupted in the middle of its quantum, of which the rest is still its own.
+    /// It was interrupted in the middle of its quantum and keeps the rest.
     Interrupted,
-    /// It comes back from idling.
+    /// It returns from idling.
     Woken,
 }
 
-/// Orders runnable cells. A cell that has ended may still be named; the core loop skips it.
+/// Orders runnable cells. It may still name a cell that has ended; the core loop skips it.
 pub trait Scheduler: Send {
     /// A cell has become runnable.
     fn ready(&mut self, cell: CellId, reason: Reason);
 
-    /// Takes the cell that runs next.
+    /// Takes the next cell to run.
     fn next(&mut self) -> Option<CellId>;
 
-    /// Whether anybody waits for a turn.
+    /// Whether no cell is runnable.
     fn is_empty(&self) -> bool;
 
-    /// Whether somebody waits who is to run before the running cell's quantum is over. Nobody does by default: events wait for a cell's next turn, together (Denali section 3.1.3).
+    /// Whether a waiting cell must run before the running cell's quantum is over. By default none does: events wait for a cell's
+    /// next turn and are delivered together (Denali section 3.1.3).
     fn is_urgent(&self) -> bool {
         false
     }
 }
 
-/// Round robin; cells that come back from idling are compensated: they go first, but only so many times in a row.
+/// Round robin. Cells that return from idling are compensated: they go first, but at most [`OVERTAKING`] times in a row.
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     woken: VecDeque<CellId>,

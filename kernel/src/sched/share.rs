@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shares: how much of a vCPU's time a cell may have at most, whoever else wants it.
+//! CPU shares: the largest part of a vCPU's time that a cell gets, even when no other cell wants it.
 //!
-//! Time is cut into periods. A cell that has had its part of one waits for the next; what it had too much, because it could not be stopped to the nanosecond, counts against
-//! the periods that follow.
+//! Time is divided into periods. A cell that has used its part of a period waits for the next. It cannot be stopped to the
+//! nanosecond; the excess is charged to the following periods.
 
 use crate::limits::SHARE_PERIOD;
 use pando_machine::Nanos;
 use std::time::Duration;
 
-/// Parts in a whole.
+/// The denominator of a share: parts per million.
 const WHOLE: u32 = 1_000_000;
 
-/// A part of one vCPU's time: more than nothing, at most all of it.
+/// A part of one vCPU's time: more than 0, at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u32);
 
 impl Share {
-    /// The share that a number from 0 (exclusive) to 1 stands for, to a millionth. `None` for any other number.
+    /// Converts a number from 0 (exclusive) to 1 into a share, in steps of one millionth. `None` for any other number.
     #[must_use]
     pub fn new(part: f64) -> Option<Share> {
-        // Rounded up, so that something is left of any part.
+        // Rounded up, so that no share becomes 0.
         (part > 0.0 && part <= 1.0).then(|| Share((part * f64::from(WHOLE)).ceil() as u32))
     }
 
-    /// The number that it stands for.
+    /// The share as a number from 0 to 1.
     #[must_use]
     pub fn part(self) -> f64 {
         f64::from(self.0) / f64::from(WHOLE)
     }
 
-    /// What it comes to in each period.
+    /// CPU time in each period.
     fn budget(self) -> Duration {
         SHARE_PERIOD / WHOLE * self.0
     }
 }
 
-/// What a cell with a share has had of the current period.
+/// The CPU time of a cell with a share in the current period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     share: Share,
-    /// When the current period began.
+    /// Start of the current period.
     since: Nanos,
-    /// What the cell has had of it, and what it still owes.
+    /// Time used in this period, including the excess of earlier ones.
     used: Duration,
 }
 
 impl Allowance {
-    /// The allowance of a cell that has had nothing yet.
+    /// The allowance of a cell that has used nothing yet.
     pub(crate) fn new(share: Share, now: Nanos) -> Allowance {
         Allowance { share, since: now, used: Duration::ZERO }
     }
@@ -54,7 +54,7 @@ impl Allowance {
     /// How long the cell may run now.
     ///
     /// # Errors
-    /// Not at all, before this moment.
+    /// The share is used up; the cell may run again at the returned time.
     pub(crate) fn left(&mut self, now: Nanos) -> Result<Duration, Nanos> {
         let budget = self.share.budget();
         let over = now.since(self.since).as_nanos() / SHARE_PERIOD.as_nanos();
@@ -68,7 +68,7 @@ impl Allowance {
         Err(self.since + SHARE_PERIOD.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX)))
     }
 
-    /// Takes note of time that the cell has had.
+    /// Charges used CPU time.
     pub(crate) fn spend(&mut self, time: Duration) {
         self.used += time;
     }
@@ -83,7 +83,7 @@ mod tests {
 
     const START: Nanos = Nanos(7_000);
 
-    /// An allowance of a quarter that has had so much of its first period.
+    /// An allowance of a quarter, of which `used` is spent in the first period.
     fn quarter(used: Duration) -> Allowance {
         let mut allowance = Allowance::new(Share::new(0.25).expect("a part"), START);
         allowance.spend(used);
@@ -104,13 +104,13 @@ mod tests {
         assert_eq!(quarter(Duration::ZERO).left(START), Ok(SHARE_PERIOD / 4));
         assert_eq!(quarter(SHARE_PERIOD / 5).left(START + SHARE_PERIOD / 2), Ok(SHARE_PERIOD / 20));
         assert_eq!(quarter(SHARE_PERIOD / 4).left(START + SHARE_PERIOD / 2), Err(START + SHARE_PERIOD));
-        // What was not used is not kept.
+        // Unused time does not accumulate.
         assert_eq!(quarter(Duration::ZERO).left(START + SHARE_PERIOD * 9), Ok(SHARE_PERIOD / 4));
     }
 
     #[test]
     fn too_much_is_paid_back() {
-        // Three quarters of a period, half of one more than its part: it waits for the third that follows.
+        // Three quarters of a period, half a period more than its part: it waits until the third period from now.
         let mut allowance = quarter(SHARE_PERIOD * 3 / 4);
         assert_eq!(allowance.left(START), Err(START + SHARE_PERIOD * 3));
         assert_eq!(allowance.left(START + SHARE_PERIOD), Err(START + SHARE_PERIOD * 3));

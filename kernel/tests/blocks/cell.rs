@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells that read blocks, and what they write down.
+//! Cells that read blocks and record results.
 
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex, Hypercall, PAGE_SIZE, Permissions};
 use pando_kernel::{CellId, Kernel};
@@ -10,7 +10,7 @@ use pando_testing::disk::TestDisk;
 use pando_testing::lab::{DATA, Lab};
 use std::sync::Arc;
 
-/// Where tests map blocks.
+/// Address at which tests map blocks.
 pub const VIEW: u64 = 0x4000_0000;
 
 /// A block of a cell's first disk.
@@ -23,19 +23,19 @@ pub const fn exit(status: u64) -> Hypercall {
     Hypercall::Exit { status, signal: 0, address: 0, instruction: 0 }
 }
 
-/// Adds the first words of so many pages from `address` on to R13.
+/// Adds the first words of `pages` pages from `address` on to R13.
 pub fn add_up(asm: &mut Asm, address: u64, pages: u64) -> &mut Asm {
     asm.mov_imm(Rbx, address).mov_imm(Rcx, pages);
     let again = asm.here();
     asm.load(Rax, Rbx, 0).add(R13, Rax).add_imm(Rbx, PAGE_SIZE as i32).dec(Rcx).jump_if(Condition::NotZero, again)
 }
 
-/// The sum of the first words of so many blocks.
+/// The sum of the first words of `count` blocks.
 pub fn sum(first: u32, count: u32) -> u64 {
     (first..first + count).map(|number| TestDisk::word(number, 0)).fold(0, u64::wrapping_add)
 }
 
-/// Ends the cell: with 0 if R13 holds `wanted`, else with 1.
+/// Exits with 0 if R13 holds `wanted`, else with 1.
 pub fn exit_if(asm: &mut Asm, wanted: u64) -> &mut Asm {
     let right = asm.label();
     asm.mov_imm(R12, wanted).cmp(R13, R12).jump_if(Condition::Zero, right).call_kernel(exit(1));
@@ -65,7 +65,7 @@ pub fn word(lab: &Lab, id: CellId, address: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Word `index` of what a cell wrote down.
+/// Word `index` of a cell's recorded results.
 pub fn noted(lab: &Lab, id: CellId, index: u64) -> u64 {
     word(lab, id, DATA + index * 8)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A block that cannot be read is its reader's affair: an exception, and nothing else.
+//! Blocks that cannot be read: the reader gets an exception, and nothing else is affected.
 
 use crate::cell::{VIEW, add_up, exit_if, noted, sum, viewer};
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
@@ -17,7 +17,7 @@ use pando_testing::lab::{CODE, DATA, Lab};
 use std::mem::offset_of;
 
 const BLOCKS: u32 = 200;
-/// The block that is lost.
+/// The unreadable block.
 const LOST: u32 = 70;
 const PLACE: u64 = VIEW + LOST as u64 * PAGE_SIZE;
 
@@ -53,12 +53,12 @@ fn a_lost_block_ends_a_cell_that_takes_no_exceptions_and_the_report_says_why() {
     }
 }
 
-/// Reads everything; the handler notes each exception and gives up on the page.
+/// Reads all blocks; the handler records each exception and skips the page.
 fn tolerant(asm: &mut Asm) {
     let [start, next, done] = std::array::from_fn(|_| asm.label());
     asm.jmp(start);
     let handler = CODE + asm.offset() as u64;
-    // The stack pointer of the upcall leads to what was saved: cause, error, address.
+    // The upcall's stack pointer leads to the saved cause, error and address.
     asm.load(Rax, Rsp, 8).mov_imm(Rdi, DATA).store(Rdi, 0, Rax);
     asm.load(Rax, Rsp, 16).store(Rdi, 8, Rax);
     asm.load(Rax, Rdi, 16).inc(Rax).store(Rdi, 16, Rax);
@@ -83,7 +83,7 @@ fn a_libos_hears_of_a_lost_block_and_its_neighbours_are_there() {
         assert_eq!(noted(&lab, id, 0), UNREADABLE | 4);
         assert_eq!((noted(&lab, id, 1), noted(&lab, id, 2)), (PLACE, 1), "one exception, there");
         assert_eq!(noted(&lab, id, 3), sum(0, BLOCKS).wrapping_sub(TestDisk::word(LOST, 0)), "all others were read");
-        // Once the block can be read again, the next touch finds it.
+        // Once the block can be read again, the next access succeeds.
         disk.lose(LOST, false);
         let id = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ, |asm| {
             asm.mov_imm(R13, 0);

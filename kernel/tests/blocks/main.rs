@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks of disks in cells: read once and shared by all, private where they are written, given up when memory is short. On every machine the same.
+//! Blocks of disks in cells: read once and shared by all, private after a write, given up when memory is short. The same on every
+//! machine.
 
 mod cell;
 mod errors;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies where: any block at any page, at the cost of some tables, and what `inspect` and `protect` make of it.
+//! Mappings of blocks: any block at any page, at the cost of some tables, and their treatment by `inspect` and `protect`.
 
 use crate::cell::{VIEW, block, noted, show, viewer, word};
 use pando_abi::layout::SLOT_SIZE;
@@ -91,7 +91,7 @@ fn what_is_mapped_over_and_beside_blocks_leaves_the_others_as_they_are() {
             assert_eq!(noted(&lab, id, index as u64), wanted, "page {}", looks[index]);
         }
         assert_eq!(noted(&lab, id, 100), 3 | RESIDENT, "a page that was written");
-        // The operator sees the same blocks, brought in for it.
+        // The operator sees the same blocks, which are read for it.
         for (page, number) in [(0, 1000), (4, 7), (599, 1599), (600, 1600), (1199, 2199)] {
             assert_eq!(word(&lab, id, at(page)), TestDisk::word(number, 0), "page {page}");
         }
@@ -142,7 +142,7 @@ fn a_page_that_is_written_is_the_cells_own_and_the_disk_stays_as_it_is() {
             assert_eq!(word(&lab, other, VIEW + page * PAGE_SIZE), TestDisk::word(page as u32, 0));
         }
         assert_eq!(word(&lab, id, VIEW + 2 * PAGE_SIZE), TestDisk::word(2, 0));
-        // The operator's own write does the same, whatever the permissions.
+        // A write by the operator has the same effect, regardless of the permissions.
         lab.kernel.write(other, VIEW + 3 * PAGE_SIZE, &5_u64.to_le_bytes()).expect("it is mapped");
         assert_eq!((word(&lab, other, VIEW + 3 * PAGE_SIZE), word(&lab, id, VIEW + 3 * PAGE_SIZE)), (5, TestDisk::word(3, 0)));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks make way: for other blocks when the registry is full, for the memory of cells when the machine is.
+//! Eviction of blocks: for other blocks when the registry is full, for the memory of cells when the machine is.
 
 use crate::cell::{VIEW, add_up, exit_if, sum, viewer};
 use pando_abi::memory::CURRENT_SPACE;
@@ -10,23 +10,23 @@ use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{R13, R14, R15, Rax};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::disk::TestDisk;
-use pando_testing::lab::{DATA, Lab, QUOTA, kvm_is_there};
+use pando_testing::lab::{DATA, Lab, QUOTA, is_kvm_available};
 
-/// What the registry may have.
+/// Quota of the registry.
 const REGISTRY: PageCount = PageCount(256);
-/// Blocks of the disk: several times that.
+/// Blocks of the disk: several times the quota.
 const BLOCKS: u32 = 1500;
 
 fn labs(arena: PageCount) -> Vec<Lab> {
     let config = || Config { registry: REGISTRY, ..Config::default() };
     let mut labs = vec![Lab::sim(1, arena, 1, config())];
-    if kvm_is_there() {
+    if is_kvm_available() {
         labs.push(Lab::kvm(arena, 1, config(), Omit::NOTHING));
     }
     labs
 }
 
-/// Reads everything, `rounds` times, and exits with 0 if it was right.
+/// Reads all blocks `rounds` times, and exits with 0 if their sum is right.
 fn reader(rounds: u64) -> impl Fn(&mut Asm) {
     move |asm| {
         asm.mov_imm(R13, 0).mov_imm(R14, rounds);
@@ -58,7 +58,7 @@ fn what_cells_that_wait_have_mapped_makes_way_and_is_there_again_when_they_look(
         let before = lab.kernel.free();
         let disk = TestDisk::new(BLOCKS);
         let waiter = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ_WRITE, |asm| {
-            // A page of its own among them, which must stay.
+            // One page is its own, and must stay.
             asm.mov_imm(R13, 0);
             add_up(asm, VIEW, 200).mov_imm(R15, VIEW + 5 * PAGE_SIZE).store_imm(R15, 0, 77);
             asm.call_kernel(Hypercall::Idle { deadline: u64::MAX });
@@ -67,7 +67,7 @@ fn what_cells_that_wait_have_mapped_makes_way_and_is_there_again_when_they_look(
         });
         lab.kernel.start(waiter).expect("it was not started before");
         lab.run_all();
-        // A clone shares the tables; they must let go in both.
+        // A clone shares the tables; both must give up the blocks.
         let clone = lab.kernel.clone_cell(waiter, QUOTA).expect("an idle cell can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         let id = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ, reader(1));
@@ -94,7 +94,7 @@ fn blocks_that_nobody_maps_make_way_for_the_memory_of_cells() {
         });
         lab.kernel.start(first).expect("it was not started before");
         assert_eq!(lab.finish(first).end, End::Exited { status: 0 });
-        // Until a flush the tables of a cell that has ended are nobody's.
+        // Until a flush, the tables of an ended cell belong to no account.
         let tables = before.0 - lab.kernel.free().0 - lab.kernel.registry().used.0;
         assert_eq!(lab.kernel.registry().used, PageCount(200));
         let pages = before.0 - 100 - tables;

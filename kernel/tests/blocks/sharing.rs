@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whoever comes second finds what the first one read; everything that was read is there once, and every frame comes back.
+//! Sharing of blocks: the second reader finds the blocks of the first, each block is in memory once, and every frame comes back.
 
 use crate::cell::{VIEW, add_up, block, exit_if, noted, show, sum, viewer};
 use pando_abi::memory::CURRENT_SPACE;
@@ -41,7 +41,7 @@ fn two_cells_that_read_a_disk_read_each_block_once() {
     }
 }
 
-/// A file's neighbour in an image may be slow, or gone.
+/// Another file's blocks in the same image may be slow, or lost.
 #[test]
 fn a_touch_reads_what_belongs_together_and_is_mapped() {
     let reads = |touched: u64, mapped: u64, run: Option<u32>| {
@@ -72,7 +72,7 @@ fn clones_have_their_sources_disks_and_what_it_mapped() {
         let template = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ_WRITE, |asm| {
             asm.mov_imm(R13, 0).mov_imm(Rbx, VIEW).store_imm(Rbx, 0, 0);
             add_up(asm, VIEW, 100).call_kernel(Hypercall::Freeze {});
-            // In a clone: read on, and map the disk once more, by the name that the source has for it.
+            // In a clone: read the other blocks, and map the disk again by its source's index.
             add_up(asm, VIEW + 100 * PAGE_SIZE, 500);
             let again = Hypercall::MapBlocks { space: CURRENT_SPACE, address: DATA + (1 << 30), pages: 100, block: 600, flags: 1 };
             exit_if(add_up(asm.call_kernel(again), DATA + (1 << 30), 100), sum(1, BLOCKS - 1));
@@ -101,7 +101,7 @@ fn one_call_brings_many_blocks_in_and_no_page_of_them_faults() {
         ] {
             let disk = TestDisk::new(BLOCKS);
             let id = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ, |asm| {
-                // Whatever else the program touches comes first.
+                // The program's other memory is accessed first.
                 asm.mov_imm(R13, 0).mov_imm(Rbx, DATA).store_imm(Rbx, 0, 0);
                 add_up(asm.call_kernel(call), VIEW, 512).mov_imm(Rbx, DATA).store(Rbx, 0, R13).call_kernel(Hypercall::Freeze {});
             });
@@ -143,7 +143,7 @@ fn populating_makes_zero_memory_between_blocks_too() {
     }
 }
 
-/// The kernel reads for itself what a descriptor names.
+/// The kernel itself reads the blocks that a descriptor names.
 #[test]
 fn a_cell_says_what_stands_on_a_disk() {
     for mut lab in Lab::both() {
@@ -155,7 +155,7 @@ fn a_cell_says_what_stands_on_a_disk() {
             asm.store(Rbx, 16, Rax).store(Rbx, 24, Rdi).mov_imm(Rcx, 1).store(Rbx, 0, Rcx).call_kernel(crate::cell::exit(0));
         });
         lab.run_all();
-        // Attached late: nothing of it is in memory when the descriptor is looked at.
+        // Attached late: none of its blocks is in memory when the descriptor is read.
         show(&lab.kernel, id, &disk, 100, Permissions::READ);
         let port = lab.kernel.console(id).expect("it lives");
         lab.kernel.raise(id, pando_abi::Event::Console);

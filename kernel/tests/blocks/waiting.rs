@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slow disk: who waits for it waits alone.
+//! A slow disk delays only the cells that wait for it.
 
 use crate::cell::{VIEW, add_up, exit, exit_if, show, sum};
 use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
@@ -10,7 +10,7 @@ use pando_machine::{Machine, PageCount};
 use pando_testing::asm::Register::{R13, Rbx, Rcx};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::disk::TestDisk;
-use pando_testing::lab::{CODE, DATA, QUOTA, kvm_is_there};
+use pando_testing::lab::{CODE, DATA, QUOTA, is_kvm_available};
 use std::iter;
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ fn kernels(vcpus: usize) -> Vec<Kernel> {
     iter::once(start(sim)).chain(on_kvm(vcpus)).collect()
 }
 
-/// Where time passes by itself.
+/// A kernel on KVM, where time passes by itself.
 fn on_kvm(vcpus: usize) -> Option<Kernel> {
-    kvm_is_there().then(|| start(Kvm::new(KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING }).expect("KVM is there")))
+    is_kvm_available().then(|| start(Kvm::new(KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING }).expect("KVM is there")))
 }
 
 fn start(machine: Arc<dyn Machine>) -> Kernel {
@@ -63,7 +63,7 @@ fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
         let waits = reader(&kernel, &disk);
         kernel.start(waits).expect("it was not started before");
         disk.wait_for_reader();
-        // The other vCPU, the operator and the console all go on: nobody holds the kernel's lock.
+        // The other vCPU, the operator and the console continue: the kernel's lock is free.
         for status in 0..20 {
             let runs = cell(&kernel, |asm| {
                 asm.call_kernel(Hypercall::Relinquish {}).call_kernel(exit(status));
@@ -82,7 +82,7 @@ fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
 /// Memory that a cell fills first, so that it has little left.
 const HOARD: u64 = 0x5000_0000;
 
-/// A cell that fills so many pages, then writes a block, and ends with status 0 if it finds there what it wrote.
+/// A cell that fills `pages` pages, then writes a block, and exits with 0 if it reads back the written word.
 fn hoarder(kernel: &Kernel, disk: &Arc<TestDisk>, pages: u64) -> CellId {
     let id = cell(kernel, |asm| {
         asm.mov_imm(Rbx, HOARD).mov_imm(Rcx, pages);
@@ -93,7 +93,7 @@ fn hoarder(kernel: &Kernel, disk: &Arc<TestDisk>, pages: u64) -> CellId {
     });
     kernel.map(id, HOARD, QUOTA, MapFlags::lazy(Permissions::READ_WRITE)).expect("room for it");
     show(kernel, id, disk, BLOCKS.into(), Permissions::READ_WRITE);
-    // A clone has no table of its own yet, so that the write takes as much as one can.
+    // A clone has no tables of its own yet, so that the write takes as many frames as possible.
     let clone = kernel.clone_cell(id, QUOTA).expect("it does not run");
     kernel.end(id, End::Killed).expect("it lives");
     kernel.start(clone).expect("it was not started before");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell that idles, and a test that writes its rings: each kick makes the kernel look at them.
+//! An idle cell, and a test that writes its rings: each kick makes the kernel serve them.
 
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
@@ -14,14 +14,14 @@ use pando_testing::lab::Lab;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Where the cell has memory for what it says and hears: 4 MiB.
+/// Buffer memory of the cell: 4 MiB.
 pub const MEMORY: u64 = 0x2000_0000;
-/// What a descriptor's length says when its memory was not the cell's to use.
+/// Length of a completed descriptor whose memory the cell may not use.
 pub const FAULTED: u32 = u32::MAX;
 
-/// Which of the rings.
+/// One of the cell's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
+pub enum TestRing {
     /// From the cell.
     Transmit,
     /// To the cell.
@@ -30,30 +30,30 @@ pub enum Ring {
     Requests,
     /// The operator's answers.
     Answers,
-    /// From the cell through its control channel.
+    /// From the cell through the control channel.
     Reports,
-    /// To the cell through that.
+    /// To the cell through the control channel.
     Orders,
 }
 
-impl Ring {
+impl TestRing {
     fn address(self) -> u64 {
         CONSOLE_RINGS
             + match self {
-                Ring::Transmit => offset_of!(ConsoleRings, transmit),
-                Ring::Receive => offset_of!(ConsoleRings, receive),
-                Ring::Requests => offset_of!(ConsoleRings, requests),
-                Ring::Answers => offset_of!(ConsoleRings, answers),
-                Ring::Reports => offset_of!(Rings, control) + offset_of!(ControlRings, reports),
-                Ring::Orders => offset_of!(Rings, control) + offset_of!(ControlRings, orders),
+                TestRing::Transmit => offset_of!(ConsoleRings, transmit),
+                TestRing::Receive => offset_of!(ConsoleRings, receive),
+                TestRing::Requests => offset_of!(ConsoleRings, requests),
+                TestRing::Answers => offset_of!(ConsoleRings, answers),
+                TestRing::Reports => offset_of!(Rings, control) + offset_of!(ControlRings, reports),
+                TestRing::Orders => offset_of!(Rings, control) + offset_of!(ControlRings, orders),
             } as u64
     }
 
     pub fn length(self) -> u64 {
         match self {
-            Ring::Transmit => TRANSMIT_DESCRIPTORS as u64,
-            Ring::Receive => RECEIVE_DESCRIPTORS as u64,
-            Ring::Requests | Ring::Answers | Ring::Reports | Ring::Orders => CHANNEL_DESCRIPTORS as u64,
+            TestRing::Transmit => TRANSMIT_DESCRIPTORS as u64,
+            TestRing::Receive => RECEIVE_DESCRIPTORS as u64,
+            TestRing::Requests | TestRing::Answers | TestRing::Reports | TestRing::Orders => CHANNEL_DESCRIPTORS as u64,
         }
     }
 
@@ -71,7 +71,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// On every machine.
+    /// A bench on every machine.
     pub fn both() -> Vec<Bench> {
         Lab::both().into_iter().map(Bench::new).collect()
     }
@@ -103,41 +103,41 @@ impl Bench {
         u64::from_le_bytes(self.read(address, 8).try_into().expect("eight bytes"))
     }
 
-    pub fn set_posted(&self, ring: Ring, posted: u64) {
+    pub fn set_posted(&self, ring: TestRing, posted: u64) {
         self.write(ring.address(), &posted.to_le_bytes());
     }
 
-    pub fn set_taken(&self, ring: Ring, taken: u64) {
+    pub fn set_taken(&self, ring: TestRing, taken: u64) {
         self.write(ring.address() + 8, &taken.to_le_bytes());
     }
 
-    pub fn taken(&self, ring: Ring) -> u64 {
+    pub fn taken(&self, ring: TestRing) -> u64 {
         self.word(ring.address() + 8)
     }
 
-    pub fn posted(&self, ring: Ring) -> u64 {
+    pub fn posted(&self, ring: TestRing) -> u64 {
         self.word(ring.address())
     }
 
     /// Writes a descriptor without posting it.
-    pub fn set(&self, ring: Ring, index: u64, descriptor: Descriptor) {
+    pub fn set(&self, ring: TestRing, index: u64, descriptor: Descriptor) {
         let bytes: Vec<u8> = descriptor.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
         self.write(ring.place(index), &bytes);
     }
 
-    pub fn descriptor(&self, ring: Ring, index: u64) -> Descriptor {
+    pub fn descriptor(&self, ring: TestRing, index: u64) -> Descriptor {
         Descriptor::from_words([self.word(ring.place(index)), self.word(ring.place(index) + 8)])
     }
 
-    /// Posts a descriptor as the next one; returns its index.
-    pub fn post(&self, ring: Ring, address: u64, length: u32, tag: u32) -> u64 {
+    /// Posts the next descriptor; returns its index.
+    pub fn post(&self, ring: TestRing, address: u64, length: u32, tag: u32) -> u64 {
         let index = self.posted(ring);
         self.set(ring, index, Descriptor { address, length, tag });
         self.set_posted(ring, index.wrapping_add(1));
         index
     }
 
-    /// Makes the kernel look at the rings; the cell must be idle again afterwards.
+    /// Makes the kernel serve the rings; the cell must be idle again afterwards.
     pub fn kick(&mut self) {
         self.lab.kernel.raise(self.id, Event::Terminate);
         self.lab.run_all();
@@ -145,13 +145,13 @@ impl Bench {
         assert_eq!(state, State::Idle { until: Nanos::NEVER });
     }
 
-    /// Gives the cell input, which wakes it.
+    /// Sends input to the cell, which wakes it.
     pub fn send(&mut self, bytes: &[u8]) {
         assert!(self.port.send(bytes), "the cell ended");
         self.lab.run_all();
     }
 
-    /// What the cell has said and nobody has heard, if it has said so much.
+    /// Receives `bytes` bytes of output, and checks that there is no more in the last piece.
     pub fn hear(&self, bytes: usize) -> Vec<(Stream, Vec<u8>)> {
         let mut heard = Vec::new();
         let mut count = 0;
@@ -164,14 +164,14 @@ impl Bench {
         heard
     }
 
-    /// The same, all from one stream.
+    /// Receives `bytes` bytes of output, all from one stream.
     pub fn hear_from(&self, stream: Stream, bytes: usize) -> Vec<u8> {
         let heard = self.hear(bytes);
         assert!(heard.iter().all(|(from, _)| *from == stream));
         heard.into_iter().flat_map(|(_, bytes)| bytes).collect()
     }
 
-    /// Ends the cell: nothing is left to hear, and every frame comes back.
+    /// Ends the cell, and checks that no output is left and all memory comes back.
     pub fn close(self) {
         self.lab.kernel.end(self.id, End::Killed).expect("it idles");
         assert_eq!(self.port.receive(), None, "somebody said more");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The channel between a cell and its operator: beside the console, and only where it was opened.
+//! The channel between a cell and its operator: independent of the console, and served only once it is opened.
 
-use crate::bench::{Bench, FAULTED, MEMORY, Ring};
+use crate::bench::{Bench, FAULTED, MEMORY, TestRing};
 use pando_abi::ring::OUTPUT;
 use pando_kernel::{OperatorError, Stream};
 use pando_testing::lab::QUOTA;
@@ -11,14 +11,14 @@ fn requests_go_out_and_answers_come_in() {
     for mut bench in Bench::both() {
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
         bench.write(MEMORY, b"please");
-        bench.post(Ring::Requests, MEMORY, 6, OUTPUT);
-        bench.post(Ring::Answers, MEMORY + 0x1000, 100, 0);
+        bench.post(TestRing::Requests, MEMORY, 6, OUTPUT);
+        bench.post(TestRing::Answers, MEMORY + 0x1000, 100, 0);
         bench.kick();
         assert_eq!(channel.receive(), Some((Stream::Output, b"please".to_vec())));
-        assert_eq!((bench.taken(Ring::Requests), bench.taken(Ring::Answers)), (1, 0));
+        assert_eq!((bench.taken(TestRing::Requests), bench.taken(TestRing::Answers)), (1, 0));
         assert!(channel.send(b"thanks"));
         bench.lab.run_all();
-        assert_eq!((bench.taken(Ring::Answers), bench.descriptor(Ring::Answers, 0).length), (1, 6));
+        assert_eq!((bench.taken(TestRing::Answers), bench.descriptor(TestRing::Answers, 0).length), (1, 6));
         assert_eq!(bench.read(MEMORY + 0x1000, 6), b"thanks");
         bench.close();
         assert_eq!(channel.receive(), None);
@@ -29,18 +29,18 @@ fn requests_go_out_and_answers_come_in() {
 fn a_console_that_waits_holds_no_channel_up() {
     for mut bench in Bench::both() {
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
-        // Input that never comes, and more output than anybody takes.
-        bench.post(Ring::Receive, MEMORY, 100, 0);
+        // Input that never comes, and more output than the buffer holds.
+        bench.post(TestRing::Receive, MEMORY, 100, 0);
         for _ in 0..8 {
-            bench.post(Ring::Transmit, MEMORY, 1 << 18, OUTPUT);
+            bench.post(TestRing::Transmit, MEMORY, 1 << 18, OUTPUT);
         }
-        bench.post(Ring::Requests, MEMORY + 0x1000, 3, OUTPUT);
-        bench.post(Ring::Answers, MEMORY + 0x1000, 3, 0);
+        bench.post(TestRing::Requests, MEMORY + 0x1000, 3, OUTPUT);
+        bench.post(TestRing::Answers, MEMORY + 0x1000, 3, 0);
         assert!(channel.send(b"yes"));
         bench.kick();
         assert_eq!(channel.receive(), Some((Stream::Output, vec![0; 3])));
-        assert_eq!((bench.taken(Ring::Answers), bench.taken(Ring::Receive)), (1, 0));
-        assert_eq!(bench.hear_from(Stream::Output, bench.taken(Ring::Transmit) as usize * (1 << 18)).len(), 1 << 20);
+        assert_eq!((bench.taken(TestRing::Answers), bench.taken(TestRing::Receive)), (1, 0));
+        assert_eq!(bench.hear_from(Stream::Output, bench.taken(TestRing::Transmit) as usize * (1 << 18)).len(), 1 << 20);
         drop(bench);
     }
 }
@@ -48,13 +48,13 @@ fn a_console_that_waits_holds_no_channel_up() {
 #[test]
 fn where_no_channel_was_opened_nobody_looks() {
     for mut bench in Bench::both() {
-        bench.post(Ring::Requests, MEMORY, 4, OUTPUT);
+        bench.post(TestRing::Requests, MEMORY, 4, OUTPUT);
         bench.kick();
-        assert_eq!(bench.taken(Ring::Requests), 0);
-        // What was said before is heard once somebody listens.
+        assert_eq!(bench.taken(TestRing::Requests), 0);
+        // Earlier requests are received once the channel is open.
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
         bench.kick();
-        assert_eq!((bench.taken(Ring::Requests), channel.receive()), (1, Some((Stream::Output, vec![0; 4]))));
+        assert_eq!((bench.taken(TestRing::Requests), channel.receive()), (1, Some((Stream::Output, vec![0; 4]))));
         bench.close();
     }
 }
@@ -63,7 +63,7 @@ fn where_no_channel_was_opened_nobody_looks() {
 fn a_clone_goes_on_where_its_source_stood_with_a_channel_of_its_own() {
     for mut bench in Bench::both() {
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
-        bench.post(Ring::Requests, MEMORY, 4, OUTPUT);
+        bench.post(TestRing::Requests, MEMORY, 4, OUTPUT);
         bench.kick();
         assert!(channel.receive().is_some());
         let source = bench.id;
@@ -72,7 +72,7 @@ fn a_clone_goes_on_where_its_source_stood_with_a_channel_of_its_own() {
         bench.lab.kernel.start(bench.id).expect("a clone was not started");
         bench.lab.run_all();
         bench.write(MEMORY, b"mine");
-        bench.post(Ring::Requests, MEMORY, 4, OUTPUT);
+        bench.post(TestRing::Requests, MEMORY, 4, OUTPUT);
         bench.kick();
         assert_eq!(own.receive(), Some((Stream::Output, b"mine".to_vec())));
         bench.lab.kernel.end(bench.id, pando_kernel::End::Killed).expect("it idles");
@@ -87,14 +87,15 @@ fn nonsense_in_the_rings_of_a_channel_is_refused() {
     for mut bench in Bench::both() {
         let channel = bench.lab.kernel.channel(bench.id).expect("it lives");
         let unmapped = 0x7000_0000;
-        bench.post(Ring::Requests, unmapped, 4, OUTPUT);
-        bench.post(Ring::Requests, MEMORY, 4, 77);
-        bench.post(Ring::Answers, unmapped, 4, 0);
+        bench.post(TestRing::Requests, unmapped, 4, OUTPUT);
+        bench.post(TestRing::Requests, MEMORY, 4, 77);
+        bench.post(TestRing::Answers, unmapped, 4, 0);
         assert!(channel.send(b"lost?"));
         bench.kick();
-        let lengths = [(Ring::Requests, 0), (Ring::Requests, 1), (Ring::Answers, 0)].map(|(ring, at)| bench.descriptor(ring, at).length);
+        let lengths =
+            [(TestRing::Requests, 0), (TestRing::Requests, 1), (TestRing::Answers, 0)].map(|(ring, at)| bench.descriptor(ring, at).length);
         assert_eq!(lengths, [FAULTED; 3]);
-        bench.post(Ring::Answers, MEMORY, 5, 0);
+        bench.post(TestRing::Answers, MEMORY, 5, 0);
         bench.kick();
         assert_eq!(bench.read(MEMORY, 5), b"lost?");
         let stale = bench.id;

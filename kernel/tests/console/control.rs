@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control channel: opened by the operator, empty for whoever opens it, and nobody's in a clone.
+//! The control channel: opened by the operator, initially empty, and not inherited by clones.
 
-use crate::bench::{Bench, FAULTED, MEMORY, Ring};
+use crate::bench::{Bench, FAULTED, MEMORY, TestRing};
 use pando_abi::ring::OUTPUT;
-use pando_kernel::{End, Heard, OperatorError, Stream};
+use pando_kernel::{ConsoleOutput, End, OperatorError, Stream};
 use pando_testing::lab::QUOTA;
 
 #[test]
 fn orders_come_in_and_reports_go_out_once_it_is_open() {
     for mut bench in Bench::both() {
-        // What stands there before is nobody's, however much it claims.
-        bench.post(Ring::Reports, MEMORY, 4, OUTPUT);
-        bench.set_posted(Ring::Orders, u64::MAX);
+        // Ring content from before is ignored, whatever its counts.
+        bench.post(TestRing::Reports, MEMORY, 4, OUTPUT);
+        bench.set_posted(TestRing::Orders, u64::MAX);
         bench.kick();
-        assert_eq!(bench.taken(Ring::Reports), 0);
+        assert_eq!(bench.taken(TestRing::Reports), 0);
         let control = bench.lab.kernel.control(bench.id).expect("it lives");
         bench.lab.run_all();
-        assert_eq!((bench.posted(Ring::Reports), bench.posted(Ring::Orders), control.hear()), (0, 0, Heard::Nothing));
+        assert_eq!((bench.posted(TestRing::Reports), bench.posted(TestRing::Orders), control.hear()), (0, 0, ConsoleOutput::Nothing));
         bench.write(MEMORY, b"done");
-        bench.post(Ring::Reports, MEMORY, 4, OUTPUT);
-        bench.post(Ring::Orders, MEMORY + 0x1000, 100, 0);
-        bench.post(Ring::Orders, 0x7000_0000, 100, 0);
+        bench.post(TestRing::Reports, MEMORY, 4, OUTPUT);
+        bench.post(TestRing::Orders, MEMORY + 0x1000, 100, 0);
+        bench.post(TestRing::Orders, 0x7000_0000, 100, 0);
         assert!(control.send(b"do"));
         bench.lab.run_all();
         assert_eq!(control.receive(), Some((Stream::Output, b"done".to_vec())));
-        assert_eq!((bench.taken(Ring::Orders), bench.descriptor(Ring::Orders, 0).length), (1, 2));
+        assert_eq!((bench.taken(TestRing::Orders), bench.descriptor(TestRing::Orders, 0).length), (1, 2));
         assert_eq!(bench.read(MEMORY + 0x1000, 2), b"do");
         assert!(control.send(b"lost?"));
         bench.lab.run_all();
-        assert_eq!(bench.descriptor(Ring::Orders, 1).length, FAULTED);
-        // It is the same for whoever asks again.
+        assert_eq!(bench.descriptor(TestRing::Orders, 1).length, FAULTED);
+        // A second open returns the same channel.
         let again = bench.lab.kernel.control(bench.id).expect("it lives");
         bench.lab.run_all();
-        assert_eq!(bench.posted(Ring::Orders), 2);
+        assert_eq!(bench.posted(TestRing::Orders), 2);
         bench.close();
-        assert_eq!((control.hear(), again.receive()), (Heard::End, None));
+        assert_eq!((control.hear(), again.receive()), (ConsoleOutput::End, None));
     }
 }
 
@@ -43,7 +43,7 @@ fn a_clone_has_none_until_somebody_opens_its_own() {
     for mut bench in Bench::both() {
         let control = bench.lab.kernel.control(bench.id).expect("it lives");
         bench.lab.run_all();
-        bench.post(Ring::Orders, MEMORY, 100, 0);
+        bench.post(TestRing::Orders, MEMORY, 100, 0);
         bench.kick();
         let source = bench.id;
         bench.id = bench.lab.kernel.clone_cell(source, QUOTA).expect("it idles");
@@ -51,10 +51,10 @@ fn a_clone_has_none_until_somebody_opens_its_own() {
         bench.lab.run_all();
         assert!(control.send(b"not yours"));
         bench.kick();
-        assert_eq!((bench.posted(Ring::Orders), bench.taken(Ring::Orders)), (1, 0));
+        assert_eq!((bench.posted(TestRing::Orders), bench.taken(TestRing::Orders)), (1, 0));
         let own = bench.lab.kernel.control(bench.id).expect("it lives");
         bench.lab.run_all();
-        bench.post(Ring::Orders, MEMORY, 100, 0);
+        bench.post(TestRing::Orders, MEMORY, 100, 0);
         assert!(own.send(b"yours"));
         bench.lab.run_all();
         assert_eq!(bench.read(MEMORY, 5), b"yours");

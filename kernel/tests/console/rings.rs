@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What rings are for: bytes in their order, each stream by its tag, held back where the other side does not take them.
+//! Rings: bytes arrive in order, each stream by its tag, with back-pressure.
 
-use crate::bench::{Bench, MEMORY, Ring};
+use crate::bench::{Bench, MEMORY, TestRing};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, ERRORS, OUTPUT, UNREAD};
 use pando_kernel::limits::CONSOLE_BYTES;
 use pando_kernel::{End, Stream};
 use pando_testing::lab::QUOTA;
 
-/// Bytes that do not repeat soon.
+/// Bytes without a short period.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -18,15 +18,15 @@ fn what_a_cell_says_comes_in_order_and_by_stream() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"hello, world\nalas\n");
         for (offset, length, tag) in [(0, 6, OUTPUT), (13, 5, ERRORS), (6, 7, OUTPUT)] {
-            bench.post(Ring::Transmit, MEMORY + offset, length, tag);
+            bench.post(TestRing::Transmit, MEMORY + offset, length, tag);
         }
         bench.kick();
-        assert_eq!(bench.taken(Ring::Transmit), 3);
+        assert_eq!(bench.taken(TestRing::Transmit), 3);
         let wanted = [(Stream::Output, &b"hello,"[..]), (Stream::Errors, b"alas\n"), (Stream::Output, b" world\n")];
         for (heard, (stream, bytes)) in bench.hear(18).into_iter().zip(wanted) {
             assert_eq!(heard, (stream, bytes.to_vec()));
         }
-        let lengths = [0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length);
+        let lengths = [0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length);
         assert_eq!(lengths, [6, 5, 7]);
         bench.close();
     }
@@ -35,19 +35,19 @@ fn what_a_cell_says_comes_in_order_and_by_stream() {
 #[test]
 fn what_a_cell_hears_lies_where_it_wanted_it() {
     for mut bench in Bench::both() {
-        // Sent before and after there is room for it.
+        // Sent before and after a buffer is posted.
         bench.send(b"first ");
-        bench.post(Ring::Receive, MEMORY + 10, 4, 0);
-        bench.post(Ring::Receive, MEMORY + 0x1000, 100, 0);
+        bench.post(TestRing::Receive, MEMORY + 10, 4, 0);
+        bench.post(TestRing::Receive, MEMORY + 0x1000, 100, 0);
         bench.kick();
-        assert_eq!(bench.taken(Ring::Receive), 2);
+        assert_eq!(bench.taken(TestRing::Receive), 2);
         assert_eq!((bench.read(MEMORY + 10, 5), bench.read(MEMORY + 0x1000, 3)), (b"firs\0".to_vec(), b"t \0".to_vec()));
-        assert_eq!([0, 1].map(|index| bench.descriptor(Ring::Receive, index).length), [4, 2]);
-        bench.post(Ring::Receive, MEMORY + 0x1ffe, 8, 0);
+        assert_eq!([0, 1].map(|index| bench.descriptor(TestRing::Receive, index).length), [4, 2]);
+        bench.post(TestRing::Receive, MEMORY + 0x1ffe, 8, 0);
         bench.kick();
-        assert_eq!(bench.taken(Ring::Receive), 2, "there is nothing to take it");
+        assert_eq!(bench.taken(TestRing::Receive), 2, "there is nothing to take it");
         bench.send(b"second");
-        assert_eq!((bench.taken(Ring::Receive), bench.read(MEMORY + 0x1ffe, 6)), (3, b"second".to_vec()));
+        assert_eq!((bench.taken(TestRing::Receive), bench.read(MEMORY + 0x1ffe, 6)), (3, b"second".to_vec()));
         bench.close();
     }
 }
@@ -59,11 +59,11 @@ fn the_end_of_the_input_is_a_length_of_zero_and_stays() {
         bench.port.close_input();
         bench.lab.run_all();
         for length in [2, 5, 5, 5] {
-            bench.post(Ring::Receive, MEMORY, length, 0);
+            bench.post(TestRing::Receive, MEMORY, length, 0);
         }
         bench.kick();
-        assert_eq!(bench.taken(Ring::Receive), 4);
-        assert_eq!([0, 1, 2, 3].map(|index| bench.descriptor(Ring::Receive, index).length), [2, 1, 0, 0]);
+        assert_eq!(bench.taken(TestRing::Receive), 4);
+        assert_eq!([0, 1, 2, 3].map(|index| bench.descriptor(TestRing::Receive, index).length), [2, 1, 0, 0]);
         bench.close();
     }
 }
@@ -77,19 +77,19 @@ fn a_cell_that_nobody_hears_is_held_back() {
         let count = said.len().div_ceil(piece);
         for index in 0..count {
             let start = index * piece;
-            bench.post(Ring::Transmit, MEMORY + start as u64, piece.min(said.len() - start) as u32, OUTPUT);
+            bench.post(TestRing::Transmit, MEMORY + start as u64, piece.min(said.len() - start) as u32, OUTPUT);
         }
         bench.kick();
-        // As many as fit; the next one is there in part.
-        assert_eq!(bench.taken(Ring::Transmit), (CONSOLE_BYTES / piece) as u64);
+        // As many as fit; the next one is taken in part.
+        assert_eq!(bench.taken(TestRing::Transmit), (CONSOLE_BYTES / piece) as u64);
         for _ in 0..3 {
             bench.kick();
         }
-        assert_eq!(bench.taken(Ring::Transmit), (CONSOLE_BYTES / piece) as u64);
-        // Hearing makes room, and wakes the cell once there is much.
+        assert_eq!(bench.taken(TestRing::Transmit), (CONSOLE_BYTES / piece) as u64);
+        // Receiving makes room, and wakes the cell once there is much.
         let mut heard = bench.hear_from(Stream::Output, CONSOLE_BYTES);
         bench.lab.run_all();
-        assert_eq!(bench.taken(Ring::Transmit), count as u64);
+        assert_eq!(bench.taken(TestRing::Transmit), count as u64);
         heard.extend(bench.hear_from(Stream::Output, CONSOLE_BYTES));
         assert!(heard == said, "bytes were lost, repeated or changed");
         bench.close();
@@ -99,19 +99,19 @@ fn a_cell_that_nobody_hears_is_held_back() {
 #[test]
 fn what_a_cell_has_posted_when_it_ends_is_heard() {
     for mut bench in Bench::both() {
-        // As much as its host keeps, and then some last words.
+        // As much as the host's buffer holds, and then some more output.
         bench.write(MEMORY, &pattern(CONSOLE_BYTES));
         for start in (0..CONSOLE_BYTES).step_by(MAX_DESCRIPTOR_BYTES as usize) {
-            bench.post(Ring::Transmit, MEMORY + start as u64, MAX_DESCRIPTOR_BYTES, OUTPUT);
+            bench.post(TestRing::Transmit, MEMORY + start as u64, MAX_DESCRIPTOR_BYTES, OUTPUT);
         }
         bench.kick();
         bench.write(MEMORY, b"step 1\nalas\n");
-        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
-        bench.post(Ring::Transmit, MEMORY + 7, 5, ERRORS);
-        // Nowhere, and more than there is room for.
-        bench.post(Ring::Transmit, 0x1000, 7, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY + 7, 5, ERRORS);
+        // An invalid address, and more than there is room for.
+        bench.post(TestRing::Transmit, 0x1000, 7, OUTPUT);
         for _ in 0..50 {
-            bench.post(Ring::Transmit, MEMORY, MAX_DESCRIPTOR_BYTES, ERRORS);
+            bench.post(TestRing::Transmit, MEMORY, MAX_DESCRIPTOR_BYTES, ERRORS);
         }
         bench.lab.kernel.end(bench.id, End::TimedOut).expect("it lives");
         assert!(bench.hear_from(Stream::Output, CONSOLE_BYTES) == pattern(CONSOLE_BYTES));
@@ -131,18 +131,18 @@ fn a_descriptor_reaches_so_far_and_no_further() {
         let most = MAX_DESCRIPTOR_BYTES as usize;
         let said = pattern(most + 100);
         bench.write(MEMORY, &said);
-        bench.post(Ring::Transmit, MEMORY, most as u32, OUTPUT);
-        bench.post(Ring::Transmit, MEMORY, most as u32 + 100, OUTPUT);
-        bench.post(Ring::Transmit, MEMORY, u32::MAX - 1, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, most as u32, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, most as u32 + 100, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, u32::MAX - 1, OUTPUT);
         bench.kick();
         let heard = bench.hear_from(Stream::Output, 3 * most);
         assert!(heard.chunks(most).all(|chunk| chunk == &said[..most]));
-        // Each says how much of it was taken.
-        assert_eq!([0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length), [most as u32; 3]);
+        // Each has the number of taken bytes as its length.
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [most as u32; 3]);
         bench.send(&said);
-        bench.post(Ring::Receive, MEMORY, u32::MAX, 0);
+        bench.post(TestRing::Receive, MEMORY, u32::MAX, 0);
         bench.kick();
-        assert_eq!(bench.descriptor(Ring::Receive, 0).length, most as u32);
+        assert_eq!(bench.descriptor(TestRing::Receive, 0).length, most as u32);
         bench.close();
     }
 }
@@ -152,20 +152,20 @@ fn little_pieces_do_not_pile_up() {
     use pando_kernel::limits::CONSOLE_PIECES;
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"ab");
-        // On one stream they become one piece, on two they are as many as may be, and then the cell is held back.
+        // On one stream they are joined. On two they are limited in number, and then the cell is held back.
         for (tags, most) in [([OUTPUT, OUTPUT], 1), ([OUTPUT, ERRORS], CONSOLE_PIECES)] {
             let mut said = 0;
             for _ in 0..CONSOLE_PIECES / 32 {
                 for index in 0..64u64 {
-                    bench.post(Ring::Transmit, MEMORY + index % 2, 1, tags[index as usize % 2]);
+                    bench.post(TestRing::Transmit, MEMORY + index % 2, 1, tags[index as usize % 2]);
                 }
                 bench.kick();
                 said += 64;
-                let waiting = bench.posted(Ring::Transmit) - bench.taken(Ring::Transmit);
+                let waiting = bench.posted(TestRing::Transmit) - bench.taken(TestRing::Transmit);
                 if waiting > 0 {
-                    // Take back what the kernel has not seen.
+                    // Withdraws descriptors that the kernel has not seen.
                     said -= waiting as usize;
-                    bench.set_posted(Ring::Transmit, bench.taken(Ring::Transmit));
+                    bench.set_posted(TestRing::Transmit, bench.taken(TestRing::Transmit));
                     break;
                 }
             }
@@ -182,17 +182,17 @@ fn little_pieces_do_not_pile_up() {
 fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"mine and yours");
-        bench.post(Ring::Transmit, MEMORY, 5, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, 5, OUTPUT);
         bench.kick();
         bench.send(b"for the first only");
         let clone = bench.lab.kernel.clone_cell(bench.id, QUOTA).expect("an idle cell can be cloned");
         let port = bench.lab.kernel.console(clone).expect("it lives");
-        bench.post(Ring::Transmit, MEMORY + 5, 4, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY + 5, 4, OUTPUT);
         bench.kick();
         bench.lab.kernel.start(clone).expect("it was not started before");
         bench.lab.run_all();
         assert_eq!(bench.hear_from(Stream::Output, 9), b"mine and ");
-        // The clone was made before the second descriptor was posted; its own is its own.
+        // The clone was made before the second descriptor was posted, and posts its own.
         let address = pando_abi::layout::CONSOLE_RINGS;
         let mut posted = [0; 8];
         bench.lab.kernel.read(clone, address, &mut posted).expect("it idles");
@@ -214,7 +214,7 @@ fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
 fn what_was_said_before_the_end_is_heard_after_it() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"last words");
-        bench.post(Ring::Transmit, MEMORY, 10, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, 10, OUTPUT);
         bench.kick();
         let Bench { lab, id, port, .. } = bench;
         lab.kernel.end(id, pando_kernel::End::Killed).expect("it idles");
@@ -228,32 +228,32 @@ fn what_was_said_before_the_end_is_heard_after_it() {
 #[test]
 fn a_cell_takes_back_what_was_not_taken() {
     for mut bench in Bench::both() {
-        bench.post(Ring::Receive, MEMORY, 100, 0);
+        bench.post(TestRing::Receive, MEMORY, 100, 0);
         bench.kick();
-        assert_eq!(bench.taken(Ring::Receive), 0, "there is nothing to give");
-        bench.set(Ring::Receive, 0, Descriptor { address: MEMORY, length: 0, tag: 0 });
+        assert_eq!(bench.taken(TestRing::Receive), 0, "there is nothing to give");
+        bench.set(TestRing::Receive, 0, Descriptor { address: MEMORY, length: 0, tag: 0 });
         bench.kick();
-        assert_eq!((bench.taken(Ring::Receive), bench.descriptor(Ring::Receive, 0).length), (1, 0));
+        assert_eq!((bench.taken(TestRing::Receive), bench.descriptor(TestRing::Receive, 0).length), (1, 0));
         bench.send(b"not lost");
-        bench.post(Ring::Receive, MEMORY, 100, 0);
+        bench.post(TestRing::Receive, MEMORY, 100, 0);
         bench.kick();
-        assert_eq!((bench.descriptor(Ring::Receive, 1).length, bench.read(MEMORY, 8)), (8, b"not lost".to_vec()));
-        // Of what goes out, the kernel says how much is out already.
+        assert_eq!((bench.descriptor(TestRing::Receive, 1).length, bench.read(MEMORY, 8)), (8, b"not lost".to_vec()));
+        // The length of a withdrawn transmit descriptor is the number of bytes already sent.
         let said = pattern(2 * CONSOLE_BYTES);
         bench.write(MEMORY, &said);
         let pieces: Vec<u64> = (0..said.len() as u64).step_by(200_000).collect();
         for &offset in &pieces {
-            bench.post(Ring::Transmit, MEMORY + offset, 200_000, OUTPUT);
+            bench.post(TestRing::Transmit, MEMORY + offset, 200_000, OUTPUT);
         }
         bench.kick();
-        let stuck = bench.taken(Ring::Transmit);
+        let stuck = bench.taken(TestRing::Transmit);
         assert_eq!(stuck, CONSOLE_BYTES as u64 / 200_000);
         for index in stuck..pieces.len() as u64 {
-            bench.set(Ring::Transmit, index, Descriptor { address: MEMORY, length: 0, tag: OUTPUT });
+            bench.set(TestRing::Transmit, index, Descriptor { address: MEMORY, length: 0, tag: OUTPUT });
         }
         bench.kick();
-        assert_eq!(bench.taken(Ring::Transmit), pieces.len() as u64);
-        let lengths: Vec<u32> = (stuck..stuck + 2).map(|index| bench.descriptor(Ring::Transmit, index).length).collect();
+        assert_eq!(bench.taken(TestRing::Transmit), pieces.len() as u64);
+        let lengths: Vec<u32> = (stuck..stuck + 2).map(|index| bench.descriptor(TestRing::Transmit, index).length).collect();
         assert_eq!(lengths, [CONSOLE_BYTES as u32 % 200_000, 0]);
         assert_eq!(bench.hear_from(Stream::Output, CONSOLE_BYTES), said[..CONSOLE_BYTES]);
         bench.close();
@@ -264,14 +264,14 @@ fn a_cell_takes_back_what_was_not_taken() {
 fn a_cell_hears_that_nobody_reads_a_stream() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"unheard");
-        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
         bench.kick();
-        bench.port.hang_up(Stream::Output);
+        bench.port.close_stream(Stream::Output);
         bench.lab.run_all();
-        bench.post(Ring::Transmit, MEMORY, 7, OUTPUT);
-        bench.post(Ring::Transmit, MEMORY, 7, ERRORS);
+        bench.post(TestRing::Transmit, MEMORY, 7, OUTPUT);
+        bench.post(TestRing::Transmit, MEMORY, 7, ERRORS);
         bench.kick();
-        assert_eq!([0, 1, 2].map(|index| bench.descriptor(Ring::Transmit, index).length), [7, UNREAD, 7]);
+        assert_eq!([0, 1, 2].map(|index| bench.descriptor(TestRing::Transmit, index).length), [7, UNREAD, 7]);
         assert_eq!(bench.port.receive(), Some((Stream::Errors, b"unheard".to_vec())), "the other stream goes on");
         bench.close();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Long streams through a cell that echoes: nothing is lost, and nobody keeps more than a buffer's worth.
+//! Long streams through a cell that echoes: nothing is lost, and no side keeps more than its buffer.
 
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::ring::{ConsoleRings, OUTPUT};
@@ -11,19 +11,20 @@ use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Machine, PageCount};
 use pando_testing::asm::Register::{R12, R13, R14, Rax, Rbx, Rcx};
 use pando_testing::asm::{Asm, Condition};
-use pando_testing::lab::{CODE, DATA, QUOTA, kvm_is_there, repetitions};
+use pando_testing::lab::{CODE, DATA, QUOTA, is_kvm_available, repetitions};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that the echo takes at once.
+/// Bytes that the echo moves at once.
 const BUFFER: u64 = 1 << 16;
 const ARENA: PageCount = PageCount(1 << 13);
 
-/// Posts descriptor 0 of a ring again and again: its address and tag stay, its length is in RCX. Waits until it is taken; its length is in RCX then. R12 or R13 counts.
+/// Posts the next descriptor of a ring, with the same address and tag each time and the length in RCX. Waits until it is taken; RCX
+/// then holds its length. `count` (R12 or R13) counts the descriptors.
 fn move_one(asm: &mut Asm, ring: usize, count: pando_testing::asm::Register, length: u64, slots: i32) {
     let (again, taken) = (asm.label(), asm.label());
-    // The descriptor's place: the count modulo the ring's length.
+    // The descriptor's index: the count modulo the ring's length.
     asm.mov_imm(Rbx, slots as u64 - 1).and(Rbx, count).add(Rbx, Rbx).add(Rbx, Rbx).add(Rbx, Rbx).add(Rbx, Rbx);
     asm.mov_imm(Rax, CONSOLE_RINGS + ring as u64 + 16).add(Rbx, Rax);
     asm.mov_imm(Rax, DATA).store(Rbx, 0, Rax).mov_imm(Rax, u64::from(OUTPUT) << 32);
@@ -39,7 +40,7 @@ fn move_one(asm: &mut Asm, ring: usize, count: pando_testing::asm::Register, len
     asm.load(Rcx, R14, 8).mov_imm(Rax, 0xffff_ffff).and(Rcx, Rax);
 }
 
-/// A started cell that says what it hears until the input ends.
+/// A started cell that echoes its input until the input ends.
 fn echo(kernel: &Kernel) -> CellId {
     let mut asm = Asm::new();
     let (again, end) = (asm.here(), asm.label());
@@ -60,14 +61,14 @@ fn echo(kernel: &Kernel) -> CellId {
 fn kernels() -> Vec<(Kernel, u64)> {
     let sim = Sim::new(SimConfig { arena: ARENA, ..SimConfig::default() }).expect("memory for the software machine");
     let mut kernels = vec![(Kernel::new(sim as Arc<dyn Machine>, Config::default()), 16 << 20)];
-    if kvm_is_there() {
+    if is_kvm_available() {
         let machine = Kvm::new(KvmConfig { arena: ARENA, vcpus: 1, omit: Omit::NOTHING }).expect("KVM is there");
         kernels.push((Kernel::new(machine, Config::default()), u64::from(repetitions(4, 256, 4096)) << 20));
     }
     kernels
 }
 
-/// A chunk of the stream: it depends on where it stands.
+/// A chunk of the stream, determined by its position.
 fn chunk(at: u64, length: usize) -> Vec<u8> {
     (0..length as u64 / 8).flat_map(|index| (at + index * 8).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
 }
@@ -97,7 +98,7 @@ fn a_long_stream_goes_through_a_cell_and_nobody_keeps_much_of_it() {
             assert_eq!(stream, Stream::Output);
             heard += piece.len();
             rest.extend(piece);
-            // On the way: a buffer in, one out, and what the cell holds.
+            // In transit: one input buffer, one output buffer, and the cell's own.
             let on_the_way = sent.load(Ordering::SeqCst).saturating_sub(heard);
             assert!(on_the_way <= 2 * CONSOLE_BYTES + BUFFER as usize + CHUNK, "{on_the_way} bytes are on the way");
             let whole = rest.len() / CHUNK * CHUNK;
@@ -122,7 +123,7 @@ fn who_sends_to_a_cell_that_does_not_listen_waits_until_it_has_ended() {
         let port = kernel.console(id).expect("it lives");
         let sender = std::thread::spawn({
             let port = Arc::clone(&port);
-            // More than there is room for: had it not waited, all of it would have been taken.
+            // More than there is room for: without waiting, all of it would have been taken.
             move || port.send(&vec![1; 4 * CONSOLE_BYTES])
         });
         let receiver = std::thread::spawn(move || port.receive());

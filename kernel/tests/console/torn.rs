@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings full of lies: each descriptor is refused for itself, and nothing is lost that was right.
+//! Invalid rings: each bad descriptor is refused by itself, and good ones are served.
 
-use crate::bench::{Bench, FAULTED, MEMORY, Ring};
+use crate::bench::{Bench, FAULTED, MEMORY, TestRing};
 use pando_abi::layout::{CONSOLE_RINGS, SLOT_SIZE, USER_END, VIRTUAL_REGISTERS};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, ERRORS, OUTPUT};
@@ -11,11 +11,11 @@ use pando_kernel::limits::CONSOLE_BYTES;
 use pando_machine::{PageCount, SUPERVISOR_BASE};
 use pando_testing::lab::CODE;
 
-/// Where the page lies that may be read only, and the one that may not be touched.
+/// A page that may only be read, and one that may not be accessed.
 const READ_ONLY: u64 = 0x3000_0000;
 const FORBIDDEN: u64 = 0x3000_1000;
 
-/// Stretches that are not all the cell's to read.
+/// Ranges that the cell may not read completely.
 fn unreadable() -> Vec<(u64, u32)> {
     let end = MEMORY + 1024 * 0x1000;
     vec![
@@ -51,16 +51,16 @@ fn memory_that_is_not_the_cells_to_read_is_refused() {
         with_odd_pages(&bench);
         bench.write(MEMORY, b"good");
         for (address, length) in unreadable() {
-            let bad = bench.post(Ring::Transmit, address, length, OUTPUT);
-            let good = bench.post(Ring::Transmit, MEMORY, 4, ERRORS);
+            let bad = bench.post(TestRing::Transmit, address, length, OUTPUT);
+            let good = bench.post(TestRing::Transmit, MEMORY, 4, ERRORS);
             bench.kick();
-            assert_eq!(bench.taken(Ring::Transmit), good + 1, "{length} bytes at {address:#x}");
-            assert_eq!(bench.descriptor(Ring::Transmit, bad).length, FAULTED, "{length} bytes at {address:#x}");
+            assert_eq!(bench.taken(TestRing::Transmit), good + 1, "{length} bytes at {address:#x}");
+            assert_eq!(bench.descriptor(TestRing::Transmit, bad).length, FAULTED, "{length} bytes at {address:#x}");
             assert_eq!(bench.hear_from(Stream::Errors, 4), b"good");
         }
-        // What may only be read, or executed, may be said.
-        bench.post(Ring::Transmit, READ_ONLY, 8, OUTPUT);
-        bench.post(Ring::Transmit, CODE, 8, OUTPUT);
+        // Pages that may only be read or executed can be sent.
+        bench.post(TestRing::Transmit, READ_ONLY, 8, OUTPUT);
+        bench.post(TestRing::Transmit, CODE, 8, OUTPUT);
         bench.kick();
         bench.hear_from(Stream::Output, 16);
         bench.close();
@@ -74,13 +74,13 @@ fn memory_that_is_not_the_cells_to_write_is_refused_and_the_input_waits() {
         bench.send(&[7; 0x3000]);
         let read_only = [(READ_ONLY, 8), (CODE, 4), (pando_abi::layout::CPUID_TABLE, 4)];
         for (address, length) in unreadable().into_iter().chain(read_only) {
-            let bad = bench.post(Ring::Receive, address, length, 0);
+            let bad = bench.post(TestRing::Receive, address, length, 0);
             bench.kick();
-            assert_eq!(bench.descriptor(Ring::Receive, bad).length, FAULTED, "{length} bytes at {address:#x}");
+            assert_eq!(bench.descriptor(TestRing::Receive, bad).length, FAULTED, "{length} bytes at {address:#x}");
         }
-        let good = bench.post(Ring::Receive, MEMORY, 0x4000, 0);
+        let good = bench.post(TestRing::Receive, MEMORY, 0x4000, 0);
         bench.kick();
-        assert_eq!(bench.descriptor(Ring::Receive, good).length, 0x3000, "the input is all there");
+        assert_eq!(bench.descriptor(TestRing::Receive, good).length, 0x3000, "the input is all there");
         assert_eq!(bench.read(MEMORY, 0x3000), [7; 0x3000]);
         bench.close();
     }
@@ -91,10 +91,10 @@ fn unknown_streams_are_refused() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"good");
         for tag in [0, 4, 0x101, 1 << 31, u32::MAX] {
-            let bad = bench.post(Ring::Transmit, MEMORY, 4, tag);
-            bench.post(Ring::Transmit, MEMORY, 4, OUTPUT);
+            let bad = bench.post(TestRing::Transmit, MEMORY, 4, tag);
+            bench.post(TestRing::Transmit, MEMORY, 4, OUTPUT);
             bench.kick();
-            assert_eq!(bench.descriptor(Ring::Transmit, bad).length, FAULTED, "tag {tag:#x}");
+            assert_eq!(bench.descriptor(TestRing::Transmit, bad).length, FAULTED, "tag {tag:#x}");
             assert_eq!(bench.hear_from(Stream::Output, 4), b"good");
         }
         bench.close();
@@ -105,16 +105,16 @@ fn unknown_streams_are_refused() {
 fn nothing_said_is_taken_and_heard_by_nobody() {
     for mut bench in Bench::both() {
         for _ in 0..3 {
-            bench.post(Ring::Transmit, MEMORY, 0, OUTPUT);
+            bench.post(TestRing::Transmit, MEMORY, 0, OUTPUT);
         }
         bench.kick();
-        assert_eq!((bench.taken(Ring::Transmit), bench.descriptor(Ring::Transmit, 2).length), (3, 0));
-        // Room for nothing takes nothing.
+        assert_eq!((bench.taken(TestRing::Transmit), bench.descriptor(TestRing::Transmit, 2).length), (3, 0));
+        // A receive descriptor of length 0 takes nothing.
         bench.send(b"x");
-        let none = bench.post(Ring::Receive, MEMORY, 0, 0);
-        let some = bench.post(Ring::Receive, MEMORY, 1, 0);
+        let none = bench.post(TestRing::Receive, MEMORY, 0, 0);
+        let some = bench.post(TestRing::Receive, MEMORY, 1, 0);
         bench.kick();
-        assert_eq!([none, some].map(|index| bench.descriptor(Ring::Receive, index).length), [0, 1]);
+        assert_eq!([none, some].map(|index| bench.descriptor(TestRing::Receive, index).length), [0, 1]);
         bench.close();
     }
 }
@@ -124,16 +124,16 @@ fn a_count_that_runs_wild_costs_no_more_than_the_ring() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"x");
         for posted in [u64::MAX, 1 << 63, 1000, 1 << 32] {
-            let before = bench.taken(Ring::Transmit);
-            for index in 0..Ring::Transmit.length() {
-                bench.set(Ring::Transmit, index, Descriptor { address: MEMORY, length: 0x1000, tag: OUTPUT });
+            let before = bench.taken(TestRing::Transmit);
+            for index in 0..TestRing::Transmit.length() {
+                bench.set(TestRing::Transmit, index, Descriptor { address: MEMORY, length: 0x1000, tag: OUTPUT });
             }
-            bench.set_posted(Ring::Transmit, posted);
+            bench.set_posted(TestRing::Transmit, posted);
             bench.kick();
-            // All room is used, however often the kernel looked, and no more.
-            let said = (bench.taken(Ring::Transmit) - before) as usize * 0x1000;
+            // All room is used, however often the kernel serves the ring, and no more.
+            let said = (bench.taken(TestRing::Transmit) - before) as usize * 0x1000;
             assert_eq!(said, CONSOLE_BYTES);
-            bench.set_posted(Ring::Transmit, bench.taken(Ring::Transmit));
+            bench.set_posted(TestRing::Transmit, bench.taken(TestRing::Transmit));
             bench.hear(CONSOLE_BYTES);
             bench.lab.run_all();
         }
@@ -141,14 +141,14 @@ fn a_count_that_runs_wild_costs_no_more_than_the_ring() {
     }
 }
 
-/// Descriptors that all lead nowhere, for ever: the cell keeps itself awake, and nobody else.
+/// An endless supply of invalid descriptors keeps only its own cell busy.
 #[test]
 fn refused_descriptors_without_end_keep_only_their_cell_busy() {
     for mut bench in Bench::both() {
-        for index in 0..Ring::Transmit.length() {
-            bench.set(Ring::Transmit, index, Descriptor { address: MEMORY + 0x3f_0000, length: u32::MAX, tag: OUTPUT });
+        for index in 0..TestRing::Transmit.length() {
+            bench.set(TestRing::Transmit, index, Descriptor { address: MEMORY + 0x3f_0000, length: u32::MAX, tag: OUTPUT });
         }
-        bench.set_posted(Ring::Transmit, u64::MAX);
+        bench.set_posted(TestRing::Transmit, u64::MAX);
         bench.lab.kernel.raise(bench.id, pando_abi::Event::Terminate);
         let other = bench.lab.launch(|asm| {
             for _ in 0..5 {
@@ -166,17 +166,17 @@ fn what_the_cell_writes_over_the_kernels_count_does_not_matter() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"abcdef");
         for (index, lie) in [0, 5, u64::MAX, 1 << 63].into_iter().enumerate() {
-            bench.set_taken(Ring::Transmit, lie);
-            bench.post(Ring::Transmit, MEMORY + index as u64, 1, OUTPUT);
+            bench.set_taken(TestRing::Transmit, lie);
+            bench.post(TestRing::Transmit, MEMORY + index as u64, 1, OUTPUT);
             bench.kick();
-            assert_eq!(bench.taken(Ring::Transmit), index as u64 + 1);
+            assert_eq!(bench.taken(TestRing::Transmit), index as u64 + 1);
         }
         assert_eq!(bench.hear_from(Stream::Output, 4), b"abcd");
         bench.close();
     }
 }
 
-/// Between the first part of a descriptor and the rest of it, the cell changes it.
+/// The cell changes a descriptor between its first part and the rest.
 #[test]
 fn a_descriptor_that_changes_half_way_is_read_again_and_checked_again() {
     let half = 100_000u32;
@@ -190,41 +190,41 @@ fn a_descriptor_that_changes_half_way_is_read_again_and_checked_again() {
     ];
     for mut bench in Bench::both() {
         for (name, changed, rest, length) in changes {
-            // All room but `half` is taken.
+            // All room except `half` is used.
             let fill = CONSOLE_BYTES - half as usize;
             let mut filled = 0;
             while filled < fill {
                 let piece = (fill - filled).min(MAX_DESCRIPTOR_BYTES as usize);
-                bench.post(Ring::Transmit, MEMORY, piece as u32, OUTPUT);
+                bench.post(TestRing::Transmit, MEMORY, piece as u32, OUTPUT);
                 filled += piece;
             }
-            let torn = bench.post(Ring::Transmit, MEMORY, 2 * half, OUTPUT);
+            let torn = bench.post(TestRing::Transmit, MEMORY, 2 * half, OUTPUT);
             bench.kick();
-            assert_eq!(bench.taken(Ring::Transmit), torn, "{name}: it is half out");
-            bench.set(Ring::Transmit, torn, changed);
+            assert_eq!(bench.taken(TestRing::Transmit), torn, "{name}: it is half out");
+            bench.set(TestRing::Transmit, torn, changed);
             bench.hear(CONSOLE_BYTES);
             bench.lab.run_all();
-            assert_eq!((bench.taken(Ring::Transmit), bench.descriptor(Ring::Transmit, torn).length), (torn + 1, length), "{name}");
+            assert_eq!((bench.taken(TestRing::Transmit), bench.descriptor(TestRing::Transmit, torn).length), (torn + 1, length), "{name}");
             bench.hear(rest);
         }
         bench.close();
     }
 }
 
-/// The rings themselves as a buffer: what the kernel writes there is what it finds there next.
+/// The rings themselves as a buffer: the kernel's own writes change what it reads next.
 #[test]
 fn rings_that_point_at_themselves_confuse_only_their_cell() {
     for mut bench in Bench::both() {
         bench.send(&[1; 0x2000]);
         for address in [CONSOLE_RINGS, CONSOLE_RINGS + 8, CONSOLE_RINGS + 0x400, VIRTUAL_REGISTERS, VIRTUAL_REGISTERS + 0x40] {
-            bench.post(Ring::Receive, address, 64, 0);
-            bench.post(Ring::Transmit, address, 64, OUTPUT);
+            bench.post(TestRing::Receive, address, 64, 0);
+            bench.post(TestRing::Transmit, address, 64, OUTPUT);
         }
         bench.lab.kernel.raise(bench.id, pando_abi::Event::Terminate);
         for _ in 0..20 {
             bench.lab.turn(0);
         }
-        // Whatever became of it, it can be ended, and another cell works.
+        // In any case it can be ended, and another cell works.
         let Bench { mut lab, id, .. } = bench;
         let _ = lab.kernel.end(id, pando_kernel::End::Killed);
         let honest = lab.launch(|asm| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Long calls work in pieces: the cell is preempted in the middle, others run, and nothing is lost.
+//! Long calls work in steps: the cell is preempted in the middle, other cells run, and nothing is lost.
 
 use crate::cell::exit;
 use pando_abi::memory::CURRENT_SPACE;
@@ -11,7 +11,7 @@ use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R14, R15, Rax, Rbx, Rdi, Rsi};
 use pando_testing::lab::{DATA, Lab, repetitions};
 
-/// Where the long mapping lies.
+/// Address of the long mapping.
 const LONG: u64 = 0x1_0000_0000;
 
 /// Pages of the long mapping: 256 MiB, 32 on an emulated CPU.
@@ -32,7 +32,7 @@ fn counter(lab: &Lab) -> CellId {
     })
 }
 
-/// Maps, protects, reads every page and writes every other, in a cell with room for it; ends with 0 if all was as it should be.
+/// Maps, writes, protects, reads and unmaps every page, in a cell with enough quota; exits with 0 if all checks succeed.
 fn worker(lab: &Lab) -> CellId {
     let pages = pages();
     let mut asm = pando_testing::asm::Asm::new();
@@ -42,7 +42,7 @@ fn worker(lab: &Lab) -> CellId {
     };
     let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
     call(&mut asm, Hypercall::Map { space: CURRENT_SPACE, address: LONG, pages, flags });
-    // Every page is there and zero; each gets its number.
+    // Every page is present and zero; each gets its number.
     asm.mov_imm(R14, LONG).mov_imm(R15, pages);
     let again = asm.here();
     asm.mov_imm(Rdi, 2).load(Rax, R14, 0).cmp_imm(Rax, 0).jump_if(Condition::NotZero, failed);
@@ -65,7 +65,7 @@ fn long_calls_are_preempted_in_the_middle_without_harm() {
         let before = lab.kernel.free();
         let id = worker(&lab);
         let neighbour = counter(&lab);
-        // The call is under way when the quantum ends: memory is there of which the cell has not touched a page.
+        // The quantum ends during the call: pages are present that the cell has not accessed.
         let mut seen = (0, 0);
         while lab.kernel.inspect(id).is_ok_and(|(_, counters, _)| counters.hypercalls <= 1) {
             lab.turn(0);
@@ -95,7 +95,7 @@ fn a_cell_can_be_ended_in_the_middle_of_a_call() {
             for _ in 0..turns {
                 lab.turn(0);
             }
-            // On the software machine the call takes no time; it may be over, and everything else, too.
+            // On the software machine the call takes no time; the cell may have exited already.
             if lab.kernel.end(id, End::Killed).is_ok() {
                 assert_eq!(lab.finish(id).end, End::Killed);
             }

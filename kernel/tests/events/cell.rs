@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells built word by word: what tests put into virtual registers and read out of them.
+//! Cells built word by word: tests write their virtual registers and read them.
 
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::{Control, offset};
@@ -7,9 +7,9 @@ use pando_abi::{Hypercall, SavedContext};
 use pando_kernel::CellId;
 use pando_testing::lab::{CODE, DATA, Lab};
 
-/// Where tests put the handler of exceptions, from the start of the code.
+/// Offset of the exception handler in the code.
 pub const EXCEPTION_ENTRY: usize = 0x100;
-/// Where they put the handler of events.
+/// Offset of the event handler in the code.
 pub const EVENT_ENTRY: usize = 0x200;
 /// Stack pointers of the two levels.
 pub const STACKS: [u64; 2] = [DATA + 0x8000, DATA + 0x9000];
@@ -19,7 +19,7 @@ pub const fn exit(status: u64) -> Hypercall {
     Hypercall::Exit { status, signal: 0, address: 0, instruction: 0 }
 }
 
-/// Control words of an application (level 0, nothing critical) whose libOS takes everything.
+/// Control words of an application (level 0, nothing critical) whose libOS handles everything.
 pub fn application() -> Control {
     Control {
         exception_entry: CODE + EXCEPTION_ENTRY as u64,
@@ -30,7 +30,7 @@ pub fn application() -> Control {
     }
 }
 
-/// `code`, with the handlers at their places.
+/// `code` with the handlers at their offsets.
 pub fn with_handlers(code: &[u8], exceptions: &[u8], events: &[u8]) -> Vec<u8> {
     assert!(code.len() <= EXCEPTION_ENTRY && exceptions.len() <= EVENT_ENTRY - EXCEPTION_ENTRY);
     let mut all = code.to_vec();
@@ -61,7 +61,7 @@ pub fn control(lab: &Lab, id: CellId) -> Control {
     Control::from_words(words(lab, id, VIRTUAL_REGISTERS))
 }
 
-/// What a save level of a cell holds.
+/// The context saved at a level.
 pub fn saved(lab: &Lab, id: CellId, level: usize) -> SavedContext {
     let place = VIRTUAL_REGISTERS + (offset::SAVES + level * SavedContext::WORDS * 8) as u64;
     SavedContext::from_words(words(lab, id, place))

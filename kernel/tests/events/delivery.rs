@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Events reach a cell all at once, when it may be interrupted, and only then.
+//! Delivery of events: all at once, and only when the cell may be interrupted.
 
 use crate::cell::{EVENT_ENTRY, EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers, words};
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -24,7 +24,7 @@ fn assembled(code: impl FnOnce(&mut Asm)) -> Vec<u8> {
     asm.finish()
 }
 
-/// Ends the cell with what is pending.
+/// Exits with the pending events.
 fn exit_with_pending(asm: &mut Asm) {
     asm.mov_imm(Rbx, PENDING).load(Rdi, Rbx, 0).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
 }
@@ -38,7 +38,7 @@ fn freeze(asm: &mut Asm) {
     asm.call_kernel(Hypercall::Freeze {});
 }
 
-/// A cell, not yet started, with this program and control words; events enter a handler that freezes.
+/// A cell, not yet started, with this program and control words; its event handler freezes.
 fn cell(lab: &Lab, program: &[u8], control: &Control) -> CellId {
     let id = lab.cell(&with_handlers(program, &[], &assembled(freeze)));
     set_control(lab, id, control);
@@ -60,7 +60,7 @@ fn events_come_in_one_upcall_with_a_mask() {
         assert_eq!((context.cause, context.error, context.address), (cause::EVENTS, CONSOLE | TERMINATE, 0));
         assert_eq!((context.rip, context.rsp, context.rax, context.rflags), (CODE, STACK_TOP, 5, 0xad7));
         let left = control(&lab, id);
-        // What the operator wished of it is not for clones, once it is frozen.
+        // Requests of the operator are withdrawn when the cell freezes, because they are not for its clones.
         assert_eq!((left.pending, left.level, left.critical), (CONSOLE, 1, 1));
         assert_eq!(lab.kernel.registers(id).expect("it is frozen").rsp, STACKS[0]);
         assert_eq!(lab.kernel.inspect(id).expect("it lives").1.events, 1);
@@ -80,7 +80,7 @@ fn masked_events_wait_and_the_others_come() {
     }
 }
 
-/// Who may not be interrupted sees what is pending, and is left alone.
+/// Events become pending without an upcall.
 #[test]
 fn no_upcall_where_the_libos_does_not_want_one() {
     let inside = Control { leave_start: CODE, leave_end: CODE + 0x80, ..application() };
@@ -124,7 +124,7 @@ fn an_event_comes_at_the_first_exit_after_the_mask_is_lifted() {
             lab.kernel.start(id).expect("it was not started before");
             lab.run_all();
             assert_eq!(saved(&lab, id, 0).error, CONSOLE, "{name}");
-            // The interrupted program goes on behind its doorbell, with the doorbell's result.
+            // The interrupted program continues behind its doorbell, with the doorbell's result.
             assert_eq!(saved(&lab, id, 0).rax, 0, "{name}");
         }
     }
@@ -149,7 +149,7 @@ fn a_critical_section_delays_upcalls_and_never_the_kernel() {
         assert_eq!(counters.events, 0);
         lab.kernel.end(endless, End::TimedOut).expect("it lives");
         let outcome = lab.finish(endless);
-        assert_eq!((outcome.end.to_string(), outcome.counters.events), ("its time was up".into(), 0));
+        assert_eq!((outcome.end.to_string(), outcome.counters.events), ("its time limit expired".into(), 0));
     }
 }
 
@@ -170,7 +170,7 @@ fn the_timer_register_interrupts_a_program_and_is_then_off() {
 #[test]
 fn a_timer_that_is_past_comes_at_once_and_once() {
     for mut lab in Lab::both() {
-        // The handler counts, acknowledges and goes back; the program makes some hypercalls and exits with the count.
+        // The handler counts, acknowledges and returns; the program makes some hypercalls and exits with the count.
         let program = assembled(|asm| {
             asm.mov_imm(Rax, DOORBELL).hypercall().mov_imm(Rax, DOORBELL).hypercall().mov_imm(Rax, DOORBELL).hypercall();
             asm.mov_imm(Rbx, DATA).load(Rdi, Rbx, 0).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
@@ -205,7 +205,7 @@ fn an_entry_for_events_that_no_cpu_accepts_ends_the_cell() {
 fn what_the_cell_writes_over_the_kernels_words_confuses_nobody_else() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
-        // Every word of the virtual registers, one cell each, filled with nonsense by the cell itself, which then makes calls and faults.
+        // For every word of the virtual registers, a cell overwrites it with an arbitrary value, and then makes calls and faults.
         for word in 0..512 {
             for value in [0, -1, 0x1234_5678] {
                 let id = lab.launch(|asm| {
@@ -227,7 +227,7 @@ fn an_event_for_a_running_cell_is_not_lost() {
     for mut lab in Lab::both() {
         let id = cell(&lab, &assembled(spin), &application());
         lab.kernel.start(id).expect("it was not started before");
-        // A neighbour, so that quanta end; the event comes while the cell waits for its next one.
+        // A second cell, so that quanta end; the event comes while the first waits for its next quantum.
         let spinner = lab.launch(spin);
         lab.turn(0);
         lab.kernel.raise(id, Event::Terminate);
@@ -256,7 +256,7 @@ fn an_interrupt_and_a_window_reach_a_cell_that_waits() {
     }
 }
 
-/// `cpuid`, which some machines answer with an exception that KVM queues: an exit can come between the instruction and its exception.
+/// `cpuid`: on some machines it causes an exception that KVM queues, so an exit can come between the instruction and its exception.
 const CPUID: &[u8] = &[0x0f, 0xa2];
 
 #[test]
@@ -267,7 +267,7 @@ fn an_exception_that_is_on_its_way_comes_before_an_event() {
         let again = asm.here();
         asm.raw(CPUID).dec(R12).jump_if(Condition::NotZero, again).call_kernel(exit(0));
     });
-    // Goes back behind the instruction, unless it was the handler of events that raised the exception.
+    // Returns behind the instruction, unless the event handler raised the exception.
     let exceptions = assembled(|asm| {
         let nested = asm.label();
         asm.mov_imm(R8, VIRTUAL_REGISTERS).load(R9, R8, offset::LEVEL as i32).cmp_imm(R9, 1).jump_if(Condition::NotZero, nested);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the virtual registers say of time, memory and who the cell is.
+//! Time, memory and identity in the virtual registers.
 
 use crate::cell::{application, saved, set_control, with_handlers, words};
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const IDENTITY: u64 = VIRTUAL_REGISTERS + offset::IDENTITY as u64;
 const MEMORY: u64 = VIRTUAL_REGISTERS + offset::MEMORY as u64;
 
-/// A template that freezes; each clone of it freezes again at once, so that it can be looked at.
+/// A template; each clone of it freezes again at once, so that the test can read it.
 fn template(lab: &mut Lab) -> CellId {
     let id = lab.launch(|asm| {
         let again = asm.here();
@@ -48,7 +48,7 @@ fn a_thousand_clones_know_who_they_are_and_share_no_randomness() {
         for index in 0..count {
             let clone = started_clone(&mut lab, source);
             assert_eq!(words(&lab, clone, IDENTITY), [1, index]);
-            // What the call returned is the generation, too.
+            // The call has also returned the generation.
             assert_eq!(words(&lab, clone, DATA), [1]);
             let random = entropy(&lab, clone);
             assert!(random.iter().all(|word| *word != 0), "{random:x?}");
@@ -80,7 +80,7 @@ fn a_clone_of_a_clone_is_of_the_next_generation() {
 #[test]
 fn a_clone_is_told_that_it_is_a_new_generation() {
     for mut lab in Lab::both() {
-        // The template freezes as an application would, so the clone gets its upcall at once.
+        // The template freezes at level 0, so the clone gets its upcall at once.
         let mut asm = Asm::new();
         asm.call_kernel(Hypercall::Freeze {});
         let freeze = asm.finish();
@@ -101,7 +101,7 @@ fn host_names_are_given_kept_by_clones_and_cut_where_they_must() {
         for name in ["", "a", "grove-1", &"x".repeat(HOST_NAME_BYTES), &"y".repeat(500)] {
             let id = lab.kernel.create(CellConfig { quota: QUOTA, host_name: name.into() }).expect("room for a cell");
             lab.kernel.start(id).expect("it was not started before");
-            // Without code it faults at once; a clone is made before that.
+            // Without code it faults at once; the attempt to clone it is made before that.
             let clone = lab.kernel.clone_cell(id, QUOTA);
             assert!(clone.is_err(), "a cell that waits for its turn cannot be cloned");
             assert!(matches!(lab.finish(id).end, End::Fault(_)));
@@ -146,7 +146,7 @@ fn the_clock_that_a_cell_reads_is_the_kernels() {
         let time = Time { scale, tsc_base, base, wall_base, frequency };
         let read = time.nanoseconds(high << 32 | low);
         assert!((before.0..=after.0).contains(&read), "{read} is not between {} and {}", before.0, after.0);
-        // A second is as long by the frequency as by the scale, to a thousandth of a thousandth.
+        // A second has the same length by the frequency and by the scale, to one millionth.
         let second = time.nanoseconds(tsc_base + frequency) - base;
         assert!(second.abs_diff(1_000_000_000) < 1_000, "a second of {frequency} cycles takes {second} ns");
     }

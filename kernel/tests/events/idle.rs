@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Idling: until an unmasked event or a moment, and nothing is lost between a look at the mask and the call.
+//! Idling until an unmasked event or a deadline; no event is lost between reading the mask and the call.
 
 use crate::cell::{application, control, exit, set_control};
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -10,24 +10,24 @@ use pando_kernel::{CellId, End};
 use pando_machine::Nanos;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::{Lab, is_kvm_available};
 use std::time::Duration;
 
 const CONSOLE: u8 = 1 << Event::Console as u8;
 const TERMINATE: u8 = 1 << Event::Terminate as u8;
 const TIMER: u8 = 1 << Event::Timer as u8;
 
-/// Control words of a libOS that idles: it runs itself, nothing is masked.
+/// Control words of an idle libOS: its own code runs, and nothing is masked.
 fn libos() -> Control {
     Control { level: 1, critical: 1, ..application() }
 }
 
-/// Idles until `deadline`, then ends with what idling returned.
+/// Idles until `deadline`, then exits with the result of idling.
 fn idle_and_tell(asm: &mut Asm, deadline: u64) {
     asm.call_kernel(Hypercall::Idle { deadline }).mov(Rdi, Rax).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
 }
 
-/// A started cell that idles until `deadline` and ends with the result.
+/// A started cell that idles until `deadline` and exits with the result.
 fn idler(lab: &Lab, control: &Control, deadline: u64) -> CellId {
     let mut asm = Asm::new();
     idle_and_tell(&mut asm, deadline);
@@ -86,7 +86,7 @@ fn a_deadline_that_is_past_gives_the_vcpu_back_at_once() {
     }
 }
 
-/// The event came between the libOS's look at the mask and its call: the call returns at once.
+/// If an event comes between the libOS's reading of the mask and its call, the call returns at once.
 #[test]
 fn no_event_is_lost_between_the_look_and_the_call() {
     for mut lab in Lab::both() {
@@ -118,12 +118,12 @@ fn the_timer_register_ends_idling_and_idling_says_so() {
 fn a_masked_timer_does_not_end_idling() {
     for mut lab in Lab::both() {
         let timer = lab.kernel.now() + Duration::from_millis(1);
-        // Long enough for the slowest machine to get as far as idling.
+        // Long enough for the slowest machine to reach the call.
         let deadline = lab.kernel.now() + Duration::from_secs(1);
         let id = idler(&lab, &Control { timer: timer.0, mask: u64::from(TIMER), ..libos() }, deadline.0);
         lab.turn(0);
         assert_eq!(state(&lab, id), State::Idle { until: deadline });
-        // It passed meanwhile, and is pending.
+        // The timer has expired meanwhile, and is pending.
         assert_eq!(lab.finish(id).end, End::Exited { status: TIMER });
     }
 }
@@ -162,11 +162,11 @@ fn a_clone_of_an_idle_cell_wakes_by_itself() {
     }
 }
 
-/// Thousands of events from another thread: the cell counts each wake, and misses none that it waits for.
+/// Hundreds of events from another thread: the cell counts each wake-up, and misses none that it waits for.
 #[test]
 fn events_from_other_threads_reach_a_cell_that_idles_and_wakes() {
     const EVENTS: u64 = 500;
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let machine = pando_machine::kvm::Kvm::new(pando_machine::kvm::KvmConfig {
@@ -177,7 +177,7 @@ fn events_from_other_threads_reach_a_cell_that_idles_and_wakes() {
     });
     let kernel = pando_kernel::Kernel::new(machine.expect("KVM is there"), pando_kernel::Config::default());
     let mut asm = Asm::new();
-    // Ends when it has been asked to terminate; acknowledges the rest and idles again.
+    // Exits when it is asked to terminate; acknowledges other events and idles again.
     asm.mov_imm(Rbx, VIRTUAL_REGISTERS);
     let again = asm.here();
     asm.store_imm(Rbx, offset::PENDING as i32, 0).call_kernel(Hypercall::Idle { deadline: u64::MAX });
@@ -197,7 +197,7 @@ fn events_from_other_threads_reach_a_cell_that_idles_and_wakes() {
     assert_eq!(kernel.wait(id).expect("it ends").end, End::Exited { status: 5 });
 }
 
-/// A cell with `code` on a kernel of the test's own.
+/// A cell with `code` on a kernel of this test.
 fn build(kernel: &pando_kernel::Kernel, code: &[u8]) -> CellId {
     use pando_abi::{MapFlags, Permissions, Registers};
     use pando_testing::lab::{CODE, QUOTA};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell is told, and when: exceptions, system calls, events, time, identity, and what its calls come to. On every machine the same.
+//! Exceptions, system calls, events, time, identity, and the results of calls, as a cell sees them. The same on every machine.
 
 mod calls;
 mod cell;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every refusal can be met, and says what is wrong; a refused call has done nothing.
+//! Every refusal occurs, and names the mistake; a refused call has no effect.
 
 use crate::cell::words;
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SLOTS, SYSTEM, USER_END, USER_START, VIRTUAL_REGISTERS};
@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
 const FREE: u64 = 0x2000_0000;
 const SEGMENT: u64 = 5 * SLOT_SIZE;
-/// Blocks of the one disk that the cells have.
+/// Blocks of the cells' only disk.
 const DISK_BLOCKS: u32 = 100;
 
-/// What a call shall return.
-type Wanted = Result<u64, Refusal>;
+/// The expected result of a call.
+type BlockRequest = Result<u64, Refusal>;
 
 const fn map(address: u64, pages: u64) -> Hypercall {
     Hypercall::Map { space: CURRENT_SPACE, address, pages, flags: READ_WRITE }
@@ -47,7 +47,7 @@ const fn populate(address: u64, pages: u64) -> Hypercall {
     Hypercall::Populate { space: CURRENT_SPACE, address, pages }
 }
 
-/// Ranges that nobody can name: how they are wrong.
+/// Invalid ranges, with their refusals.
 fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
     use Refusal::{BadAddress, BadArgument};
     vec![
@@ -71,8 +71,8 @@ fn bad_ranges() -> Vec<(u64, u64, Refusal)> {
     ]
 }
 
-/// Calls about the one disk.
-fn about_disks() -> Vec<(Hypercall, Wanted)> {
+/// Calls about the disk.
+fn about_disks() -> Vec<(Hypercall, BlockRequest)> {
     use Refusal::{BadArgument, NoSuchBlock, NoSuchDisk};
     let mut rows = Vec::new();
     for flags in [0x10, 0x20, 1 << 63, u64::MAX] {
@@ -91,8 +91,8 @@ fn about_disks() -> Vec<(Hypercall, Wanted)> {
     rows
 }
 
-/// Calls that need nothing to have happened before.
-fn simple() -> Vec<(Hypercall, Wanted)> {
+/// Calls without preconditions.
+fn simple() -> Vec<(Hypercall, BlockRequest)> {
     use Refusal::{BadAddress, BadArgument, NoSuchSegment, NoSuchSpace, ReadOnly};
     let mut rows = Vec::new();
     for (address, pages, refusal) in bad_ranges() {
@@ -130,7 +130,7 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
         rows.push((protect(DATA, 1, flags), Err(BadArgument)));
     }
     rows.extend(about_disks());
-    // The kernel's own pages stay as they are, also as a part of something larger.
+    // The kernel's own pages stay as they are, also as part of a larger range.
     for page in [VIRTUAL_REGISTERS, CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE + 0x1000] {
         let calls = [map(page, 1), unmap(page, 1), protect(page, 1, 7), protect(page, 1, 0), map_blocks(page, 1, 0)];
         rows.extend(calls.map(|call| (call, Err(ReadOnly))));
@@ -157,8 +157,8 @@ fn simple() -> Vec<(Hypercall, Wanted)> {
     rows
 }
 
-/// Calls that build on each other.
-fn in_turn() -> Vec<(Hypercall, Wanted)> {
+/// Calls that depend on earlier ones.
+fn in_turn() -> Vec<(Hypercall, BlockRequest)> {
     use Refusal::{BadAddress, Busy, SlotTaken};
     let share = |address| Hypercall::Share { segment: 1, space: CURRENT_SPACE, address };
     vec![
@@ -181,7 +181,7 @@ fn in_turn() -> Vec<(Hypercall, Wanted)> {
     ]
 }
 
-/// Makes all the calls in one cell, and returns what each returned.
+/// Makes all calls in one cell. Returns their results.
 fn results(lab: &mut Lab, calls: &[Hypercall]) -> Vec<u64> {
     assert!(calls.len() < 0x8000);
     let mut asm = Asm::new();
@@ -234,7 +234,7 @@ fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
     }
 }
 
-/// A cell that makes one call again and again until it is refused, and freezes then: how often it went well, and the refusal.
+/// A cell that repeats one call until it is refused, and then freezes. Returns the number of successful calls, and the refusal.
 fn until_refused(lab: &mut Lab, quota: PageCount, before: &[Hypercall], call: Hypercall) -> (u64, Refusal) {
     let mut asm = Asm::new();
     for call in before {
@@ -300,7 +300,7 @@ fn an_eager_mapping_beyond_the_machine_is_refused() {
     }
 }
 
-/// The lists above meet every refusal there is.
+/// The lists above contain every refusal.
 #[test]
 fn no_refusal_is_left_out() {
     let listed: BTreeSet<&str> = simple().iter().chain(&in_turn()).filter_map(|(_, wanted)| wanted.err()).map(Refusal::name).collect();

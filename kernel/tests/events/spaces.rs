@@ -11,15 +11,15 @@ use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition, Label};
 use pando_testing::lab::{Lab, QUOTA};
 
-/// Where the program keeps what shall survive a switch.
+/// Data that must survive a switch of the space.
 const NOTES: u64 = SYSTEM_FREE;
-/// A place outside the system segment.
+/// An address outside the system segment.
 const PRIVATE: u64 = 0x1000_0000;
 /// Where segments are mounted.
 const SEGMENT: u64 = 3 * SLOT_SIZE;
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();
 
-/// A program in the system segment that checks as it goes: each check has a number, which is the exit status where it fails.
+/// A program in the system segment that checks as it runs: the number of a failed check is the exit status.
 struct Program {
     asm: Asm,
     failed: Label,
@@ -63,7 +63,7 @@ impl Program {
         self.check(value)
     }
 
-    /// Runs it: it must end with 0.
+    /// Runs it; it must exit with 0.
     fn run(mut self, lab: &mut Lab) {
         let end = self.launch(lab);
         let outcome = lab.finish(end);
@@ -95,7 +95,7 @@ fn a_new_space_holds_the_system_segment_and_nothing_else() {
         program.call(Hypercall::Inspect { space: 0, address: PRIVATE }, 0b1011);
         program.write(NOTES, 9).switch(0).expect(NOTES, 9).expect(PRIVATE, 7);
         program.run(&mut lab);
-        // A touch of what is in another space is a fault.
+        // An access to memory of another space is a fault.
         let mut program = Program::new();
         program.map(CURRENT_SPACE, PRIVATE, 1).write(PRIVATE, 7).call(Hypercall::SpaceCreate {}, 1).switch(1).expect(PRIVATE, 7);
         let id = program.launch(&lab);
@@ -117,7 +117,7 @@ fn what_is_resident_is_counted_and_what_of_it_nobody_else_holds() {
         for space in [0, 1] {
             program.call(count(space, MANY), counted::bits(2, 0));
         }
-        // Whoever writes has a page of its own, and so has the other, alone with the old one.
+        // The writer gets its own page, and the other space is then the only holder of the old one.
         program.write(PRIVATE, 8).call(count(0, 4), counted::bits(2, 1)).call(count(1, 4), counted::bits(2, 1));
         program.run(&mut lab);
     }
@@ -171,7 +171,7 @@ fn segments_are_shared_by_who_mounts_them_and_go_when_nobody_does() {
         program.call(Hypercall::SpaceDestroy { space: 1 }, 0).call(Hypercall::SegmentDestroy { segment: 1 }, busy);
         program.expect(SEGMENT + 0x3000, 5);
         program.run(&mut lab);
-        // Mounted by a space that is gone, it can go.
+        // A segment that only a destroyed space mounted can be destroyed.
         let mut program = Program::new();
         program.call(Hypercall::SegmentCreate {}, 1).call(Hypercall::SpaceCreate {}, 1);
         program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 16);
@@ -190,7 +190,7 @@ fn spaces_of_a_clone_are_its_own() {
         program.switch(1).write(PRIVATE, 2).call(Hypercall::SegmentCreate {}, 1);
         program.call(Hypercall::Share { segment: 1, space: 1, address: SEGMENT }, 0).map(1, SEGMENT, 1).write(SEGMENT, 3);
         program.call(Hypercall::Freeze {}, 1);
-        // Each clone finds everything as it was, and changes it.
+        // Each clone finds everything unchanged, and changes it.
         program.expect(PRIVATE, 2).expect(SEGMENT, 3).write(PRIVATE, 5).write(SEGMENT, 6).switch(0).expect(PRIVATE, 1).write(PRIVATE, 7);
         program.call(Hypercall::SpaceDestroy { space: 1 }, 0).expect(PRIVATE, 7);
         let template = program.launch(&lab);
@@ -211,7 +211,7 @@ fn memory_comes_back_with_a_space_while_the_cell_lives() {
     for mut lab in Lab::both() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, NOTES, 1);
-        // Far more than the quota in all, never more than a part of it at once.
+        // Far more than the quota in all, but never at once.
         for _ in 0..40 {
             program.call(Hypercall::SpaceCreate {}, 1);
             program.call(Hypercall::Map { space: 1, address: PRIVATE, pages: 1000, flags: READ_WRITE | 8 }, 0);
@@ -281,7 +281,7 @@ fn a_write_to_what_others_share_is_seen_by_nobody_else() {
         program.call(write(CURRENT_SPACE, PRIVATE, NOTES, 8), 0).call(write(1, PRIVATE + 0x1000, NOTES, 8), 0);
         program.expect(PRIVATE, 5).expect(PRIVATE + 0x1000, 1).switch(1).expect(PRIVATE, 1).expect(PRIVATE + 0x1000, 5);
         program.call(Hypercall::Freeze {}, 1);
-        // And so in clones of the cell.
+        // The same in clones of the cell.
         program.expect(PRIVATE, 1).call(write(0, PRIVATE + 0x1000, PRIVATE, 8), 0).call(write(1, PRIVATE, NOTES, 8), 0);
         program.expect(PRIVATE, 5).switch(0).expect(PRIVATE + 0x1000, 1).expect(PRIVATE, 5);
         let template = program.launch(&lab);

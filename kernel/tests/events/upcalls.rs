@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exceptions and system calls reach the libOS with the whole context, on one of two levels.
+//! Delivery of exceptions and system calls to the libOS, with the whole context, on one of two levels.
 
 use crate::cell::{EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers};
 use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, cause};
@@ -13,17 +13,17 @@ use pando_testing::lab::{CODE, DATA, Lab, repetitions};
 
 /// RF, which the CPU sets in the flags that a fault saves.
 const RESUME: u64 = 0x1_0000;
-/// CF, PF, AF, ZF, SF, DF, OF: all that a program can set without any effect on the next instruction.
+/// CF, PF, AF, ZF, SF, DF, OF: all flags that a program can set without an effect on the next instruction.
 const FLAGS: u64 = 0xcd5;
 
-/// A way to raise an exception, and what the libOS shall hear of it.
+/// A way to raise an exception, and the expected report to the libOS.
 struct Raise {
     name: &'static str,
     code: fn(&mut Asm) -> &mut Asm,
     cause: u64,
     error: u64,
     address: u64,
-    /// Where the context stands then, from the start of the code.
+    /// Offset of the saved instruction pointer from the start of the code.
     at: u64,
 }
 
@@ -46,10 +46,10 @@ fn raises() -> impl Iterator<Item = &'static Raise> {
     RAISES.iter().filter(move |raise| !(emulated && raise.cause == 12))
 }
 
-/// A supervisor address where every machine has something.
+/// A supervisor address that is mapped on every machine.
 const SUPERVISOR: u64 = SUPERVISOR_BASE + 0x2000;
 
-/// Registers that differ from each other, with a stack pointer that leads nowhere, and RBP one that no CPU accepts.
+/// Registers that differ from each other, with an invalid stack pointer, and a non-canonical RBP.
 ///
 /// (With such a stack pointer some nested machines raise #UD for `int3`.)
 fn distinct() -> Registers {
@@ -65,12 +65,12 @@ fn assembled(code: impl FnOnce(&mut Asm) -> &mut Asm) -> Vec<u8> {
     asm.finish()
 }
 
-/// A handler that stops the cell so that the test can look at it.
+/// A handler that freezes the cell, so that the test can read it.
 fn freezing() -> Vec<u8> {
     assembled(|asm| asm.mov_imm(Rax, 2).hypercall())
 }
 
-/// A started cell with this code, these registers and control words; everything enters a handler that freezes.
+/// A started cell with this code, these registers and control words; every handler freezes.
 fn launch(lab: &Lab, code: &[u8], control: &Control, registers: Registers) -> CellId {
     let id = lab.cell(&with_handlers(code, &freezing(), &[]));
     set_control(lab, id, control);
@@ -79,7 +79,7 @@ fn launch(lab: &Lab, code: &[u8], control: &Control, registers: Registers) -> Ce
     id
 }
 
-/// What a save level shall hold after `raise` from `registers`.
+/// The expected context of a save level after `raise` from `registers`.
 fn expected(raise: &Raise, registers: &Registers) -> SavedContext {
     let mut expected = *registers;
     expected.rip = CODE + raise.at;
@@ -90,7 +90,7 @@ fn expected(raise: &Raise, registers: &Registers) -> SavedContext {
     SavedContext::new(&expected, raise.cause, raise.error, raise.address)
 }
 
-/// As it is saved, but without RF and without the error code's bit that says whether a supervisor's page is present: machines differ there.
+/// The saved context, without RF and the error code's bit for a present supervisor page: machines differ there.
 fn seen(lab: &Lab, id: CellId, level: usize) -> SavedContext {
     let mut context = saved(lab, id, level);
     context.rflags &= !RESUME;
@@ -110,7 +110,7 @@ fn an_upcall_saves_every_register_and_why() {
             assert_eq!(seen(&lab, id, 0), expected(raise, &registers), "{}", raise.name);
             let left = control(&lab, id);
             assert_eq!((left.level, left.critical, left.pending), (1, 1, 0), "{}", raise.name);
-            // The handler finds its stack, clean flags, and the interrupted registers as they were.
+            // The handler has its own stack and clean flags; the other registers are unchanged.
             let now = lab.kernel.registers(id).expect("it is frozen");
             let entry = CODE + EXCEPTION_ENTRY as u64;
             let mut wanted = registers;
@@ -184,7 +184,7 @@ fn a_fault_inside_the_fault_handler_of_the_fault_handler_ends_the_cell() {
 #[test]
 fn on_its_way_out_the_libos_counts_as_running() {
     for mut lab in Lab::both() {
-        // The exception stands at the first instruction; the way out may begin, contain, or end just there.
+        // The exception is at the first instruction. The exit range of the libOS begins there, contains it, ends there, or misses it.
         for (start, end, level) in [(0, 2, 1), (0, 1, 1), (-8, 8, 1), (-8, 0, 0), (1, 8, 0), (0, 0, 0)] {
             let place = |offset: i64| CODE.wrapping_add_signed(offset);
             let control = Control { leave_start: place(start), leave_end: place(end), ..application() };
@@ -222,7 +222,7 @@ fn an_entry_that_no_cpu_accepts_ends_the_cell() {
 #[test]
 fn a_libos_can_mend_and_go_on_where_the_program_stood() {
     for mut lab in Lab::both() {
-        // A thousand invalid instructions; the libOS counts each and goes on behind it.
+        // A thousand invalid instructions; the libOS counts each and continues behind it.
         let program = assembled(|asm| {
             asm.mov_imm(Rcx, 1000);
             let again = asm.here();
@@ -255,7 +255,7 @@ fn a_libos_can_mend_and_go_on_where_the_program_stood() {
 #[test]
 fn an_upcall_that_the_quota_cannot_pay_ends_the_cell_clearly() {
     for mut lab in Lab::both() {
-        // Everything that the quota gives is used up before the exception.
+        // The quota is used up before the exception.
         let mut asm = Asm::new();
         let map = Hypercall::Map { space: u64::MAX, address: 0x2000_0000, pages: 1 << 14, flags: 0xb };
         asm.call_kernel(map).ud2().call_kernel(exit(1));
@@ -263,7 +263,7 @@ fn an_upcall_that_the_quota_cannot_pay_ends_the_cell_clearly() {
         set_control(&lab, id, &application());
         lab.kernel.start(id).expect("it was not started before");
         lab.run_all();
-        // The virtual registers were made the cell's own before it ran: the upcall needs nothing.
+        // The virtual registers were made the cell's own before it ran: the upcall needs no memory.
         assert_eq!(saved(&lab, id, 0).cause, 6);
     }
 }

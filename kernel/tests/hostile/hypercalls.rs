@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random hypercalls with random arguments: each is refused by name or does what it says, to its own cell.
+//! Random hypercalls with random arguments: each is refused with a name, or affects only its own cell.
 
 use crate::cell::words;
-use crate::court::{Court, Hostile, Verdict, is_clear};
+use crate::harness::{ExpectedEnd, Harness, HostileCell, is_clear};
 use pando_abi::hypercall::TABLE;
 use pando_abi::layout::{ROOT_IMAGE, SLOT_SIZE, SYSTEM, USER_END};
 use pando_abi::{Hypercall, Refusal};
@@ -12,9 +12,9 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{self, R9, Rax, Rbx, Rcx};
 use pando_testing::lab::{CODE, DATA, repetitions};
 
-/// Calls that one cell makes.
+/// Number of calls that one cell makes.
 const CALLS: u32 = 60;
-/// Where it writes down what each came to.
+/// Where the cell records the results.
 const RESULTS: u64 = DATA + 0x2_0000;
 
 fn argument(random: &mut fastrand::Rng) -> u64 {
@@ -41,7 +41,7 @@ fn argument(random: &mut fastrand::Rng) -> u64 {
     }
 }
 
-/// A number of a call: nearly always one that there is, never one that stops the cell for good.
+/// The number of a call: nearly always a valid one, but never one that ends or freezes the cell.
 fn number(random: &mut fastrand::Rng) -> u64 {
     loop {
         let number = if random.u8(0..32) == 0 { argument(random) } else { random.u64(0..TABLE.len() as u64) };
@@ -60,12 +60,12 @@ fn program(random: &mut fastrand::Rng) -> Vec<u8> {
         }
         let number = number(random);
         if number == 1 {
-            // Idling must come back.
+            // Idling must return.
             asm.mov_imm(Register::Rdi, random.u64(0..1000));
         }
         asm.mov_imm(R9, number).mov(Rax, R9).hypercall();
         if random.u8(0..4) == 0 {
-            // Use what there may be, so that something is at stake.
+            // Access memory that may be mapped, so that a wrong mapping would matter.
             asm.mov_imm(Rbx, DATA + random.u64(0..32) * 0x1000).load(Rcx, Rbx, 0).store(Rbx, 8, Rax);
         }
         asm.mov_imm(Rbx, RESULTS).store(Rbx, index as i32 * 8, Rax);
@@ -74,9 +74,9 @@ fn program(random: &mut fastrand::Rng) -> Vec<u8> {
     asm.finish()
 }
 
-/// What the calls came to, if the cell got to its end: all that a call may return is a value or a refusal that has a name.
-fn check_results(court: &Court, id: CellId, name: &str) {
-    for result in words::<{ CALLS as usize }>(&court.lab, id, RESULTS) {
+/// Checks the results, if the cell has made all calls: each is a value or a refusal with a name.
+fn check_results(harness: &Harness, id: CellId, name: &str) {
+    for result in words::<{ CALLS as usize }>(&harness.lab, id, RESULTS) {
         let code = result.wrapping_neg();
         assert!(code > 0xfff || Refusal::ALL.iter().any(|refusal| *refusal as u64 == code) || result == 0, "{name}: {result:#x}");
     }
@@ -85,27 +85,27 @@ fn check_results(court: &Court, id: CellId, name: &str) {
 #[test]
 fn random_hypercalls_disturb_nobody() {
     let seed = crate::random::seed();
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for number in 0..u64::from(repetitions(300, 4_000, 1_000_000)) / u64::from(CALLS) {
             let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
             let name = format!("hypercalls of seed {seed}, program {number}");
             let quota = pando_machine::PageCount(random.u64(300..3000));
-            let hostile = Hostile { quota, ..Hostile::new(name.clone(), &program(&mut random)) };
-            let id = court.begin(&hostile);
-            // It may freeze, idle, wait for a flush or fault over what it did to its own memory.
-            while court.go_on(id, &name) && court.lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == State::Ready) {}
-            match court.lab.kernel.inspect(id) {
-                Ok((State::Frozen, ..)) if court.lab.kernel.read(id, RESULTS, &mut [0; CALLS as usize * 8]).is_ok() => {
-                    check_results(&court, id, &name);
+            let hostile = HostileCell { quota, ..HostileCell::new(name.clone(), &program(&mut random)) };
+            let id = harness.begin(&hostile);
+            // It may freeze, idle, wait for a flush, or fault because of changes to its own memory.
+            while harness.go_on(id, &name) && harness.lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == State::Ready) {}
+            match harness.lab.kernel.inspect(id) {
+                Ok((State::Frozen, ..)) if harness.lab.kernel.read(id, RESULTS, &mut [0; CALLS as usize * 8]).is_ok() => {
+                    check_results(&harness, id, &name);
                 }
                 _ => {}
             }
-            let outcome = court.conclude(id, &name);
+            let outcome = harness.conclude(id, &name);
             assert!(is_clear(&outcome.end), "{name}: {}", outcome.end);
             let fits = matches!(outcome.end, End::TimedOut | End::Fault(_) | End::Quota);
             assert!(fits, "{name}: {}", outcome.end);
         }
-        court.close();
+        harness.close();
     }
-    let _ = Verdict::Anything;
+    let _ = ExpectedEnd::Anything;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells that never end by themselves: preempted, whatever they mask, and ended by the operator.
+//! Cells that never end by themselves: they are preempted, whatever they mask, and ended by the operator.
 
 use crate::Code;
 use crate::cell::{EXCEPTION_ENTRY, application, with_handlers};
-use crate::court::{Court, Hostile, Verdict};
-use Verdict::{DoubleFault, Endless, Quota};
+use crate::harness::{ExpectedEnd, Harness, HostileCell};
+use ExpectedEnd::{DoubleFault, Endless, Quota};
 use pando_abi::Hypercall;
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::Control;
@@ -53,14 +53,14 @@ fn endless_loops_are_preempted_whatever_is_masked() {
             asm.dec(R14).store(Rbx, 0, R14).store(Rbx, 16, R14).store(Rbx, 24, R14).call_kernel(Hypercall::Doorbell {}).jmp(again);
         }),
     ];
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for (masked, control) in &controls {
             for (name, program) in loops {
-                let hostile = Hostile::assembled(format!("{name} with {masked}"), program);
-                court.try_cell(&Hostile { control: *control, ..hostile }, &[Endless]);
+                let hostile = HostileCell::assembled(format!("{name} with {masked}"), program);
+                harness.try_cell(&HostileCell { control: *control, ..hostile }, &[Endless]);
             }
         }
-        court.close();
+        harness.close();
     }
 }
 
@@ -87,48 +87,49 @@ fn exceptions_without_end_are_preempted_too() {
             asm.hlt();
         }),
     ];
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for (name, program) in programs {
             let code = with_handlers(&assembled(program), &handler, &[]);
-            let hostile = Hostile { control: application(), ..Hostile::new(format!("{name} for ever"), &code) };
-            court.try_cell(&hostile, &[Endless]);
+            let hostile = HostileCell { control: application(), ..HostileCell::new(format!("{name} for ever"), &code) };
+            harness.try_cell(&hostile, &[Endless]);
         }
-        court.close();
+        harness.close();
     }
 }
 
 #[test]
 fn a_handler_that_faults_itself_ends_the_cell() {
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for (name, stack) in
             [("a good stack", DATA + 0x8000), ("no stack", 0), ("the supervisor's", 0xffff_ffff_8000_0ff0), ("none", 1 << 63)]
         {
-            // It jumps to itself; its first instruction faults, on each level.
+            // The handler's first instruction faults, on each level.
             let handler = assembled(|asm| {
                 asm.ud2();
             });
             let code = with_handlers(&assembled(|asm| drop(asm.ud2().clone())), &handler, &[]);
             let control = Control { stacks: [stack; 2], ..application() };
-            let hostile = Hostile { control, ..Hostile::new(format!("a handler that faults, on {name}"), &code) };
-            let outcome = court.try_cell(&hostile, &[DoubleFault]);
+            let hostile = HostileCell { control, ..HostileCell::new(format!("a handler that faults, on {name}"), &code) };
+            let outcome = harness.try_cell(&hostile, &[DoubleFault]);
             assert_eq!(outcome.counters.exceptions, 2);
         }
-        // An entry that is not there, or is no code.
+        // An entry that is not mapped, or not executable.
         for entry in [8, DATA, CODE + EXCEPTION_ENTRY as u64 * 0x100, VIRTUAL_REGISTERS] {
             let control = Control { exception_entry: entry, ..application() };
-            let hostile = Hostile { control, ..Hostile::assembled(format!("a handler at {entry:#x}"), |asm| drop(asm.ud2().clone())) };
-            court.try_cell(&hostile, &[DoubleFault]);
+            let hostile =
+                HostileCell { control, ..HostileCell::assembled(format!("a handler at {entry:#x}"), |asm| drop(asm.ud2().clone())) };
+            harness.try_cell(&hostile, &[DoubleFault]);
         }
-        court.close();
+        harness.close();
     }
 }
 
-/// Maps, touches, unmaps and protects without end: it waits for its own quarantine, and others go on.
+/// Maps, accesses, unmaps and protects without end: the cell waits for its own quarantine, and other cells continue.
 #[test]
 fn churn_hurts_nobody_else() {
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for quota in [300, 600] {
-            let hostile = Hostile::assembled(format!("churn within {quota} pages"), |asm| {
+            let hostile = HostileCell::assembled(format!("churn within {quota} pages"), |asm| {
                 asm.mov_imm(R15, 0x2000_0000);
                 let again = asm.here();
                 for call in [
@@ -144,8 +145,8 @@ fn churn_hurts_nobody_else() {
                 }
                 asm.jmp(again);
             });
-            court.try_cell(&Hostile { quota: pando_machine::PageCount(quota), ..hostile }, &[Endless, Quota]);
+            harness.try_cell(&HostileCell { quota: pando_machine::PageCount(quota), ..hostile }, &[Endless, Quota]);
         }
-        court.close();
+        harness.close();
     }
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hostile cells, with a neighbour on the same vCPU that checks all it has, all the time, and feels nothing.
+//! Hostile cells, with a victim cell on the same vCPU that checks its whole state all the time and must find no change.
 //!
-//! Each ends with a reason that a person understands or is refused with an error; afterwards an honest cell still works, every frame comes back, and fresh memory is
-//! zero. `PANDO_TESTS=hardware` chooses sizes for emulated hardware virtualisation, `PANDO_TESTS=all` the long runs; `PANDO_SEED` another seed.
+//! Each hostile cell ends with a clear message, or is refused with an error. Afterwards an ordinary cell still works, every frame
+//! is free again, and fresh memory is zero. `PANDO_TESTS=hardware` chooses sizes for emulated hardware virtualisation,
+//! `PANDO_TESTS=all` the long runs; `PANDO_SEED` chooses another seed.
 
 #[path = "../events/cell.rs"]
 #[allow(dead_code)]
 mod cell;
 
-mod court;
 mod exhaustion;
+mod harness;
 mod hypercalls;
 mod instructions;
 mod loops;
 mod memory;
-mod neighbour;
 mod pages;
 mod random;
 mod transfers;
 mod vectors;
+mod victim;
 
-/// Writes a program.
+/// Assembles a program.
 type Code = fn(&mut pando_testing::asm::Asm);

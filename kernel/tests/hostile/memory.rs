@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wild accesses everywhere, and memory used up in every way.
+//! Invalid accesses to all kinds of addresses, and fresh memory, which must be zero.
 
 use crate::Code;
 use crate::cell::exit;
-use crate::court::{Court, Hostile, Verdict, rows};
-use Verdict::{Exits, Fault};
+use crate::harness::{ExpectedEnd, Harness, HostileCell, rows};
+use ExpectedEnd::{Exits, Fault};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SYSTEM_FREE, USER_END, VIRTUAL_REGISTERS};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_machine::{PHYSICAL_BASE, PageCount, SUPERVISOR_BASE};
@@ -15,7 +15,7 @@ use pando_testing::lab::{CODE, DATA, STACK_TOP};
 /// Where `syscall` enters the supervisor.
 const SYSCALL_STUB: u64 = SUPERVISOR_BASE + 0x2400;
 
-/// Addresses that lead nowhere: nothing mapped, not a cell's, not canonical, or all of the supervisor's pages.
+/// Invalid addresses: not mapped, outside the cell's range, not canonical, or in any of the supervisor's pages.
 fn nowhere() -> Vec<u64> {
     let supervisor = (0..16).map(|page| SUPERVISOR_BASE + page * 0x1000);
     let stubs = (0..70).map(|stub| SUPERVISOR_BASE + 0x2000 + stub * 16);
@@ -50,7 +50,7 @@ fn nowhere() -> Vec<u64> {
     others.into_iter().chain(supervisor).chain(stubs).collect()
 }
 
-/// A way to touch an address that RBX holds, and RSP where it is a stack's.
+/// A way to access an address in RBX, or in RSP for a stack access.
 const WAYS: [(&str, Code); 8] = [
     ("a load", |asm| {
         asm.load(Rax, Rbx, 0);
@@ -80,67 +80,68 @@ const WAYS: [(&str, Code); 8] = [
 
 #[test]
 fn wild_accesses_fault_wherever_they_lead() {
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for address in rows(nowhere(), 15) {
             for (name, way) in WAYS {
-                let hostile = Hostile::assembled(format!("{name} at {address:#x}"), |asm| {
+                let hostile = HostileCell::assembled(format!("{name} at {address:#x}"), |asm| {
                     asm.mov_imm(Rbx, address);
                     way(asm);
                 });
-                // Nested, a jump to the stub of `syscall` looks like one.
+                // On nested machines, a jump to the stub of `syscall` looks like a `syscall`.
                 let stub = address == SYSCALL_STUB && ["a jump", "a call", "a return"].contains(&name);
-                let end = court.try_cell(&hostile, &[Fault(14), Fault(13), Fault(if stub { 6 } else { 12 })]).end;
+                let end = harness.try_cell(&hostile, &[Fault(14), Fault(13), Fault(if stub { 6 } else { 12 })]).end;
                 let pando_kernel::End::Fault(fault) = end else { unreachable!("it was a fault") };
                 assert!(fault.vector != 14 || fault.address.abs_diff(address) <= 8, "{}: {fault}", hostile.name);
             }
         }
-        court.close();
+        harness.close();
     }
 }
 
 #[test]
 fn what_is_read_only_stays_as_it_is() {
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for address in [CODE, CODE + 0xff8, CPUID_TABLE, CPUID_TABLE + 0x1ff8] {
-            let hostile = Hostile::assembled(format!("a store at {address:#x}"), |asm| {
+            let hostile = HostileCell::assembled(format!("a store at {address:#x}"), |asm| {
                 asm.mov_imm(Rbx, address).load(Rax, Rbx, 0).store(Rbx, 0, Rax);
             });
-            court.try_cell(&hostile, &[Fault(14)]);
+            harness.try_cell(&hostile, &[Fault(14)]);
         }
         for address in [DATA, VIRTUAL_REGISTERS, CONSOLE_RINGS, CPUID_TABLE] {
-            let hostile = Hostile::assembled(format!("a jump to {address:#x}"), |asm| {
+            let hostile = HostileCell::assembled(format!("a jump to {address:#x}"), |asm| {
                 asm.mov_imm(Rbx, address).jmp_to(Rbx);
             });
-            court.try_cell(&hostile, &[Fault(14)]);
+            harness.try_cell(&hostile, &[Fault(14)]);
         }
-        court.close();
+        harness.close();
     }
 }
 
 #[test]
 fn a_stack_that_overflows_ends_the_cell_at_its_guard() {
-    for mut court in Court::both() {
-        let hostile = Hostile::assembled("endless recursion", |asm| {
+    for mut harness in Harness::both() {
+        let hostile = HostileCell::assembled("endless recursion", |asm| {
             let again = asm.here();
             asm.call(again);
         });
-        let end = court.try_cell(&hostile, &[Fault(14)]).end;
+        let end = harness.try_cell(&hostile, &[Fault(14)]).end;
         let pando_kernel::End::Fault(fault) = end else { unreachable!("it was a fault") };
         assert_eq!((fault.address, fault.error & 2), (DATA - 8, 2), "{fault}");
-        court.close();
+        harness.close();
     }
 }
 
-/// What a cell wrote, nobody reads: whatever it leaves in its memory, its tables and its kernel's pages, the next one's memory is zero.
+/// No cell can read another cell's data: whatever a cell leaves in its memory, its tables and the kernel's pages, the next cell's
+/// memory is zero.
 #[test]
 fn fresh_memory_is_zero() {
     const PAGES: u64 = 3000;
     const START: u64 = 0x2000_0000;
     let flags = [MapFlags::lazy(Permissions::READ_WRITE), MapFlags::eager(Permissions::READ_WRITE)];
     let large = MapFlags { large: true, ..flags[0] };
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for flags in [flags[0], flags[1], large, flags[1], flags[0]] {
-            let hostile = Hostile::assembled(format!("writing everywhere, with flags {:#x}", flags.bits()), |asm| {
+            let hostile = HostileCell::assembled(format!("writing everywhere, with flags {:#x}", flags.bits()), |asm| {
                 let (failed, map) = (asm.label(), Hypercall::Map { space: u64::MAX, address: START, pages: PAGES, flags: flags.bits() });
                 asm.call_kernel(map).mov_imm(Rbx, START).mov_imm(R15, PAGES * 512).mov_imm(R14, 0).mov_imm(R13, u64::MAX);
                 let again = asm.here();
@@ -149,8 +150,8 @@ fn fresh_memory_is_zero() {
                 asm.call_kernel(exit(0)).bind(failed).call_kernel(exit(1));
             });
             let quota = PageCount(8192);
-            court.try_cell(&Hostile { quota, ..hostile }, &[Exits(0)]);
+            harness.try_cell(&HostileCell { quota, ..hostile }, &[Exits(0)]);
         }
-        court.close();
+        harness.close();
     }
 }

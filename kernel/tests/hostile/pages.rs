@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell's own pages that the kernel reads, filled with nonsense: it confuses only itself.
+//! Invalid data in a cell's own pages that the kernel reads: only this cell is affected.
 
 use crate::cell::exit;
-use crate::court::{Court, Hostile, Verdict};
+use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use pando_abi::Hypercall;
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::memory::CURRENT_SPACE;
@@ -11,7 +11,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R14, Rax, Rbx};
 use pando_testing::lab::{CODE, DATA, repetitions};
 
-/// Words that mean something to somebody.
+/// Words that are meaningful as an address, a number or a flag.
 fn word(random: &mut fastrand::Rng) -> u64 {
     match random.u8(0..10) {
         0 => 0,
@@ -35,7 +35,7 @@ fn scribble(asm: &mut Asm, random: &mut fastrand::Rng, page: u64, words: u32, mo
     }
 }
 
-/// Something that makes the kernel look at its pages.
+/// An exit after which the kernel reads its pages.
 fn exit_somehow(asm: &mut Asm, random: &mut fastrand::Rng) {
     match random.u8(0..8) {
         0 => asm.call_kernel(Hypercall::Doorbell {}),
@@ -51,10 +51,10 @@ fn exit_somehow(asm: &mut Asm, random: &mut fastrand::Rng) {
 
 fn nonsense(page: u64, words: u32, most: u32) {
     let seed = crate::random::seed();
-    for mut court in Court::both() {
+    for mut harness in Harness::both() {
         for number in 0..u64::from(repetitions(60, 300, 50_000)) {
             let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
-            let hostile = Hostile::assembled(format!("page {page:#x}, seed {seed}, program {number}"), |asm| {
+            let hostile = HostileCell::assembled(format!("page {page:#x}, seed {seed}, program {number}"), |asm| {
                 for _ in 0..random.u8(1..6) {
                     scribble(asm, &mut random, page, words, most);
                     exit_somehow(asm, &mut random);
@@ -62,9 +62,9 @@ fn nonsense(page: u64, words: u32, most: u32) {
                 asm.call_kernel(exit(1));
             });
             let control = if random.bool() { crate::cell::application() } else { hostile.control };
-            court.try_cell(&Hostile { control, ..hostile }, &[Verdict::Anything]);
+            harness.try_cell(&HostileCell { control, ..hostile }, &[ExpectedEnd::Anything]);
         }
-        court.close();
+        harness.close();
     }
 }
 

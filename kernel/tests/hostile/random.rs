@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random instructions from random registers, whose exceptions lead into more of them. A failure names the seed and the number of its program.
+//! Random instructions with random registers, whose exceptions lead to more of them. A failure names the seed and the number of its
+//! program.
 
-use crate::court::{Court, Hostile, Verdict};
+use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use pando_abi::Registers;
 use pando_abi::virtual_registers::Control;
 use pando_machine::SUPERVISOR_BASE;
@@ -10,7 +11,7 @@ use pando_testing::lab::{CODE, DATA, repetitions};
 /// Bytes of a random program.
 const LENGTH: usize = 64;
 
-/// Pieces that chance would take too long to find.
+/// Instructions that are unlikely to occur by chance.
 const PIECES: [&[u8]; 28] = [
     b"\x0f\x05",                 // syscall
     b"\xe6\x7e",                 // out 0x7e, al
@@ -42,7 +43,7 @@ const PIECES: [&[u8]; 28] = [
     b"\x31\xc0\xb0\x04\xe6\x7e", // unmap
 ];
 
-/// The seed of everything random: `PANDO_SEED`, or the same one every time.
+/// The seed of all random numbers: `PANDO_SEED`, or a fixed one.
 pub fn seed() -> u64 {
     std::env::var("PANDO_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0x0070_616e_646f)
 }
@@ -73,7 +74,7 @@ fn word(random: &mut fastrand::Rng) -> u64 {
     }
 }
 
-fn hostile(random: &mut fastrand::Rng, name: String) -> Hostile {
+fn hostile(random: &mut fastrand::Rng, name: String) -> HostileCell {
     let place = |random: &mut fastrand::Rng| CODE + random.u64(0..LENGTH as u64);
     let mut registers = Registers::from_words(std::array::from_fn(|_| word(random)));
     registers.rip = place(random);
@@ -93,17 +94,17 @@ fn hostile(random: &mut fastrand::Rng, name: String) -> Hostile {
         timer: if random.bool() { 1 } else { u64::MAX },
         ..Control::default()
     };
-    Hostile { registers, control, ..Hostile::new(name, &program(random)) }
+    HostileCell { registers, control, ..HostileCell::new(name, &program(random)) }
 }
 
 #[test]
 fn random_instructions_disturb_nobody() {
-    let Some(mut court) = Court::real() else { return };
+    let Some(mut harness) = Harness::real() else { return };
     let seed = seed();
     for number in 0..u64::from(repetitions(300, 2_000, 1_000_000)) {
         let mut random = fastrand::Rng::with_seed(seed.wrapping_add(number));
         let hostile = hostile(&mut random, format!("instructions of seed {seed}, program {number}"));
-        court.try_cell(&hostile, &[Verdict::Anything]);
+        harness.try_cell(&hostile, &[ExpectedEnd::Anything]);
     }
-    court.close();
+    harness.close();
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Far transfers to every selector, followed by `syscall` and by code of another mode: on real machines only.
+//! Far transfers to every selector, followed by `syscall` and by code of another mode; on real machines only.
 
-use crate::court::{Court, Hostile, Verdict, rows};
-use Verdict::{AnyFault, Endless, Exits, Violation};
+use crate::harness::{ExpectedEnd, Harness, HostileCell, rows};
+use ExpectedEnd::{AnyFault, Endless, Exits, Violation};
 use pando_abi::registers::USER_CODE;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::Rbx;
 use pando_testing::lab::{CODE, DATA, repetitions};
 
-/// Where a transfer's operand lies, with the stack pointer at it.
+/// Address of a transfer's operand; the stack pointer points to it.
 const OPERAND: u64 = DATA + 0x800;
-/// Where it leads.
+/// Offset of the transfer's target.
 const TARGET: usize = 0x100;
 
 /// A way to load CS.
@@ -34,7 +34,7 @@ const WAYS: [Far; 8] = [
     Far { name: "call far m16:64", code: b"\x48\xff\x1b", word: 8, frame: false },
 ];
 
-/// What stands at the target. In 32-bit mode some of it is other instructions.
+/// Code at the target. In 32-bit mode some of it decodes differently.
 const TARGETS: [(&str, &[u8]); 8] = [
     ("syscall", b"\x0f\x05"),
     ("sysenter", b"\x0f\x34"),
@@ -46,7 +46,7 @@ const TARGETS: [(&str, &[u8]); 8] = [
     ("mov ss and syscall", b"\x8e\xd0\x0f\x05"),
 ];
 
-fn transfer(court: &mut Court, way: &Far, selector: u16, target: (&str, &[u8]), flags: u64) {
+fn transfer(harness: &mut Harness, way: &Far, selector: u16, target: (&str, &[u8]), flags: u64) {
     let mut asm = Asm::new();
     let words = [CODE + TARGET as u64, u64::from(selector), flags | 0x202, OPERAND, 0x23];
     let operand: Vec<u8> =
@@ -62,17 +62,17 @@ fn transfer(court: &mut Court, way: &Far, selector: u16, target: (&str, &[u8]), 
     code.resize(TARGET, 0x90);
     code.extend(target.1);
     let name = format!("{} to {selector:#x}, {}, flags {flags:#x}", way.name, target.0);
-    let mut hostile = Hostile::new(name, &code);
+    let mut hostile = HostileCell::new(name, &code);
     (hostile.registers.rsp, hostile.registers.rax, hostile.registers.rflags) = (OPERAND, 0x23, flags);
-    // Nested, a cell runs with the host's own descriptors, and reaches the host's 64-bit user code segment as well.
+    // On nested machines a cell runs with the host's own descriptors, and reaches the host's 64-bit user code segment as well.
     let stays = [USER_CODE, 0x33].contains(&(u64::from(selector) | 3));
-    let allowed: &[Verdict] = if stays { &[AnyFault, Violation, Exits(0), Endless] } else { &[AnyFault, Violation] };
-    court.try_cell(&hostile, allowed);
+    let allowed: &[ExpectedEnd] = if stays { &[AnyFault, Violation, Exits(0), Endless] } else { &[AnyFault, Violation] };
+    harness.try_cell(&hostile, allowed);
 }
 
 #[test]
 fn every_selector_faults_or_ends_the_cell() {
-    let Some(mut court) = Court::real() else { return };
+    let Some(mut harness) = Harness::real() else { return };
     let selectors: Vec<u16> = match repetitions(0, 1, 2) {
         0 => vec![0, 3, 0x08, 0x10, 0x1b, 0x23, 0x2b, 0x33, 0x3b, 0xffff],
         1 => (0..0x48).chain([0x7e, 0xe033, 0xfff8, 0xffff]).collect(),
@@ -80,23 +80,23 @@ fn every_selector_faults_or_ends_the_cell() {
     };
     for selector in selectors {
         for way in &WAYS {
-            transfer(&mut court, way, selector, TARGETS[0], 0);
+            transfer(&mut harness, way, selector, TARGETS[0], 0);
         }
     }
-    court.close();
+    harness.close();
 }
 
 #[test]
 fn code_of_another_mode_harms_nobody() {
-    let Some(mut court) = Court::real() else { return };
+    let Some(mut harness) = Harness::real() else { return };
     for selector in [0x1b, 0x23, 0x2b, 0x33] {
         for way in &WAYS {
             for target in rows(TARGETS.to_vec(), 3) {
                 for flags in [0, 0x100] {
-                    transfer(&mut court, way, selector, target, flags);
+                    transfer(&mut harness, way, selector, target, flags);
                 }
             }
         }
     }
-    court.close();
+    harness.close();
 }

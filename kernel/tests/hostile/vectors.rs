@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Vector, x87 and MXCSR state has an owner (line 7 of the context contract).
+//! Ownership of vector, x87 and MXCSR state (line 7 of the context contract).
 
 use crate::Code;
 use crate::cell::exit;
-use crate::court::{Court, Hostile, Verdict};
-use Verdict::{AnyFault, Endless, Exits};
+use crate::harness::{ExpectedEnd, Harness, HostileCell};
+use ExpectedEnd::{AnyFault, Endless, Exits};
 use pando_abi::Hypercall;
 use pando_abi::cpuid::Entry;
 use pando_kernel::cell::State;
@@ -19,13 +19,13 @@ const LEAF: u32 = 0xd;
 /// The component of protection keys.
 const PROTECTION_KEYS: u32 = 9;
 
-/// An XSAVE area in which every register that the machine has holds something of its own.
+/// An XSAVE area with a distinct value in every register of the machine.
 pub fn full_state(entries: &[Entry]) -> [u8; FRAME_SIZE] {
     let answer = |index| entries.iter().find(|entry| (entry.leaf, entry.subleaf) == (LEAF, index)).map(|entry| entry.answer);
     let features = answer(0).map_or(0b11, |[eax, ..]| eax);
     let mut bytes = [0; FRAME_SIZE];
     let mut random = fastrand::Rng::with_seed(2);
-    // FCW: precision and rounding of its own, exceptions masked. FSW: the top of the stack at 3. FTW: every register is in use.
+    // FCW: a distinct precision and rounding, exceptions masked. FSW: the top of the stack at 3. FTW: every register is in use.
     bytes[..5].copy_from_slice(&[0x7f, 0x0e, 0x00, 0x18, 0xff]);
     // MXCSR: round towards zero, denormals are zeros, two sticky flags.
     bytes[24..28].copy_from_slice(&0x7fe1u32.to_le_bytes());
@@ -38,7 +38,7 @@ pub fn full_state(entries: &[Entry]) -> [u8; FRAME_SIZE] {
         let Some([size, offset, ..]) = answer(component) else { continue };
         random.fill(&mut bytes[offset as usize..][..size as usize]);
         if component == PROTECTION_KEYS {
-            // Its own memory has key 0, which it may use.
+            // The cell's memory has key 0, which must stay accessible.
             bytes[offset as usize] &= !3;
             bytes[offset as usize + 4..][..size as usize - 4].fill(0);
         }
@@ -46,7 +46,8 @@ pub fn full_state(entries: &[Entry]) -> [u8; FRAME_SIZE] {
     bytes
 }
 
-/// What a cell can leave in the vector state for whoever comes next. RBX points to operands: MXCSR 0, x87's control word 0x340, an XSAVE area 64 bytes on.
+/// Vector state that a cell leaves for the next one. RBX points to operands: MXCSR 0, x87's control word 0x340, an XSAVE area 64
+/// bytes on.
 const LEAVINGS: [(&str, &[u8]); 9] = [
     // ldmxcsr [rbx]
     ("MXCSR with nothing masked", b"\x0f\xae\x13"),
@@ -68,8 +69,8 @@ const LEAVINGS: [(&str, &[u8]); 9] = [
     ("everything from memory", b"\xb8\xff\xff\xff\xff\xba\xff\xff\xff\xff\x48\x0f\xae\x6b\x40"),
 ];
 
-/// How it leaves the vCPU then.
-const WAYS: [(&str, Code, Verdict); 4] = [
+/// The ways in which the cell then leaves the vCPU.
+const WAYS: [(&str, Code, ExpectedEnd); 4] = [
     (
         "is preempted",
         |asm| {
@@ -102,7 +103,7 @@ const WAYS: [(&str, Code, Verdict); 4] = [
     ),
 ];
 
-/// The operands of [`LEAVINGS`], as stores to where RBX points.
+/// Stores the operands of [`LEAVINGS`] at RBX.
 fn give_operands(asm: &mut Asm) {
     asm.mov_imm(Rbx, DATA + 0x1000).store_imm(Rbx, 0, 0).store_imm(Rbx, 4, 0x340).store_imm(Rbx, 8, 0xe03f);
     // FCW 0x340, FSW with every exception pending; MXCSR 0x3f; XSTATE_BV: x87 and SSE.
@@ -111,23 +112,23 @@ fn give_operands(asm: &mut Asm) {
 
 #[test]
 fn whatever_is_left_behind_is_felt_by_nobody() {
-    let Some(mut court) = Court::real() else { return };
+    let Some(mut harness) = Harness::real() else { return };
     for (name, code) in LEAVINGS {
         for (way, leave, verdict) in WAYS {
-            let hostile = Hostile::assembled(format!("{name}, and it {way}"), |asm| {
+            let hostile = HostileCell::assembled(format!("{name}, and it {way}"), |asm| {
                 give_operands(asm);
                 asm.raw(code);
                 leave(asm);
             });
-            court.try_cell(&hostile, &[verdict, AnyFault]);
-            let found = inherited(&mut court.lab);
+            harness.try_cell(&hostile, &[verdict, AnyFault]);
+            let found = inherited(&mut harness.lab);
             assert_eq!(found, None, "a fresh cell after {}: first byte that is not initial", hostile.name);
         }
     }
-    court.close();
+    harness.close();
 }
 
-/// The first byte of a fresh cell's vector state that is not as after a reset.
+/// The first byte of a fresh cell's vector state that differs from the state after a reset.
 fn inherited(lab: &mut Lab) -> Option<usize> {
     let id = lab.launch(|asm| {
         // mov eax, -1; mov edx, -1; xsave64 [rbx]
@@ -143,13 +144,13 @@ fn inherited(lab: &mut Lab) -> Option<usize> {
     let mut initial = [0; FRAME_SIZE];
     initial[..2].copy_from_slice(&[0x7f, 0x03]);
     initial[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
-    // MXCSR's mask and which parts are in use say nothing of others.
+    // MXCSR's mask and the set of components in use reveal nothing about other cells.
     initial[28..32].copy_from_slice(&area[28..32]);
     initial[512..520].copy_from_slice(&area[512..520]);
     (0..FRAME_SIZE).find(|at| area[*at] != initial[*at])
 }
 
-/// A cell that checks for ever that `xmm0` is what it put there, and does `between` in between. Where `may_die`, the initial value is right as well.
+/// A cell that checks for ever that `xmm0` keeps its value across `between`. With `may_die`, the initial value is allowed as well.
 fn checker(lab: &Lab, value: u64, may_die: bool, between: impl FnOnce(&mut Asm)) -> CellId {
     lab.launch(|asm| {
         let (bad, good) = (asm.label(), asm.label());
@@ -207,12 +208,12 @@ fn cells_that_yield_get_their_own_or_nothing() {
     }
 }
 
-/// With line 7 left out, the neighbour finds in its registers what the cell before it left there.
+/// With line 7 left out, the victim finds the previous cell's values in its registers.
 #[test]
 fn canary_line_7_without_owners_the_neighbour_feels_it() {
-    let config = || Config { vector_owners: false, ..Court::config() };
+    let config = || Config { vector_owners: false, ..Harness::config() };
     for mut lab in Lab::each(PageCount(1 << 14), config) {
-        let mut neighbour = crate::neighbour::Neighbour::new(&mut lab);
+        let mut neighbour = crate::victim::Neighbour::new(&mut lab);
         neighbour.begin_round(&lab);
         let other = lab.launch(|asm| {
             let again = asm.here();

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Canaries of the page-table discipline: the property, run with one rule left out, must fail on a machine that can show it.
+//! Canaries of the page-table discipline: with one rule left out, the property must fail on a machine that can show it.
 //!
-//! The software machine shows them all. KVM shows rules 1 to 3 where it keeps copies of the tables (shadow paging), and 4 and 5 everywhere. Rule 6, in
-//! the kernel (`WITHOUT_STAMPS`) as in the machine (`Omit::STAMP`), is about what a TLB keeps from one entry to the next: nested KVM, QEMU and
-//! Bochs drop it at every entry and show nothing in hundreds of thousands of operations; hardware with VPIDs may keep it.
+//! The software machine shows all of them. KVM shows rules 1 to 3 where it keeps copies of the tables (shadow paging), and 4 and 5
+//! everywhere. Rule 6, in the kernel (`WITHOUT_STAMPS`) as in the machine (`Omit::STAMP`), is about translations that a TLB keeps
+//! from one entry to the next. Nested KVM, QEMU and Bochs drop them at every entry and show nothing in hundreds of thousands of
+//! operations; hardware with VPIDs may keep them.
 
 use crate::{driver, kvm, sim};
 use pando_abi::{MapFlags, Permissions, SpaceIndex};
-use pando_kernel::memory::copy::Behalf;
+use pando_kernel::memory::copy::CopyAuthority;
 use pando_kernel::memory::{Frames, Rules, SpaceSet};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::sim::{BreachKind, Sim, SimConfig};
 use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, PageCount, Violation};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
-use pando_testing::lab::{CODE, DATA, Lab, kvm_is_there};
+use pando_testing::lab::{CODE, DATA, Lab, is_kvm_available};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Seeds that are tried, and operations with each. The shyest rule shows within 50,000.
+/// Number of seeds, and operations with each. The rule that is hardest to show fails within 50,000.
 const SEEDS: u64 = 8;
 const OPERATIONS: u64 = 100_000;
 const OPERATIONS_ON_KVM: u64 = 5_000;
@@ -35,14 +36,14 @@ fn must_fail_on_sim(rules: Rules) {
 }
 
 fn must_fail_on_kvm(rules: Rules) {
-    if kvm_is_there() {
+    if is_kvm_available() {
         must_fail(OPERATIONS_ON_KVM, |_| kvm(rules, Omit::NOTHING));
     }
 }
 
-/// Whether this host's KVM copies the tables of cells. Says so where it does not.
+/// Whether this host's KVM copies the tables of cells. Prints a note if it does not.
 fn kvm_shadows() -> bool {
-    let shadows = kvm_is_there() && Probe::host().is_ok_and(|probe| probe.virtualization == Virtualization::Software);
+    let shadows = is_kvm_available() && Probe::host().is_ok_and(|probe| probe.virtualization == Virtualization::Software);
     if !shadows {
         println!("left out: this test needs a KVM that copies page tables");
     }
@@ -115,8 +116,8 @@ fn canary_rule_6_no_stamps_on_sim() {
     must_fail_on_sim(Rules::WITHOUT_STAMPS);
 }
 
-/// Rule 7 has no switch: every entry is made from a frame's number and stored by [`pando_machine::Arena::store`], one atomic word; there is no other
-/// code to fall back to. So the test itself stores an entry that points outside.
+/// Rule 7 has no switch: every entry is made from a frame's number and stored by [`pando_machine::Arena::store`], one atomic word;
+/// there is no other code to fall back to. So the test itself stores an entry that points outside.
 fn read_through_an_entry_that_points_outside(machine: &Arc<dyn Machine>) -> Exit {
     let mut frames = Frames::new(Arc::clone(machine), Rules::ALL_KEPT, PageCount(0));
     let account = frames.open_account(PageCount(100));
@@ -129,7 +130,7 @@ fn read_through_an_entry_that_points_outside(machine: &Arc<dyn Machine>) -> Exit
     for (address, permissions) in [(CODE, Permissions::READ_EXECUTE), (DATA, Permissions::READ_WRITE)] {
         let range = memory.check(SpaceIndex(0), address, 1).expect("a range");
         memory.map(&mut frames, &range, MapFlags::lazy(permissions)).expect("room for tables");
-        memory.write(&mut frames, address, &code, Behalf::Operator).expect("room for a page");
+        memory.write(&mut frames, address, &code, CopyAuthority::Operator).expect("room for a page");
     }
     let root = memory.root(&mut frames).expect("room for a root");
     let arena = frames.arena();
@@ -152,7 +153,7 @@ fn canary_rule_7_an_entry_outside_the_arena_on_sim() {
 
 #[test]
 fn canary_rule_7_an_entry_outside_the_arena_on_kvm() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let config = KvmConfig { arena: PageCount(1 << 12), vcpus: 1, omit: Omit::NOTHING };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The property: whatever a dozen cells do with their memory, on two vCPUs and in any order, each finds there what the model says.
+//! The property: whatever a dozen cells do with their memory, on two vCPUs and in any order, each finds the memory that the model
+//! predicts.
 //!
-//! Everything follows from the seed. A step lets a few cells carry out a batch of commands, interleaved over the vCPUs, or lets the operator clone,
-//! make, end, read or write one. What the cells saw is then held against the model, command by command.
+//! Everything follows from the seed. In a step, a few cells execute a batch of commands, interleaved over the vCPUs, or the
+//! operator acts on one: it clones, creates, ends, reads or writes it. The results are then compared with the model, command by
+//! command.
 
-use crate::guest::{COMMANDS, Command, DISK, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply, words};
+use crate::guest::{COMMANDS, DISK, GuestCommand, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply, words};
 use crate::workload::Workload;
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, Registers};
 use pando_kernel::cell::State;
@@ -16,36 +18,36 @@ use pando_testing::lab::Lab;
 use pando_testing::model::{MAPPED, Memory};
 use std::collections::VecDeque;
 
-/// Cells that live at once, at most.
+/// Maximum number of living cells.
 const MAX_CELLS: usize = 12;
-/// Turns that a step may take.
+/// Maximum number of turns in a step.
 const MAX_TURNS: u32 = 20_000;
-/// Events that a failure shows.
+/// Number of events in a failure's report.
 const HISTORY: usize = 30;
 /// The quota of most cells: more than they can use.
 const AMPLE: PageCount = PageCount(60_000);
-/// The quota of the others: they run into it, wait for their own quarantine, and end.
+/// The quota of the others: they exhaust it, wait for their own quarantine, and end.
 const TIGHT: PageCount = PageCount(400);
 
-/// A cell and what its memory must be.
+/// A cell, and the model of its memory.
 struct Subject {
     id: CellId,
     memory: Memory,
     tight: bool,
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Commands that cells carried out, and acts of the operator.
+    /// Commands that cells executed, and actions of the operator.
     pub(crate) operations: u64,
-    /// Among them, page faults that cells were told of.
+    /// Page faults that were reported to cells, included in `operations`.
     pub(crate) faults: u64,
     /// Upcalls of timers.
     pub(crate) interruptions: u64,
     /// Cells that ended because of their quota.
     pub(crate) quotas: u64,
-    /// Cells that lived.
+    /// Cells that were created or cloned.
     pub(crate) cells: u64,
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct Driver {
 /// Runs at least `operations` operations that follow from `seed`.
 ///
 /// # Errors
-/// What was not as it must be, and what came before.
+/// A description of the failure, and the events before it.
 pub(crate) fn run(lab: Lab, seed: u64, operations: u64) -> Result<Tally, String> {
     let before = lab.kernel.free();
     let disk = lab.kernel.add_disk(TestDisk::with_words(DISK.blocks, words)).expect("room for a disk");
@@ -107,7 +109,7 @@ impl Driver {
         self.history.push_back(event);
     }
 
-    /// Whether the software machine saw the discipline broken.
+    /// Checks that the software machine saw no breach of the discipline.
     fn check_breaches(&self) -> Result<(), String> {
         match self.lab.sim.as_ref().and_then(|sim| sim.breaches().first().copied()) {
             Some(breach) => Err(format!("the page-table discipline was broken: {breach}")),
@@ -153,12 +155,12 @@ impl Driver {
         let id = self.build(quota).map_err(|error| format!("no cell could be made: {error}"))?;
         self.note(format!("made {id}, tight: {tight}"));
         self.subjects.push(Subject { id, memory: Memory::new(DISK), tight });
-        self.settle_in()?;
+        self.insert_cell()?;
         let first = self.work.first_commands();
         self.carry_out(vec![(self.subjects.len() - 1, first)])
     }
 
-    /// A cell with the program, started.
+    /// A cell with the program, not yet started.
     fn build(&self, quota: PageCount) -> Result<CellId, OperatorError> {
         let kernel = &self.lab.kernel;
         let code = program();
@@ -177,15 +179,15 @@ impl Driver {
         let (from, memory) = (self.subjects[source].id, self.subjects[source].memory.clone());
         let kernel = &self.lab.kernel;
         let id = kernel.clone_cell(from, quota).map_err(|error| format!("{from} could not be cloned: {error}"))?;
-        // It goes on where its source waits: with commands that are not its own.
+        // It continues where its source waits, with commands that are not its own.
         kernel.write(id, COMMANDS, &encode(&[])).map_err(|error| format!("the clone {id} could not be written to: {error}"))?;
         self.note(format!("cloned {from}: {id}, tight: {tight}"));
         self.subjects.push(Subject { id, memory, tight });
-        self.settle_in()
+        self.insert_cell()
     }
 
-    /// Starts the newest cell and lets it come to its first wait.
-    fn settle_in(&mut self) -> Result<(), String> {
+    /// Starts the newest cell and runs it until its first wait.
+    fn insert_cell(&mut self) -> Result<(), String> {
         self.tally.operations += 1;
         self.tally.cells += 1;
         let index = self.subjects.len() - 1;
@@ -204,7 +206,7 @@ impl Driver {
         self.tally.operations += 1;
     }
 
-    /// Lets one to three cells carry out commands.
+    /// Lets one to three cells execute commands.
     fn batch(&mut self) -> Result<(), String> {
         let count = 1 + self.work.below(3.min(self.subjects.len()));
         let mut chosen: Vec<usize> = Vec::new();
@@ -214,7 +216,7 @@ impl Driver {
                 chosen.push(index);
             }
         }
-        // A batch takes so long, more or less; a timer that is due later does nothing.
+        // The approximate duration of a batch; a timer that is due later has no effect.
         let span = if self.lab.sim.is_some() { 20_000 } else { 3_000_000 };
         self.work.set_clock(self.lab.kernel.now(), span);
         let mut given = Vec::new();
@@ -225,8 +227,8 @@ impl Driver {
         self.carry_out(given)
     }
 
-    /// Lets cells carry out these commands, and holds what came of it against the model.
-    fn carry_out(&mut self, given: Vec<(usize, Vec<Command>)>) -> Result<(), String> {
+    /// Lets cells execute these commands, and compares the results with the model.
+    fn carry_out(&mut self, given: Vec<(usize, Vec<GuestCommand>)>) -> Result<(), String> {
         let mut batches = Vec::new();
         for (index, commands) in given {
             let Subject { id, tight, .. } = &self.subjects[index];
@@ -269,7 +271,7 @@ impl Driver {
         Err("a batch does not end".into())
     }
 
-    /// Forgets cells that have ended, which only a tight quota excuses.
+    /// Removes cells that have ended; only cells with a tight quota may end.
     fn bury(&mut self) -> Result<Vec<CellId>, String> {
         let mut ended = Vec::new();
         for index in (0..self.subjects.len()).rev() {
@@ -285,8 +287,8 @@ impl Driver {
         Ok(ended)
     }
 
-    /// Holds what a cell wrote down against the model.
-    fn verify(&mut self, id: CellId, commands: &[Command]) -> Result<(), String> {
+    /// Compares a cell's recorded results with the model.
+    fn verify(&mut self, id: CellId, commands: &[GuestCommand]) -> Result<(), String> {
         let mut page = vec![0; PAGE_SIZE as usize];
         self.lab.kernel.read(id, COMMANDS, &mut page).map_err(|error| format!("the replies of {id} cannot be read: {error}"))?;
         for (index, command) in commands.iter().enumerate() {
@@ -302,7 +304,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The operator reads or writes a cell that waits.
+    /// The operator reads or writes memory of a waiting cell.
     fn operate(&mut self) -> Result<(), String> {
         let index = self.work.below(self.subjects.len());
         for _ in 0..=self.work.below(6) {
@@ -331,7 +333,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The operator reads every page of a cell's running space that a step may have touched.
+    /// The operator reads every page of a cell's running space that a step may have accessed.
     fn audit(&mut self) -> Result<(), String> {
         let index = self.work.below(self.subjects.len());
         let Subject { id, memory, .. } = &self.subjects[index];
@@ -348,7 +350,7 @@ impl Driver {
     }
 }
 
-/// What the operator found: `None` where nothing is mapped, or it cannot be read.
+/// The result of an operator's call: `None` if nothing is mapped, or the memory cannot be read.
 fn found(done: Result<u64, OperatorError>) -> Result<Option<u64>, String> {
     match done {
         Ok(value) => Ok(Some(value)),
@@ -357,17 +359,17 @@ fn found(done: Result<u64, OperatorError>) -> Result<Option<u64>, String> {
     }
 }
 
-/// What a command must come to. A cell with a tight quota may be refused an edit instead; then nothing has changed.
-fn expect(memory: &mut Memory, command: Command, got: Option<Reply>, tight: bool) -> Reply {
+/// The expected result of a command. A cell with a tight quota may be refused an edit instead; then nothing has changed.
+fn expect(memory: &mut Memory, command: GuestCommand, got: Option<Reply>, tight: bool) -> Reply {
     let access = |value: Option<u64>, address: u64| value.map_or(Reply::Fault(address), Reply::Value);
     match command {
-        Command::Load(address) => access(memory.load(address), address),
-        Command::Store(address, value) | Command::StoreTimed(address, value, _) => {
+        GuestCommand::Load(address) => access(memory.load(address), address),
+        GuestCommand::Store(address, value) | GuestCommand::StoreTimed(address, value, _) => {
             access(memory.store(address, value).then_some(value), address)
         }
-        Command::Fetch(address) => access(memory.fetch(address).map(|_| 0), address),
-        Command::Call(Hypercall::Relinquish {}) => Reply::Value(0),
-        Command::Call(call) => {
+        GuestCommand::Fetch(address) => access(memory.fetch(address).map(|_| 0), address),
+        GuestCommand::Call(Hypercall::Relinquish {}) => Reply::Value(0),
+        GuestCommand::Call(call) => {
             let full = Reply::Value(Refusal::Quota.to_result());
             let edit = matches!(
                 call,
@@ -385,11 +387,11 @@ fn expect(memory: &mut Memory, command: Command, got: Option<Reply>, tight: bool
     }
 }
 
-/// A reply as the model gives it: whether memory is resident, and in pages of what size, is the kernel's affair.
-fn normal(command: Command, got: Reply) -> Reply {
+/// A reply in the model's form, which does not tell whether memory is resident and in pages of what size.
+fn normal(command: GuestCommand, got: Reply) -> Reply {
     const MADE_OR_LAZY: u64 = 3 << 3;
     match (command, got) {
-        (Command::Call(Hypercall::Inspect { .. }), Reply::Value(bits)) if bits < 1 << 44 => {
+        (GuestCommand::Call(Hypercall::Inspect { .. }), Reply::Value(bits)) if bits < 1 << 44 => {
             Reply::Value(bits & 7 | if bits & MADE_OR_LAZY != 0 { MAPPED } else { 0 })
         }
         _ => got,

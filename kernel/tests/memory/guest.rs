@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program in a test's cell: it does what its command page says, instruction by instruction, and writes down what came of it.
+//! The program in a test's cell: it executes the commands in its command page, and records the results there.
 //!
-//! Reads, writes and fetches are those of the cell's own CPU, so they go through whatever the machine remembers of its page tables. A fault is
-//! taken by the program's own handler and written down as the command's result. A write may be interrupted by the timer, anywhere from before
-//! it to after it; the handler then reads the page and writes again. Program and commands lie in the system segment, so they are there in every
-//! space of the cell.
+//! Reads, writes and fetches are done by the cell's own CPU, so they use the machine's cached translations. A fault is handled by
+//! the program's own handler and recorded as the command's result. A write may be interrupted by the timer, at any point from
+//! before it to after it; the handler then reads the page and writes again. Program and commands lie in the system segment, so they
+//! are mapped in every space of the cell.
 
 use pando_abi::layout::{ARGUMENTS, LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, offset};
@@ -15,20 +15,20 @@ use pando_testing::asm::{Asm, Condition, Label, Register};
 use pando_testing::model::Disk;
 use std::mem::offset_of;
 
-/// Where the program lies.
+/// Address of the program.
 pub(crate) const PROGRAM: u64 = LIBOS;
-/// Where its commands lie: one page, ended by a command of kind [`STOP`].
+/// Address of the commands: one page, ended by a command of kind [`STOP`].
 pub(crate) const COMMANDS: u64 = ARGUMENTS;
-/// How many commands there may be.
+/// Maximum number of commands.
 pub(crate) const MAX_COMMANDS: usize = PAGE_SIZE as usize / SIZE - 1;
 /// Bytes of a command.
 pub(crate) const SIZE: usize = 64;
 
 /// Offset of a command's result: a value, or the vector of an exception.
 const RESULT: i32 = 48;
-/// Offset of what became of it: [`DONE`], or the address that faulted.
+/// Offset of a command's outcome: [`DONE`], or the address that faulted.
 const OUTCOME: i32 = 56;
-/// The command was carried out. No address that faults has this value.
+/// The command was executed. No faulting address has this value.
 const DONE: u64 = 1;
 
 const STOP: u64 = 0;
@@ -38,22 +38,22 @@ const FETCH: u64 = 3;
 /// Kinds from here on are hypercalls, by number.
 const CALLS: u64 = 4;
 
-/// What the program is to do.
+/// A command to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum GuestCommand {
     /// Read a word.
     Load(u64),
     /// Write a word.
     Store(u64, u64),
-    /// Write a word, while the timer is set to a moment.
+    /// Write a word, while the timer is set to a time.
     StoreTimed(u64, u64, Nanos),
-    /// Execute the word, which must be one of [`value`]'s if the CPU gets at it.
+    /// Execute the word, which must be one of [`value`]'s if the CPU can fetch it.
     Fetch(u64),
-    /// Ask the kernel.
+    /// Make a hypercall.
     Call(Hypercall),
 }
 
-/// What came of it.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// A value.
@@ -62,30 +62,30 @@ pub(crate) enum Reply {
     Fault(u64),
 }
 
-/// A word to store that is different for each number, and executable: `jmp r14` with the number behind it.
+/// A word to store that is different for each number, and executable: `jmp r14` followed by the number.
 pub(crate) const fn value(number: u64) -> u64 {
     number << 24 | 0xe6_ff41
 }
 
-/// The disk that all cells have: larger than a slot, and here and there it cannot be read.
+/// The disk of all cells: larger than a slot, with some unreadable blocks.
 pub(crate) const DISK: Disk = Disk { blocks: 1 << 28, words };
 
-/// The words of the disk's blocks: executable as well, and like no others.
+/// The words of the disk's blocks: also executable, and different from all stored words.
 pub(crate) fn words(number: u32) -> Option<[u64; 2]> {
     let lost = number % 101 == 13;
     (!lost).then(|| [0, 1].map(|position| value(1 << 38 | u64::from(number) << 1 | position)))
 }
 
-/// The command page.
-pub(crate) fn encode(commands: &[Command]) -> Vec<u8> {
+/// Encodes the command page.
+pub(crate) fn encode(commands: &[GuestCommand]) -> Vec<u8> {
     let mut words = Vec::with_capacity((commands.len() + 1) * SIZE / 8);
     for command in commands {
         let (kind, arguments) = match *command {
-            Command::Load(address) => (LOAD, [address, 0, 0, 0, 0]),
-            Command::Store(address, value) => (STORE, [address, value, 0, 0, 0]),
-            Command::StoreTimed(address, value, timer) => (STORE, [address, value, timer.0, 0, 0]),
-            Command::Fetch(address) => (FETCH, [address, 0, 0, 0, 0]),
-            Command::Call(call) => {
+            GuestCommand::Load(address) => (LOAD, [address, 0, 0, 0, 0]),
+            GuestCommand::Store(address, value) => (STORE, [address, value, 0, 0, 0]),
+            GuestCommand::StoreTimed(address, value, timer) => (STORE, [address, value, timer.0, 0, 0]),
+            GuestCommand::Fetch(address) => (FETCH, [address, 0, 0, 0, 0]),
+            GuestCommand::Call(call) => {
                 let (number, arguments) = call.encode();
                 (CALLS + number, arguments)
             }
@@ -98,7 +98,7 @@ pub(crate) fn encode(commands: &[Command]) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// What the program wrote into the command page about command `index`. `None`: it never came to it, or something else than a page fault came between.
+/// The recorded result of command `index`. `None`: it was not executed, or another exception than a page fault occurred.
 pub(crate) fn reply(page: &[u8], index: usize) -> Option<Reply> {
     let word = |offset: i32| {
         let at = index * SIZE + offset as usize;
@@ -117,7 +117,7 @@ pub(crate) fn program() -> Vec<u8> {
     let mut asm = Asm::new();
     let [start, record, done, next, load, store, fetch, idle] = std::array::from_fn(|_| asm.label());
     asm.jmp(start);
-    // Exceptions: the stack pointer of an upcall is set to lead to what was saved.
+    // Exceptions: the stack pointer of an upcall is set to lead to the saved context.
     let exception = PROGRAM + asm.offset() as u64;
     asm.load(Rax, Rsp, 0).store(R12, RESULT, Rax).load(Rax, Rsp, 16).store(R12, OUTCOME, Rax);
     disarm(&mut asm).jmp(done);
@@ -149,7 +149,7 @@ pub(crate) fn program() -> Vec<u8> {
     asm.finish()
 }
 
-/// Writing a word, with or without the timer. Says where events enter.
+/// Emits the code that writes a word, with or without the timer. Returns the entry of events.
 fn emit_store(asm: &mut Asm, store: Label, record: Label) -> u64 {
     let plain = asm.label();
     asm.bind(store).load(Rsi, R12, 8).load(Rax, R12, 16).load(Rdi, R12, 24).test(Rdi, Rdi).jump_if(Condition::Zero, plain);
@@ -164,7 +164,7 @@ fn emit_store(asm: &mut Asm, store: Label, record: Label) -> u64 {
     event
 }
 
-/// Back to where nothing interrupts.
+/// Returns to the level at which no event interrupts.
 fn disarm(asm: &mut Asm) -> &mut Asm {
     asm.store_imm(R15, offset::LEVEL as i32, 1).store_imm(R15, offset::CRITICAL as i32, 1).store_imm(R15, offset::TIMER as i32, -1)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The property itself, on every machine, and what it has found.
+//! The property on every machine, and regression tests of failures that it found.
 
 use crate::{driver, kvm, seed, sim};
 use pando_abi::layout::SLOT_SIZE;
@@ -9,7 +9,7 @@ use pando_kernel::End;
 use pando_kernel::memory::Rules;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdi, Rsi};
-use pando_testing::lab::{Lab, QUOTA, kvm_is_there, repetitions};
+use pando_testing::lab::{Lab, QUOTA, is_kvm_available, repetitions};
 
 #[test]
 fn every_cell_finds_its_memory_as_the_model_says_on_sim() {
@@ -21,7 +21,7 @@ fn every_cell_finds_its_memory_as_the_model_says_on_sim() {
 
 #[test]
 fn every_cell_finds_its_memory_as_the_model_says_on_kvm() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let seed = seed(2);
@@ -36,7 +36,7 @@ fn a_seed_is_one_run_on_sim() {
     assert_eq!(run(), run());
 }
 
-/// A copy in place was seen at the address that was written, and not at the page's other one.
+/// A copy in place was visible at the written address, but not at the page's other address.
 #[test]
 fn a_page_that_a_space_shows_twice_is_one_page() {
     const HERE: u64 = SLOT_SIZE;
@@ -51,7 +51,8 @@ fn a_page_that_a_space_shows_twice_is_one_page() {
             asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: HERE, pages: 2, flags });
             asm.mov_imm(Rbx, HERE).mov_imm(Rcx, THERE).store_imm(Rbx, 0, 1).store_imm(Rbx, PAGE_SIZE as i32, 1);
             asm.call_kernel(Hypercall::Freeze {});
-            // The clone takes the tables first, by writing the page beside; then it reads the page at one address and writes it at the other.
+            // The clone first copies the tables, by writing the page beside; then it reads the page at one address and writes it at
+            // the other.
             asm.store_imm(Rbx, PAGE_SIZE as i32, 2).load(Rdi, Rcx, 0).store_imm(Rbx, 0, 3).load(Rdi, Rcx, 0);
             asm.mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
         });

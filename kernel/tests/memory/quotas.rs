@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When memory runs out: each cell pays for itself alone, and what it gets is always zero.
+//! Exhaustion of memory: each cell pays only for itself, and fresh memory is always zero.
 
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal};
@@ -9,15 +9,15 @@ use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_testing::asm::Register::{R12, Rax, Rbx, Rcx, Rdi, Rdx, Rsi};
 use pando_testing::asm::{Asm, Condition, Register};
-use pando_testing::lab::{DATA, Lab, kvm_is_there, repetitions};
+use pando_testing::lab::{DATA, Lab, is_kvm_available, repetitions};
 
-/// Where cells map what they ask for: far from everything else, at the start of a large page.
+/// Address of the cells' own mappings: far from everything else, at the start of a large page.
 const BIG: u64 = 0x4000_0000;
-/// A quota that covers a cell's beginning and little more.
+/// A quota that covers a cell's initial memory and little more.
 const SMALL: PageCount = PageCount(300);
-/// The status of a cell that found what it should.
+/// Exit status of a cell whose checks succeed.
 const FINE: u64 = 7;
-/// The status of a cell that did not.
+/// Exit status of a cell with a failed check.
 const WRONG: u64 = 8;
 /// A machine that is soon full: 7.5 large pages' worth of frames for cells.
 const SMALL_ARENA: PageCount = PageCount(9 << 9);
@@ -61,7 +61,7 @@ fn launch(lab: &Lab, quota: PageCount, assemble: impl FnOnce(&mut Asm)) -> CellI
     id
 }
 
-/// A cell that writes into each of its pages and reads them again, over and over, and ends when all is as it was so many times.
+/// A cell that repeatedly writes into each of its pages and reads them again, and exits after `rounds` rounds.
 fn neighbour(lab: &Lab, rounds: u64) -> CellId {
     lab.launch(|asm| {
         asm.mov_imm(Rbx, DATA).mov_imm(R12, rounds);
@@ -84,7 +84,7 @@ fn neighbour(lab: &Lab, rounds: u64) -> CellId {
 /// Small machines of both kinds.
 fn small_labs() -> Vec<Lab> {
     let mut labs = vec![Lab::sim(1, SMALL_ARENA, 1, Config::default())];
-    if kvm_is_there() {
+    if is_kvm_available() {
         labs.push(Lab::kvm(SMALL_ARENA, 1, Config::default(), Omit::NOTHING));
     }
     labs
@@ -94,7 +94,7 @@ fn assert_fine(lab: &mut Lab, id: CellId) {
     assert_eq!(lab.finish(id).end, End::Exited { status: FINE as u8 });
 }
 
-/// Everybody has ended: everything is free.
+/// Checks that all cells have ended and all memory is free.
 fn assert_clear(lab: &Lab, before: PageCount) {
     assert_eq!(lab.kernel.cells(), 0);
     lab.kernel.settle();
@@ -166,7 +166,7 @@ fn a_clone_pays_for_what_it_writes_and_ends_where_its_quota_does() {
     }
 }
 
-/// Maps, touches and unmaps so often: each round retires tables.
+/// Maps, writes and unmaps `rounds` times: each round retires tables.
 fn churn(asm: &mut Asm, rounds: u64) {
     asm.mov_imm(R12, rounds);
     let again = asm.here();
@@ -188,12 +188,12 @@ fn a_cell_that_churns_waits_for_its_own_quarantine_and_goes_on() {
         let churner = launch(&lab, SMALL, |asm| churn(asm, rounds));
         let friend = neighbour(&lab, 5);
         assert_fine(&mut lab, friend);
-        // Where time is virtual, this is certain: the neighbour did not wait for flushes.
+        // Where time is virtual, this is certain: the other cell did not wait for flushes.
         assert!(lab.sim.is_none() || lab.kernel.inspect(churner).is_ok());
         let outcome = lab.finish(churner);
         assert_eq!(outcome.end, End::Exited { status: FINE as u8 });
         assert!(outcome.usage.peak <= SMALL, "{:?}", outcome.usage);
-        // It retires at least a table a round, and has room for so many of them. Flushes come no faster than this.
+        // It retires at least a table per round, and its quota bounds their number. Flushes come no faster than this.
         let flushes = rounds / SMALL.0;
         assert!(lab.kernel.now() >= started + FLUSH_INTERVAL * flushes.saturating_sub(1) as u32, "{flushes} flushes in no time");
         assert_clear(&lab, before);
@@ -223,7 +223,7 @@ fn on_a_full_machine_the_largest_cell_goes_also_when_another_needs_the_page() {
     for mut lab in small_labs() {
         let before = lab.kernel.free();
         let hog = launch(&lab, PageCount(1 << 20), |asm| {
-            // Nearly everything, and then it waits.
+            // Nearly all memory, and then it waits.
             asm.call_kernel(map(before.0 - 200, LAZY));
             touch(asm, before.0 - 200);
             asm.call_kernel(Hypercall::Idle { deadline: u64::MAX });
@@ -266,7 +266,7 @@ fn fresh_memory_is_zero_whoever_had_it_before() {
     for mut lab in small_labs() {
         let before = lab.kernel.free();
         for flags in [LAZY, EAGER, MapFlags { large: true, ..LAZY }, MapFlags { large: true, ..EAGER }] {
-            // Nearly every frame is written, by one who is then gone.
+            // Nearly every frame is written by a cell that is then ended.
             lab.kernel.settle();
             let dirty = lab.cell_with(&[0xcc], PageCount(1 << 20));
             let pages = before.0 - 100;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees, spaces and frames by themselves, on a machine that is nearly always full: what fails for want of memory has changed nothing, and at every
-//! moment the accounts and the free frames add up to the machine.
+//! Trees, spaces and frames without cells, on a machine that is nearly always full: a failure for want of memory has changed
+//! nothing, and at every moment the accounts and the free frames add up to the machine's memory.
 
 use crate::guest::{DISK, value, words};
 use crate::workload::Workload;
@@ -8,12 +8,12 @@ use crate::{ARENA_OF_TREES, REGISTRY, seed};
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
-use pando_kernel::memory::copy::{Behalf, CopyError};
+use pando_kernel::memory::copy::{CopyAuthority, CopyError};
 use pando_kernel::memory::entry::View;
-use pando_kernel::memory::obstacle::Obstacle;
-use pando_kernel::memory::spaces::Stretch;
-use pando_kernel::memory::sweep::Hand;
-use pando_kernel::memory::{Access, AccountId, DiskId, Fault, Frames, Rules, SpaceSet, Usage, Wanted};
+use pando_kernel::memory::error::MemoryError;
+use pando_kernel::memory::eviction::ClockHand;
+use pando_kernel::memory::spaces::PageSpan;
+use pando_kernel::memory::{Access, AccountId, BlockRequest, DiskId, Fault, Frames, Rules, SpaceSet, Usage};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
 use pando_testing::lab::repetitions;
@@ -21,7 +21,7 @@ use pando_testing::model::{Memory, WORDS};
 
 /// Quotas of the accounts: too little, enough for a while, more than there is.
 const QUOTAS: [u64; 6] = [60, 300, 2_000, 4_000, 100_000, 100_000];
-/// Cells' worth of memory at once.
+/// Maximum number of cells' memories.
 const MAX_SETS: usize = 8;
 
 /// A cell's memory without the cell.
@@ -35,18 +35,18 @@ struct Trees {
     work: Workload,
     accounts: Vec<AccountId>,
     subjects: Vec<Subject>,
-    hand: Hand,
+    hand: ClockHand,
     total: PageCount,
-    /// Shortages of the quota, and of the machine.
+    /// Number of shortages, of the quota and of the machine.
     shortages: u64,
 }
 
-/// What was tried fits: `None` if there was no memory for it.
-fn had<T>(result: Result<T, Obstacle>) -> Option<Result<T, Refusal>> {
+/// The result of an attempt: `None` if there was no memory for it.
+fn had<T>(result: Result<T, MemoryError>) -> Option<Result<T, Refusal>> {
     match result {
         Ok(value) => Some(Ok(value)),
-        Err(Obstacle::Refused(refusal)) => Some(Err(refusal)),
-        Err(Obstacle::Short(_) | Obstacle::Absent(_)) => None,
+        Err(MemoryError::Refused(refusal)) => Some(Err(refusal)),
+        Err(MemoryError::Short(_) | MemoryError::Absent(_)) => None,
     }
 }
 
@@ -56,7 +56,7 @@ impl Trees {
         let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
         let total = frames.free();
-        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), hand: Hand::default(), total, shortages: 0 }
+        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), hand: ClockHand::default(), total, shortages: 0 }
     }
 
     fn step(&mut self) {
@@ -75,7 +75,7 @@ impl Trees {
             90..95 => self.subjects.swap_remove(index).set.release(&mut self.frames),
             95 => {
                 let Subject { set, .. } = &mut self.subjects[index];
-                set.sweep(&mut self.frames, &mut self.hand, &mut 100);
+                set.evict(&mut self.frames, &mut self.hand, &mut 100);
             }
             96..99 => {
                 let pieces = self.work.below(40);
@@ -99,7 +99,7 @@ impl Trees {
         self.subjects.push(copy);
     }
 
-    /// Flushes as the machine would, now and then in vain.
+    /// Flushes as the machine does; some flushes fail.
     fn flush(&mut self) {
         let tables = self.frames.begin_flush();
         let (before, count) = (self.frames.free(), tables.len());
@@ -110,7 +110,7 @@ impl Trees {
         assert_eq!(self.frames.free(), if failed { before } else { before + PageCount(count as u64) });
     }
 
-    /// Maps, unmaps or protects, piece by piece.
+    /// Maps, unmaps or protects, step by step.
     fn edit(&mut self, index: usize) {
         let Subject { set, memory } = &mut self.subjects[index];
         let frames = &mut self.frames;
@@ -160,7 +160,7 @@ impl Trees {
         }
     }
 
-    /// A fault of the program, at a page that may not be there.
+    /// A fault of the program, at a page that may be unmapped.
     fn fault(&mut self, index: usize) {
         let address = self.work.address(&self.subjects[index].memory);
         let Subject { set, memory } = &mut self.subjects[index];
@@ -203,18 +203,18 @@ impl Trees {
         }
     }
 
-    /// The kernel's own reads and writes. A write fills the page, so that whoever gets its frame next would see.
+    /// The kernel's own reads and writes. A write fills the page, so that the next user of its frame would notice old content.
     fn copy(&mut self, index: usize) {
         let address = self.work.address(&self.subjects[index].memory);
         let Subject { set, memory } = &mut self.subjects[index];
-        let behalf = if self.work.one_in(2) { Behalf::Cell } else { Behalf::Operator };
+        let authority = if self.work.one_in(2) { CopyAuthority::Cell } else { CopyAuthority::Operator };
         let page = memory.page(memory.current(), address);
         let start = address & !(PAGE_SIZE - 1);
         if self.work.one_in(2) {
             let word = self.work.value();
-            let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.writable());
+            let allowed = page.is_some_and(|page| authority == CopyAuthority::Operator || page.permissions.writable());
             let bytes: Vec<u8> = std::iter::repeat_n(word.to_le_bytes(), PAGE_SIZE as usize / 8).flatten().collect();
-            let written = copied(&mut self.frames, |frames| set.write(frames, start, &bytes, behalf));
+            let written = copied(&mut self.frames, |frames| set.write(frames, start, &bytes, authority));
             match written {
                 Ok(()) => {
                     assert!(allowed);
@@ -225,9 +225,9 @@ impl Trees {
                 Err(CopyError::Shortage(_) | CopyError::Absent(_)) => self.shortages += 1,
             }
         } else {
-            let allowed = page.is_some_and(|page| behalf == Behalf::Operator || page.permissions.readable());
+            let allowed = page.is_some_and(|page| authority == CopyAuthority::Operator || page.permissions.readable());
             let mut bytes = [0; 8];
-            let read = copied(&mut self.frames, |frames| set.read(frames, address, &mut bytes, behalf));
+            let read = copied(&mut self.frames, |frames| set.read(frames, address, &mut bytes, authority));
             if let Err(CopyError::Shortage(_) | CopyError::Absent(_)) = read {
                 return self.shortages += 1;
             }
@@ -258,7 +258,7 @@ impl Trees {
         assert_eq!(got, memory.call(call), "{call:?}");
     }
 
-    /// What the CPU would find through the running root: never more than the model allows, and never another page's content.
+    /// Checks the translations of the running root: never more access than the model allows, and never another page's content.
     fn look_through_the_root(&mut self, index: usize) {
         let addresses: Vec<u64> = (0..20).map(|_| self.work.address(&self.subjects[index].memory)).collect();
         let Subject { set, memory } = &mut self.subjects[index];
@@ -273,7 +273,7 @@ impl Trees {
         }
     }
 
-    /// Every frame is free, or somebody pays for it.
+    /// Checks that every frame is free or charged to an account.
     fn check_accounts(&self) {
         let used = self.accounts.iter().fold(self.frames.registry().used, |sum, account| sum + self.frames.usage(*account).used);
         assert!(self.frames.registry().used <= REGISTRY);
@@ -302,7 +302,7 @@ impl Trees {
     }
 }
 
-/// Copies, and reads the blocks that this takes.
+/// Copies, and reads the blocks that this needs.
 fn copied(frames: &mut Frames, mut copy: impl FnMut(&mut Frames) -> Result<(), CopyError>) -> Result<(), CopyError> {
     loop {
         let copied = copy(frames);
@@ -314,19 +314,19 @@ fn copied(frames: &mut Frames, mut copy: impl FnMut(&mut Frames) -> Result<(), C
     }
 }
 
-/// Makes what is mapped present, as far as there is memory.
-fn populate(frames: &mut Frames, set: &mut SpaceSet, range: &mut Stretch) {
+/// Makes mapped pages present, as far as there is memory.
+fn populate(frames: &mut Frames, set: &mut SpaceSet, range: &mut PageSpan) {
     while !range.pages.is_empty() {
         match set.touch_piece(frames, range) {
             Ok(()) => frames.forget_unreadable(),
-            Err(Obstacle::Absent(wanted)) if bring_in(frames, wanted) => {}
+            Err(MemoryError::Absent(wanted)) if bring_in(frames, wanted) => {}
             Err(_) => return,
         }
     }
 }
 
 /// Reads blocks as the kernel does. `false`: there is no room.
-fn bring_in(frames: &mut Frames, wanted: Wanted) -> bool {
+fn bring_in(frames: &mut Frames, wanted: BlockRequest) -> bool {
     let Some(reading) = frames.begin_reading(wanted) else { return false };
     let wanted = wanted.block;
     let whole = reading.targets().all(|(block, _)| words(block.number.0).is_some());
@@ -343,8 +343,8 @@ fn bring_in(frames: &mut Frames, wanted: Wanted) -> bool {
     true
 }
 
-/// Protects piece by piece; `false`: the rest found no memory.
-fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut range: Stretch, permissions: Permissions) -> bool {
+/// Protects step by step; `false`: there was no memory for the rest.
+fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut range: PageSpan, permissions: Permissions) -> bool {
     let slot = range.slot as u64 * SLOT_SIZE;
     while !range.pages.is_empty() {
         let first = range.pages.start;
@@ -360,7 +360,7 @@ fn protect(frames: &mut Frames, set: &mut SpaceSet, memory: &mut Memory, mut ran
 
 fn read_page(frames: &Frames, set: &mut SpaceSet, address: u64) -> Vec<u8> {
     let mut page = vec![0; PAGE_SIZE as usize];
-    set.read(frames, address & !(PAGE_SIZE - 1), &mut page, Behalf::Operator).expect("the page is there");
+    set.read(frames, address & !(PAGE_SIZE - 1), &mut page, CopyAuthority::Operator).expect("the page is there");
     page
 }
 
@@ -401,7 +401,7 @@ fn trees_keep_their_word_on_a_machine_that_is_nearly_full() {
     }
 }
 
-/// Where these have their memory: the start of a slot.
+/// Address of the memory in these tests: the start of a slot.
 const HERE: u64 = SLOT_SIZE;
 
 #[test]
@@ -411,7 +411,7 @@ fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
     let mut source = SpaceSet::new(&mut trees.frames, maker);
     let range = source.check(SpaceIndex(0), HERE, 10).expect("a range");
     source.map(&mut trees.frames, &range, MapFlags::lazy(Permissions::READ_WRITE)).expect("room");
-    source.write(&mut trees.frames, HERE, &value(1).to_le_bytes(), Behalf::Cell).expect("room");
+    source.write(&mut trees.frames, HERE, &value(1).to_le_bytes(), CopyAuthority::Cell).expect("room");
     let mut clone = source.clone_set(&mut trees.frames, taker);
     assert_eq!(trees.frames.usage(taker).used, PageCount(0), "a clone costs nothing");
     source.release(&mut trees.frames);
@@ -420,7 +420,7 @@ fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
     let paid = trees.frames.usage(maker).used;
     assert_eq!(paid, PageCount(4), "a page and three tables");
     // The last holder writes into the page itself, and makes its own path to it.
-    clone.write(&mut trees.frames, HERE, &value(2).to_le_bytes(), Behalf::Cell).expect("room");
+    clone.write(&mut trees.frames, HERE, &value(2).to_le_bytes(), CopyAuthority::Cell).expect("room");
     assert_eq!(trees.frames.usage(taker).used, PageCount(3));
     let Usage { used, retired, .. } = trees.frames.usage(maker);
     assert_eq!((used, retired), (PageCount(4), PageCount(3)));
@@ -440,11 +440,11 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     source.touch_piece(&mut trees.frames, &mut range).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2), "one large page, two tables");
     let mut clone = source.clone_set(&mut trees.frames, account);
-    clone.write(&mut trees.frames, HERE + 5 * PAGE_SIZE, &[7], Behalf::Cell).expect("room");
+    clone.write(&mut trees.frames, HERE + 5 * PAGE_SIZE, &[7], CopyAuthority::Cell).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2 + 1 + 3), "one page more, and a path of three tables");
     let level = |set: &mut SpaceSet| set.inspect(&trees.frames, SpaceIndex(0), HERE).expect("an address").map(|found| found.level);
     assert_eq!((level(&mut source), level(&mut clone)), (Some(2), Some(1)));
-    // The source goes; the clone holds 511 parts, and the one that it copied is free again.
+    // The source is released; the clone holds 511 parts, and the part that it copied is free again.
     source.release(&mut trees.frames);
     while !trees.frames.reap(1) {}
     let Usage { used, retired, .. } = trees.frames.usage(account);
@@ -455,7 +455,7 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     trees.finish();
 }
 
-/// Writes to `written` in the running space as a program does, and says how many of them faulted.
+/// Writes to `written` in the running space as a program does. Returns how many writes faulted.
 fn write_each(frames: &mut Frames, set: &mut SpaceSet, written: &[u64]) -> usize {
     let mut write = |page: &&u64| set.resolve(frames, **page * PAGE_SIZE, Access::Write);
     written.iter().map(|page| write(&page).expect("there is memory")).filter(|fault| !matches!(fault, Fault::Spurious)).count()
@@ -474,14 +474,14 @@ fn what_was_written_after_a_clone_is_copied_ahead_at_the_next() {
     let (by_parent, by_child) = ([20, 21, 60], [20, 40, 90]);
     for round in 0..3_u8 {
         for page in 16..16 + PAGES {
-            set.write(&mut frames, page * PAGE_SIZE, &[round], Behalf::Cell).expect("it may be written");
+            set.write(&mut frames, page * PAGE_SIZE, &[round], CopyAuthority::Cell).expect("it may be written");
         }
         let child = set.clone_space(&mut frames, SpaceIndex(0)).expect("there is room");
         let expected = if round == 0 { 3 } else { 0 };
         assert_eq!(write_each(&mut frames, &mut set, &by_parent), expected, "the parent in round {round}");
         set.switch(child).expect("it is there");
         assert_eq!(write_each(&mut frames, &mut set, &by_child), expected, "the child in round {round}");
-        set.write(&mut frames, 20 * PAGE_SIZE, &[100], Behalf::Cell).expect("it may be written");
+        set.write(&mut frames, 20 * PAGE_SIZE, &[100], CopyAuthority::Cell).expect("it may be written");
         set.switch(SpaceIndex(0)).expect("it is there");
         assert_eq!(read_page(&frames, &mut set, 20 * PAGE_SIZE)[0], round, "what the child wrote is its own");
         set.destroy_space(&mut frames, child).expect("it does not run");

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What cells and their operator do in a run of the property: random, from a seed, and crowded together so that it matters.
+//! The random commands of cells and their operator in a run of the property: from a seed, and concentrated on a few pages so that
+//! they interact.
 
-use crate::guest::{Command, MAX_COMMANDS, value};
+use crate::guest::{GuestCommand, MAX_COMMANDS, value};
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT, USER_START};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex, Hypercall, MapFlags, PAGE_SIZE, Permissions};
 use pando_machine::Nanos;
 use pando_testing::model::{Memory, WINDOW_PAGES, WINDOW_START, WORDS};
 
-/// Slots that are used: the first two for private memory mostly, the rest for segments mostly.
+/// Slots in use: the first two mostly for private memory, the rest mostly for segments.
 const SLOTS: usize = 5;
-/// Where in the window the pages lie that are touched: across the edges of large pages, and in the middle of one.
+/// The pages in the window that are accessed: across the edges of large pages, and in the middle of one.
 const ANCHORS: [u64; 6] = [0, 250, 506, 1018, 1530, WINDOW_PAGES - CROWD];
-/// How many pages from each anchor on.
+/// Number of pages from each anchor on.
 const CROWD: u64 = 12;
 /// Pages of a slot.
 const SLOT_PAGES: u64 = SLOT_SIZE / PAGE_SIZE;
 
-/// A source of work.
+/// A source of commands.
 pub(crate) struct Workload {
     rng: fastrand::Rng,
     numbers: u64,
@@ -34,7 +35,7 @@ impl Workload {
         work
     }
 
-    /// Sets when the timers of the next commands are due: from now on, within `span` nanoseconds.
+    /// Sets the range of the next commands' timers: from now on, within `span` nanoseconds.
     pub(crate) fn set_clock(&mut self, now: Nanos, span: u64) {
         (self.now, self.span) = (now, span);
     }
@@ -49,14 +50,14 @@ impl Workload {
         self.below(count) == 0
     }
 
-    /// A word that was never given before.
+    /// A word that was never returned before.
     pub(crate) fn value(&mut self) -> u64 {
         self.numbers += 1;
         value(self.numbers)
     }
 
-    /// The address of a word to touch, mostly one that is mapped, and half the time one of this batch's favourites: what has been touched a moment ago is
-    /// what a machine remembers.
+    /// The address of a word to access: mostly a mapped one, and half the time one of this batch's favourites, because machines
+    /// cache recent translations.
     pub(crate) fn address(&mut self, memory: &Memory) -> u64 {
         let favourite = self.below(2 * self.favourites.len());
         if let Some(address) = self.favourites.get(favourite) {
@@ -77,12 +78,12 @@ impl Workload {
     }
 
     fn any_address(&mut self) -> u64 {
-        // Half of it in one slot, so that commands meet.
+        // Half of the addresses are in one slot, so that commands interact.
         let slot = if self.one_in(2) { 0 } else { self.below(SLOTS) };
         slot as u64 * SLOT_SIZE + self.page() * PAGE_SIZE + WORDS[self.below(2)]
     }
 
-    /// All of them.
+    /// All addresses that may be accessed.
     pub(crate) fn all_addresses() -> impl Iterator<Item = u64> {
         let pages = || ANCHORS.into_iter().flat_map(|anchor| (0..CROWD).map(move |offset| WINDOW_START + anchor + offset));
         (0..SLOTS as u64).flat_map(move |slot| pages().flat_map(move |page| WORDS.map(|word| slot * SLOT_SIZE + page * PAGE_SIZE + word)))
@@ -92,36 +93,36 @@ impl Workload {
         WINDOW_START + ANCHORS[self.below(ANCHORS.len())] + self.rng.u64(..CROWD)
     }
 
-    /// What a new cell does first, so that there is something to work on.
-    pub(crate) fn first_commands(&mut self) -> Vec<Command> {
+    /// The first commands of a new cell, which map memory to work on.
+    pub(crate) fn first_commands(&mut self) -> Vec<GuestCommand> {
         let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: false, large: self.one_in(2) };
         let map = |slot: u64| {
             let address = slot * SLOT_SIZE + WINDOW_START * PAGE_SIZE;
-            Command::Call(Hypercall::Map { space: CURRENT_SPACE, address, pages: WINDOW_PAGES, flags: flags.bits() })
+            GuestCommand::Call(Hypercall::Map { space: CURRENT_SPACE, address, pages: WINDOW_PAGES, flags: flags.bits() })
         };
         vec![map(0), map(1)]
     }
 
-    /// A batch for a cell with this memory. A cell with a tight quota asks for nothing that could be half done.
-    pub(crate) fn commands(&mut self, memory: &Memory, tight: bool) -> Vec<Command> {
+    /// A batch for a cell with this memory. A cell with a tight quota makes no call that could stop half way.
+    pub(crate) fn commands(&mut self, memory: &Memory, tight: bool) -> Vec<GuestCommand> {
         let count = 1 + self.below(MAX_COMMANDS.min(40));
         self.favourites = std::array::from_fn(|_| self.mapped_address(memory));
-        let mut commands: Vec<Command> = Vec::with_capacity(count);
-        // Until the first edit it is known what fetching would execute.
+        let mut commands: Vec<GuestCommand> = Vec::with_capacity(count);
+        // Until the first edit the content of fetched words is known.
         let quiet = self.below(count + 1);
-        // Some cells move after every access, over pages that they share: what a vCPU remembers of them is then out of date when they come back.
+        // Some cells yield after every access, over shared pages: a vCPU's cached translations are then stale when they return.
         let moves = self.one_in(6);
         for position in 0..count {
             let command = match self.below(100) {
-                _ if moves && position % 2 == 1 => Command::Call(Hypercall::Relinquish {}),
+                _ if moves && position % 2 == 1 => GuestCommand::Call(Hypercall::Relinquish {}),
                 0..8 if position < quiet => self.fetch(memory),
-                0..40 => Command::Load(self.address(memory)),
-                40..70 => Command::Store(self.address(memory), self.value()),
-                70..80 => Command::StoreTimed(self.address(memory), self.value(), Nanos(self.now.0 + self.rng.u64(1..self.span))),
-                90..96 => Command::Call(Hypercall::Relinquish {}),
-                _ if position < quiet => Command::Load(self.address(memory)),
-                80..90 => Command::Call(self.edit(memory, tight)),
-                _ => Command::Call(self.call(memory)),
+                0..40 => GuestCommand::Load(self.address(memory)),
+                40..70 => GuestCommand::Store(self.address(memory), self.value()),
+                70..80 => GuestCommand::StoreTimed(self.address(memory), self.value(), Nanos(self.now.0 + self.rng.u64(1..self.span))),
+                90..96 => GuestCommand::Call(Hypercall::Relinquish {}),
+                _ if position < quiet => GuestCommand::Load(self.address(memory)),
+                80..90 => GuestCommand::Call(self.edit(memory, tight)),
+                _ => GuestCommand::Call(self.call(memory)),
             };
             commands.push(command);
         }
@@ -129,19 +130,19 @@ impl Workload {
     }
 
     /// Executes a word that is one of [`Workload::value`]'s, or may not be executed.
-    fn fetch(&mut self, memory: &Memory) -> Command {
+    fn fetch(&mut self, memory: &Memory) -> GuestCommand {
         let address = self.address(memory);
         match memory.fetch(address) {
-            // Nothing was written there yet.
-            Some(0) => Command::Load(address),
-            _ => Command::Fetch(address),
+            // The word was not written yet.
+            Some(0) => GuestCommand::Load(address),
+            _ => GuestCommand::Fetch(address),
         }
     }
 
     fn space(&mut self, memory: &Memory) -> u64 {
         match self.below(10) {
             0..7 => CURRENT_SPACE,
-            // One that may not exist.
+            // A space that may not exist.
             7 => self.rng.u64(..8),
             _ => {
                 let spaces = memory.spaces();
@@ -159,7 +160,7 @@ impl Workload {
         match self.below(14) {
             0..5 => {
                 let permissions = self.permissions();
-                // Beyond the window nobody looks at what was made.
+                // Beyond the window, populated pages would not be checked.
                 let eager = !tight && pages <= WINDOW_PAGES && self.one_in(4);
                 let flags = MapFlags { permissions, eager, large: !tight && self.one_in(3) };
                 Hypercall::Map { space, address, pages, flags: flags.bits() }
@@ -190,7 +191,8 @@ impl Workload {
                 (first, if tight { 512 } else { 512 * (1 + self.rng.u64(..(end - first) / 512)) })
             }
             17 | 18 => (first, 1 + self.rng.u64(..end - first)),
-            // Everything, most of it beyond the window: one entry, and as many as a table has. In the first slot cells cannot have the first pages.
+            // A whole slot, most of it beyond the window: one entry, and as many entries as a table has. In the first slot, cells
+            // do not own the first pages.
             _ if self.one_in(4) => {
                 let first = if slot == 0 { USER_START / PAGE_SIZE } else { 0 };
                 (first, SLOT_PAGES - first)
@@ -199,7 +201,7 @@ impl Workload {
         }
     }
 
-    /// A block of the disk: often the same few, so that cells share them; now and then one that is not there.
+    /// A block of the disk: often one of a few, so that cells share them; sometimes one that does not exist.
     fn block(&mut self) -> u64 {
         let number = match self.below(10) {
             0..6 => self.rng.u32(..40),
@@ -224,7 +226,7 @@ impl Workload {
     pub(crate) fn call(&mut self, memory: &Memory) -> Hypercall {
         let space = self.space(memory);
         let segments = memory.segments();
-        // The system segment is not for sharing: the program lives there.
+        // The system segment is not shared: it contains the program.
         let segment = if segments.len() > 1 && !self.one_in(8) { segments[1 + self.below(segments.len() - 1)] } else { 9 };
         let (many_spaces, many_segments) = (memory.spaces().len() > 4, segments.len() > 4);
         match self.below(16) {

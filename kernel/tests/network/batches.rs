@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a network is for: frames arrive whole, in order, at whom they are for, and many at once.
+//! Batches: frames arrive whole, in order, only at their destinations, and many at once.
 
-use crate::bench::{Bench, RECEIVED, Ring, SENT, batch, packet};
+use crate::bench::{Bench, RECEIVED, SENT, TestRing, batch, packet};
 use pando_abi::Event;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::NETWORK_DESCRIPTORS;
@@ -19,7 +19,7 @@ fn frames_arrive_whole_in_order_and_only_where_they_go() {
         bench.listen(2, 1);
         bench.send(0, &frames);
         assert_eq!(bench.received(1), std::slice::from_ref(&frames));
-        assert_eq!(bench.taken(2, Ring::Receive), 0);
+        assert_eq!(bench.taken(2, TestRing::Receive), 0);
         let (sent, got) = (bench.traffic(0).sent, bench.traffic(1).received);
         assert_eq!((sent, got.frames), (got, frames.len() as u64));
         assert_eq!(sent.bytes, frames.iter().map(Vec::len).sum::<usize>() as u64);
@@ -40,10 +40,10 @@ fn a_cell_knows_its_card_and_a_clone_has_none() {
         assert_eq!(card(1)[2], u64::from(own.v4.to_bits()) | 16 << 32);
         assert_ne!(card(0)[1..3], card(1)[1..3]);
         let id = bench.cells[0].0;
-        // What stands in its rings stays there.
-        bench.post(0, Ring::Receive, RECEIVED, 1000);
+        // The content of its rings stays.
+        bench.post(0, TestRing::Receive, RECEIVED, 1000);
         assert_eq!(bench.lab.kernel.plug(id, bench.network, Default::default()), Err(OperatorError::PluggedIn));
-        assert_eq!(bench.word(0, Ring::Receive.address()), 1);
+        assert_eq!(bench.word(0, TestRing::Receive.address()), 1);
         let clone = bench.lab.kernel.clone_cell(id, pando_testing::lab::QUOTA).expect("it idles");
         assert_eq!(bench.lab.kernel.traffic(clone), Ok(None));
         bench.lab.kernel.end(clone, End::Killed).expect("it lives");
@@ -59,7 +59,7 @@ fn what_arrives_while_a_cell_has_no_room_waits_and_comes_as_one_batch() {
         for frame in &frames {
             bench.send(0, std::slice::from_ref(frame));
         }
-        assert_eq!((bench.taken(1, Ring::Receive), bench.traffic(1).waiting.frames), (0, 50));
+        assert_eq!((bench.taken(1, TestRing::Receive), bench.traffic(1).waiting.frames), (0, 50));
         bench.listen(1, 1);
         bench.kick(1);
         assert_eq!(bench.received(1), [frames]);
@@ -76,7 +76,7 @@ fn room_in_the_transmit_ring_is_news_to_who_had_none() {
         bench.write(0, SENT, &bytes);
         for (descriptors, is_news) in [(1, false), (NETWORK_DESCRIPTORS as u64 - 1, false), (NETWORK_DESCRIPTORS as u64, true)] {
             for _ in 0..descriptors {
-                bench.post(0, Ring::Transmit, SENT, bytes.len() as u32);
+                bench.post(0, TestRing::Transmit, SENT, bytes.len() as u32);
             }
             bench.kick(0);
             assert_eq!(bench.heard(0).contains(Event::Network), is_news, "{descriptors}");
@@ -91,12 +91,12 @@ fn a_batch_that_is_larger_than_the_room_fills_the_next_descriptor() {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> = (0..3).map(|mark| packet(&a, &b, 60_000, mark)).collect();
         // Too little for any of them, then room for one, then for all.
-        bench.post(1, Ring::Receive, RECEIVED, 65_000);
-        bench.post(1, Ring::Receive, RECEIVED + 0x10_0000, 1 << 18);
+        bench.post(1, TestRing::Receive, RECEIVED, 65_000);
+        bench.post(1, TestRing::Receive, RECEIVED + 0x10_0000, 1 << 18);
         bench.send(0, &frames);
         assert_eq!(bench.received(1), [frames[..1].to_vec(), frames[1..].to_vec()]);
-        // What would never fit is dropped, and counted.
-        bench.post(1, Ring::Receive, RECEIVED, 100);
+        // A frame that would never fit is dropped and counted.
+        bench.post(1, TestRing::Receive, RECEIVED, 100);
         bench.send(0, &[frames[0].clone(), packet(&a, &b, 80, 9)]);
         assert_eq!((bench.received(1).concat().len(), bench.traffic(1).overrun), (1, 1));
         bench.close();
@@ -111,7 +111,7 @@ fn a_frame_for_everybody_goes_to_everybody_but_its_sender() {
         frame[..6].fill(0xff);
         (0..4).for_each(|cell| bench.listen(cell, 1));
         bench.send(0, &[frame.clone()]);
-        assert_eq!(bench.taken(0, Ring::Receive), 0);
+        assert_eq!(bench.taken(0, TestRing::Receive), 0);
         (1..4).for_each(|cell| assert_eq!(bench.received(cell), [[frame.clone()]]));
         bench.close();
     }
@@ -124,7 +124,7 @@ fn a_question_for_one_address_disturbs_no_other_cell() {
         let arp = [&[0xff; 6][..], &a.mac.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &a.mac.0, &a.v4.octets(), &[0; 6], &c.v4.octets()].concat();
         (0..3).for_each(|cell| bench.listen(cell, 1));
         bench.send(0, std::slice::from_ref(&arp));
-        assert_eq!((bench.taken(1, Ring::Receive), bench.received(2)), (0, vec![vec![arp]]));
+        assert_eq!((bench.taken(1, TestRing::Receive), bench.received(2)), (0, vec![vec![arp]]));
         bench.close();
     }
 }

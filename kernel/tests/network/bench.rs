@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells on one network that idle, and a test that writes their rings.
+//! Idle cells on one network, and a test that writes their rings.
 
 use pando_abi::frame::{self, Frames};
 use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
@@ -17,28 +17,28 @@ use pando_testing::asm::Register::{Rax, Rbx, Rcx};
 use pando_testing::lab::Lab;
 use std::mem::offset_of;
 
-/// Where a cell has memory for what it sends: 8 MiB, and as much for what it receives.
+/// Transmit and receive memory of a cell, 8 MiB each.
 pub const SENT: u64 = 0x2000_0000;
 pub const RECEIVED: u64 = 0x3000_0000;
-/// Where a cell notes what it was woken by: the last word of its memory for what it sends.
+/// Where a cell records the events that woke it: the last word of its transmit memory.
 const HEARD: u64 = SENT + (8 << 20) - 8;
-/// Room of one receive descriptor.
+/// Bytes of one receive descriptor.
 pub const ROOM: u32 = 1 << 18;
 
-/// Which of the rings.
+/// One of a card's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
+pub enum TestRing {
     /// From the cell.
     Transmit,
     /// To the cell.
     Receive,
 }
 
-impl Ring {
+impl TestRing {
     pub fn address(self) -> u64 {
         let offset = match self {
-            Ring::Transmit => offset_of!(NetworkRings, transmit),
-            Ring::Receive => offset_of!(NetworkRings, receive),
+            TestRing::Transmit => offset_of!(NetworkRings, transmit),
+            TestRing::Receive => offset_of!(NetworkRings, receive),
         };
         NETWORK_RINGS + offset as u64
     }
@@ -48,17 +48,17 @@ impl Ring {
     }
 }
 
-/// The cells, with their addresses.
+/// The cells with their addresses.
 pub struct Bench {
     pub lab: Lab,
     pub network: NetworkId,
     pub cells: Vec<(CellId, Addresses)>,
-    /// How many batches of each were looked at.
+    /// Number of receive descriptors of each cell that were read.
     seen: Vec<u64>,
     free: PageCount,
 }
 
-/// A batch of frames.
+/// Packs frames into a batch.
 pub fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for frame in frames {
@@ -70,7 +70,7 @@ pub fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A frame of IPv4 from one to another, of so many bytes, each of which says `mark`.
+/// An IPv4 frame of `length` bytes, filled with `mark`.
 pub fn packet(from: &Addresses, to: &Addresses, length: usize, mark: u8) -> Vec<u8> {
     let mut bytes = vec![mark; length.max(34)];
     bytes[..6].copy_from_slice(&to.mac.0);
@@ -82,12 +82,12 @@ pub fn packet(from: &Addresses, to: &Addresses, length: usize, mark: u8) -> Vec<
 }
 
 impl Bench {
-    /// So many cells on a network, on every machine.
+    /// A bench with `cells` cells on every machine.
     pub fn both(cells: usize) -> Vec<Bench> {
         Bench::with(cells, NetworkConfig::default(), Link::default())
     }
 
-    /// The same, with a network and links of this kind.
+    /// A bench with this kind of network and links.
     pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<Bench> {
         let build = |mut lab: Lab| {
             let free = lab.kernel.free();
@@ -99,14 +99,14 @@ impl Bench {
         Lab::both().into_iter().map(build).collect()
     }
 
-    /// One more cell, as the last. Returns its index.
+    /// Adds another cell. Returns its index.
     pub fn add(&mut self, link: Link) -> usize {
         self.cells.push(start(&mut self.lab, self.network, link));
         self.seen.push(0);
         self.cells.len() - 1
     }
 
-    /// Leaves a cell to the caller.
+    /// Removes a cell from the bench and returns it.
     pub fn remove(&mut self, cell: usize) -> (CellId, Addresses) {
         self.seen.remove(cell);
         self.cells.remove(cell)
@@ -130,16 +130,16 @@ impl Bench {
         u64::from_le_bytes(self.read(cell, address, 8).try_into().expect("eight bytes"))
     }
 
-    pub fn taken(&self, cell: usize, ring: Ring) -> u64 {
+    pub fn taken(&self, cell: usize, ring: TestRing) -> u64 {
         self.word(cell, ring.address() + 8)
     }
 
-    pub fn descriptor(&self, cell: usize, ring: Ring, index: u64) -> Descriptor {
+    pub fn descriptor(&self, cell: usize, ring: TestRing, index: u64) -> Descriptor {
         Descriptor::from_words([self.word(cell, ring.place(index)), self.word(cell, ring.place(index) + 8)])
     }
 
-    /// Posts a descriptor as the next one; returns its index.
-    pub fn post(&self, cell: usize, ring: Ring, address: u64, length: u32) -> u64 {
+    /// Posts the next descriptor; returns its index.
+    pub fn post(&self, cell: usize, ring: TestRing, address: u64, length: u32) -> u64 {
         let index = self.word(cell, ring.address());
         let bytes: Vec<u8> = Descriptor { address, length, tag: 0 }.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
         self.write(cell, ring.place(index), &bytes);
@@ -147,15 +147,15 @@ impl Bench {
         index
     }
 
-    /// Posts room for batches: so many descriptors, one behind the other in memory.
+    /// Posts receive descriptors for batches, consecutive in memory.
     pub fn listen(&self, cell: usize, descriptors: u64) {
         for _ in 0..descriptors {
-            let index = self.word(cell, Ring::Receive.address());
-            self.post(cell, Ring::Receive, RECEIVED + index % NETWORK_DESCRIPTORS as u64 * u64::from(ROOM), ROOM);
+            let index = self.word(cell, TestRing::Receive.address());
+            self.post(cell, TestRing::Receive, RECEIVED + index % NETWORK_DESCRIPTORS as u64 * u64::from(ROOM), ROOM);
         }
     }
 
-    /// Makes the kernel look at a cell's rings, and everybody run who is woken by that.
+    /// Makes the kernel serve a cell's rings, and runs all cells that are woken by that.
     pub fn kick(&mut self, cell: usize) {
         self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
         self.lab.run_all();
@@ -163,16 +163,16 @@ impl Bench {
         assert_eq!(state, State::Idle { until: Nanos::NEVER });
     }
 
-    /// What a cell was last woken by.
+    /// The events that last woke a cell.
     pub fn heard(&self, cell: usize) -> EventSet {
         EventSet(self.word(cell, HEARD))
     }
 
-    /// Posts frames as one batch, which are sent when the cell next runs.
+    /// Posts frames as one batch, which is sent when the cell next runs.
     pub fn post_frames(&self, cell: usize, frames: &[Vec<u8>]) {
         let bytes = batch(frames);
         self.write(cell, SENT, &bytes);
-        self.post(cell, Ring::Transmit, SENT, bytes.len() as u32);
+        self.post(cell, TestRing::Transmit, SENT, bytes.len() as u32);
         self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
     }
 
@@ -182,12 +182,12 @@ impl Bench {
         self.kick(cell);
     }
 
-    /// The frames of the batches that a cell has received since this was last asked, those of each descriptor by itself.
+    /// The frames that a cell has received since the last call, grouped by descriptor.
     pub fn received(&mut self, cell: usize) -> Vec<Vec<Vec<u8>>> {
-        let taken = self.taken(cell, Ring::Receive);
+        let taken = self.taken(cell, TestRing::Receive);
         let seen = std::mem::replace(&mut self.seen[cell], taken);
         let batches = (seen..taken).map(|index| {
-            let Descriptor { address, length, .. } = self.descriptor(cell, Ring::Receive, index);
+            let Descriptor { address, length, .. } = self.descriptor(cell, TestRing::Receive, index);
             let bytes = self.read(cell, address, length as usize);
             let mut inside = Frames::of(&bytes);
             let frames = inside.by_ref().map(|place| bytes[place].to_vec()).collect();
@@ -197,7 +197,7 @@ impl Bench {
         batches.collect()
     }
 
-    /// All frames that a cell receives until no more wait, with new room wherever some was filled.
+    /// Receives frames until none is left; posts a new descriptor for each that is filled.
     pub fn receive_all(&mut self, cell: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {
@@ -215,7 +215,7 @@ impl Bench {
         self.lab.kernel.traffic(self.cells[cell].0).expect("it lives").expect("it has a card")
     }
 
-    /// Ends the cells: every frame of memory comes back.
+    /// Ends the cells, and checks that all memory comes back.
     pub fn close(self) {
         for (id, _) in &self.cells {
             self.lab.kernel.end(*id, End::Killed).expect("it idles");

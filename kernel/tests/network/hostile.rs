@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells that lie, flood, and write nonsense into their rings.
+//! Cells that spoof, flood, and write invalid data into their rings.
 
-use crate::bench::{Bench, RECEIVED, ROOM, Ring, SENT, batch, packet};
+use crate::bench::{Bench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::ring::FAULTED;
 use pando_kernel::limits::{CARD_PIECE, QUEUE_BYTES, QUEUE_FRAMES};
@@ -32,7 +32,7 @@ fn who_floods_takes_nobody_elses_room() {
         bench.send(1, &[packet(&b, &c, 60, 1)]);
         let waiting = bench.traffic(2).waiting;
         assert!(waiting.bytes <= QUEUE_BYTES as u64 && waiting.frames <= QUEUE_FRAMES as u64 && bench.traffic(2).overrun > 0);
-        // The other's turn is the second.
+        // Senders take turns, so the other cell's frame is among the first two.
         bench.listen(2, 1);
         bench.kick(2);
         assert!(bench.received(2)[0][..2].contains(&packet(&b, &c, 60, 1)));
@@ -48,19 +48,19 @@ fn a_batch_that_is_none_sends_what_stands_before() {
         let mut bytes = batch(&[packet(&a, &b, 60, 1)]);
         bytes.extend([0xff; 40]);
         bench.write(0, SENT, &bytes);
-        bench.post(0, Ring::Transmit, SENT, bytes.len() as u32);
-        // Memory that is not mapped, that wraps, and none at all.
-        bench.post(0, Ring::Transmit, 0x1234_5000, 100);
-        bench.post(0, Ring::Transmit, u64::MAX - 10, 100);
-        bench.post(0, Ring::Transmit, SENT, 0);
+        bench.post(0, TestRing::Transmit, SENT, bytes.len() as u32);
+        // Memory that is not mapped, memory that wraps, and an empty batch.
+        bench.post(0, TestRing::Transmit, 0x1234_5000, 100);
+        bench.post(0, TestRing::Transmit, u64::MAX - 10, 100);
+        bench.post(0, TestRing::Transmit, SENT, 0);
         bench.kick(0);
-        assert_eq!([0, 1, 2, 3].map(|index| bench.descriptor(0, Ring::Transmit, index).length), [FAULTED, FAULTED, FAULTED, 0]);
+        assert_eq!([0, 1, 2, 3].map(|index| bench.descriptor(0, TestRing::Transmit, index).length), [FAULTED, FAULTED, FAULTED, 0]);
         assert_eq!(bench.received(1), [[packet(&a, &b, 60, 1)]]);
-        // Room that is not the cell's to write: the frame waits for another.
-        bench.post(1, Ring::Receive, VIRTUAL_REGISTERS - 0x10_0000, ROOM);
-        bench.post(1, Ring::Receive, RECEIVED, ROOM);
+        // Receive memory that the cell may not write: the frame waits for another descriptor.
+        bench.post(1, TestRing::Receive, VIRTUAL_REGISTERS - 0x10_0000, ROOM);
+        bench.post(1, TestRing::Receive, RECEIVED, ROOM);
         bench.send(0, &[packet(&a, &b, 60, 2)]);
-        assert_eq!(bench.descriptor(1, Ring::Receive, 1).length, FAULTED);
+        assert_eq!(bench.descriptor(1, TestRing::Receive, 1).length, FAULTED);
         assert_eq!(bench.read(1, RECEIVED + 8, 60), packet(&a, &b, 60, 2));
         bench.close();
     }
@@ -73,16 +73,17 @@ fn more_frames_than_are_carried_at_once_all_go_out() {
         let mut everybody = packet(&a, &a, 34, 1);
         everybody[..6].fill(0xff);
         let many = CARD_PIECE;
-        // A batch of frames, then nonsense, and another: the look that ends in the middle of the first goes on there.
+        // A batch of frames, then invalid data, and another batch: a pass that ends in the middle of the first batch continues
+        // there.
         let mut bytes = batch(&vec![everybody; many]);
         let length = bytes.len() as u32;
         bytes.extend([0xff; 16]);
         bench.write(0, SENT, &bytes);
-        bench.post(0, Ring::Transmit, SENT, length + 16);
-        bench.post(0, Ring::Transmit, SENT, length);
+        bench.post(0, TestRing::Transmit, SENT, length + 16);
+        bench.post(0, TestRing::Transmit, SENT, length);
         bench.kick(0);
-        assert_eq!((bench.taken(0, Ring::Transmit), bench.traffic(0).sent.frames), (2, 2 * many as u64));
-        assert_eq!([0, 1].map(|index| bench.descriptor(0, Ring::Transmit, index).length), [FAULTED, length]);
+        assert_eq!((bench.taken(0, TestRing::Transmit), bench.traffic(0).sent.frames), (2, 2 * many as u64));
+        assert_eq!([0, 1].map(|index| bench.descriptor(0, TestRing::Transmit, index).length), [FAULTED, length]);
         bench.close();
     }
 }
@@ -94,7 +95,7 @@ fn random_rings_and_random_frames_disturb_nobody() {
         let mut random = fastrand::Rng::with_seed(6);
         bench.listen(2, 4);
         for round in 0..repetitions(20, 60, 5000) {
-            // Half of it sound, so that some comes far.
+            // Half of it is valid, so that some frames get far.
             let mut bytes =
                 batch(&(0..4).map(|_| packet(&a, if random.bool() { &b } else { &c }, random.usize(34..2000), 1)).collect::<Vec<_>>());
             for _ in 0..random.usize(0..8) {
@@ -102,8 +103,8 @@ fn random_rings_and_random_frames_disturb_nobody() {
                 bytes[at] = random.u8(..);
             }
             bench.write(0, SENT, &bytes);
-            for ring in [Ring::Transmit, Ring::Receive] {
-                // The cell would go on for ever with a count that runs ahead for ever.
+            for ring in [TestRing::Transmit, TestRing::Receive] {
+                // With a count that is always ahead, the cell would run for ever.
                 let posted = bench.taken(0, ring).wrapping_add(random.u64(0..9));
                 bench.write(0, ring.address(), &posted.to_le_bytes());
                 for word in 2..18 {
@@ -119,7 +120,7 @@ fn random_rings_and_random_frames_disturb_nobody() {
                 }
             }
             bench.kick(0);
-            // The two others speak with each other as if nothing were.
+            // The other two cells communicate undisturbed.
             let mark = round as u8;
             bench.send(1, &[packet(&b, &c, 70, mark)]);
             assert!(bench.receive_all(2).contains(&packet(&b, &c, 70, mark)), "round {round}");

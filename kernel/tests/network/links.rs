@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that delay, lose, double and reorder.
+//! Links that delay, lose, duplicate and reorder frames.
 
 use crate::bench::{Bench, packet};
 use pando_kernel::network::link::{Link, PerMillion};
@@ -14,7 +14,7 @@ fn a_delayed_frame_arrives_when_its_time_has_come() {
         let frame = packet(&bench.addresses(0), &bench.addresses(1), 60, 1);
         bench.listen(1, 1);
         let sent = bench.lab.kernel.now();
-        // Whoever drives the machine waits until nothing is on its way any more.
+        // `run_all` returns when no frame is in transit any more.
         bench.send(0, std::slice::from_ref(&frame));
         assert!(bench.lab.kernel.now() >= sent + link.delay);
         assert_eq!(bench.received(1), [[frame]]);
@@ -34,7 +34,7 @@ fn what_is_on_its_way_arrives_although_its_sender_has_gone() {
         }
         let (id, _) = bench.remove(0);
         bench.lab.kernel.end(id, End::Killed).expect("it idles");
-        // Who comes in its place is somebody else.
+        // The new cell on its port is another sender.
         let newcomer = bench.add(link);
         assert_eq!(bench.addresses(newcomer), a);
         bench.send(newcomer, &[packet(&a, &b, 60, 2)]);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network: frames between cells, and between cells and stations, in batches; who floods, lies or writes nonsense hurts itself only.
+//! The network: batches of frames between cells, and between cells and host ports. A cell that floods, spoofs or writes invalid
+//! data harms only itself.
 
 mod batches;
 mod bench;
+mod host_ports;
 mod hostile;
 mod links;
 mod shortcuts;
-mod stations;

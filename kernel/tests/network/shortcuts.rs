@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames that go from memory to memory, and those that must not: whichever way they go, the same arrives.
+//! Frames that are copied from memory to memory, and frames that must not be: the receiver gets the same in both cases.
 
-use crate::bench::{Bench, RECEIVED, Ring, SENT, packet};
+use crate::bench::{Bench, RECEIVED, SENT, TestRing, packet};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, MapFlags, Permissions};
 use pando_kernel::cell::traffic::Load;
@@ -11,12 +11,12 @@ use pando_machine::PageCount;
 use pando_testing::lab::{QUOTA, repetitions};
 use std::num::NonZeroU64;
 
-/// Lets a cell sleep on when frames come, so that one sees where they are.
+/// Masks the network event, so that the cell sleeps on and the frames can be observed.
 fn ignore_frames(bench: &Bench, cell: usize) {
     bench.write(cell, VIRTUAL_REGISTERS + 8, &(1_u64 << Event::Network as u8).to_le_bytes());
 }
 
-/// How many frames are in a cell's memory, and how many wait.
+/// How many frames are in a cell's memory, and how many are queued.
 fn whereabouts(bench: &Bench, cell: usize) -> [u64; 2] {
     let traffic = bench.traffic(cell);
     [traffic.received.frames, traffic.waiting.frames]
@@ -33,10 +33,10 @@ fn both_ways_give_the_same() {
                 ignore_frames(&bench, 1);
                 let (mut sent, mut arrived) = (Vec::new(), Vec::new());
                 for round in 0..6 {
-                    let posted = bench.word(1, Ring::Receive.address());
-                    for index in posted..(posted + random.u64(1..4)).min(bench.taken(1, Ring::Receive) + 8) {
+                    let posted = bench.word(1, TestRing::Receive.address());
+                    for index in posted..(posted + random.u64(1..4)).min(bench.taken(1, TestRing::Receive) + 8) {
                         let length = if round == 0 || random.bool() { 1 << 18 } else { random.u32(8..1 << 17) };
-                        bench.post(1, Ring::Receive, RECEIVED + index % 8 * 0x10_0000 + random.u64(0..5000), length);
+                        bench.post(1, TestRing::Receive, RECEIVED + index % 8 * 0x10_0000 + random.u64(0..5000), length);
                     }
                     for _ in 0..random.usize(1..4) {
                         let length = |random: &mut fastrand::Rng| if random.bool() { 65_549 } else { random.usize(34..3000) };
@@ -50,7 +50,7 @@ fn both_ways_give_the_same() {
                     arrived.extend(bench.received(1).concat());
                 }
                 while bench.traffic(1).waiting.frames > 0 {
-                    bench.post(1, Ring::Receive, RECEIVED, 1 << 18);
+                    bench.post(1, TestRing::Receive, RECEIVED, 1 << 18);
                     bench.kick(1);
                     arrived.extend(bench.received(1).concat());
                 }
@@ -79,7 +79,7 @@ fn a_frame_goes_straight_into_the_memory_of_who_sleeps() {
         let frame = packet(&a, &b, 65_000, 1);
         bench.send(0, std::slice::from_ref(&frame));
         assert_eq!(whereabouts(&bench, 1), [1, 0]);
-        assert_eq!((bench.taken(1, Ring::Receive), bench.read(1, RECEIVED + 8, 65_000)), (0, frame.clone()));
+        assert_eq!((bench.taken(1, TestRing::Receive), bench.read(1, RECEIVED + 8, 65_000)), (0, frame.clone()));
         bench.send(0, std::slice::from_ref(&frame));
         bench.kick(1);
         assert_eq!(bench.received(1), [[frame.clone(), frame]], "as one batch, when it wakes");
@@ -95,7 +95,7 @@ fn what_a_frame_is_copied_over_was_shared_with_a_clone() {
         bench.send(0, &[packet(&a, &b, 9000, 1)]);
         let clone = bench.lab.kernel.clone_cell(bench.cells[1].0, QUOTA).expect("it idles");
         ignore_frames(&bench, 1);
-        bench.post(1, Ring::Receive, RECEIVED, 1 << 18);
+        bench.post(1, TestRing::Receive, RECEIVED, 1 << 18);
         bench.send(0, &[packet(&a, &b, 9000, 2)]);
         assert_eq!(whereabouts(&bench, 1), [2, 0]);
         let mut seen = vec![0; 9000];
@@ -109,7 +109,7 @@ fn what_a_frame_is_copied_over_was_shared_with_a_clone() {
 
 #[test]
 fn what_is_not_at_once_for_one_cell_alone_waits_at_its_port() {
-    // What the bench is like, and what is done to it; in each case one frame is sent.
+    // A case, its links, and a function that prepares the bench and returns the frame to send.
     type Case = (&'static str, Link, fn(&mut Bench) -> Vec<u8>);
     fn frame(bench: &Bench) -> Vec<u8> {
         packet(&bench.addresses(0), &bench.addresses(1), 5000, 1)
@@ -123,7 +123,7 @@ fn what_is_not_at_once_for_one_cell_alone_waits_at_its_port() {
         }),
         ("nobody has posted room", perfect, |bench| frame(bench)),
         ("there is room for less", perfect, |bench| {
-            bench.post(1, Ring::Receive, RECEIVED, 4999);
+            bench.post(1, TestRing::Receive, RECEIVED, 4999);
             frame(bench)
         }),
         ("it is for everybody", perfect, |bench| {
@@ -158,7 +158,7 @@ fn who_is_not_asleep_or_has_frames_waiting_is_not_written_to() {
         bench.listen(1, 1);
         bench.send(0, &[packet(&a, &b, 100, 2)]);
         assert_eq!(whereabouts(&bench, 1), [0, 2], "nothing overtakes");
-        // One that was never started.
+        // A cell that was never started.
         let id = bench.lab.cell(&[0]);
         bench.lab.kernel.map(id, RECEIVED, PageCount(64), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its memory");
         let addresses = bench.lab.kernel.plug(id, bench.network, Link::default()).expect("it is not running");
@@ -178,14 +178,14 @@ fn who_lies_or_shows_only_a_part_reaches_nobody() {
         bench.listen(1, 1);
         bench.send(0, &[packet(&b, &b, 5000, 1)]);
         assert_eq!((bench.traffic(0).spoofed, whereabouts(&bench, 1)), (1, [0, 0]));
-        // The end of the frame is not the sender's to read.
+        // The sender may not read the end of the frame.
         let end = SENT + 0x80_0000;
         let begin = end - 4096;
         bench.write(0, begin, &[&pando_abi::frame::header(5000)[..], &packet(&a, &b, 4000, 2)].concat());
-        bench.post(0, Ring::Transmit, begin, 6000);
+        bench.post(0, TestRing::Transmit, begin, 6000);
         bench.kick(0);
         assert_eq!((bench.traffic(0).sent, whereabouts(&bench, 1)), (Load { frames: 1, bytes: 5000 }, [0, 0]));
-        // And what goes before was as it should be.
+        // The next frame arrives as usual.
         bench.send(0, &[packet(&a, &b, 5000, 3)]);
         bench.kick(1);
         assert_eq!(bench.received(1), [[packet(&a, &b, 5000, 3)]]);

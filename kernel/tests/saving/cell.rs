@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell that has some of everything, and freezes; its clones find it all, or say which check failed.
+//! A cell with memory of every kind, which freezes. Its clones check that they find all of it, and exit with the number of the
+//! check that failed.
 
 use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
 use pando_abi::memory::CURRENT_SPACE;
@@ -14,13 +15,13 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What the cell keeps in the system segment.
+/// Notes of the cell in the system segment.
 const NOTES: u64 = SYSTEM_FREE;
-/// Memory of a space.
+/// Private memory of a space.
 const PRIVATE: u64 = 0x1000_0000;
-/// Large pages, two of which are touched.
+/// Large pages, two of which are written.
 pub const LARGE: u64 = 0x4000_0000;
-/// Much that nobody touches.
+/// A large range that is hardly accessed.
 const VAST: u64 = SLOT_SIZE;
 /// Blocks of a disk.
 const VIEW: u64 = 2 * SLOT_SIZE;
@@ -29,7 +30,7 @@ const SEGMENT: u64 = 3 * SLOT_SIZE;
 /// Blocks of its disk.
 pub const BLOCKS: u32 = 200;
 
-/// A program that checks as it goes: each check has a number, which is the exit status where it fails.
+/// A program that checks as it runs: the number of a failed check is the exit status.
 struct Program {
     asm: Asm,
     failed: Label,
@@ -61,7 +62,7 @@ impl Program {
     }
 }
 
-/// Makes memory of every kind, and a hole among spaces and segments.
+/// Makes memory of every kind, and leaves a hole among spaces and segments.
 fn build(program: &mut Program) {
     let flags = MapFlags::lazy(Permissions::READ_WRITE);
     program.map(NOTES, 8, flags);
@@ -96,7 +97,7 @@ fn build(program: &mut Program) {
     program.write(PRIVATE + 2 * 4096, 222);
 }
 
-/// What the clone finds in one of the two spaces.
+/// Checks the content of one of the two spaces in the clone.
 fn find(program: &mut Program, second: u64) {
     program.expect(NOTES, 1);
     for (page, value) in [(0, 100), (2, second), (3, 0), (40, 140), (63, 163)] {
@@ -113,11 +114,11 @@ fn find(program: &mut Program, second: u64) {
     program.expect(VIEW + 99 * 4096, TestDisk::word(199, 0));
     program.expect(SEGMENT + 4096, 7);
     program.expect(SEGMENT, 0);
-    // Without permissions, and its content is kept all the same.
+    // Without permissions; the content is kept all the same.
     program.call(Hypercall::Inspect { space: CURRENT_SPACE, address: VAST + (1 << 38) - (1 << 36) }, 3 | 1 << 4);
 }
 
-/// A template that has some of everything, and its disk.
+/// A template with memory of every kind, and its disk.
 pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
     let mut asm = Asm::new();
     let failed = asm.label();
@@ -133,7 +134,7 @@ pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
     program.call(Hypercall::SpaceSwitch { space: 2 }, 0);
     program.expect(PRIVATE, 100);
     program.expect(SEGMENT + 4096, 8);
-    // Places of old are free again.
+    // The slots of the destroyed ones are free again.
     program.call(Hypercall::SpaceCreate {}, 1);
     program.call(Hypercall::SegmentCreate {}, 1);
     let Program { mut asm, failed, .. } = program;
@@ -141,7 +142,7 @@ pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
     asm.call_kernel(exit).bind(failed).mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
     let code = asm.finish();
     let kernel = &lab.kernel;
-    // A byte longer than a cell is told, which cuts it in the middle of a letter.
+    // A byte longer than the limit, which cuts it in the middle of a letter.
     let host_name = "e".repeat(63) + "é";
     let id = kernel.create(CellConfig { quota: QUOTA, host_name }).expect("room for a cell");
     kernel.map(id, LIBOS, PageCount::covering(code.len() as u64), MapFlags::lazy(Permissions::READ_EXECUTE)).expect("room for its code");
@@ -155,18 +156,18 @@ pub fn template(lab: &mut Lab) -> (CellId, DiskId) {
     (id, disk)
 }
 
-/// The disk that the template has blocks of.
+/// The disk whose blocks the template maps.
 pub fn add_source(kernel: &Kernel) -> DiskId {
     kernel.add_disk(TestDisk::new(BLOCKS)).expect("room for a disk")
 }
 
-/// A clone must find what the template had.
+/// Checks that a clone finds the template's memory.
 pub fn try_out(lab: &mut Lab, template: CellId) {
     let clone = lab.kernel.clone_cell(template, QUOTA).expect("a template can be cloned");
     run(lab, clone);
 }
 
-/// Runs a clone, which finds what the template had. Returns how many faults that took.
+/// Runs a clone, which checks the template's memory. Returns its number of faults.
 pub fn run(lab: &mut Lab, clone: CellId) -> u64 {
     lab.kernel.start(clone).expect("it was not started before");
     let outcome = lab.finish(clone);
@@ -174,15 +175,15 @@ pub fn run(lab: &mut Lab, clone: CellId) -> u64 {
     outcome.counters.faults
 }
 
-/// Pages that were exported, as a disk.
+/// Exported pages, as a disk.
 #[derive(Default)]
-pub struct Pages {
+pub struct PageContents {
     pages: Mutex<Vec<u8>>,
-    /// How many were read again.
+    /// Number of pages that were read again.
     pub reads: AtomicU64,
 }
 
-impl Disk for Pages {
+impl Disk for PageContents {
     fn blocks(&self) -> u64 {
         (self.pages.lock().expect("nobody panics").len() / FRAME_SIZE) as u64
     }
@@ -195,16 +196,16 @@ impl Disk for Pages {
     }
 }
 
-impl Pages {
-    /// All their bytes.
+impl PageContents {
+    /// The bytes of all pages.
     pub fn bytes(&self) -> Vec<u8> {
         self.pages.lock().expect("nobody panics").clone()
     }
 }
 
-/// Exports a template, which must number its pages one after the other.
-pub fn export(kernel: &Kernel, id: CellId) -> (CellImage, Arc<Pages>) {
-    let pages = Arc::new(Pages::default());
+/// Exports a template, and checks that its pages are numbered consecutively.
+pub fn export(kernel: &Kernel, id: CellId) -> (CellImage, Arc<PageContents>) {
+    let pages = Arc::new(PageContents::default());
     let image = kernel.export(id, &mut |number, bytes| {
         assert_eq!(number, pages.blocks());
         pages.pages.lock().expect("nobody panics").extend(bytes);
@@ -215,7 +216,7 @@ pub fn export(kernel: &Kernel, id: CellId) -> (CellImage, Arc<Pages>) {
     (image, pages)
 }
 
-/// The image as it would lie in a file.
+/// The image as it is stored in a file.
 pub fn bytes_of(image: &CellImage) -> Vec<u8> {
     postcard::to_stdvec(image).expect("an image is plain data")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Disks that come and go, and images that want others than they get.
+//! Tests of adding and removing disks, and of importing images with wrong disks.
 
 use crate::cell::{BLOCKS, add_source, export, template, try_out};
 use pando_abi::{DiskIndex, PAGE_SIZE};
@@ -25,7 +25,7 @@ fn a_disk_that_no_cell_has_can_be_removed_and_its_name_is_given_again() {
         assert_eq!(lab.kernel.remove_disk(contents), Err(OperatorError::NoSuchDisk));
         assert_eq!(lab.kernel.attach(id, contents), Err(OperatorError::NoSuchDisk));
         assert_eq!(lab.kernel.import(&image, contents, &[disk], QUOTA), Err(OperatorError::NoSuchDisk));
-        // As long as something of it is in memory its name would lead there.
+        // While blocks of it are in memory, its identifier would refer to them.
         assert!(lab.kernel.registry().used > PageCount(0));
         let other = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
         assert!(other != contents);
@@ -67,7 +67,7 @@ fn an_image_wants_the_disks_that_its_cell_had() {
     }
 }
 
-/// It is the cell's memory, and none of its disks.
+/// The disk belongs to the cell's memory, and is none of its attached disks.
 #[test]
 fn an_imported_cell_cannot_name_the_disk_that_backs_it() {
     for mut lab in Lab::both() {
@@ -76,7 +76,7 @@ fn an_imported_cell_cannot_name_the_disk_that_backs_it() {
         let contents = lab.kernel.add_disk(pages).expect("room for a disk");
         let own = add_source(&lab.kernel);
         let imported = lab.kernel.import(&image, contents, &[own], QUOTA).expect("a sound image");
-        // The next disk gets the next name.
+        // The next disk gets the next index.
         let next = lab.kernel.add_disk(TestDisk::new(1)).expect("room for a disk");
         assert_eq!(lab.kernel.attach(imported, next), Ok(DiskIndex(1)));
         assert_eq!(image.disks(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images that no kernel wrote: refused, or a cell like any other; never a panic, never a frame that is lost.
+//! Images that no kernel wrote: they are refused, or become cells like any other, without a panic or a lost frame.
 
 use crate::cell::{BLOCKS, bytes_of, export, template};
 use pando_kernel::{CellImage, End};
@@ -10,10 +10,10 @@ use proptest::test_runner::{Config, TestRunner};
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 
-/// Turns that a cell of a damaged image gets: it may run for ever.
+/// Number of turns for a cell from a damaged image, which may run for ever.
 const TURNS: usize = 40;
 
-/// One place of the bytes that becomes another value.
+/// A byte of the image, and its new value.
 type Change = (prop::sample::Index, u8);
 
 #[test]
@@ -33,7 +33,7 @@ fn a_damaged_image_is_refused_or_harmless() {
         let mut lab = lab.borrow_mut();
         let mut bytes = good.clone();
         for (place, value) in changes {
-            // Most of the image is the pages that the kernel keeps, where anything may stand: look elsewhere more often.
+            // Most of the image is the pages that the kernel keeps, where any content is valid: change the other bytes more often.
             let index = place.index(2 * bytes.len());
             let index = if index < bytes.len() { index } else { bytes.len() - 1 - index % bytes.len().min(400) };
             bytes[index] = value;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates as plain data: exported from one kernel, imported into another, and what hostile images do. On every machine the same.
+//! Templates as plain data: export from one kernel, import into another, and hostile images. The same on every machine.
 
 mod cell;
 mod disks;
-mod foresight;
 mod hostile;
 mod round;
+mod training;

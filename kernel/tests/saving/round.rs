@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Out and in again: the same cell, in another kernel and on another machine.
+//! Export and import: the same cell in another kernel and on another machine.
 
 use crate::cell::{LARGE, add_source, bytes_of, export, template, try_out};
 use pando_abi::layout::CONSOLE_RINGS;
@@ -52,7 +52,8 @@ fn pages_that_two_spaces_share_are_exported_once_and_what_was_never_touched_not_
     let mut lab = Lab::both().swap_remove(0);
     let (id, _) = template(&mut lab);
     let (image, pages) = export(&lab.kernel, id);
-    // Code, notes, five private pages and one of the other space, two large pages, a vast one's, a block that was written, a segment's; and what a fault makes along with them.
+    // Code, notes, five private pages and one of the other space, two large pages, one of the large range, a written block, a
+    // segment's; and the pages that faults make along with them.
     let around = 16;
     let most = 2 * 512 + 10 * around;
     let count = pages.bytes().len() as u64 / 4096;
@@ -66,7 +67,7 @@ fn what_is_exported_does_not_change_meanwhile() {
         let (image, pages) = export(&lab.kernel, id);
         let before = lab.kernel.free();
         let mut bytes = Vec::new();
-        // Its owner writes into it, and ends it, while its pages are being passed on.
+        // Its operator writes into it, and ends it, while its pages are being exported.
         let mut is_there = true;
         let again = lab.kernel.export(id, &mut |_, page| {
             if is_there {
@@ -107,7 +108,7 @@ fn only_a_template_is_exported_and_only_as_far_as_somebody_wants_it() {
     }
 }
 
-/// What it said before stays said, and what it says next comes next.
+/// Output before the freeze is not repeated, and the next output follows.
 #[test]
 fn a_console_goes_on_where_it_stood() {
     for mut lab in Lab::both() {

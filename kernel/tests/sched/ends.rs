@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operator ends cells, wherever they are, and hears why they ended.
+//! The operator ends cells in every state, and learns why cells ended.
 
 use crate::cell::exit;
 use pando_abi::Hypercall;
@@ -9,7 +9,7 @@ use pando_kernel::{CellConfig, CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
 use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 
-/// A gatekeeper that lets nobody in.
+/// A gatekeeper that admits no cell.
 struct Closed;
 
 impl Gatekeeper for Closed {
@@ -31,7 +31,7 @@ fn spinning(lab: &Lab) -> CellId {
     })
 }
 
-/// Ends a cell in a state that `reach` brings about, and checks that everything comes back.
+/// Ends a cell in the state that `reach` produces, and checks that all its memory comes back.
 fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn(State) -> bool) {
     for mut lab in labs {
         let before = lab.kernel.free();
@@ -44,7 +44,7 @@ fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn
         assert_eq!(lab.kernel.start(id), Err(OperatorError::NoSuchCell));
         assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::Ended(End::Killed)));
         assert_eq!(lab.kernel.wait(id).expect("it has ended").end, End::Killed);
-        // Its story has been told: the name is stale.
+        // Its outcome was collected: the identifier is stale.
         assert_eq!(lab.kernel.wait(id).map(drop), Err(OperatorError::NoSuchCell));
         assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::NoSuchCell));
         assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::NoSuchCell));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns: everybody gets theirs, whatever the others do with their own.
+//! Turns: every cell gets its own, whatever other cells do in theirs.
 
 use crate::cell::{application, exit, set_control, with_handlers, words};
 use pando_abi::{Event, Hypercall};
@@ -19,7 +19,7 @@ fn counter(lab: &Lab) -> CellId {
     })
 }
 
-/// How long a cell has run.
+/// CPU time of a cell.
 fn time_of(lab: &Lab, id: CellId) -> Duration {
     lab.kernel.inspect(id).expect("it lives").1.cpu
 }
@@ -28,7 +28,8 @@ fn preemptions(lab: &Lab, id: CellId) -> u64 {
     lab.kernel.inspect(id).expect("it lives").1.preemptions
 }
 
-/// Each has had so many whole quanta. A real machine may take one away in the middle, for a cell to go on with later: there, about so many.
+/// Checks that each cell has had `wanted` whole quanta. A real machine may interrupt a quantum, which the cell continues later:
+/// there, half of `wanted` suffices.
 fn assert_quanta(lab: &Lab, cells: &[CellId], wanted: u64) {
     let quanta: Vec<_> = cells.iter().map(|id| preemptions(lab, *id)).collect();
     let exact = quanta.iter().all(|quanta| *quanta == wanted);
@@ -47,7 +48,7 @@ fn cells_that_want_everything_take_turns() {
     }
 }
 
-/// A program that never leaves off making the kernel work for it, in its own way.
+/// Programs that keep the kernel busy for ever, each in another way.
 fn busy_ways() -> Vec<(&'static str, Vec<u8>)> {
     let program = |build: &dyn Fn(&mut Asm)| {
         let mut asm = Asm::new();
@@ -112,7 +113,7 @@ fn nobody_is_starved_by_a_cell_that_keeps_the_kernel_busy() {
             for _ in 0..6 {
                 lab.turn(0);
             }
-            // A busy cell that has to wait for a flush gives its turns away.
+            // A busy cell that has to wait for a flush yields its turns.
             assert!(preemptions(&lab, other) >= if lab.sim.is_some() { 3 } else { 1 }, "a cell that {name}");
             assert!(lab.kernel.inspect(busy).expect("it lives").1.exits > 0, "a cell that {name}");
             for id in [busy, other] {
@@ -141,7 +142,7 @@ fn a_cell_that_gives_its_turn_away_is_the_last_to_get_the_next() {
     }
 }
 
-/// A cell that idles for ever and counts its wakes.
+/// A cell that idles for ever and counts its wake-ups.
 fn idler(lab: &Lab) -> CellId {
     lab.launch(|asm| {
         let again = asm.here();
@@ -184,7 +185,7 @@ fn cells_that_keep_coming_back_starve_nobody() {
             }
             lab.turn(0);
         }
-        // One turn in nine, as many idlers as there may be.
+        // One turn in nine: the limit of cells that may overtake is eight.
         assert!(preemptions(&lab, other) >= if lab.sim.is_some() { 10 } else { 5 }, "{} turns", preemptions(&lab, other));
     }
 }
@@ -196,7 +197,8 @@ fn a_quantum_that_is_interrupted_is_not_lost() {
         let victim = counter(&lab);
         let spinner = counter(&lab);
         let start = lab.kernel.now();
-        // Wakes a little later than a quantum after it woke last: whoever ran in between has had their quantum, and the next has just begun.
+        // Wakes a little later than a quantum after its last wake-up: the cell that ran in between has had its quantum, and the
+        // next has just begun.
         let partner = lab.launch(|asm| {
             asm.mov_imm(R15, start.0);
             let again = asm.here();
@@ -231,7 +233,7 @@ fn a_cell_that_waits_for_a_flush_stops_nobody() {
         };
         let other = counter(&lab);
         assert_eq!(lab.finish(churner).end, End::Exited { status: 0 });
-        // It left its vCPU for its own timer's sake and for flushes; not again and again because one was due.
+        // It left its vCPU for its own timer and for flushes, but not repeatedly because one flush was due.
         let (_, counters, _) = lab.kernel.inspect(other).expect("it lives");
         assert!(counters.exits < 2000 + 4 * counters.preemptions, "{} exits, {} quanta", counters.exits, counters.preemptions);
         lab.kernel.end(other, End::Killed).expect("it lives");

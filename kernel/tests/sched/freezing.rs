@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operator makes templates of running cells: it asks, and stops those that do not listen as they stand.
+//! The operator makes templates of running cells: it asks them, and freezes by force those that do not respond.
 
 use crate::cell::{application, control, exit, set_control, with_handlers};
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -16,16 +16,16 @@ use pando_testing::lab::{DATA, Lab, QUOTA};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Where a cell looks whether it shall end.
+/// A flag at which a cell exits.
 const FLAG: u64 = DATA;
 /// Pages that it writes in turn.
 const PAGES: u64 = DATA + 0x1000;
 /// Pages that it maps and unmaps.
 const CHURN: u64 = 0x4000_0000;
-/// What it keeps in a vector register.
+/// A value that it keeps in a vector register.
 const KEPT: u64 = 0x0123_4567_89ab_cdef;
 
-/// A gatekeeper that lets nobody in.
+/// A gatekeeper that admits no cell.
 struct Closed;
 
 impl Gatekeeper for Closed {
@@ -40,14 +40,14 @@ impl Gatekeeper for Closed {
     }
 }
 
-/// A cell that counts, writes each count to the next of some pages and reads the page before it, until its flag is set; in each round it does `between`. Ends with status 0 if all is as it was left: the
-/// pages, the registers, and what lies in a vector register.
+/// A cell that counts until its flag is set. It writes each count to the next of some pages, runs `between`, and reads the page
+/// again. Exits with status 0 if the pages, the registers and a vector register have kept their values.
 fn counter(lab: &Lab, between: impl FnOnce(&mut Asm)) -> CellId {
     lab.launch(|asm| {
         let (bad, good) = (asm.label(), asm.label());
         asm.mov_imm(Rax, KEPT).set_xmm0().mov_imm(R12, 0);
         let start = asm.here();
-        // The page after the last one that was written: 16 of them.
+        // The next of 16 pages.
         asm.inc(R12).mov_imm(R13, 15).and(R13, R12).mov_imm(R14, PAGES);
         for _ in 0..12 {
             asm.add(R13, R13);
@@ -61,7 +61,7 @@ fn counter(lab: &Lab, between: impl FnOnce(&mut Asm)) -> CellId {
     })
 }
 
-/// Freezes a cell as it stands, and has two clones come to their good end, one after the other and then a clone of a clone.
+/// Freezes a cell by force, and checks that two clones exit with status 0, one after the other.
 fn stop(lab: &mut Lab, id: CellId) {
     lab.kernel.freeze_as_it_stands(id).expect("it was started");
     while !lab.kernel.wait_frozen_for(id, Duration::ZERO).expect("it does not end") {
@@ -80,11 +80,11 @@ fn stop(lab: &mut Lab, id: CellId) {
 fn a_cell_is_stopped_wherever_it_stands_and_its_clones_go_on() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
-        // Somebody else, so that quanta end.
+        // Another cell, so that quanta end.
         let neighbour = counter(&lab, |_| ());
         let flags = MapFlags { eager: true, ..MapFlags::lazy(Permissions::READ_WRITE) }.bits();
         for turns in 0..8 {
-            // It faults, and is preempted between the pieces of calls; each clone writes pages that the template has.
+            // It faults, and is preempted between the steps of calls; each clone writes pages of the template.
             let id = counter(&lab, |asm| {
                 asm.call_kernel(Hypercall::Map { space: CURRENT_SPACE, address: CHURN, pages: 600, flags });
                 asm.mov_imm(Rbx, CHURN + 599 * 4096).store(Rbx, 0, R12);
@@ -105,7 +105,7 @@ fn a_cell_is_stopped_wherever_it_stands_and_its_clones_go_on() {
 #[test]
 fn a_cell_that_waits_is_stopped_at_once() {
     let idle = |asm: &mut Asm| {
-        // Idling takes the vector registers.
+        // Idling discards the vector registers.
         asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rax, KEPT).set_xmm0();
     };
     for mut lab in Lab::both() {
@@ -113,7 +113,7 @@ fn a_cell_that_waits_is_stopped_at_once() {
         lab.run_all();
         lab.kernel.freeze_as_it_stands(id).expect("it was started");
         assert_eq!(lab.kernel.inspect(id).map(|(state, ..)| state), Ok(State::Frozen));
-        // Once is enough.
+        // A second freeze has no effect.
         stop(&mut lab, id);
         assert_eq!(lab.kernel.start(id), Err(OperatorError::Busy(State::Frozen)));
     }
@@ -148,7 +148,7 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
         lab.kernel.freeze_as_it_stands(id).expect("it was started");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen_for(id, Duration::ZERO), lab.kernel.is_forced(id)), (Ok(true), Ok(true)));
-        // Its clones are as deaf, were not asked, and can be stopped as well.
+        // Its clones do not respond either, were not asked, and can be frozen by force as well.
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         assert_eq!(control(&lab, clone).pending & 1 << Event::Freeze as u64, 0);
         assert_eq!(lab.kernel.freeze_as_it_stands(clone), Err(OperatorError::Busy(State::New)));
@@ -157,7 +157,7 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
         lab.kernel.freeze_as_it_stands(clone).expect("it was started");
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen(clone), Ok(()));
-        // One that ends instead says why.
+        // If the cell ends instead, the error contains its end.
         let ending = lab.launch(|asm| _ = asm.call_kernel(exit(3)));
         lab.kernel.ask_to_freeze(ending).expect("it lives");
         lab.run_all();
@@ -166,7 +166,7 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
     }
 }
 
-/// A cell at level 0 that loops, and freezes at any event; its clones end with the events that were pending after that.
+/// A cell at level 0 that loops, and freezes at any event; its clones exit with the events that are pending after that.
 fn obedient(lab: &Lab) -> CellId {
     let assembled = |build: fn(&mut Asm)| {
         let mut asm = Asm::new();
@@ -194,7 +194,7 @@ fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
         let id = obedient(&lab);
         lab.turn(0);
         lab.kernel.ask_to_freeze(id).expect("it lives");
-        // Asked twice, and once more when it has done so.
+        // Asked twice, and once more after it has frozen.
         lab.kernel.ask_to_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(()), Ok(false)));
@@ -204,21 +204,21 @@ fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         assert_eq!(lab.finish(clone).end, End::Exited { status: generation });
-        // One that hears of it inside its libOS, and freezes for another reason before it looks.
+        // A cell that receives the request inside its libOS, and freezes for another reason before it handles the request.
         let id = obedient(&lab);
         lab.kernel.raise(id, Event::Terminate);
         lab.kernel.raise(id, Event::Freeze);
         lab.run_all();
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         let Control { pending, .. } = control(&lab, clone);
-        assert_eq!(pending & EventSet::WISHES.0, 0);
+        assert_eq!(pending & EventSet::REQUESTS.0, 0);
     }
 }
 
 #[test]
 fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
     for mut lab in Lab::both() {
-        // Inside its libOS for ever, so that it looks at nothing; some of it is shown already.
+        // Inside its libOS for ever, so that it handles no events; some of them are shown already.
         let spin = |asm: &mut Asm| {
             let again = asm.here();
             asm.jmp(again);
@@ -244,9 +244,9 @@ fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
 fn what_the_operator_says_to_a_cell_that_idles_is_not_for_its_clones() {
     let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
     for mut lab in Lab::both() {
-        // It wakes once, takes note of nothing, and idles on.
+        // It wakes once, handles no events, and idles again.
         let id = lab.launch(|asm| {
-            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).mov_imm(Rax, EventSet::WISHES.0).store(Rbx, 8, Rax);
+            asm.mov_imm(Rbx, VIRTUAL_REGISTERS).mov_imm(Rax, EventSet::REQUESTS.0).store(Rbx, 8, Rax);
             let again = asm.here();
             asm.call_kernel(Hypercall::Idle { deadline: u64::MAX }).mov_imm(Rbx, VIRTUAL_REGISTERS).mov_imm(Rax, u64::MAX);
             asm.store(Rbx, 8, Rax).jmp(again);
@@ -255,7 +255,7 @@ fn what_the_operator_says_to_a_cell_that_idles_is_not_for_its_clones() {
         wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
         lab.kernel.raise(id, Event::WindowSize);
         lab.run_all();
-        let shown = EventSet::WISHES.with(Event::WindowSize);
+        let shown = EventSet::REQUESTS.with(Event::WindowSize);
         assert_eq!(EventSet(control(&lab, id).pending), shown, "it has been shown them");
         wishes.into_iter().for_each(|event| lab.kernel.raise(id, event));
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("one that idles can be cloned");
@@ -274,7 +274,7 @@ fn a_template_that_was_stopped_says_so_for_ever() {
         lab.kernel.freeze_as_it_stands(forced).expect("it was started");
         lab.run_all();
         lab.kernel.wait_frozen(forced).expect("it was stopped");
-        // What freezes by itself later is made of it.
+        // A clone of it that freezes by itself is marked, too.
         let clone = lab.kernel.clone_cell(forced, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         lab.run_all();
@@ -310,7 +310,7 @@ fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
         };
         let source = counter(&lab, |_| ());
         lab.turn(0);
-        // Of the first clone nothing has run; of the next something has.
+        // The first clone has not run before it is frozen; the next has.
         let first = freeze(&mut lab, source);
         let second = freeze(&mut lab, first);
         lab.turn(0);
@@ -322,7 +322,8 @@ fn a_clone_that_is_stopped_before_it_runs_stands_where_its_source_stood() {
     }
 }
 
-/// A cell that wherever anything happens to it gives others their turn, and then becomes a template if that is still wanted; it writes down what came of it, and how often.
+/// A cell that after each event yields its turn, and then freezes if the request is still valid. It records the result, and the
+/// number of attempts.
 fn polite(lab: &Lab, unaware: u64) -> CellId {
     lab.launch(|asm| {
         let again = asm.here();
@@ -332,7 +333,7 @@ fn polite(lab: &Lab, unaware: u64) -> CellId {
     })
 }
 
-/// The generation that it was told last, and how often it was told.
+/// The last generation that the cell received, and how often it received one.
 fn told(lab: &Lab, id: CellId) -> [u64; 2] {
     [0, 8].map(|offset| {
         let mut word = [0; 8];
@@ -346,25 +347,25 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
     for mut lab in Lab::both() {
         let id = polite(&lab, 0);
         lab.run_all();
-        // It has heard of it already.
+        // The event was shown already.
         lab.kernel.ask_to_freeze(id).expect("it lives");
         lab.turn(0);
         assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
         lab.run_all();
         assert_eq!(told(&lab, id), [0, 1]);
-        // It was about to.
+        // The event was not shown yet.
         lab.kernel.ask_to_freeze(id).expect("it lives");
         assert_eq!(lab.kernel.withdraw_freeze(id), Ok(true));
         lab.run_all();
         assert_eq!(told(&lab, id), [0, 2]);
-        // Nobody has asked, and then somebody has.
+        // The event without a request, then a request.
         lab.kernel.raise(id, Event::Freeze);
         lab.run_all();
         assert_eq!((told(&lab, id), lab.kernel.wait_frozen_for(id, Duration::ZERO)), ([0, 3], Ok(false)));
         lab.kernel.ask_to_freeze(id).expect("it lives");
         lab.run_all();
         assert_eq!((lab.kernel.withdraw_freeze(id), lab.kernel.wait_frozen(id), lab.kernel.is_forced(id)), (Ok(false), Ok(()), Ok(false)));
-        // That was its source.
+        // The request was to its source.
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         lab.run_all();
@@ -385,7 +386,7 @@ fn a_cell_says_of_its_clones_that_programs_in_them_do_not_notice() {
             let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
             assert_eq!(lab.kernel.is_forced(clone), Ok(forced));
         }
-        // Whatever else it says is refused, and it goes on.
+        // Other values are refused, and the cell continues.
         let id = polite(&lab, 2);
         lab.kernel.ask_to_freeze(id).expect("it lives");
         lab.run_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who runs when, who is let in, who goes: the policies and the operator's calls, seen with real cells.
+//! Scheduling, admission and memory pressure: the policies and the operator's calls, tested with real cells.
 
 #[path = "../events/cell.rs"]
 #[allow(dead_code)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies are what the kernel is given: other ones make it behave otherwise.
+//! The kernel's behaviour follows the policies that it is given.
 
 use crate::cell::exit;
 use pando_kernel::cell::State;
@@ -9,7 +9,7 @@ use pando_machine::PageCount;
 use pando_testing::lab::Lab;
 use std::collections::VecDeque;
 
-/// The last that became ready runs first.
+/// Runs the cell first that became ready last.
 #[derive(Default)]
 struct LastFirst(Vec<CellId>);
 
@@ -45,7 +45,7 @@ fn the_scheduler_decides_who_is_next() {
     }
 }
 
-/// Lets so many in at once, and the next when one is gone.
+/// Admits a limited number of cells.
 struct Doorkeeper {
     waiting: VecDeque<CellId>,
     places: usize,
@@ -89,7 +89,7 @@ fn the_gatekeeper_decides_who_is_let_in() {
 #[test]
 fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
     for mut lab in Lab::each(PageCount(1 << 12), Config::default) {
-        // One cell has nearly everything.
+        // One cell has nearly all memory.
         let free = lab.kernel.free().0;
         let big = lab.cell_with(b"\xeb\xfe", PageCount(free));
         let flags = pando_abi::MapFlags::eager(pando_abi::Permissions::READ_WRITE);
@@ -102,7 +102,7 @@ fn the_default_gatekeeper_lets_in_by_order_of_asking_once_there_is_memory() {
         assert_eq!(lab.kernel.inspect(waiting).expect("it waits").0, State::Waiting);
         lab.kernel.end(big, End::Killed).expect("it lives");
         lab.kernel.settle();
-        // Nobody asked again: it is let in because there is memory. Without code it faults.
+        // It was not queued again: it is admitted because there is memory. Without code it faults.
         assert!(matches!(lab.finish(waiting).end, End::Fault(_)));
     }
 }

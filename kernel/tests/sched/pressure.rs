@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the machine is full, the memory policy says who goes.
+//! When the machine is out of memory, the memory policy chooses the victim.
 
 use crate::cell::exit;
 use pando_abi::layout::SLOT_SIZE;
@@ -14,7 +14,7 @@ use pando_testing::lab::Lab;
 
 const ARENA: PageCount = PageCount(1 << 13);
 
-/// A started cell that touches so many pages, one by one, and exits with 0.
+/// A started cell that writes `pages` pages, one by one, and exits with 0.
 fn toucher(lab: &Lab, pages: u64) -> CellId {
     let mut asm = pando_testing::asm::Asm::new();
     let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
@@ -26,7 +26,7 @@ fn toucher(lab: &Lab, pages: u64) -> CellId {
     id
 }
 
-/// A cell that took so many pages and then made this call, which it does not come back from.
+/// A cell that takes `pages` pages and then makes the call `then`, which does not return.
 fn hoarder(lab: &mut Lab, pages: u64, then: Hypercall) -> CellId {
     let mut asm = pando_testing::asm::Asm::new();
     let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
@@ -43,12 +43,12 @@ const IDLE: Hypercall = Hypercall::Idle { deadline: u64::MAX };
 fn who_has_most_is_ended_and_the_others_go_on() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let before = lab.kernel.free();
-        // An idle cell that has a lot, one that wants more than there is left, and a small one.
+        // An idle cell with much memory, one that wants more than is left, and a small one.
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
         let small = toucher(&lab, 100);
         let wants = toucher(&lab, before.0 * 2 / 3);
         assert_eq!(lab.finish(small).end, End::Exited { status: 0 });
-        // It has less than the hoarder when the machine is full, and gets what that had.
+        // It has less than the hoarder when the machine is full, and gets the hoarder's memory.
         assert_eq!(lab.finish(wants).end, End::Exited { status: 0 });
         let end = lab.kernel.collect(hoarder).expect("it was ended").end;
         assert_eq!(end, End::MachineFull);
@@ -71,7 +71,7 @@ fn who_wants_more_than_there_is_goes_itself() {
     }
 }
 
-/// Nobody goes.
+/// A policy without victims.
 struct Mercy;
 
 impl MemoryPolicy for Mercy {
@@ -148,7 +148,7 @@ fn who_waits_at_the_gate_gets_what_a_flush_frees() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let flags = MapFlags::lazy(Permissions::READ_WRITE);
         let hoard = lab.cell_with(b"\x90", ARENA);
-        // Tables for a page every 2 MiB: most of what it holds has to be flushed before it is free.
+        // Tables for a page every 2 MiB: most of its memory has to be flushed before it is free.
         let mut address = SLOT_SIZE;
         while lab.kernel.free() > PageCount(400) {
             lab.kernel.map(hoard, address, PageCount(1), flags).expect("there is room");
@@ -162,6 +162,36 @@ fn who_waits_at_the_gate_gets_what_a_flush_frees() {
         lab.kernel.start(waits).expect("it was not started before");
         assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, State::Waiting, "there is not enough for it to start");
         lab.kernel.end(hoard, End::Killed).expect("it lives");
+        lab.run_all();
+        assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
+    }
+}
+
+#[test]
+fn a_flush_that_frees_nothing_but_tables_lets_the_waiting_cell_in() {
+    for mut lab in Lab::each(ARENA, Config::default) {
+        let flags = MapFlags::lazy(Permissions::READ_WRITE);
+        let waits = lab.cell_with(b"\x90", PageCount(300));
+        let filler = lab.cell_with(b"\x90", ARENA);
+        let tables = lab.cell_with(b"\x90", ARENA);
+        // All but the first pages of what this cell holds are tables, one for each 2 MiB: they are free after a flush, not before.
+        let mut address = SLOT_SIZE;
+        for _ in 0..100 {
+            lab.kernel.map(tables, address, PageCount(1), flags).expect("there is room");
+            address += 2 << 20;
+        }
+        let flags = MapFlags::eager(Permissions::READ_WRITE);
+        lab.kernel.map(filler, 0x2000_0000, PageCount(lab.kernel.free().0 - 100), flags).expect("there is room");
+        let mut address = SLOT_SIZE;
+        while lab.kernel.free() > PageCount(10) {
+            lab.kernel.map(filler, address, PageCount(1), flags).expect("there is room");
+            address += 0x1000;
+        }
+        lab.kernel.start(waits).expect("it was not started before");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, State::Waiting, "there is not enough for it to start");
+        // The next flush is some time away: when it comes, all else is released.
+        lab.kernel.settle();
+        lab.kernel.end(tables, End::Killed).expect("it lives");
         lab.run_all();
         assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
     }

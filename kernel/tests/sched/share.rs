@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shares: a cell gets no more of a vCPU than it may, and what it does not get the others do.
+//! Shares: a cell gets no more of a vCPU than its share, and other cells get the rest.
 
 use pando_abi::Event;
 use pando_kernel::cell::State;
@@ -23,7 +23,7 @@ fn spinner(lab: &Lab, part: f64) -> CellId {
     id
 }
 
-/// Drives the machine for so many periods, and says how many passed.
+/// Drives the machine for `periods` periods. Returns how many passed.
 fn run(lab: &mut Lab, periods: u32) -> f64 {
     let start = lab.kernel.now();
     while lab.kernel.now() < start + SHARE_PERIOD * periods {
@@ -32,7 +32,7 @@ fn run(lab: &mut Lab, periods: u32) -> f64 {
     lab.kernel.now().since(start).div_duration_f64(SHARE_PERIOD)
 }
 
-/// How many periods' worth of time a cell has had.
+/// CPU time of a cell, in periods.
 fn time_of(lab: &Lab, id: CellId) -> f64 {
     lab.kernel.inspect(id).expect("it lives").1.cpu.div_duration_f64(SHARE_PERIOD)
 }
@@ -49,7 +49,7 @@ fn a_cell_gets_its_share_even_if_nobody_else_wants_the_rest() {
         let id = spinner(&lab, part);
         let passed = run(&mut lab, 3);
         let time = time_of(&lab, id);
-        // The period that is under way may have been used or not.
+        // The current period's share may be used already or not.
         assert!((part * (passed - 1.0)..=part * (passed + 1.0)).contains(&time), "{part}: {time} of {passed}");
     }
 }
@@ -91,7 +91,7 @@ fn a_cell_that_has_had_its_share_waits_whatever_happens_to_it() {
         lab.kernel.raise(id, Event::Console);
         assert!(lab.kernel.write(id, pando_testing::lab::DATA, &[1]).is_err(), "it only waits for its turn");
         lab.workers[0].turn();
-        // A slow machine may be past the moment.
+        // A slow machine may be past that time.
         assert!(waits(&lab) == until && time_of(&lab, id) == before || lab.kernel.now() >= until.expect("it waited"));
         lab.kernel.end(id, End::Killed).expect("it lives");
         assert_eq!(lab.kernel.collect(id).map(|outcome| outcome.end), Some(End::Killed));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! vCPU threads: many cells on a few vCPUs, woken by timers and events, ended from outside.
+//! vCPU threads: many cells on a few vCPUs, woken by timers and events, ended by the operator.
 
 use crate::cell::exit;
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -12,18 +12,19 @@ use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{Machine, Nanos, PageCount};
 use pando_testing::asm::Register::{R12, R13, Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
-use pando_testing::lab::{CODE, DATA, QUOTA, kvm_is_there, repetitions};
+use pando_testing::lab::{CODE, DATA, QUOTA, is_kvm_available, repetitions};
 use std::sync::Arc;
 
 const ARENA: PageCount = PageCount(1 << 15);
 
-/// A kernel on the real machine, its vCPUs not started yet.
+/// A kernel on the real machine, with its vCPUs not started yet.
 fn real(vcpus: usize) -> Option<Kernel> {
     let config = KvmConfig { arena: ARENA, vcpus, omit: Omit::NOTHING };
-    kvm_is_there().then(|| Kernel::new(Kvm::new(config).expect("KVM is there"), Config::default()))
+    is_kvm_available().then(|| Kernel::new(Kvm::new(config).expect("KVM is there"), Config::default()))
 }
 
-/// A kernel on every machine, on an emulated CPU on the real one alone. On the software one nothing happens while all idle: its time stands still.
+/// A kernel on every machine; with an emulated CPU only on the real one. The software machine's time does not advance while all
+/// cells idle.
 fn everywhere(vcpus: usize) -> Vec<Kernel> {
     let mut kernels = Vec::new();
     if repetitions(0, 1, 1) > 0 {
@@ -56,7 +57,7 @@ fn many_cells_woken_by_timers_all_come_to_their_end() {
     let ids: Vec<_> = (0..u64::from(repetitions(20, 200, 1000)))
         .map(|index| {
             cell(&kernel, |asm| {
-                // Each idles twenty times, to its own moments, and adds up how often it found nothing but that.
+                // Each idles twenty times, until its own times, and counts the wake-ups without an event.
                 asm.mov_imm(R12, start + index * 37_000).mov_imm(R13, 20);
                 let again = asm.here();
                 asm.mov_imm(Rcx, 1_000_000 + index * 1000).add(R12, Rcx).mov(Rdi, R12).mov_imm(Rax, 1).hypercall();
@@ -193,7 +194,7 @@ fn a_kernel_that_is_dropped_ends_every_cell() {
         }
         kernel.start_vcpus().expect("vCPU threads start");
         drop(kernel);
-        // Nobody but the test holds the machine: no thread is left.
+        // Only the test holds the machine: no thread is left.
         assert_eq!(Arc::strong_count(&machine), 1);
     }
 }
@@ -203,7 +204,7 @@ fn an_interrupt_reaches_a_cell_that_computes_alone() {
     let Some(kernel) = real(1) else { return };
     kernel.start_vcpus().expect("vCPU threads start");
     let id = cell(&kernel, |asm| {
-        // It looks at what is pending, without ever leaving the vCPU by itself.
+        // It polls the pending events, and never leaves the vCPU by itself.
         asm.mov_imm(Rbx, VIRTUAL_REGISTERS);
         let again = asm.here();
         asm.load(Rdi, Rbx, offset::PENDING as i32).cmp_imm(Rdi, 0).jump_if(Condition::Zero, again);

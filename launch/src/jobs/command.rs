@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a job runs.
+//! The command of a job.
 
 use crate::LaunchError;
 use pando_abi::control::{READ, RUN, START_MAX, Start, WRITE};
 
-/// What a job does.
+/// The task of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Task {
-    /// It runs the program at its path.
+    /// Run the program at the path.
     #[default]
     Run,
-    /// It says what the file at its path holds, on its standard output; nothing runs in the cell.
+    /// Write the content of the file at the path to standard output; no program runs.
     Read,
-    /// It puts a file that holds its standard input in the place of that at its path, once that has ended; nothing runs in the cell.
+    /// Replace the file at the path by the content of standard input, once that has ended; no program runs.
     Write,
 }
 
@@ -26,32 +26,34 @@ impl Task {
     }
 }
 
-/// A program that is to run in a cell that runs already, with all that it is given; or a file there that is to be read or written.
+/// A program to start in a running cell, with its arguments and environment; or a file there to read or write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// What to do with the path. A file has no arguments and no environment; what goes wrong with it is said on the standard error stream, and the status is then 1.
+    /// The task for the path. A file task uses no arguments and no environment; it reports errors on the standard error stream, with
+    /// status 1.
+    /// status 1.
     pub task: Task,
-    /// Where it lies, as the cell sees it.
+    /// Its path in the cell.
     pub path: Vec<u8>,
-    /// Its working directory, as the cell sees it.
+    /// Its working directory in the cell.
     pub directory: Vec<u8>,
-    /// Its arguments; the first is its own name as it will see it.
+    /// Its arguments, its own name first.
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, each as NAME=VALUE.
     pub environment: Vec<Vec<u8>>,
-    /// The user that it is.
+    /// Its user ID.
     pub user: u32,
-    /// Its group.
+    /// Its group ID.
     pub group: u32,
 }
 
 impl Command {
-    /// What the libOS is told.
+    /// Encodes the request to the libOS.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, LaunchError> {
         let start = Start {
             user: self.user,
             group: self.group,
-            // What fits into a frame can be counted in 32 bits.
+            // Sizes within a frame fit into 32 bits.
             arguments: self.arguments.len() as u32,
             environment: self.environment.len() as u32,
         };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs: programs that are started in a running cell, beside its first one, each with streams of its own and an end.
+//! Jobs: additional programs in a running cell, each with its own streams and exit status.
 
-mod carrier;
 mod command;
+mod multiplexer;
 
-pub use carrier::Carrier;
 pub use command::{Command, Task};
+pub use multiplexer::Multiplexer;
 
 use crate::LaunchError;
 use pando_abi::control::{Frame, JOBS, Kind};
@@ -17,11 +17,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 /// How a job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobEnd {
-    /// Its program has ended with this status; 125 to 127 if there was none to be started, which it says on its standard error stream.
+    /// Its program exited with this status; 125 to 127 if it could not be started, with the reason on its standard error stream.
     Exited(u8),
-    /// This signal has ended its program.
+    /// This signal ended its program.
     Signalled(u8),
-    /// Its cell has ended or was frozen, or has spoken nonsense.
+    /// Its cell has ended, was frozen, or violated the protocol.
     Lost,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for JobEnd {
 #[derive(Clone)]
 pub struct Jobs(Arc<Shared>);
 
-/// A program in a cell. It goes on when this is dropped.
+/// A program in a cell. It continues when this is dropped.
 pub struct Job {
     number: u32,
     port: Arc<ConsolePort>,
@@ -48,33 +48,33 @@ pub struct Job {
     jobs: Arc<Shared>,
 }
 
-/// What jobs and the thread that carries for them share.
+/// State that jobs and the multiplexer share.
 struct Shared {
     control: Arc<ConsolePort>,
     state: Mutex<State>,
-    /// Tells who carries that there is something to do.
+    /// Notifies the multiplexer of pending work.
     ring: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
     jobs: BTreeMap<u32, Arc<Job>>,
-    /// The number that was given last.
+    /// The last job number.
     last: u32,
-    /// Frames that are to be sent.
+    /// Frames to send.
     orders: Vec<u8>,
     /// The channel is closed.
     is_over: bool,
 }
 
-/// Tells the thread that there is something to do.
+/// Notifies the thread of pending work.
 #[derive(Default)]
-struct News {
+struct WorkSignal {
     any: Mutex<bool>,
     changed: Condvar,
 }
 
-impl News {
+impl WorkSignal {
     fn ring(&self) {
         *self.any.lock().expect("no holder of this lock panics") = true;
         self.changed.notify_one();
@@ -95,12 +95,12 @@ impl Shared {
 }
 
 impl Jobs {
-    /// Opens the control channel of a cell, once for each: a thread carries for its jobs until the cell has ended or is frozen.
+    /// Opens the control channel of a cell, at most once per cell. A thread multiplexes its jobs until the cell has ended or is frozen.
     ///
     /// # Errors
-    /// There is no such living cell, it is frozen, or the host has no thread for it.
+    /// There is no such running cell, it is frozen, or no thread can be started.
     pub fn open(kernel: &Kernel, cell: CellId) -> Result<Jobs, LaunchError> {
-        let news = Arc::<News>::default();
+        let news = Arc::<WorkSignal>::default();
         let told = Arc::clone(&news);
         let (jobs, mut carrier) = Jobs::carried(kernel, cell, move || told.ring())?;
         let body = move || {
@@ -112,27 +112,28 @@ impl Jobs {
         Ok(jobs)
     }
 
-    /// The same without a thread: somebody gives the carrier a turn after each ring. It is rung under locks, the kernel's among them, so that it may wake somebody and do nothing else.
+    /// The same without a thread: the caller runs the multiplexer after each call of `ring`. `ring` is called under locks, the kernel's
+    /// among them, so it may only wake a thread or task.
     ///
     /// # Errors
-    /// There is no such living cell, or it is frozen.
-    pub fn carried(kernel: &Kernel, cell: CellId, ring: impl Fn() + Send + Sync + 'static) -> Result<(Jobs, Carrier), LaunchError> {
+    /// There is no such running cell, or it is frozen.
+    pub fn carried(kernel: &Kernel, cell: CellId, ring: impl Fn() + Send + Sync + 'static) -> Result<(Jobs, Multiplexer), LaunchError> {
         Ok(Jobs::over(kernel.control(cell)?, ring))
     }
 
-    /// The same over a port that stands for a cell's control channel.
+    /// The same over a port that replaces a cell's control channel.
     #[must_use]
-    pub fn over(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Carrier) {
+    pub fn over(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Multiplexer) {
         let shared = Arc::new(Shared { control, state: Mutex::default(), ring: Arc::new(ring) });
         let told = Arc::clone(&shared.ring);
         shared.control.listen(move || told());
-        (Jobs(Arc::clone(&shared)), Carrier::new(shared))
+        (Jobs(Arc::clone(&shared)), Multiplexer::new(shared))
     }
 
-    /// Starts a program in the cell, or lets the cell read or write a file.
+    /// Starts a program in the cell, or a file task.
     ///
     /// # Errors
-    /// What it is given is too long, the cell has as many jobs as it may have, or has none any more.
+    /// The command is too long, the cell has the maximal number of jobs, or the cell has ended.
     pub fn start(&self, command: &Command) -> Result<Arc<Job>, LaunchError> {
         let bytes = command.to_bytes()?;
         let mut state = self.0.lock();
@@ -157,25 +158,25 @@ impl Jobs {
 }
 
 impl Job {
-    /// Its streams, as a console's are: what is sent is its standard input, and when it has ended and all was heard its output ends.
+    /// Its streams, as a console: input is its standard input; output ends when it has ended and all output was read.
     #[must_use]
     pub fn port(&self) -> &Arc<ConsolePort> {
         &self.port
     }
 
-    /// Sends its processes a signal, by Linux's number; those that are left when its first one has ended are not reached.
+    /// Sends its processes a signal, by Linux's number. Processes that outlive its first one are not reached.
     pub fn signal(&self, number: u8) {
         self.jobs.lock().orders.extend(Frame::new(Kind::Signal, self.number, number.into()).to_bytes());
         (self.jobs.ring)();
     }
 
-    /// How it has ended. `None`: it has not.
+    /// How it ended; `None` if it still runs.
     #[must_use]
     pub fn end(&self) -> Option<JobEnd> {
         *self.end.lock().expect("no holder of this lock panics")
     }
 
-    /// Waits until it has ended. What it said may not be heard yet.
+    /// Waits until it has ended. Its output may not be read yet.
     pub fn wait(&self) -> JobEnd {
         let mut end = self.end.lock().expect("no holder of this lock panics");
         loop {
@@ -186,7 +187,7 @@ impl Job {
         }
     }
 
-    /// Takes note of its end, once.
+    /// Records its end, once.
     fn finish(&self, how: JobEnd) {
         self.end.lock().expect("no holder of this lock panics").get_or_insert(how);
         self.ended.notify_all();

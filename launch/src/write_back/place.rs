@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places in an export: a directory that surely lies in it, and a name there.
+//! Places in an export: a directory that is certainly inside it, and a name in that directory.
 //!
-//! Every name is resolved by `openat2` below the export's own directory, without following any link on the way; the last name is only ever used by calls that do not follow
-//! links either. So nothing outside can be reached, whatever the cell says and whatever others do to the tree meanwhile.
+//! Every name is resolved by `openat2` below the export's own directory, without following any link on the way; the last name is only
+//! used by calls that do not follow links either. So nothing outside can be reached, whatever the cell sends and however the tree changes
+//! meanwhile.
 
 use pando_image::Replaced;
 use rustix::fs::{
@@ -13,54 +14,54 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// Bits of a mode that a cell may decide about.
+/// Mode bits that a cell may set.
 pub(super) const PERMISSIONS: u32 = 0o777;
 /// The longest name in a directory.
 const MAX_NAME: usize = 255;
 
-/// Something of the host that a cell may change.
+/// A file or directory of the host that a cell may change.
 #[derive(Debug)]
 pub enum Export {
-    /// A directory, with all that lies in it: opened for reading.
+    /// A directory with its content: opened for reading.
     Directory(OwnedFd),
     /// One file.
     File {
-        /// The directory in which it lies, opened for reading.
+        /// Its directory, opened for reading.
         directory: OwnedFd,
-        /// Its name there.
+        /// Its name.
         name: OsString,
     },
 }
 
-/// A name in a directory; there may be something or nothing.
+/// A name in a directory, which may exist or not.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirectoryPlace {
     /// The directory.
     pub(super) directory: OwnedFd,
     /// The name: not empty, without a slash, neither `.` nor `..`.
     pub(super) name: OsString,
 }
 
-/// How often a path is resolved again because something was renamed meanwhile.
+/// How often a path's resolution is retried because of concurrent renames.
 const RENAMED_MEANWHILE: u32 = 100;
 
-/// Opens a directory that lies below another, whatever the path says.
+/// Opens a directory below another, whatever the path contains.
 pub(super) fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let open = || openat2(directory, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve);
-    // Linux asks to try again where something was renamed meanwhile; who renames without end is refused.
+    // Linux returns `EAGAIN` after a concurrent rename; endless renames are an error.
     (0..RENAMED_MEANWHILE).map(|_| retry_on_intr(open)).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
 }
 
-impl Place {
-    /// The place that a path names.
+impl DirectoryPlace {
+    /// The place of a path.
     ///
     /// # Errors
-    /// The path is none, or leads through what is no directory.
-    pub(super) fn find(export: &Export, path: &[u8]) -> Result<Place, Errno> {
+    /// The path is invalid, or continues below a file.
+    pub(super) fn find(export: &Export, path: &[u8]) -> Result<DirectoryPlace, Errno> {
         match export {
             Export::File { directory, name } if path.is_empty() => {
-                Ok(Place { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
+                Ok(DirectoryPlace { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
             }
             Export::File { .. } => Err(Errno::NOTDIR),
             Export::Directory(root) => {
@@ -70,12 +71,12 @@ impl Place {
                 }
                 let split = path.iter().rposition(|byte| *byte == b'/');
                 let (parent, name) = split.map_or((&b"."[..], path), |at| (&path[..at], &path[at + 1..]));
-                Ok(Place { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
+                Ok(DirectoryPlace { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
             }
         }
     }
 
-    /// What is there now; `None`: nothing.
+    /// The status of the file at the place; `None` if there is none.
     pub(super) fn look(&self) -> Result<Option<Stat>, Errno> {
         match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -84,7 +85,7 @@ impl Place {
         }
     }
 
-    /// What is there now, if that may be replaced by a file or a link: one of these, or nothing.
+    /// The same, if the place is free or holds a regular file or link, which may be replaced.
     pub(super) fn replaceable(&self) -> Result<Option<Stat>, Errno> {
         let found = self.look()?;
         match found.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
@@ -94,7 +95,7 @@ impl Place {
         }
     }
 
-    /// Makes a directory, if there is none, and sets its permissions and times.
+    /// Creates a directory unless it exists, and sets its permissions and times.
     pub(super) fn make_directory(&self, permissions: u32, times: &Timestamps) -> Result<(), Errno> {
         match mkdirat(&self.directory, &self.name, Mode::RWXU) {
             Ok(()) => fsync(&self.directory)?,
@@ -111,7 +112,7 @@ impl Place {
         futimens(&made, times)
     }
 
-    /// Sees to it that the file that is there can still be read when it is not there any more.
+    /// Keeps the file at the place readable after its removal.
     pub(super) fn keep(&self, replaced: &Replaced) {
         let is_regular = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -122,7 +123,7 @@ impl Place {
         }
     }
 
-    /// Removes what is there, if it is not a directory with something in it.
+    /// Removes the file, link or empty directory at the place.
     pub(super) fn remove(&self, replaced: &Replaced) -> Result<(), Errno> {
         let Some(stat) = self.look()? else { return Ok(()) };
         self.keep(replaced);
@@ -132,7 +133,7 @@ impl Place {
     }
 }
 
-/// The number of an error that the standard library reports.
+/// The error number of a standard library error.
 fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -4,16 +4,16 @@
 use pando_kernel::ConsolePort;
 use std::io::{self, Read};
 
-/// What comes through a channel, until the cell has ended.
+/// The bytes of a channel, until the cell has ended.
 pub(super) struct Incoming<'a> {
     channel: &'a ConsolePort,
     piece: Vec<u8>,
-    /// Bytes of the piece that were read already.
+    /// Bytes of the piece that were consumed.
     read: usize,
 }
 
 impl<'a> Incoming<'a> {
-    /// All that comes from now on.
+    /// A stream of all bytes from now on.
     pub(super) fn new(channel: &'a ConsolePort) -> Incoming<'a> {
         Incoming { channel, piece: Vec::new(), read: 0 }
     }

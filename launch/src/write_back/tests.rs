@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell says, and what becomes of the host's files; above all what does not.
+//! Records of cells, and their effects on the host's files; above all those that must not happen.
 
-use super::{Export, Report, Why, Writer};
-use pando_abi::channel::{Entry, Header, Kind, MAX_DATA, MAX_PATH, MAX_RECORD};
+use super::{Export, FailureReason, WriteBackReport, Writer};
+use pando_abi::channel::{ExportedFile, Header, Kind, MAX_DATA, MAX_PATH, MAX_RECORD};
 use rustix::fs::{FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// What a cell says, byte for byte.
+/// Records of a cell.
 #[derive(Clone, Default)]
 struct Words(Vec<u8>);
 
@@ -24,15 +24,20 @@ impl Words {
         self
     }
 
-    fn entry(self, kind: Kind, entry: Entry, path: &[u8], rest: &[u8]) -> Words {
-        let entry = Entry { path_length: path.len() as u32, ..entry };
+    fn entry(self, kind: Kind, entry: ExportedFile, path: &[u8], rest: &[u8]) -> Words {
+        let entry = ExportedFile { path_length: path.len() as u32, ..entry };
         self.record(kind, &[&entry.to_bytes(), path, rest])
     }
 
     /// A whole file.
     fn file(self, path: impl AsRef<[u8]>, permissions: u32, bytes: &[u8]) -> Words {
-        let entry =
-            Entry { permissions, size: bytes.len() as u64, modified_seconds: 1_000_000, modified_nanoseconds: 7, ..Entry::default() };
+        let entry = ExportedFile {
+            permissions,
+            size: bytes.len() as u64,
+            modified_seconds: 1_000_000,
+            modified_nanoseconds: 7,
+            ..ExportedFile::default()
+        };
         let mut words = self.entry(Kind::File, entry, path.as_ref(), b"");
         for (index, piece) in bytes.chunks(MAX_DATA).enumerate() {
             words = words.data((index * MAX_DATA) as u64, piece);
@@ -45,15 +50,15 @@ impl Words {
     }
 
     fn directory(self, path: impl AsRef<[u8]>, permissions: u32) -> Words {
-        self.entry(Kind::Directory, Entry { permissions, ..Entry::default() }, path.as_ref(), b"")
+        self.entry(Kind::Directory, ExportedFile { permissions, ..ExportedFile::default() }, path.as_ref(), b"")
     }
 
     fn symlink(self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Words {
-        self.entry(Kind::Symlink, Entry::default(), path.as_ref(), target.as_ref())
+        self.entry(Kind::Symlink, ExportedFile::default(), path.as_ref(), target.as_ref())
     }
 
     fn remove(self, path: impl AsRef<[u8]>) -> Words {
-        self.entry(Kind::Remove, Entry::default(), path.as_ref(), b"")
+        self.entry(Kind::Remove, ExportedFile::default(), path.as_ref(), b"")
     }
 
     fn sync(self) -> Words {
@@ -80,12 +85,12 @@ impl Host {
         open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there")
     }
 
-    /// Does what the words say. Returns the answers, and what is told in the end; `None`: they make no sense.
-    fn hears(&self, words: &Words) -> (Vec<u32>, Option<Report>) {
+    /// Applies the records. Returns the answers and the report; `None` if a record is malformed.
+    fn hears(&self, words: &Words) -> (Vec<u32>, Option<WriteBackReport>) {
         self.hears_with(vec![Export::Directory(Host::opened(&self.export))], words)
     }
 
-    fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<Report>) {
+    fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<WriteBackReport>) {
         let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
         let mut answers = Vec::new();
         let sense = writer.serve(&words.0[..], |answer| {
@@ -97,18 +102,18 @@ impl Host {
         (answers, sense.ok().map(|()| report))
     }
 
-    /// The words are done, without a complaint.
+    /// Expects that the records are applied without errors.
     fn obeys(&self, words: Words) {
-        assert_eq!(self.hears(&words.sync()), (vec![0], Some(Report::default())));
+        assert_eq!(self.hears(&words.sync()), (vec![0], Some(WriteBackReport::default())));
     }
 
-    /// The words are refused with this error, of a path that holds these letters.
+    /// Expects that the records are refused with this error, for a path that contains these letters.
     fn refuses(&self, words: Words, errno: Errno, path: &str) {
-        self.complains(words, errno, path, Why::Refused(errno));
+        self.complains(words, errno, path, FailureReason::Refused(errno));
     }
 
-    /// The words are answered with this error, and reported once, so.
-    fn complains(&self, words: Words, errno: Errno, path: &str, why: Why) {
+    /// Expects that the records are answered with this error, and reported once with this reason.
+    fn complains(&self, words: Words, errno: Errno, path: &str, why: FailureReason) {
         let (answers, report) = self.hears(&words.sync());
         assert_eq!(answers, [errno.raw_os_error().unsigned_abs()], "{report:?}");
         let report = report.expect("the words make sense");
@@ -116,7 +121,7 @@ impl Host {
         assert!(report.failed == 1 && failed.path.contains(path) && failed.why == why, "{report:?}");
     }
 
-    /// Everything, outside and inside, with its content.
+    /// All files outside and inside, with their content.
     fn all(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(directory).expect("it is ours") {
@@ -164,7 +169,7 @@ fn files_are_made_and_replaced() {
 #[test]
 fn what_was_not_said_of_a_file_is_zero() {
     let host = Host::new();
-    let entry = Entry { permissions: 0o600, size: 10_000, ..Entry::default() };
+    let entry = ExportedFile { permissions: 0o600, size: 10_000, ..ExportedFile::default() };
     host.obeys(Words::default().entry(Kind::File, entry, b"holes", b"").data(5000, b"middle").data(0, b"start").record(Kind::Close, &[]));
     let found = host.content("holes");
     assert_eq!((found.len(), &found[..5], &found[5000..5006]), (10_000, &b"start"[..], &b"middle"[..]));
@@ -176,7 +181,7 @@ fn a_file_that_is_not_complete_is_the_old_one() {
     let host = Host::new();
     host.obeys(Words::default().file("file", 0o600, b"old"));
     let before = host.all();
-    let entry = Entry { permissions: 0o600, size: 3, ..Entry::default() };
+    let entry = ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() };
     let begun = Words::default().entry(Kind::File, entry, b"file", b"").data(0, b"new");
     // The cell ends, asks, begins another, or ends within a record.
     host.obeys(begun.clone());
@@ -277,13 +282,13 @@ fn links_are_never_followed() {
 #[test]
 fn what_a_cell_must_not_give_away_it_cannot() {
     let host = Host::new();
-    host.complains(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", Why::WithoutSetId);
+    host.complains(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
     mknodat(Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
     host.refuses(Words::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
     host.obeys(Words::default().directory("shared", 0o7777));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o777);
-    // What the host has set stays.
+    // Bits that the host has set stay.
     fs::set_permissions(host.export.join("shared"), Permissions::from_mode(0o3770)).expect("it is ours");
     host.obeys(Words::default().directory("shared", 0o755));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o3755);
@@ -296,7 +301,7 @@ fn one_file_may_be_exported_alone() {
     fs::write(host.export.join("other"), "other").expect("the directory is ours");
     let exports = || vec![Export::File { directory: Host::opened(&host.export), name: "one".into() }];
     let (answers, report) = host.hears_with(exports(), &Words::default().file("", 0o600, b"new").sync());
-    assert_eq!((&answers[..], report), (&[0][..], Some(Report::default())));
+    assert_eq!((&answers[..], report), (&[0][..], Some(WriteBackReport::default())));
     for name in ["other", "one", ".", "..", "/"] {
         let (answers, _) = host.hears_with(exports(), &Words::default().file(name, 0o600, b"attack").remove(name).sync());
         assert_eq!(answers, [Errno::NOTDIR.raw_os_error().unsigned_abs()], "{name}");
@@ -310,8 +315,9 @@ fn what_the_cell_cannot_say_is_told() {
     host.obeys(Words::default().file("file", 0o600, b"old"));
     let before = host.all();
     let lost = |size: u64, path: &[u8]| {
-        let begun = Words::default().entry(Kind::File, Entry { permissions: 0o600, size: 3, ..Entry::default() }, b"file", b"");
-        begun.data(0, b"n").entry(Kind::Lost, Entry { size, ..Entry::default() }, path, b"").record(Kind::Close, &[])
+        let begun =
+            Words::default().entry(Kind::File, ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() }, b"file", b"");
+        begun.data(0, b"n").entry(Kind::Lost, ExportedFile { size, ..ExportedFile::default() }, path, b"").record(Kind::Close, &[])
     };
     host.refuses(lost(5, b"file"), Errno::IO, "file");
     for number in [0, 134, u64::from(u32::MAX), u64::MAX] {
@@ -324,7 +330,7 @@ fn what_the_cell_cannot_say_is_told() {
 fn words_that_make_no_sense_end_it() {
     let host = Host::new();
     let word = |kind: u32, length: u32, body: &[u8]| Words([&kind.to_le_bytes()[..], &length.to_le_bytes(), body].concat());
-    let lying = |path_length: u32| Entry { path_length, ..Entry::default() }.to_bytes();
+    let lying = |path_length: u32| ExportedFile { path_length, ..ExportedFile::default() }.to_bytes();
     for words in [
         word(0, 0, b""),
         word(8, 0, b""),
@@ -340,7 +346,10 @@ fn words_that_make_no_sense_end_it() {
     ] {
         assert_eq!(host.hears(&words), (vec![], None), "{:?}", &words.0[..8]);
     }
-    let bad = [Entry { export: 1, ..Entry::default() }, Entry { modified_nanoseconds: 1_000_000_000, ..Entry::default() }];
+    let bad = [
+        ExportedFile { export: 1, ..ExportedFile::default() },
+        ExportedFile { modified_nanoseconds: 1_000_000_000, ..ExportedFile::default() },
+    ];
     for entry in bad {
         host.refuses(Words::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
     }
@@ -358,7 +367,7 @@ fn each_answer_is_about_what_was_said_since_the_last() {
     let (answers, report) = host.hears(&words);
     assert_eq!(answers, [number(Errno::INVAL), 0, number(Errno::NOENT)]);
     assert_eq!(report.map(|report| (report.failed, report.failures.len())), Some((3, 3)));
-    // Names are told so that no terminal obeys them, and not without end.
+    // Reported names are escaped, and bounded in number.
     let mut many = Words::default();
     for index in 0..100 {
         many = many.remove(format!("\x1b[31m/{index}/.."));
@@ -368,7 +377,7 @@ fn each_answer_is_about_what_was_said_since_the_last() {
     assert!(report.failures[0].path == "\\u{1b}[31m/0/..", "{report:?}");
 }
 
-/// Any bytes, and records with any damage: nothing outside changes, and nothing but exported files is ever there.
+/// Random bytes and damaged records: nothing outside changes, and only exported files exist.
 #[test]
 fn whatever_a_cell_says_nothing_outside_changes() {
     let seed = 4;
@@ -411,7 +420,7 @@ fn what_a_killed_process_left_goes_and_nothing_else() {
     let kept = [".pando-", ".pando-7", ".pando-7-", ".pando-7-x", ".pando-7-0-0", "pando-7-0", ".pando-8-1"];
     kept.iter().for_each(|name| fs::write(root.join(name), "kept").expect("the directory is ours"));
     symlink("somewhere", root.join(".pando-9-9")).expect("it was not there");
-    // Somebody is receiving that one.
+    // This one is being received.
     let received = fs::File::open(root.join(".pando-8-1")).expect("it was just written");
     received.lock().expect("the host has locks");
     Export::Directory(Host::opened(root)).remove_leftovers();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From KVM's exits to the cell's: lines 2 to 4 of the context contract.
+//! Translates KVM's exits into the cell's: lines 2 to 4 of the context contract.
 
 use super::Omit;
 use super::supervisor::{SYSCALL_ENTRY, Stub, in_stack, stub_at};
@@ -7,20 +7,20 @@ use crate::context::{Violation, is_canonical};
 use crate::{Arena, Context, EntryIndex, Exception, Exit};
 use pando_abi::registers::USER_CODE;
 
-/// What KVM reported.
+/// An exit as KVM reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Raw {
+pub(super) enum KvmExit {
     /// `out 0x7e, al`, and nothing wider or longer.
     Out,
     /// Any other use of an open port.
     Port,
     /// An access outside the VM's memory.
     OutsideMemory,
-    /// A signal, or the host's wish to be asked again.
+    /// A signal, or a request of the host to run again.
     Interrupted,
-    /// The same, with the exception of an instruction that has been executed still to be delivered.
+    /// The same, while an exception of a completed instruction is still to be delivered.
     Trapped(u8),
-    /// An exit after which the vCPU must be set up anew.
+    /// An exit after which the vCPU must be set up again.
     Unresumable(u32),
     /// `KVM_RUN` failed.
     Failed(i32),
@@ -31,38 +31,41 @@ const RESUME: u64 = 1 << 16;
 /// The vector of single steps.
 const DEBUG: u8 = 1;
 
-/// Says what an exit means for the cell, and puts its own registers into `context` where a stub had come between.
+/// Returns the cell's exit, and restores its own registers in `context` where a stub has run in between.
 ///
 /// `code` is the code selector at the exit. A stub that was interrupted before its `out` counts as if it had exited (line 4).
-pub(super) fn decode(arena: &Arena, vcpu: usize, raw: Raw, code: u16, context: &mut Context, omit: Omit) -> Exit {
+pub(super) fn decode(arena: &Arena, vcpu: usize, raw: KvmExit, code: u16, context: &mut Context, omit: Omit) -> Exit {
     let supervisor = code & 3 == 0;
     let stub = stub_at(context.registers.rip).filter(|_| supervisor);
-    let raw = if supervisor && matches!(raw, Raw::Trapped(_)) { Raw::Interrupted } else { raw };
+    let raw = if supervisor && matches!(raw, KvmExit::Trapped(_)) { KvmExit::Interrupted } else { raw };
     match (raw, stub) {
-        (Raw::Out, Some(stub)) => from_stub(arena, vcpu, stub, context, omit),
-        (Raw::Interrupted, Some(stub)) if !omit.leaves_out(Omit::INTERRUPTED_STUB) => from_stub(arena, vcpu, stub, context, omit),
-        (Raw::Interrupted, Some(_)) => Exit::Interrupted,
-        // Nested, `syscall` is on its way to the fault at its stub.
-        (Raw::Interrupted, None) if context.registers.rip == SYSCALL_ENTRY && !omit.leaves_out(Omit::INTERRUPTED_STUB) => {
+        (KvmExit::Out, Some(stub)) => from_stub(arena, vcpu, stub, context, omit),
+        (KvmExit::Interrupted, Some(stub)) if !omit.contains_rule(Omit::INTERRUPTED_STUB) => from_stub(arena, vcpu, stub, context, omit),
+        (KvmExit::Interrupted, Some(_)) => Exit::Interrupted,
+        // Nested, `syscall` is about to fault at its stub.
+        (KvmExit::Interrupted, None) if context.registers.rip == SYSCALL_ENTRY && !omit.contains_rule(Omit::INTERRUPTED_STUB) => {
             context.pending = crate::Pending::default();
             syscall(context)
         }
-        (Raw::Out | Raw::Interrupted, None) if supervisor => machine("it stood at CPL 0 outside every stub"),
-        (Raw::Out | Raw::Interrupted | Raw::Trapped(_), None) if u64::from(code) != USER_CODE && !omit.leaves_out(Omit::CODE_SEGMENT) => {
+        (KvmExit::Out | KvmExit::Interrupted, None) if supervisor => machine("it was at CPL 0 outside all stubs"),
+        (KvmExit::Out | KvmExit::Interrupted | KvmExit::Trapped(_), None)
+            if u64::from(code) != USER_CODE && !omit.contains_rule(Omit::CODE_SEGMENT) =>
+        {
             Exit::Violation(Violation::CodeSegment)
         }
-        (Raw::Out, None) => Exit::Hypercall,
-        (Raw::Interrupted, None) if !context.is_in_user_space() && !omit.leaves_out(Omit::INTERRUPTED_STUB) => wild_jump(context),
-        (Raw::Interrupted, None) => {
-            // Between a fault of KVM's own page tables and the retry the CPU holds RF. An interrupt comes before or behind an instruction, and shows none.
+        (KvmExit::Out, None) => Exit::Hypercall,
+        (KvmExit::Interrupted, None) if !context.is_in_user_space() && !omit.contains_rule(Omit::INTERRUPTED_STUB) => wild_jump(context),
+        (KvmExit::Interrupted, None) => {
+            // Between a fault of KVM's own page tables and the retry, the CPU sets RF. An interrupt occurs between
+            // instructions, where RF is clear.
             context.registers.rflags &= !RESUME;
             Exit::Interrupted
         }
-        (Raw::Trapped(vector), _) => Exit::Exception(Exception { vector, error: 0, address: 0 }),
-        (Raw::Port, _) => Exit::Violation(Violation::Port),
-        (Raw::OutsideMemory, _) => Exit::Violation(Violation::OutsideMemory),
-        (Raw::Unresumable(reason), _) => Exit::Violation(Violation::Machine { reason: reason_name(reason) }),
-        (Raw::Failed(error), _) => Exit::Violation(Violation::Machine { reason: std::io::Error::from_raw_os_error(error).to_string() }),
+        (KvmExit::Trapped(vector), _) => Exit::Exception(Exception { vector, error: 0, address: 0 }),
+        (KvmExit::Port, _) => Exit::Violation(Violation::Port),
+        (KvmExit::OutsideMemory, _) => Exit::Violation(Violation::OutsideMemory),
+        (KvmExit::Unresumable(reason), _) => Exit::Violation(Violation::Machine { reason: reason_name(reason) }),
+        (KvmExit::Failed(error), _) => Exit::Violation(Violation::Machine { reason: std::io::Error::from_raw_os_error(error).to_string() }),
     }
 }
 
@@ -74,7 +77,7 @@ fn wild_jump(context: &mut Context) -> Exit {
         return Exit::Exception(Exception { vector: 13, error: 0, address: 0 });
     }
     context.fault_address = address;
-    // A fetch by a user.
+    // An instruction fetch by user code.
     Exit::Exception(Exception { vector: Exception::PAGE_FAULT, error: 0b1_0100, address })
 }
 
@@ -83,12 +86,12 @@ fn machine(reason: &str) -> Exit {
 }
 
 fn from_stub(arena: &Arena, vcpu: usize, stub: Stub, context: &mut Context, omit: Omit) -> Exit {
-    // Whatever was queued has been delivered: the stub ran.
+    // Anything queued has been delivered: the stub ran.
     context.pending = crate::Pending::default();
     match stub {
         Stub::Syscall => syscall(context),
         Stub::Compatibility => Exit::Violation(Violation::CompatibilitySyscall),
-        Stub::Unexpected => machine("it ran a stub that nothing leads to"),
+        Stub::Unexpected => machine("it ran an unused stub"),
         Stub::Exception(vector) => from_frame(arena, vcpu, vector, context, omit),
     }
 }
@@ -106,7 +109,7 @@ fn from_frame(arena: &Arena, vcpu: usize, vector: u8, context: &mut Context, omi
     let words = 5 + usize::from(has_error);
     let frame = in_stack(vcpu, context.registers.rsp).filter(|(_, offset)| offset % 8 == 0 && offset / 8 + words <= 512);
     let Some((stack, offset)) = frame else {
-        if omit.leaves_out(Omit::STACK) {
+        if omit.contains_rule(Omit::STACK) {
             return Exit::Exception(Exception { vector, error: 0, address: context.fault_address });
         }
         return machine("an exception's frame is not on the vCPU's stack");
@@ -119,17 +122,17 @@ fn from_frame(arena: &Arena, vcpu: usize, vector: u8, context: &mut Context, omi
     context.registers.rflags = rflags;
     context.registers.rsp = rsp;
     if code & 3 == 0 {
-        // Of 64-bit code, a single step that `syscall` carried into its stub is the only way to raise anything at CPL 0.
+        // From 64-bit code, only a single step that `syscall` carries into its stub can raise anything at CPL 0.
         if vector == DEBUG && rip == SYSCALL_ENTRY {
             return syscall(context);
         }
-        // Nested on a CPU of AMD's, nothing is mapped where `syscall` from 32-bit code leads.
+        // Nested on an AMD CPU, `syscall` from 32-bit code enters an unmapped address.
         if stub_at(rip) == Some(Stub::Compatibility) {
             return Exit::Violation(Violation::CompatibilitySyscall);
         }
         return Exit::Violation(Violation::Supervisor { vector });
     }
-    if code != USER_CODE && !omit.leaves_out(Omit::CODE_SEGMENT) {
+    if code != USER_CODE && !omit.contains_rule(Omit::CODE_SEGMENT) {
         return Exit::Violation(Violation::CodeSegment);
     }
     let page_fault = vector == Exception::PAGE_FAULT;

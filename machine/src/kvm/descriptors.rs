@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors in the forms that the CPU and KVM want (Intel SDM volume 3, chapters 3, 6 and 7).
+//! Descriptors in the formats of the CPU and of KVM (Intel SDM volume 3, chapters 3, 6 and 7).
 
 use kvm_bindings::kvm_segment;
 use pando_abi::hypercall::PORT;
@@ -9,21 +9,21 @@ use pando_abi::registers::{USER_CODE, USER_DATA};
 pub(super) const SUPERVISOR_CODE: u16 = 0x08;
 /// Selector of the task state.
 const TASK: u16 = 0x30;
-/// What `STAR` holds: `syscall` loads CS 0x08 and SS 0x10; `sysret`, which nobody executes, would take 0x1b as its base.
+/// The value of `STAR`: `syscall` loads CS 0x08 and SS 0x10; `sysret`, which is never executed, would take 0x1b as its base.
 pub(super) const STAR: u64 = 0x1b << 48 | (SUPERVISOR_CODE as u64) << 32;
 /// The interrupt stack that every gate uses.
 pub(super) const EXCEPTION_STACK: u8 = 1;
 /// Eight words.
 pub(super) const GDT_LIMIT: u16 = 63;
 
-/// Offset of the I/O bitmap in the TSS: right behind its fixed part.
+/// Offset of the I/O bitmap in the TSS: right after its fixed part.
 const BITMAP: usize = 0x68;
 /// Bytes of the bitmap up to the hypercall port's, and the byte of ones that must follow.
 const BITMAP_BYTES: usize = PORT as usize / 8 + 2;
 /// The last byte of the TSS. Ports beyond it are closed.
 const TASK_LIMIT: u32 = (BITMAP + BITMAP_BYTES - 1) as u32;
 
-/// The words of a GDT whose task state lies at `task`. `closed` leaves out the 32-bit code segment, as it must be.
+/// The words of a GDT whose task state lies at `task`. `closed` leaves out the 32-bit code segment, as the contract requires.
 pub(super) fn gdt(task: u64, closed: bool) -> [u64; 8] {
     let base_low = (task & 0xff_ffff) << 16 | (task >> 24 & 0xff) << 56;
     [
@@ -49,7 +49,7 @@ pub(super) fn tss(stack: u64) -> [u8; BITMAP + BITMAP_BYTES] {
     bytes
 }
 
-/// The two words of an interrupt gate to `handler`; `open` to `int3` from cells or to the CPU alone.
+/// The two words of an interrupt gate to `handler`. `open` allows `int3` from cells; otherwise only the CPU may use it.
 pub(super) fn gate(handler: u64, open: bool, stack: u8) -> [u64; 2] {
     let kind = if open { 0xee } else { 0x8e };
     let low = handler & 0xffff | u64::from(SUPERVISOR_CODE) << 16 | u64::from(stack) << 32 | kind << 40 | (handler >> 16 & 0xffff) << 48;
@@ -66,11 +66,11 @@ pub(super) fn user_data() -> kvm_segment {
     kvm_segment { selector: USER_DATA as u16, type_: 3, dpl: 3, db: 1, s: 1, present: 1, g: 1, limit: u32::MAX, ..Default::default() }
 }
 
-/// The segment that the null selector loads, at base 0: as Linux has it in DS, ES, FS and GS of its 64-bit programs.
+/// The segment that the null selector loads, at base 0: Linux's DS, ES, FS and GS in 64-bit programs.
 pub(super) const NULL: kvm_segment =
     kvm_segment { base: 0, limit: 0, selector: 0, type_: 0, present: 0, dpl: 0, db: 0, s: 0, l: 0, g: 0, avl: 0, unusable: 1, padding: 0 };
 
-/// What the task register holds for a TSS at `base`.
+/// The task register for a TSS at `base`.
 pub(super) fn task_segment(base: u64) -> kvm_segment {
     // Busy, as VMX demands; QEMU's emulation of SVM takes only the available type.
     let type_ = if emulated_by_qemu() { 9 } else { 11 };

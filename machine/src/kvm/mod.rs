@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The real machine: one KVM VM for all cells.
+//! The KVM backend: one VM for all cells.
 //!
-//! The VM has no devices, no interrupt controller and no firmware. Ring 0 holds nothing but stubs that exit ([`supervisor`]); cells run at CPL 3.
-//! Right on nested shadow paging and on hardware virtualisation alike; see the facts beside each step.
+//! The VM has no devices, no interrupt controller and no firmware. Ring 0 holds nothing but stubs that exit (`supervisor.rs`);
+//! cells run at CPL 3. It is correct on nested shadow paging and on hardware virtualisation alike; see the facts beside each step.
 
 mod cpuid;
 mod decode;
@@ -20,40 +20,40 @@ pub(crate) use supervisor::COMPATIBILITY_ENTRY;
 pub use system::{Probe, Virtualization, running_requests};
 
 use crate::retry::retry;
-use crate::{Arena, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};
+use crate::{Arena, HostError, HugeFrame, Machine, Nanos, PageCount, Time, Vcpu};
 use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, kvm_enable_cap, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm as System, VmFd};
 use slots::Slots;
 use std::sync::{Arc, Mutex};
 
-/// Where KVM keeps the three pages that VMX needs for its real mode: below 4 GiB, away from the arena.
+/// The address of the three pages that VMX needs for its real mode: below 4 GiB, away from the arena.
 const TSS_ADDRESS: usize = 0xfffb_d000;
 /// KVM's quirk of rewriting `vmcall` and `vmmcall` in the guest's page: off, so that the foreign one raises #UD in the cell.
 const QUIRK_PATCH_HYPERCALL: u64 = 1 << 5;
 /// The memory slot whose deletion flushes KVM's shadow page tables.
 const FLUSH_SLOT: u32 = 0;
 
-/// What the machine shall have.
+/// The configuration of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct KvmConfig {
-    /// Physical memory; taken from the host as it is used.
+    /// Physical memory; the host allocates it on use.
     pub arena: PageCount,
-    /// How many vCPUs.
+    /// The number of vCPUs.
     pub vcpus: usize,
-    /// Lines of the context contract to leave out: for the tests that show that each is needed.
+    /// Lines of the context contract to leave out, for the tests that show that each is needed.
     pub omit: Omit,
 }
 
-/// Lines of the context contract that a canary leaves out.
+/// Lines of the context contract that a canary test leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Omit(pub u16);
 
 impl Omit {
     /// Keep the whole contract.
     pub const NOTHING: Omit = Omit(0);
-    /// Line 1: complete what an exit left before another context is loaded.
+    /// Line 1: complete a pending exit before another context is loaded.
     pub const COMPLETION: Omit = Omit(1);
-    /// Line 2: no 32-bit code segment, and cells end that leave the 64-bit one.
+    /// Line 2: no 32-bit code segment, and a cell that leaves the 64-bit one is terminated.
     pub const CODE_SEGMENT: Omit = Omit(1 << 1);
     /// Line 3: exceptions switch to a stack of the vCPU's own.
     pub const STACK: Omit = Omit(1 << 2);
@@ -65,19 +65,19 @@ impl Omit {
     pub const FLAGS: Omit = Omit(1 << 5);
     /// Rule 6 of the page-table discipline: another stamp makes another `cr3`.
     pub const STAMP: Omit = Omit(1 << 6);
-    /// Line 8: a vCPU is set up anew after an exit that it cannot resume from.
+    /// Line 8: a vCPU is set up again after an exit that it cannot resume from.
     pub const RESET: Omit = Omit(1 << 7);
     /// Line 6: DS, ES, FS and GS are null at every entry.
     pub const SELECTORS: Omit = Omit(1 << 8);
     /// Line 2: code of user pages is not executed at CPL 0.
     pub const SMEP: Omit = Omit(1 << 9);
 
-    pub(crate) fn leaves_out(self, line: Omit) -> bool {
+    pub(crate) fn contains_rule(self, line: Omit) -> bool {
         self.0 & line.0 != 0
     }
 }
 
-/// A VM of KVM's with its arena and vCPUs.
+/// A KVM VM with its arena and vCPUs.
 pub struct Kvm {
     vcpus: Mutex<Vec<Option<vcpu::KvmVcpu>>>,
     count: usize,
@@ -88,7 +88,7 @@ pub struct Kvm {
     shared: Arc<Shared>,
 }
 
-/// What vCPUs hold on to: KVM frees the VM when the last descriptor is closed, and only then may the arena go.
+/// State that vCPUs keep alive: KVM frees the VM when the last descriptor is closed, and only then may the arena be unmapped.
 struct Shared {
     vm: VmFd,
     arena: Arena,
@@ -139,7 +139,10 @@ fn create_vm(system: &System) -> Result<VmFd, HostError> {
     let vm = HostError::kvm("create a VM", || system.create_vm())?;
     HostError::kvm("place KVM's TSS", || vm.set_tss_address(TSS_ADDRESS))?;
     let quirks = kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, args: [QUIRK_PATCH_HYPERCALL, 0, 0, 0], ..Default::default() };
-    retry(|| vm.enable_cap(&quirks)).map_err(|_| HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"))?;
+    retry(|| vm.enable_cap(&quirks)).map_err(|error| match error.errno() {
+        libc::EINVAL => HostError::KvmLacks("KVM_CAP_DISABLE_QUIRKS2"),
+        _ => HostError::KvmDenied { action: "enable KVM_CAP_DISABLE_QUIRKS2", source: error.into() },
+    })?;
     system::exit_on_bus_locks(&vm)?;
     Ok(vm)
 }
@@ -149,8 +152,8 @@ impl Machine for Kvm {
         &self.shared.arena
     }
 
-    fn provide(&self, stretch: Stretch) -> Result<(), HostError> {
-        self.shared.slots.provide(&self.shared.vm, &self.shared.arena, stretch)
+    fn provide(&self, huge_frame: HugeFrame) -> Result<(), HostError> {
+        self.shared.slots.provide(&self.shared.vm, &self.shared.arena, huge_frame)
     }
 
     fn vcpus(&self) -> usize {

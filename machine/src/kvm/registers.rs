@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Contexts in KVM's words, and the registers that no cell can change.
+//! Conversion of contexts to KVM's structures, and the registers that no cell can change.
 
 use super::supervisor::{COMPATIBILITY_ENTRY, SYSCALL_ENTRY, Supervisor};
 use super::{Omit, descriptors};
@@ -10,15 +10,15 @@ use kvm_bindings::{KVM_VCPUEVENT_VALID_SHADOW, Msrs, kvm_msr_entry, kvm_regs, kv
 use kvm_ioctls::VcpuFd;
 use pando_abi::Registers;
 
-/// PG WP NE ET MP PE.
+/// Value of CR0: PG WP NE ET MP PE.
 const CR0: u64 = 0x8005_0033;
-/// PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
+/// Value of CR4: PAE OSFXSR OSXMMEXCPT UMIP FSGSBASE. Never SMAP: it makes `iretq` at CPL 3 fault on some machines.
 const CR4: u64 = 0x620 | 1 << 11 | 1 << 16;
 /// In CR4: no code of user pages at CPL 0 (line 2).
 const SMEP: u64 = 1 << 20;
-/// In CR4: XSAVE is switched on.
+/// In CR4: XSAVE is enabled.
 const OSXSAVE: u64 = 1 << 18;
-/// SCE LME LMA NXE.
+/// Value of EFER: SCE LME LMA NXE.
 const EFER: u64 = 0xd01;
 /// Flags that `syscall` clears: TF IF DF IOPL NT AC.
 const SYSCALL_MASK: u64 = 0x4_7700;
@@ -27,11 +27,11 @@ const MSR_STAR: u32 = 0xc000_0081;
 const MSR_LSTAR: u32 = 0xc000_0082;
 const MSR_CSTAR: u32 = 0xc000_0083;
 const MSR_SFMASK: u32 = 0xc000_0084;
-/// Says that CPUID can fault, and makes it fault at CPL 3.
+/// The MSRs that report that CPUID can fault, and make it fault at CPL 3.
 const MSR_PLATFORM_INFO: u32 = 0xce;
 const MSR_MISC_FEATURES: u32 = 0x140;
 
-/// The system registers that every context of a vCPU shares, taken from those KVM starts with.
+/// The system registers that every context of a vCPU shares, based on those KVM starts with.
 pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, vector_features: Option<u64>, omit: Omit) -> kvm_sregs {
     from.cs = descriptors::user_code();
     from.ss = descriptors::user_data();
@@ -41,7 +41,7 @@ pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, ve
     (from.gdt.base, from.gdt.limit) = supervisor.gdt(vcpu);
     (from.idt.base, from.idt.limit) = supervisor.idt();
     (from.cr0, from.cr4, from.efer) = (CR0, CR4, EFER);
-    if !omit.leaves_out(Omit::SMEP) {
+    if !omit.contains_rule(Omit::SMEP) {
         from.cr4 |= SMEP;
     }
     if vector_features.is_some() {
@@ -50,8 +50,8 @@ pub(super) fn base(mut from: kvm_sregs, vcpu: usize, supervisor: &Supervisor, ve
     from
 }
 
-/// Whether a vCPU, whose CPUID is set, can be kept from executing user pages at CPL 0. What KVM lists does not say: where it works in software it leaves the
-/// feature out, and enforces it.
+/// Whether a vCPU, whose CPUID is set, can be kept from executing user pages at CPL 0. KVM's list does not show it:
+/// software KVM omits the feature, but enforces it.
 ///
 /// # Errors
 /// KVM does not show the vCPU's registers.
@@ -62,7 +62,7 @@ pub(super) fn has_smep(fd: &VcpuFd) -> Result<bool, HostError> {
     Ok(retry(|| fd.set_sregs(&sregs)).is_ok() && read()?.cr4 & SMEP != 0)
 }
 
-/// Sets the registers that stay.
+/// Sets the registers that never change.
 ///
 /// # Errors
 /// KVM refused one that the contract needs.
@@ -78,7 +78,7 @@ pub(super) fn set_fixed(fd: &VcpuFd, vector_features: Option<u64>) -> Result<(),
     .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() });
     let msrs = Msrs::from_entries(&entries).expect("six entries fit");
     let taken = HostError::kvm("set the vCPU's MSRs", || fd.set_msrs(&msrs))?;
-    // The last two switch CPUID faulting on; where they are missing KVM answers the instruction from the same table.
+    // The last two enable CPUID faulting; where they are missing, KVM answers the instruction from the same table.
     if taken < 4 {
         return Err(HostError::KvmLacks("the MSRs of `syscall`"));
     }
@@ -91,7 +91,7 @@ pub(super) fn set_fixed(fd: &VcpuFd, vector_features: Option<u64>) -> Result<(),
 /// The general registers as KVM loads them: flags are rebuilt, never taken.
 pub(super) fn load(context: &Context, omit: Omit) -> kvm_regs {
     let Registers { rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags } = context.registers;
-    let rflags = if omit.leaves_out(Omit::FLAGS) { rflags | 2 } else { context.loaded_flags() };
+    let rflags = if omit.contains_rule(Omit::FLAGS) { rflags | 2 } else { context.loaded_flags() };
     kvm_regs { rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn store(regs: &kvm_regs) -> Registers {
     Registers { rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags }
 }
 
-/// What is to be delivered to a context, in KVM's words: also says that nothing else is.
+/// Pending events in KVM's structure. It also clears all other events.
 pub(super) fn load_pending(pending: &Pending) -> kvm_vcpu_events {
     let mut events = kvm_vcpu_events { flags: KVM_VCPUEVENT_VALID_SHADOW, ..Default::default() };
     events.interrupt.shadow = pending.interrupt_shadow;
@@ -114,7 +114,7 @@ pub(super) fn load_pending(pending: &Pending) -> kvm_vcpu_events {
     events
 }
 
-/// What KVM still had to deliver.
+/// The pending events that KVM reports.
 pub(super) fn store_pending(events: &kvm_vcpu_events) -> Pending {
     let queued = events.exception.injected != 0;
     let exception = queued.then(|| QueuedException {

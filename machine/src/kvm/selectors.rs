@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selectors of data: null in every cell at every entry (line 6).
+//! Data segment selectors: null in every cell at every entry (line 6).
 //!
-//! With hardware virtualisation they are the vCPU's, and KVM shows them. Where KVM works in software a cell runs with those of the vCPU's *thread*, which KVM
-//! neither loads nor saves: what one cell leaves there, the next finds. Reading a selector costs a cycle, so nobody pays for them but a cell that loads them.
+//! With hardware virtualisation they belong to the vCPU, and KVM reports them. Where KVM works in software, a cell
+//! runs with those of the vCPU's *thread*, which KVM neither loads nor saves: a selector that one cell loads would
+//! leak to the next. Reading a selector costs a cycle, so only a cell that loads them pays for them.
 
 use kvm_bindings::kvm_sregs;
 use std::arch::asm;
 
-/// Whether the vCPU's selectors of data are null.
+/// Whether the vCPU's data selectors are null.
 pub(super) fn are_null(sregs: &kvm_sregs) -> bool {
     [&sregs.ds, &sregs.es, &sregs.fs, &sregs.gs].iter().all(|segment| segment.selector == 0)
 }
 
-/// Makes the calling thread's selectors of data null, as Linux has them in every 64-bit thread.
+/// Sets the calling thread's data selectors to null, as Linux has them in every 64-bit thread.
 ///
 /// # Errors
 /// The host refused.
@@ -30,8 +31,8 @@ pub(super) fn clear() -> Result<(), std::io::Error> {
     if fs == 0 { Ok(()) } else { clear_fs() }
 }
 
-/// FS is the base of thread-local storage, which some CPUs clear when they load the selector; a signal's handler may need it at any instruction. Linux sets
-/// selector and base at once.
+/// Sets FS to null through Linux, which sets selector and base at once. FS is the base of thread-local storage, which
+/// some CPUs clear when they load the selector, and a signal handler may need it at any instruction.
 fn clear_fs() -> Result<(), std::io::Error> {
     const ARCH_SET_FS: libc::c_int = 0x1002;
     let base: u64;

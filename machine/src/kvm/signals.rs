@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that take a vCPU out of `KVM_RUN`.
+//! Signals that interrupt `KVM_RUN`.
 //!
-//! A signal that arrives just before `KVM_RUN` would be lost; so its handler sets `immediate_exit` of the vCPU that its thread runs, and KVM
-//! comes back at once. The handler touches nothing but thread-local words.
+//! A signal that arrives just before `KVM_RUN` would be lost. So its handler sets `immediate_exit` of the vCPU that
+//! its thread runs, and KVM returns at once. The handler accesses only thread-local words.
 
 use crate::{HostError, Interrupter};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 thread_local! {
-    /// `immediate_exit` of the vCPU that this thread runs or ran last; null: none.
+    /// `immediate_exit` of the vCPU that this thread runs or ran last, or null.
     static IMMEDIATE_EXIT: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
     /// Whether the thread is inside `KVM_RUN`.
     static RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -25,8 +25,8 @@ pub(super) fn interrupt_signal() -> libc::c_int {
 extern "C" fn on_interrupt(_: libc::c_int) {
     let flag = IMMEDIATE_EXIT.get();
     if !flag.is_null() {
-        // SAFETY: set by `enter` from a live vCPU of this thread and cleared by nobody else; a vCPU's page stays mapped until its thread's vCPU is
-        // dropped, which `KvmVcpu` does on the thread that runs it, after `leave` has reset the pointer.
+        // SAFETY: set by `enter` from a live vCPU of this thread and cleared by nobody else; a vCPU's page stays mapped until
+        // its thread's vCPU is dropped, which `KvmVcpu` does on the thread that runs it, after `leave` has reset the pointer.
         unsafe { flag.write_volatile(1) };
     }
 }
@@ -36,7 +36,7 @@ extern "C" fn on_bus_error(_: libc::c_int) {
         POISONED.set(true);
         return on_interrupt(0);
     }
-    // Not a cell's memory: die as if nobody had asked.
+    // Not a cell's memory: restore the default action, which ends the process.
     // SAFETY: resets a disposition; the instruction faults again and ends the process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
@@ -54,17 +54,17 @@ pub(super) fn install() -> Result<(), HostError> {
     Ok(())
 }
 
-/// The stay of a thread in `KVM_RUN`.
-pub(super) struct Stay;
+/// A thread's time in `KVM_RUN`.
+pub(super) struct RunGuard;
 
-/// Says that this thread enters `KVM_RUN` of the vCPU whose `immediate_exit` lies at `flag`.
-pub(super) fn enter(flag: *mut u8) -> Stay {
+/// Marks that this thread enters `KVM_RUN` of the vCPU whose `immediate_exit` lies at `flag`.
+pub(super) fn enter(flag: *mut u8) -> RunGuard {
     IMMEDIATE_EXIT.set(flag);
     RUNNING.set(true);
-    Stay
+    RunGuard
 }
 
-impl Drop for Stay {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         RUNNING.set(false);
     }
@@ -77,7 +77,7 @@ pub(super) fn leave(flag: *mut u8) {
     }
 }
 
-/// Whether the host lost memory while this thread's cell ran; asks once.
+/// Returns and resets whether the host lost memory while this thread's cell ran.
 pub(super) fn take_poison() -> bool {
     POISONED.replace(false)
 }
@@ -89,13 +89,13 @@ pub(super) struct ThreadInterrupter {
 }
 
 impl ThreadInterrupter {
-    /// Makes interrupts go to the calling thread.
+    /// Directs interrupts to the calling thread.
     pub(super) fn bind_to_this_thread(&self) {
         // SAFETY: no preconditions.
         self.thread.store(unsafe { libc::gettid() }, Ordering::Release);
     }
 
-    /// Makes interrupts go nowhere.
+    /// Disables interrupts.
     pub(super) fn unbind(&self) {
         self.thread.store(0, Ordering::Release);
     }

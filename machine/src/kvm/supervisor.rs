@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies at CPL 0: descriptor tables, stacks, and stubs that do nothing but exit.
+//! The contents of CPL 0: descriptor tables, stacks, and stubs that do nothing but exit.
 //!
-//! It may be *emulated* there at a microsecond per instruction, so a stub is one `out`. Everything lies in stretch 0 of the arena, mapped without
-//! the user bit at [`SUPERVISOR_BASE`] in slot 511 of every root:
+//! Code there may be *emulated* at a microsecond per instruction, so a stub is one `out`. Everything lies in huge
+//! frame 0 of the arena, mapped without the user bit at [`SUPERVISOR_BASE`] in slot 511 of every root:
 //!
 //! ```text
 //! frame 1   IDT                        frame 8 + 3n   GDT of vCPU n
@@ -26,9 +26,9 @@ const FRAMES_PER_VCPU: u32 = 3;
 const STUB_SIZE: u64 = 16;
 /// Vectors with a gate: those that the architecture defines.
 const VECTORS: u64 = 32;
-/// The stub that `LSTAR` names, where 64-bit `syscall` goes.
+/// The stub at `LSTAR`, which 64-bit `syscall` enters.
 const SYSCALL_STUB: u64 = 64;
-/// The stub that `CSTAR` names, where `syscall` from compatibility mode would go.
+/// The stub at `CSTAR`, which `syscall` from compatibility mode would enter.
 const COMPATIBILITY_STUB: u64 = 65;
 /// `out 0x7e, al; ud2`.
 const STUB: [u8; 4] = [0xe6, PORT, 0x0f, 0x0b];
@@ -45,20 +45,20 @@ const fn stub(number: u64) -> u64 {
     address(STUBS) + number * STUB_SIZE
 }
 
-/// Which stub an instruction pointer lies in.
+/// The stub at an instruction pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stub {
     /// The gate of an exception.
     Exception(u8),
     /// The entry of `syscall`.
     Syscall,
-    /// The entry of `syscall` from 32-bit code, or the address that is left of it: no cell goes on from there.
+    /// The entry of `syscall` from 32-bit code, or its truncated address: the cell ends here.
     Compatibility,
-    /// Another: no cell gets there.
+    /// Any other: no cell gets there.
     Unexpected,
 }
 
-/// The stub that `rip` lies in. `None`: none.
+/// The stub that `rip` lies in.
 pub(super) fn stub_at(rip: u64) -> Option<Stub> {
     if rip == TRUNCATED_ENTRY {
         return Some(Stub::Compatibility);
@@ -72,11 +72,11 @@ pub(super) fn stub_at(rip: u64) -> Option<Stub> {
     })
 }
 
-/// Where 64-bit `syscall` goes.
+/// Entry point of 64-bit `syscall`.
 pub(super) const SYSCALL_ENTRY: u64 = stub(SYSCALL_STUB);
-/// Where `syscall` from compatibility mode goes.
+/// Entry point of `syscall` from compatibility mode.
 pub(crate) const COMPATIBILITY_ENTRY: u64 = stub(COMPATIBILITY_STUB);
-/// Where it goes if KVM drops the address's upper half.
+/// Its entry point if KVM drops the upper half of the address.
 const TRUNCATED_ENTRY: u64 = COMPATIBILITY_ENTRY & u32::MAX as u64;
 const _: () = assert!(TRUNCATED_ENTRY < USER_START, "a cell can have memory there");
 
@@ -95,19 +95,19 @@ fn stack_of(vcpu: usize) -> FrameId {
     frames_of(vcpu).offset(2)
 }
 
-/// The layout, and where its tables start.
+/// The layout of the supervisor area.
 pub(super) struct Supervisor {
     idt_base: u64,
 }
 
 impl Supervisor {
-    /// Writes everything into stretch 0.
+    /// Writes everything into huge frame 0.
     pub(super) fn lay_out(arena: &Arena, vcpus: usize, omit: Omit) -> Supervisor {
-        assert!(vcpus <= ((crate::FRAMES_PER_STRETCH - FIRST_OF_VCPUS) / FRAMES_PER_VCPU) as usize, "stretch 0 holds no more vCPUs");
+        assert!(vcpus <= ((crate::FRAMES_PER_HUGE_FRAME - FIRST_OF_VCPUS) / FRAMES_PER_VCPU) as usize, "stretch 0 holds no more vCPUs");
         for number in (0..VECTORS).chain([SYSCALL_STUB, COMPATIBILITY_STUB]) {
             arena.write(STUBS, (number * STUB_SIZE) as usize, &STUB);
         }
-        let stack_switch = if omit.leaves_out(Omit::STACK) { 0 } else { descriptors::EXCEPTION_STACK };
+        let stack_switch = if omit.contains_rule(Omit::STACK) { 0 } else { descriptors::EXCEPTION_STACK };
         for vector in 0..VECTORS {
             let [low, high] = descriptors::gate(stub(vector), vector == 3, stack_switch);
             arena.store(IDT, EntryIndex::new(2 * vector as usize), low);
@@ -116,7 +116,7 @@ impl Supervisor {
         let mut used = vec![(IDT, NO_EXECUTE), (STUBS, 0)];
         for vcpu in 0..vcpus {
             let [gdt, tss, stack] = [0, 1, 2].map(|index| frames_of(vcpu).offset(index));
-            for (index, word) in descriptors::gdt(address(tss), !omit.leaves_out(Omit::CODE_SEGMENT)).into_iter().enumerate() {
+            for (index, word) in descriptors::gdt(address(tss), !omit.contains_rule(Omit::CODE_SEGMENT)).into_iter().enumerate() {
                 arena.store(gdt, EntryIndex::new(index), word);
             }
             // The stack starts 16 bytes below its end, as the CPU aligns it.
@@ -132,7 +132,7 @@ impl Supervisor {
         Supervisor { idt_base: address(IDT) }
     }
 
-    /// What slot 511 of a root holds.
+    /// The entry for slot 511 of a root.
     pub(super) fn root_entry(&self) -> u64 {
         TABLES[0].address() | SUPERVISOR_PAGE
     }
@@ -147,7 +147,7 @@ impl Supervisor {
         (address(frames_of(vcpu)), descriptors::GDT_LIMIT)
     }
 
-    /// What a vCPU's task register holds.
+    /// The task register of a vCPU.
     pub(super) fn task(&self, vcpu: usize) -> kvm_segment {
         descriptors::task_segment(address(frames_of(vcpu).offset(1)))
     }

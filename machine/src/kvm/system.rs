@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the host's KVM is, and the settings that `kvm-ioctls` has no words for.
+//! The properties of the host's KVM, and the settings that `kvm-ioctls` lacks.
 
 use super::{cpuid, registers};
 use crate::HostError;
@@ -10,6 +10,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, Kvm as System, VmFd};
 use std::io::ErrorKind;
+use vmm_sys_util::errno::Error;
 use vmm_sys_util::ioctl::ioctl_with_val;
 use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr};
 
@@ -22,18 +23,18 @@ ioctl_ior_nr!(KVM_GET_XSAVE, KVMIO, 0xa4, kvm_xsave);
 ioctl_iow_nr!(KVM_SET_XSAVE, KVMIO, 0xa5, kvm_xsave);
 ioctl_iow_nr!(KVM_SET_XCRS, KVMIO, 0xa7, kvm_xcrs);
 
-/// The requests that a machine makes of KVM once its vCPUs have their threads; a process that makes no other machine needs no others.
+/// The KVM requests of a machine once its vCPUs have their threads. A process that makes no further machine needs no others.
 #[must_use]
 pub fn running_requests() -> [u32; 7] {
     let requests = [
         // Cells run.
         KVM_RUN(),
-        // The arena grows, and KVM forgets what it derived from tables.
+        // The arena grows, and KVM drops its shadow page tables.
         KVM_SET_USER_MEMORY_REGION(),
         // Vector registers go from cell to cell.
         KVM_GET_XSAVE(),
         KVM_SET_XSAVE(),
-        // A vCPU is set up again that a cell has brought to a triple fault.
+        // A vCPU is set up again after a cell caused a triple fault.
         KVM_SET_SREGS(),
         KVM_SET_MSRS(),
         KVM_SET_XCRS(),
@@ -42,25 +43,45 @@ pub fn running_requests() -> [u32; 7] {
     requests.map(|request| request as u32)
 }
 
-/// Opens `/dev/kvm` and checks that it has what the machine needs.
+/// Opens `/dev/kvm` and checks that it has the features that the machine needs.
 pub(super) fn open() -> Result<System, HostError> {
     let system = retry(System::new).map_err(|error| {
         let source = std::io::Error::from(error);
         match source.kind() {
             ErrorKind::NotFound => HostError::NoKvm,
+            // Not the permissions of the file: those give EACCES.
+            _ if source.raw_os_error() == Some(libc::EPERM) => HostError::KvmDenied { action: "open /dev/kvm", source },
             ErrorKind::PermissionDenied => HostError::KvmForbidden,
-            // The file is there, but no module stands behind it.
+            // The file exists, but no module provides it.
             _ if matches!(source.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => HostError::NoKvm,
             _ => HostError::Os { action: "open /dev/kvm", source },
         }
     })?;
-    if !system.check_extension(Cap::SyncRegs) {
+    if capability("ask KVM for KVM_CAP_SYNC_REGS", || system.check_extension_int(Cap::SyncRegs))? == 0 {
         return Err(HostError::KvmLacks("synced registers (KVM_CAP_SYNC_REGS)"));
     }
-    if !system.check_extension(Cap::ImmediateExit) {
+    if capability("ask KVM for KVM_CAP_IMMEDIATE_EXIT", || system.check_extension_int(Cap::ImmediateExit))? == 0 {
         return Err(HostError::KvmLacks("KVM_CAP_IMMEDIATE_EXIT"));
     }
     Ok(system)
+}
+
+/// KVM's value of a capability; 0 if it is missing. A refused query is an error, not a missing capability.
+///
+/// # Errors
+/// The host forbids the query.
+fn capability(action: &'static str, mut query: impl FnMut() -> libc::c_int) -> Result<libc::c_int, HostError> {
+    let answer = retry(|| match query() {
+        negative if negative < 0 => Err(Error::last()),
+        value => Ok(value),
+    });
+    answer.map_err(|error| HostError::KvmDenied { action, source: error.into() })
+}
+
+/// Whether bus locks can be made to exit.
+fn has_bus_lock_exits(vm: &VmFd) -> Result<bool, HostError> {
+    let query = || vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT));
+    Ok(capability("ask KVM for KVM_CAP_X86_BUS_LOCK_EXIT", query)? & KVM_BUS_LOCK_DETECTION_EXIT as i32 != 0)
 }
 
 /// Sets how many shadow page tables KVM may keep.
@@ -70,10 +91,10 @@ pub(super) fn limit_shadow_tables(vm: &VmFd, tables: u64) -> Result<(), HostErro
     HostError::os("set the number of KVM's shadow tables", limit)
 }
 
-/// Makes split locks exit, where the CPU can tell: they slow every core down, and an exit makes the one who does it pay.
+/// Makes split locks exit, where the CPU can detect them. They slow every core down, and the exit charges their cost
+/// to the cell that causes them.
 pub(super) fn exit_on_bus_locks(vm: &VmFd) -> Result<(), HostError> {
-    let offered = vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT));
-    if offered & KVM_BUS_LOCK_DETECTION_EXIT as i32 == 0 {
+    if !has_bus_lock_exits(vm)? {
         return Ok(());
     }
     let capability =
@@ -88,32 +109,32 @@ pub(super) fn entropy(bytes: &mut [u8]) {
         let rest = &mut bytes[filled..];
         // SAFETY: the pointer and the length are of one live, writable slice.
         let count = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        // Only a signal can interrupt it; then it is asked again.
+        // Only a signal can interrupt it; then it is called again.
         filled += usize::try_from(count).unwrap_or(0);
     }
 }
 
-/// How this host virtualises, as far as it says.
+/// The kind of virtualisation of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Virtualization {
     /// Intel VMX.
     Vmx,
     /// AMD SVM.
     Svm,
-    /// KVM is there though the CPU offers neither: a host that is itself a VM, with page tables in software.
+    /// KVM is available although the CPU offers neither: a host that is itself a VM, with page tables in software.
     Software,
 }
 
-/// What was found on this host.
+/// The properties of this host.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// How cells would run.
     pub virtualization: Virtualization,
-    /// KVM's version of its interface: 12 since 2007.
+    /// KVM's API version: 12 since 2007.
     pub api_version: i32,
-    /// How many vCPUs a VM may have.
+    /// The maximum number of vCPUs of a VM.
     pub max_vcpus: usize,
-    /// Whether code of user pages is kept from CPL 0 (SMEP): without it no machine can be made.
+    /// Whether CPL 0 can be kept from executing user pages (SMEP); without it, no machine can be made.
     pub smep: bool,
     /// Whether `cpuid` can be made to fault in cells, so that their libOS answers it.
     pub cpuid_faulting: bool,
@@ -124,7 +145,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Looks at the host.
+    /// Probes the host.
     ///
     /// # Errors
     /// KVM is missing, not permitted or too old.
@@ -143,13 +164,13 @@ impl Probe {
             max_vcpus: system.get_max_vcpus(),
             smep: registers::has_smep(&vcpu)?,
             cpuid_faulting: features || listed,
-            bus_lock_exits: vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT)) & KVM_BUS_LOCK_DETECTION_EXIT as i32 != 0,
+            bus_lock_exits: has_bus_lock_exits(&vm)?,
             tsc_khz: vcpu.get_tsc_khz().unwrap_or(0),
         })
     }
 }
 
-/// How this host virtualises.
+/// Detects the kind of virtualisation of this host.
 pub(super) fn virtualization() -> Virtualization {
     let leaf_1 = std::arch::x86_64::__cpuid(1);
     let extended = std::arch::x86_64::__cpuid(0x8000_0001);
@@ -157,5 +178,25 @@ pub(super) fn virtualization() -> Virtualization {
         (1, _) => Virtualization::Vmx,
         (_, 1) => Virtualization::Svm,
         _ => Virtualization::Software,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::capability;
+    use crate::HostError;
+
+    #[test]
+    fn a_capability_that_may_not_be_asked_for_is_not_reported_as_missing() {
+        let refuse = || {
+            // SAFETY: the location is this thread's own.
+            unsafe { *libc::__errno_location() = libc::EPERM };
+            -1
+        };
+        let error = capability("ask KVM for KVM_CAP_SYNC_REGS", refuse).expect_err("it is refused");
+        assert!(matches!(&error, HostError::KvmDenied { source, .. } if source.raw_os_error() == Some(libc::EPERM)), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("cannot ask KVM for KVM_CAP_SYNC_REGS: Operation not permitted") && text.contains("seccomp"), "{text}");
+        assert!(matches!(capability("ask", || 0), Ok(0)) && matches!(capability("ask", || 2), Ok(2)));
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time: the clock that kernel and cells share, and the timer that ends a quantum.
 //!
-//! The machine's clock *is* the TSC, scaled: so a cell that reads its TSC and the kernel that reads the clock never disagree.
+//! The machine's clock *is* the TSC, scaled. So the TSC in a cell and the kernel's clock never disagree.
 
 use super::signals;
 use crate::{HostError, Nanos, Time};
@@ -45,7 +45,7 @@ pub(super) fn calibrate(vcpus: &[VcpuFd]) -> Result<Time, HostError> {
     })
 }
 
-/// Sets a vCPU's TSC offset to 0 where KVM lets it, and refuses a TSC that then differs by more than a millisecond.
+/// Sets a vCPU's TSC offset to 0 where KVM allows it, and fails if the TSC then differs by more than a millisecond.
 fn align(vcpu: &VcpuFd, frequency: u64) -> Result<(), HostError> {
     let offset = 0u64;
     let attribute = kvm_device_attr {
@@ -54,7 +54,7 @@ fn align(vcpu: &VcpuFd, frequency: u64) -> Result<(), HostError> {
         addr: &raw const offset as u64,
         ..Default::default()
     };
-    // Older kernels have no such attribute; the comparison decides either way.
+    // Older kernels lack the attribute; the comparison decides either way.
     // SAFETY: the attribute points to a live word, which is what KVM reads for it.
     unsafe { ioctl_with_ref(vcpu, KVM_SET_DEVICE_ATTR(), &attribute) };
     let entry = kvm_msr_entry { index: MSR_TSC, ..Default::default() };
@@ -81,7 +81,7 @@ pub(super) struct Deadline {
 unsafe impl Send for Deadline {}
 
 impl Deadline {
-    /// Makes the timer's signal go to the calling thread.
+    /// Directs the timer's signal to the calling thread.
     pub(super) fn bind_to_this_thread(&mut self) -> Result<(), HostError> {
         self.delete();
         // SAFETY: an all-zero `sigevent` is valid; its members are set below.
@@ -98,7 +98,7 @@ impl Deadline {
         Ok(())
     }
 
-    /// Makes the signal come at `deadline`; [`Nanos::NEVER`] switches it off.
+    /// Sets the time of the signal; [`Nanos::NEVER`] disables it.
     pub(super) fn arm(&mut self, deadline: Nanos, clock: &Time) {
         if self.armed == Some(deadline) {
             return;
@@ -114,7 +114,7 @@ impl Deadline {
         self.armed = Some(deadline);
     }
 
-    /// Notes, after an interruption, that the timer may have gone off. Whether it has is not asked of our clock: the host's may be a little ahead.
+    /// Records, after an interruption, that the timer may have expired. Our clock cannot tell: the host's may be a little ahead.
     pub(super) fn may_have_passed(&mut self) {
         self.armed = None;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arithmetic and its flags (Intel SDM volume 1, 3.4.3).
 
-use super::instruction::Operation;
+use super::instruction::Opcode;
 
 pub(super) const CARRY: u64 = 1;
 const PARITY: u64 = 1 << 2;
@@ -31,21 +31,21 @@ pub(super) fn holds(condition: u8, flags: u64) -> bool {
 }
 
 /// The result of an operation and the flags it sets.
-pub(super) fn compute(operation: Operation, left: u64, right: u64) -> (u64, u64) {
+pub(super) fn compute(operation: Opcode, left: u64, right: u64) -> (u64, u64) {
     let (result, carries, overflows) = match operation {
-        Operation::Add => {
+        Opcode::Add => {
             let (result, carries) = left.overflowing_add(right);
             (result, carries, ((left ^ result) & (right ^ result)) >> 63 == 1)
         }
-        Operation::Sub | Operation::Compare => {
+        Opcode::Sub | Opcode::Compare => {
             let (result, borrows) = left.overflowing_sub(right);
             (result, borrows, ((left ^ right) & (left ^ result)) >> 63 == 1)
         }
-        Operation::And | Operation::Test => (left & right, false, false),
-        Operation::Or => (left | right, false, false),
-        Operation::Xor => (left ^ right, false, false),
+        Opcode::And | Opcode::Test => (left & right, false, false),
+        Opcode::Or => (left | right, false, false),
+        Opcode::Xor => (left ^ right, false, false),
     };
-    let is_sum = matches!(operation, Operation::Add | Operation::Sub | Operation::Compare);
+    let is_sum = matches!(operation, Opcode::Add | Opcode::Sub | Opcode::Compare);
     let mut flags = 0;
     let mut set = |flag: u64, condition: bool| flags |= if condition { flag } else { 0 };
     set(CARRY, carries);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decodes instructions: prefixes, opcode, ModRM, displacement, immediate (Intel SDM volume 2, chapter 2).
+//! Instruction decoder: prefixes, opcode, ModRM, displacement, immediate (Intel SDM volume 2, chapter 2).
 //!
 //! A known instruction in an unknown form is undefined, like everything else that is not in the table of `instruction`.
 
-use super::instruction::{Instruction, Operand, Operation, Place, Register};
+use super::instruction::{Instruction, Opcode, Operand, OperandPlace, Register};
 
 /// The bytes end inside the instruction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Truncated;
 
-/// Decodes the first instruction of `bytes`, and says how long it is.
+/// Decodes the first instruction of `bytes`, and returns its length.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Instruction, usize), Truncated> {
     let mut decoder = Decoder { bytes, at: 0, rex: 0, operand_size: false, repeat: false, other_prefix: false };
     let instruction = decoder.instruction()?;
@@ -34,8 +34,8 @@ struct ModRm {
 
 enum Other {
     Register(Register),
-    Memory(Place),
-    /// A form that the software machine does not know.
+    Memory(OperandPlace),
+    /// A form that the software machine does not support.
     Unknown,
 }
 
@@ -109,9 +109,9 @@ impl Decoder<'_> {
             1 => self.signed_byte()?,
             _ => self.signed_word()?,
         };
-        // Without displacement, the encodings of rbp and r13 mean addresses relative to rip, or none at all.
+        // Without displacement, the encodings of rbp and r13 mean rip-relative addresses, or no base at all.
         let known = known && !(mode == 0 && base.0 & 7 == 5);
-        Ok(ModRm { register, other: if known { Other::Memory(Place { base, displacement }) } else { Other::Unknown } })
+        Ok(ModRm { register, other: if known { Other::Memory(OperandPlace { base, displacement }) } else { Other::Unknown } })
     }
 
     fn instruction(&mut self) -> Result<Instruction, Truncated> {
@@ -205,7 +205,7 @@ impl Decoder<'_> {
     }
 
     fn arithmetic(&mut self, opcode: u8) -> Result<Instruction, Truncated> {
-        let operation = if opcode == 0x85 { Some(Operation::Test) } else { operation(opcode >> 3) };
+        let operation = if opcode == 0x85 { Some(Opcode::Test) } else { operation(opcode >> 3) };
         Ok(match (self.mod_rm()?, operation) {
             (ModRm { register, other: Other::Register(to) }, Some(operation)) => {
                 Instruction::Arithmetic(operation, to, Operand::Register(register))
@@ -235,15 +235,15 @@ impl Decoder<'_> {
     }
 }
 
-/// The operation that the digit of the arithmetic groups names. `None`: one that uses the carry.
-fn operation(digit: u8) -> Option<Operation> {
+/// The operation of an arithmetic group's digit. `None`: one that uses the carry.
+fn operation(digit: u8) -> Option<Opcode> {
     Some(match digit {
-        0 => Operation::Add,
-        1 => Operation::Or,
-        4 => Operation::And,
-        5 => Operation::Sub,
-        6 => Operation::Xor,
-        7 => Operation::Compare,
+        0 => Opcode::Add,
+        1 => Opcode::Or,
+        4 => Opcode::And,
+        5 => Opcode::Sub,
+        6 => Opcode::Xor,
+        7 => Opcode::Compare,
         _ => return None,
     })
 }

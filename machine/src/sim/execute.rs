@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executes one instruction at a time: registers, flags, memory, exceptions.
+//! Execution of one instruction at a time: registers, flags, memory, exceptions.
 //!
-//! An instruction that faults has changed nothing.
+//! A faulting instruction changes nothing.
 
 use super::arithmetic::{self, CARRY, RESUME, TRAP};
-use super::instruction::{Instruction, Operand, Operation, Place, Register};
+use super::instruction::{Instruction, Opcode, Operand, OperandPlace, Register};
 use super::translate::Mmu;
 use super::{Hardware, INSTRUCTION_TIME};
 use crate::{Exception, Exit, Violation};
@@ -22,7 +22,7 @@ pub(super) mod vector {
 
 /// The word of a vector state at which `xmm0` starts: byte 160 of the XSAVE area.
 const XMM0: usize = 160 / 4;
-/// The word of a vector state that says which parts are not in their initial state; its bit 1 stands for the SSE registers.
+/// The word of a vector state with the bit map of components not in their initial state; bit 1 is SSE.
 pub(super) const STATE_PARTS: usize = 512 / 4;
 
 /// A vCPU while it runs a cell.
@@ -42,13 +42,13 @@ pub(super) fn is_canonical(address: u64) -> bool {
     (address as i64) << 16 >> 16 == address as i64
 }
 
-/// The exception of an instruction or address that no cell may use.
+/// The exception for a forbidden instruction or address.
 pub(super) fn protection() -> Exit {
     exception(vector::PROTECTION, 0)
 }
 
 impl Cpu<'_> {
-    /// Executes one instruction. `Err`: the cell leaves the CPU.
+    /// Executes one instruction. `Err`: the cell exits.
     pub(super) fn step(&mut self) -> Result<(), Exit> {
         self.hardware.pass(INSTRUCTION_TIME);
         let (instruction, length) = self.fetch()?;
@@ -78,8 +78,8 @@ impl Cpu<'_> {
                 self.write(self.address(to), &self.register(from).to_le_bytes()[..1], to.base.is_stack())?;
             }
             Instruction::Arithmetic(operation, to, from) => self.arithmetic(operation, to, from),
-            Instruction::Increment(to) => self.step_by_one(Operation::Add, to),
-            Instruction::Decrement(to) => self.step_by_one(Operation::Sub, to),
+            Instruction::Increment(to) => self.step_by_one(Opcode::Add, to),
+            Instruction::Decrement(to) => self.step_by_one(Opcode::Sub, to),
             Instruction::Jump(displacement) => rip = jump(next, displacement)?,
             Instruction::JumpIf(condition, displacement) => {
                 if arithmetic::holds(condition, self.registers.rflags) {
@@ -118,7 +118,7 @@ impl Cpu<'_> {
         Ok(())
     }
 
-    /// The instructions after which the cell leaves the CPU.
+    /// Executes the instructions that make the cell exit.
     fn leave(&mut self, instruction: Instruction, next: u64) -> Exit {
         match instruction {
             Instruction::ByteOut(number) if self.is_hypercall_port(number) => {
@@ -137,36 +137,36 @@ impl Cpu<'_> {
                 self.registers.rip = next;
                 exception(vector::BREAKPOINT, 0)
             }
-            // The gate is there for the CPU alone: the error code names it (SDM volume 3, 6.13).
+            // The gate is for the CPU alone: the error code names it (SDM volume 3, 6.13).
             Instruction::Interrupt(number) => exception(vector::PROTECTION, u64::from(number) << 3 | 2),
             Instruction::Privileged => protection(),
             _ => exception(vector::UNDEFINED, 0),
         }
     }
 
-    /// Whether a port, the one in `dx` if none is given, is the hypercall's.
+    /// Whether a port, or the one in `dx` if `None`, is the hypercall port.
     fn is_hypercall_port(&self, number: Option<u8>) -> bool {
         number.map_or(self.registers.rdx & 0xffff, u64::from) == u64::from(PORT)
     }
 
-    pub(super) fn address(&self, place: Place) -> u64 {
+    pub(super) fn address(&self, place: OperandPlace) -> u64 {
         self.register(place.base).wrapping_add_signed(i64::from(place.displacement))
     }
 
-    fn arithmetic(&mut self, operation: Operation, to: Register, from: Operand) {
+    fn arithmetic(&mut self, operation: Opcode, to: Register, from: Operand) {
         let right = match from {
             Operand::Register(from) => self.register(from),
             Operand::Immediate(value) => value,
         };
         let (result, flags) = arithmetic::compute(operation, self.register(to), right);
         self.registers.rflags = self.registers.rflags & !arithmetic::SET | flags;
-        if !matches!(operation, Operation::Compare | Operation::Test) {
+        if !matches!(operation, Opcode::Compare | Opcode::Test) {
             *self.register_mut(to) = result;
         }
     }
 
-    /// `inc` and `dec`, which leave the carry alone.
-    fn step_by_one(&mut self, operation: Operation, to: Register) {
+    /// `inc` and `dec`, which leave the carry unchanged.
+    fn step_by_one(&mut self, operation: Opcode, to: Register) {
         let carry = self.registers.rflags & CARRY;
         self.arithmetic(operation, to, Operand::Immediate(1));
         self.registers.rflags = self.registers.rflags & !CARRY | carry;

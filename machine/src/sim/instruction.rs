@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The instructions that the software machine knows: a small subset of unprivileged x86-64, in real encodings.
+//! The instructions that the software machine supports: a small subset of unprivileged x86-64, in real encodings.
 //!
 //! Operands are of 64 bits unless said otherwise.
 //!
@@ -27,15 +27,15 @@
 pub(super) struct Register(pub(super) u8);
 
 impl Register {
-    /// Whether memory that it points to is in the stack segment: a bad address is then #SS.
+    /// Whether memory that it points to is in the stack segment: a non-canonical address then raises #SS.
     pub(super) fn is_stack(self) -> bool {
         matches!(self.0, 4 | 5)
     }
 }
 
-/// What an arithmetic instruction does.
+/// An arithmetic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum Opcode {
     Add,
     Or,
     And,
@@ -52,24 +52,24 @@ pub(super) enum Operand {
     Immediate(u64),
 }
 
-/// Memory as an instruction names it.
+/// A memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct OperandPlace {
     pub(super) base: Register,
     pub(super) displacement: i32,
 }
 
-/// An instruction; operands in the manual's order, so what is written stands first.
+/// An instruction; operands are in the manual's order, destination first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
     MoveImmediate(Register, u64),
     Move(Register, Register),
-    Load(Register, Place),
-    Store(Place, Register),
-    StoreImmediate(Place, u64),
-    LoadByte(Register, Place),
-    StoreByte(Place, Register),
-    Arithmetic(Operation, Register, Operand),
+    Load(Register, OperandPlace),
+    Store(OperandPlace, Register),
+    StoreImmediate(OperandPlace, u64),
+    LoadByte(Register, OperandPlace),
+    StoreByte(OperandPlace, Register),
+    Arithmetic(Opcode, Register, Operand),
     Increment(Register),
     Decrement(Register),
     Jump(i32),
@@ -85,7 +85,7 @@ pub(super) enum Instruction {
     ReadTime,
     SetVector,
     GetVector,
-    /// `out` of one byte to a port; `None` is the one that `dx` names.
+    /// `out` of one byte to a port; `None` is the port in `dx`.
     ByteOut(Option<u8>),
     /// Any other use of a port.
     Port(Option<u8>),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What instructions do to memory: fetch, read, write, also across pages.
+//! Memory accesses of instructions: fetch, read, write, also across pages.
 //!
-//! An access that faults has changed nothing: both pages are translated before anything is written.
+//! A faulting access changes nothing: both pages are translated before anything is written.
 
 use super::decode;
 use super::execute::{Cpu, exception, is_canonical, protection, vector};
-use super::instruction::{Instruction, Place};
+use super::instruction::{Instruction, OperandPlace};
 use super::tables::Kind;
 use crate::{Exit, FRAME_SIZE, FrameId};
 
@@ -39,7 +39,7 @@ impl Cpu<'_> {
     }
 
     /// Eight bytes.
-    pub(super) fn load(&mut self, from: Place) -> Result<u64, Exit> {
+    pub(super) fn load(&mut self, from: OperandPlace) -> Result<u64, Exit> {
         let mut bytes = [0; 8];
         self.read(self.address(from), &mut bytes, from.base.is_stack())?;
         Ok(u64::from_le_bytes(bytes))
@@ -52,14 +52,14 @@ impl Cpu<'_> {
         Ok(())
     }
 
-    /// What lies on top of the stack.
+    /// The value on top of the stack.
     pub(super) fn top(&mut self) -> Result<u64, Exit> {
         let mut bytes = [0; 8];
         self.read(self.registers.rsp, &mut bytes, true)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The frames of `length` bytes, at most two pages of them, and how many lie in the first.
+    /// The frames of `length` bytes, which span two pages at most, and the number of bytes in the first.
     fn frames(&mut self, address: u64, length: usize, kind: Kind, is_stack: bool) -> Result<(FrameId, usize, Option<FrameId>), Exit> {
         let mut frame = |address| {
             if is_canonical(address) {

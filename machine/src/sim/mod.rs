@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The software machine: interprets a small subset of x86-64 over real page tables, deterministically, as an adversary.
+//! The software machine: it interprets a small subset of x86-64 over real page tables, deterministically, as an adversary.
 //!
-//! - Time is virtual: it advances by a fixed amount per instruction and per exit, and when a harness says so ([`Sim::advance_to`]).
+//! - Time is virtual: it advances by a fixed amount per instruction and per exit, and on [`Sim::advance_to`].
 //! - Randomness follows from the seed, so one thread that drives the machine sees the same run every time.
-//! - Translations are kept for as long as any real machine might keep them: a TLB per vCPU (`translate`) and a shadow cache of page tables for the
-//!   machine (`shadow`). They are dropped only by what the page-table discipline may count on.
-//! - An oracle compares each translation used with the tables as they are, and records what broke the discipline ([`Sim::breaches`]).
+//! - Translations are kept for as long as any real machine might keep them: a TLB per vCPU (`translate`) and a shadow cache
+//!   of page tables for the machine (`shadow`). They are dropped only on the events that the page-table discipline relies on.
+//! - An oracle compares each used translation with the current tables, and records breaches of the discipline ([`Sim::breaches`]).
 //!
-//! The instructions are real encodings, so the same bytes run on every machine. Which ones: `instruction`.
+//! The instructions are real encodings, listed in `instruction`, so the same bytes run on every machine.
 
 mod arithmetic;
 mod decode;
@@ -22,18 +22,18 @@ mod vcpu;
 
 pub use oracle::{Breach, BreachKind, Translation};
 
-use crate::{Arena, FRAMES_PER_STRETCH, FrameId, HostError, Machine, Nanos, PageCount, Stretch, Time, Vcpu};
+use crate::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HostError, HugeFrame, Machine, Nanos, PageCount, Time, Vcpu};
 use oracle::Log;
 use shadow::Shadow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vcpu::SimVcpu;
 
-/// What an instruction takes, in nanoseconds.
+/// The duration of an instruction, in nanoseconds.
 const INSTRUCTION_TIME: u64 = 10;
-/// What an exit takes, in nanoseconds.
+/// The duration of an exit, in nanoseconds.
 const EXIT_TIME: u64 = 1_000;
-/// TSC cycles per nanosecond: not one, so that nobody takes cycles for nanoseconds.
+/// TSC cycles per nanosecond: not one, so that confusing the two shows.
 const CYCLES_PER_NANO: u64 = 2;
 /// The TSC when the machine's clock reads 0.
 const TSC_BASE: u64 = 1_000_000_000_000;
@@ -41,26 +41,26 @@ const TSC_BASE: u64 = 1_000_000_000_000;
 const WALL_BASE: u64 = 1_577_836_800_000_000_000;
 /// The frame that the supervisor's entry points to: a table without entries.
 const SUPERVISOR_TABLE: FrameId = FrameId(0);
-/// What every root holds for the supervisor: present, and nothing for a cell.
+/// The supervisor's entry of every root: present, and not accessible to cells.
 const SUPERVISOR_ENTRY: u64 = SUPERVISOR_TABLE.address() | tables::PRESENT | tables::WRITABLE | tables::ACCESSED;
 
-/// How a software machine is made.
+/// The configuration of a software machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SimConfig {
-    /// Size of physical memory, the machine's own first stretch included.
+    /// Size of physical memory, the machine's own first huge frame included.
     pub arena: PageCount,
-    /// How many vCPUs there are.
+    /// The number of vCPUs.
     pub vcpus: usize,
-    /// Where randomness comes from.
+    /// The seed of randomness.
     pub seed: u64,
-    /// Whether each translation is compared with the tables: on where assertions are. Costs a third of the speed.
+    /// Whether each translation is compared with the tables: by default where assertions are on. It costs a third of the speed.
     pub oracle: bool,
 }
 
 impl Default for SimConfig {
     /// 64 MiB, one vCPU, seed 0, with the oracle where assertions are on.
     fn default() -> SimConfig {
-        SimConfig { arena: PageCount(32 * u64::from(FRAMES_PER_STRETCH)), vcpus: 1, seed: 0, oracle: cfg!(debug_assertions) }
+        SimConfig { arena: PageCount(32 * u64::from(FRAMES_PER_HUGE_FRAME)), vcpus: 1, seed: 0, oracle: cfg!(debug_assertions) }
     }
 }
 
@@ -71,12 +71,12 @@ pub struct Sim {
     taken: Mutex<Vec<bool>>,
 }
 
-/// What all vCPUs share.
+/// State that all vCPUs share.
 struct Hardware {
     arena: Arena,
     /// Nanoseconds since the machine was made.
     time: AtomicU64,
-    /// State of the generator of random words.
+    /// State of the random generator.
     random: AtomicU64,
     shadow: Mutex<Shadow>,
     oracle: bool,
@@ -128,14 +128,14 @@ impl Sim {
         Ok(Arc::new(Sim { hardware: Arc::new(hardware), taken: Mutex::new(vec![false; config.vcpus]) }))
     }
 
-    /// Moves the clock to `moment`, if it is not past it: for a harness in which everything idles.
+    /// Advances the clock to `moment`, if it is earlier: for a harness in which everything idles.
     pub fn advance_to(&self, moment: Nanos) {
         self.hardware.time.fetch_max(moment.0, Ordering::Relaxed);
     }
 
-    /// How many accesses went through a translation that the tables do not give any more: each is a breach of the page-table discipline.
+    /// The number of accesses through a translation that the tables no longer contain: each is a breach of the page-table discipline.
     ///
-    /// Counts only with the oracle on.
+    /// It counts only with the oracle on.
     #[must_use]
     pub fn stale_reads(&self) -> u64 {
         self.hardware.log.stale()
@@ -153,8 +153,8 @@ impl Machine for Sim {
         &self.hardware.arena
     }
 
-    fn provide(&self, stretch: Stretch) -> Result<(), HostError> {
-        assert!(stretch.0 < self.hardware.arena.stretches(), "stretch {} is outside the arena", stretch.0);
+    fn provide(&self, huge_frame: HugeFrame) -> Result<(), HostError> {
+        assert!(huge_frame.0 < self.hardware.arena.huge_frames(), "stretch {} is outside the arena", huge_frame.0);
         Ok(())
     }
 
@@ -199,12 +199,12 @@ impl Machine for Sim {
 
     fn cpuid(&self) -> Vec<pando_abi::cpuid::Entry> {
         use pando_abi::cpuid::Entry;
-        // Four letters in a register, as the vendor's name is given.
+        // Four letters per register, as in the vendor string.
         let name = |letters: &[u8; 4]| u32::from_le_bytes(*letters);
         let leaf = |leaf, answer| Entry { leaf, answer, ..Entry::default() };
         vec![
             leaf(0, [1, name(b"Pand"), name(b"cpu "), name(b"oSim")]),
-            // Features: FPU, TSC, CX8, CMOV, FXSR, SSE, SSE2: what every x86-64 CPU has.
+            // Features of every x86-64 CPU: FPU, TSC, CX8, CMOV, FXSR, SSE, SSE2.
             leaf(1, [0, 0, 0, 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 24 | 1 << 25 | 1 << 26]),
             leaf(0x8000_0000, [0x8000_0001, 0, 0, 0]),
             // SYSCALL, NX, long mode.

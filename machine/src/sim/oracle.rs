@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle: what was used against what the tables say, and the record of where they differed.
+//! The oracle: compares used translations with the tables, and records differences.
 //!
-//! A stale translation that permits less than the tables merely faults. One that names another frame, or permits more, is a breach of the page-table
-//! discipline: a real machine could have shown a cell memory that is no longer its own.
+//! A stale translation that permits less than the tables merely faults. One that names another frame, or permits more,
+//! is a breach of the page-table discipline: a real machine could have shown a cell memory that is no longer its own.
 
 use super::tables::{Access, Kind};
 use crate::{FrameId, Root};
@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How many breaches are kept: the first one tells the story.
+/// Maximum number of recorded breaches: the first one is the most useful.
 const KEPT: usize = 64;
 
-/// Where a page leads and what it allows.
+/// The frame of a page and its permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The frame.
@@ -37,17 +37,18 @@ impl fmt::Display for Translation {
     }
 }
 
-/// How the page-table discipline was broken.
+/// A kind of breach of the page-table discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreachKind {
-    /// An access went through a translation that the tables do not give any more (rules 1 to 4 and 6).
+    /// An access went through a translation that the tables no longer contain (rules 1 to 4 and 6).
     Stale {
-        /// What was used.
+        /// The translation that was used.
         used: Translation,
-        /// What the tables give to a cell now.
+        /// The current translation of the tables, as for a cell.
         tables: Option<Translation>,
     },
-    /// The tables permit an access that the machine goes on refusing, because a stale link or large page stands above the leaf (rules 1 and 2).
+    /// The tables permit an access that the machine keeps refusing, because a stale link or large page stands above
+    /// the leaf (rules 1 and 2).
     FaultsForever,
     /// An entry points outside the arena (rule 7).
     OutsideArena {
@@ -59,13 +60,13 @@ pub enum BreachKind {
 /// One breach of the page-table discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// What happened.
+    /// The kind of breach.
     pub kind: BreachKind,
-    /// On which vCPU.
+    /// The vCPU.
     pub vcpu: usize,
-    /// In which address space.
+    /// The address space.
     pub root: Root,
-    /// At which virtual address.
+    /// The virtual address.
     pub address: u64,
 }
 

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shadow cache of page tables: what KVM keeps under shadow paging, made as forgetful as it may count on and no more.
+//! The shadow cache of page tables: an adversarial model of KVM's shadow paging, which forgets only what it must.
 //!
-//! KVM keeps a copy of each table that was used, named by the table's frame, its level and what the entries above it allow, and is not told when the
-//! host process edits the original. Here each used entry is remembered under that name until the whole cache is dropped:
-//! - a remembered entry is used as it is, whatever the table says now;
-//! - a missing one is taken from the table, and non-present ones are never remembered;
-//! - a fault replaces the leaf it arrives at, and nothing above it: links stay, also stale ones, and large pages stay large;
-//! - the seven neighbours of a leaf are fetched with it, so an entry need not have been used to be remembered.
+//! KVM keeps a copy of each used table, identified by the table's frame, its level and the permissions of the entries above it. It does not
+//! notice when the host process edits the original. Here each used entry is cached under that identity until the whole cache is dropped:
+//! - a cached entry is used unchanged, whatever the table holds now;
+//! - a missing one is read from the table, and non-present ones are never cached;
+//! - a fault replaces the leaf that it reaches, and nothing above it: links stay, stale ones included, and large pages stay large;
+//! - the seven neighbours of a leaf are fetched with it, so an entry need not have been used to be cached.
 
-use super::tables::{ACCESSED, Access, DIRTY, Path, ROOT_LEVEL, Target};
+use super::tables::{ACCESSED, Access, AccessTarget, DIRTY, Path, ROOT_LEVEL};
 use crate::{Arena, EntryIndex, FrameId};
 use rustc_hash::FxHashMap;
 
-/// How many leaves a fault fills: KVM's prefetch.
+/// Leaves that a fault fills: KVM's prefetch.
 const PREFETCH: usize = 8;
 
-/// A remembered entry.
+/// A cached entry.
 #[derive(Clone, Copy, Debug)]
-enum Remembered {
-    /// A table of the next level, and what the entries down to it allowed when the link was made.
+enum ShadowEntry {
+    /// A table of the next level, and the permissions of the entries down to it when the link was made.
     Link { table: FrameId, access: Access },
-    /// A page: its first frame, what its own entry allows, whether writes may pass without setting the dirty bit.
+    /// A page: its first frame, the permissions of its own entry, whether writes may pass without setting the dirty bit.
     Page { first: FrameId, own: Access, dirty: bool },
 }
 
-/// Where an address ends in the shadow.
+/// The page at which an address ends in the shadow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShadowPage {
     pub(super) first: FrameId,
@@ -35,40 +35,40 @@ pub(super) struct ShadowPage {
 
 /// The shadow cache.
 #[derive(Default)]
-pub(super) struct Shadow(FxHashMap<u64, Remembered>);
+pub(super) struct Shadow(FxHashMap<u64, ShadowEntry>);
 
-/// A table in the shadow: the same frame reached with other permissions, or at another level, is another.
+/// A table in the shadow. The same frame with other permissions, or at another level, is another table.
 #[derive(Clone, Copy)]
-struct Place {
+struct OperandPlace {
     table: FrameId,
     level: u8,
     access: Access,
 }
 
-impl Place {
-    fn root(table: FrameId) -> Place {
-        Place { table, level: ROOT_LEVEL, access: Access::ALL }
+impl OperandPlace {
+    fn root(table: FrameId) -> OperandPlace {
+        OperandPlace { table, level: ROOT_LEVEL, access: Access::ALL }
     }
 
-    fn below(self, table: FrameId, access: Access) -> Place {
-        Place { table, level: self.level - 1, access }
+    fn below(self, table: FrameId, access: Access) -> OperandPlace {
+        OperandPlace { table, level: self.level - 1, access }
     }
 
-    /// The name of one of its entries: frame, level, permissions and index packed into a word.
+    /// The key of one of its entries: frame, level, permissions and index packed into a word.
     fn entry(self, index: EntryIndex) -> u64 {
         u64::from(self.table.0) << 14 | u64::from(self.level - 1) << 12 | u64::from(self.access.bits()) << 9 | index.get() as u64
     }
 }
 
 impl Shadow {
-    /// Forgets everything.
+    /// Drops everything.
     pub(super) fn clear(&mut self) {
         self.0 = FxHashMap::default();
     }
 
-    /// Follows `address` through what is remembered, and through the tables where nothing is. `None`: it ends at no page.
+    /// Translates `address` through cached entries, and through the tables where there are none. `None`: it ends at no page.
     pub(super) fn look_up(&mut self, arena: &Arena, root: FrameId, address: u64) -> Option<ShadowPage> {
-        let mut place = Place::root(root);
+        let mut place = OperandPlace::root(root);
         loop {
             let index = EntryIndex::of(address, place.level);
             let remembered = match self.0.get(&place.entry(index)) {
@@ -76,42 +76,42 @@ impl Shadow {
                 None => self.take(arena, place, index)?,
             };
             match remembered {
-                Remembered::Link { table, access } => place = place.below(table, access),
-                Remembered::Page { first, own, dirty } => {
+                ShadowEntry::Link { table, access } => place = place.below(table, access),
+                ShadowEntry::Page { first, own, dirty } => {
                     return Some(ShadowPage { first, level: place.level, access: place.access.and(own), dirty });
                 }
             }
         }
     }
 
-    /// Answers a fault on `address` that the tables permit, as KVM does: the page that `path` found replaces the leaf, links above it stay.
+    /// Handles a fault on `address` that the tables permit, as KVM does: the page that `path` found replaces the leaf, links above it stay.
     pub(super) fn resync(&mut self, arena: &Arena, root: FrameId, address: u64, path: &Path, leaf: u64) {
-        let mut place = Place::root(root);
+        let mut place = OperandPlace::root(root);
         while place.level > path.level {
             let (_, entry) = path.step(place.level);
             let (child, _) = path.step(place.level - 1);
-            let link = Remembered::Link { table: child, access: place.access.and(Access::of(entry)) };
+            let link = ShadowEntry::Link { table: child, access: place.access.and(Access::of(entry)) };
             match *self.0.entry(place.entry(EntryIndex::of(address, place.level))).or_insert(link) {
-                Remembered::Link { table, access } => place = place.below(table, access),
-                Remembered::Page { .. } => return,
+                ShadowEntry::Link { table, access } => place = place.below(table, access),
+                ShadowEntry::Page { .. } => return,
             }
         }
         let index = EntryIndex::of(address, place.level);
-        let page = Remembered::Page { first: path.first, own: Access::of(leaf), dirty: leaf & DIRTY != 0 };
+        let page = ShadowEntry::Page { first: path.first, own: Access::of(leaf), dirty: leaf & DIRTY != 0 };
         self.0.insert(place.entry(index), page);
         self.prefetch(arena, place, index);
     }
 
-    /// Remembers an entry as its table has it now, if it is present and has been used.
-    fn take(&mut self, arena: &Arena, place: Place, index: EntryIndex) -> Option<Remembered> {
+    /// Caches an entry as its table has it now, if it is present and has been used.
+    fn take(&mut self, arena: &Arena, place: OperandPlace, index: EntryIndex) -> Option<ShadowEntry> {
         let remembered = read(arena, place, index)?;
         self.0.insert(place.entry(index), remembered);
         self.prefetch(arena, place, index);
         Some(remembered)
     }
 
-    /// Remembers the neighbours of a leaf of 4 KiB.
-    fn prefetch(&mut self, arena: &Arena, place: Place, index: EntryIndex) {
+    /// Caches the neighbours of a leaf of 4 KiB.
+    fn prefetch(&mut self, arena: &Arena, place: OperandPlace, index: EntryIndex) {
         if place.level != 1 {
             return;
         }
@@ -127,15 +127,15 @@ impl Shadow {
     }
 }
 
-/// What an entry would be remembered as. `None`: it is not present, was never used (its accessed bit is clear), or is none that can be followed.
-fn read(arena: &Arena, place: Place, index: EntryIndex) -> Option<Remembered> {
+/// The cached form of an entry. `None`: it is not present, was never used (its accessed bit is clear), or leads nowhere valid.
+fn read(arena: &Arena, place: OperandPlace, index: EntryIndex) -> Option<ShadowEntry> {
     let entry = arena.load(place.table, index);
     if entry & ACCESSED == 0 {
         return None;
     }
-    match Target::of(arena, entry, place.level) {
-        Target::Table(table) => Some(Remembered::Link { table, access: place.access.and(Access::of(entry)) }),
-        Target::Page(first) => Some(Remembered::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
-        Target::Absent | Target::Reserved | Target::Outside => None,
+    match AccessTarget::of(arena, entry, place.level) {
+        AccessTarget::Table(table) => Some(ShadowEntry::Link { table, access: place.access.and(Access::of(entry)) }),
+        AccessTarget::Page(first) => Some(ShadowEntry::Page { first, own: Access::of(entry), dirty: entry & DIRTY != 0 }),
+        AccessTarget::Absent | AccessTarget::Reserved | AccessTarget::Outside => None,
     }
 }

@@ -18,7 +18,7 @@ const LARGE_PAT: u64 = 1 << 12;
 /// The level of a root table.
 pub(super) const ROOT_LEVEL: u8 = 4;
 
-/// What an access does.
+/// A kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Fetch,
 }
 
-/// What entries allow: writing, user privilege, execution.
+/// Permissions of entries: writing, user privilege, execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access(u8);
 
@@ -37,13 +37,13 @@ impl Access {
 
     pub(super) const ALL: Access = Access(7);
 
-    /// What one entry allows by itself.
+    /// The permissions of one entry by itself.
     pub(super) fn of(entry: u64) -> Access {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         Access(bit(entry & WRITABLE != 0, Self::WRITE) | bit(entry & USER != 0, Self::USER) | bit(entry & NO_EXECUTE == 0, Self::EXECUTE))
     }
 
-    /// What is allowed where both have a say.
+    /// The permissions that both allow.
     pub(super) fn and(self, other: Access) -> Access {
         Access(self.0 & other.0)
     }
@@ -67,9 +67,9 @@ impl Access {
     }
 }
 
-/// What an entry stands for.
+/// The target of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum AccessTarget {
     /// Not present.
     Absent,
     /// Present with reserved bits set.
@@ -82,46 +82,46 @@ pub(super) enum Target {
     Page(FrameId),
 }
 
-impl Target {
-    /// What `entry` of a table of `level` stands for.
-    pub(super) fn of(arena: &Arena, entry: u64, level: u8) -> Target {
+impl AccessTarget {
+    /// The target of `entry` of a table of `level`.
+    pub(super) fn of(arena: &Arena, entry: u64, level: u8) -> AccessTarget {
         if entry & PRESENT == 0 {
-            return Target::Absent;
+            return AccessTarget::Absent;
         }
         let is_page = level == 1 || entry & LARGE != 0;
         if is_page && level == ROOT_LEVEL {
-            return Target::Reserved;
+            return AccessTarget::Reserved;
         }
         let address = if is_page && level > 1 { entry & ADDRESS & !LARGE_PAT } else { entry & ADDRESS };
         let frames = if is_page { pages_at(level) } else { 1 };
         if address & (frames * 4096 - 1) != 0 {
-            return Target::Reserved;
+            return AccessTarget::Reserved;
         }
         match FrameId::at(address) {
             Some(frame) if u64::from(frame.0) + frames <= u64::from(arena.frames()) => {
                 if is_page {
-                    Target::Page(frame)
+                    AccessTarget::Page(frame)
                 } else {
-                    Target::Table(frame)
+                    AccessTarget::Table(frame)
                 }
             }
-            _ => Target::Outside,
+            _ => AccessTarget::Outside,
         }
     }
 }
 
-/// How many 4 KiB pages one entry of a table of `level` maps.
+/// The number of 4 KiB pages that one entry of a table of `level` maps.
 fn pages_at(level: u8) -> u64 {
     1 << (9 * u32::from(level - 1))
 }
 
-/// The frame of a page of `level` that starts at frame `first`, where `address` falls.
+/// The frame of `address` in a page of `level` that starts at frame `first`.
 pub(super) fn frame_in(first: FrameId, level: u8, address: u64) -> FrameId {
     // The remainder is below 2^18: a page of level 3 has no more frames.
     first.offset((address >> 12 & (pages_at(level) - 1)) as u32)
 }
 
-/// Why a walk reached no page.
+/// The reason why a walk reached no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     Absent,
@@ -139,7 +139,7 @@ pub(super) struct Path {
     pub(super) level: u8,
     /// The page's first frame.
     pub(super) first: FrameId,
-    /// What all entries on the way allow.
+    /// The permissions that all entries on the path allow.
     pub(super) access: Access,
 }
 
@@ -150,7 +150,7 @@ impl Path {
     }
 }
 
-/// Walks the tables below `root` as they are now.
+/// Walks the current tables below `root`.
 pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, Miss> {
     let mut path = Path { steps: [(root, 0); ROOT_LEVEL as usize], level: ROOT_LEVEL, first: root, access: Access::ALL };
     let mut table = root;
@@ -159,12 +159,12 @@ pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, M
         let entry = arena.load(table, EntryIndex::of(address, level));
         path.steps[usize::from(ROOT_LEVEL - level)] = (table, entry);
         path.access = path.access.and(Access::of(entry));
-        match Target::of(arena, entry, level) {
-            Target::Absent => return Err(Miss::Absent),
-            Target::Reserved => return Err(Miss::Reserved),
-            Target::Outside => return Err(Miss::Outside(entry)),
-            Target::Table(next) => table = next,
-            Target::Page(first) => {
+        match AccessTarget::of(arena, entry, level) {
+            AccessTarget::Absent => return Err(Miss::Absent),
+            AccessTarget::Reserved => return Err(Miss::Reserved),
+            AccessTarget::Outside => return Err(Miss::Outside(entry)),
+            AccessTarget::Table(next) => table = next,
+            AccessTarget::Page(first) => {
                 path.first = first;
                 return Ok(path);
             }
@@ -174,9 +174,9 @@ pub(super) fn walk(arena: &Arena, root: FrameId, address: u64) -> Result<Path, M
     }
 }
 
-/// Sets the accessed bits on a path, and for a write the dirty bit of its leaf, each only if the entry is still what was read.
+/// Sets the accessed bits on a path, and for a write the dirty bit of its leaf, each only if the entry is unchanged.
 ///
-/// Returns the leaf's entry as it then is; `None`: an entry has changed meanwhile, so walk again.
+/// Returns the leaf's entry after that; `None`: an entry has changed meanwhile, so walk again.
 pub(super) fn mark(arena: &Arena, path: &Path, address: u64, kind: Kind) -> Option<u64> {
     let mut marked = 0;
     for level in (path.level..=ROOT_LEVEL).rev() {
@@ -196,7 +196,7 @@ pub(super) fn mark(arena: &Arena, path: &Path, address: u64, kind: Kind) -> Opti
 fn word(arena: &Arena, table: FrameId, index: EntryIndex) -> &AtomicU64 {
     assert!(table.0 < arena.frames(), "frame {} is outside the arena", table.0);
     let address = arena.host_address() + (u64::from(table.0) << 12) + index.get() as u64 * 8;
-    // SAFETY: in bounds of the arena's mapping (checked: the index is below 512), which lives as long as `arena`; aligned to 8, as the base is to
-    // a page; the arena's words are only ever accessed as atomics or by raw copies, which it tells its callers to expect.
+    // SAFETY: in bounds of the arena's mapping (checked: the index is below 512), which lives as long as `arena`; aligned to 8, as the
+    // base is to a page; the arena's words are only ever accessed as atomics or by raw copies, which it tells its callers to expect.
     unsafe { AtomicU64::from_ptr(address as *mut u64) }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Address translation of one vCPU: its TLB, then the machine's shadow cache, then what KVM does on a fault.
+//! Address translation of one vCPU: its TLB, then the machine's shadow cache, then KVM's fault handling.
 //!
-//! The TLB forgets everything when another root, or the same with another stamp, is loaded, and one page when that page faults; nothing else. A fault
-//! that it causes by itself is delivered without a look at the tables, as hardware may do: the kernel finds it spurious and retries.
+//! The TLB is flushed when another root, or the same with another stamp, is loaded; one page is flushed when that page
+//! faults. Nothing else flushes it. A fault that a TLB entry causes by itself is delivered without a look at the
+//! tables, as hardware may do: the kernel finds it spurious and retries.
 
 use super::Hardware;
 use super::oracle::{Breach, BreachKind, Translation};
@@ -20,7 +21,7 @@ mod error {
     pub(super) const FETCH: u64 = 1 << 4;
 }
 
-/// A translation that the vCPU remembers.
+/// A translation in the TLB.
 #[derive(Clone, Copy)]
 struct Cached {
     /// The first frame: of a page of 4 KiB, or of 2 MiB.
@@ -30,7 +31,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// Whether it serves an access by itself. A write through a clean one walks again, to set the dirty bit.
+    /// Whether it is sufficient for an access. A write through a clean one walks again, to set the dirty bit.
     fn serves(self, kind: Kind) -> bool {
         self.access.permits(kind) && (kind != Kind::Write || self.dirty)
     }
@@ -40,7 +41,7 @@ impl Cached {
 pub(super) struct Mmu {
     vcpu: usize,
     root: Option<Root>,
-    /// By page number: of 4 KiB pages with the lowest bit 0, of 2 MiB pages with 1.
+    /// By page number: 4 KiB pages with the lowest bit 0, 2 MiB pages with 1.
     tlb: FxHashMap<u64, Cached>,
 }
 
@@ -65,7 +66,7 @@ impl Mmu {
         }
     }
 
-    /// The frame that an access by the cell reaches.
+    /// Translates an access by the cell to a frame.
     pub(super) fn translate(&mut self, hardware: &Hardware, address: u64, kind: Kind) -> Result<FrameId, Exit> {
         let root = self.root.expect("a root is loaded before a cell runs");
         let (level, cached) = match self.tlb.get(&small(address)) {
@@ -96,7 +97,7 @@ impl Mmu {
         self.tlb.remove(&large(address));
     }
 
-    /// Finds a translation that serves the access, through the shadow and, where that does not serve, as KVM answers a fault.
+    /// Finds a translation for the access, through the shadow and, if that is insufficient, through KVM's fault handling.
     fn miss(&mut self, hardware: &Hardware, root: Root, address: u64, kind: Kind) -> Result<(u8, Cached), Exit> {
         let mut shadow = hardware.shadow();
         let serves = |page: &ShadowPage| page.access.permits(kind) && (kind != Kind::Write || page.dirty);
@@ -125,7 +126,7 @@ impl Mmu {
             return Ok(self.keep(address, page));
         }
         self.record(hardware, root, address, BreachKind::FaultsForever);
-        let reason = format!("it faulted again and again at {address:#x}, which its page tables permit");
+        let reason = format!("it keeps faulting at {address:#x}, although its page tables permit the access");
         Err(Exit::Violation(Violation::Machine { reason }))
     }
 
@@ -142,7 +143,7 @@ impl Mmu {
         (level, cached)
     }
 
-    /// The oracle: compares what is used with the tables as they are.
+    /// The oracle: compares a used translation with the current tables.
     fn compare(&self, hardware: &Hardware, root: Root, address: u64, used: Translation, access: Access) {
         let tables = tables::walk(&hardware.arena, root.table, address).ok().filter(|path| path.access.permits(Kind::Read));
         let agrees =
@@ -158,7 +159,7 @@ impl Mmu {
     }
 }
 
-/// The exception of a page fault, with what the access adds to the error code.
+/// A page fault, with the access's bits of the error code.
 fn page_fault(address: u64, kind: Kind, cause: u64) -> Exit {
     let access = match kind {
         Kind::Read => 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One virtual CPU of the software machine: loads a context, runs it, says why it stopped.
+//! One virtual CPU of the software machine: loads a context, runs it, and returns why it stopped.
 
 use super::arithmetic::TRAP;
 use super::execute::{Cpu, STATE_PARTS, exception, vector};
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The word of a vector state that holds MXCSR, and the bits a CPU knows in it.
+/// The word of a vector state that holds MXCSR, and its defined bits.
 const MXCSR: usize = 6;
 const MXCSR_BITS: u32 = 0xffff;
 /// The words of a vector state that hold the SSE registers.
@@ -24,12 +24,12 @@ const SSE: std::ops::Range<usize> = 160 / 4..416 / 4;
 pub(super) struct SimVcpu {
     hardware: Arc<Hardware>,
     mmu: Mmu,
-    /// Words of the XSAVE area: what the last cell left.
+    /// Words of the XSAVE area, as the last cell left it.
     vector: Box<[u32; 1024]>,
     interrupt: Arc<Interrupt>,
 }
 
-/// Set by whoever wants the vCPU back.
+/// A flag that other threads set to interrupt the vCPU.
 struct Interrupt(AtomicBool);
 
 impl Interrupter for Interrupt {
@@ -44,13 +44,13 @@ impl SimVcpu {
         SimVcpu { hardware, mmu: Mmu::new(index), vector, interrupt: Arc::new(Interrupt(AtomicBool::new(false))) }
     }
 
-    /// Whether somebody wants the vCPU back, or it is time.
+    /// Whether the vCPU was interrupted, or the deadline has passed.
     fn is_due(&self, deadline: Nanos) -> bool {
         let interrupted = self.interrupt.0.load(Ordering::Relaxed) && self.interrupt.0.swap(false, Ordering::Relaxed);
         interrupted || self.hardware.now() >= deadline
     }
 
-    /// What makes a root or a context unfit to be loaded.
+    /// Returns why a root or a context cannot be loaded.
     fn refusal(&self, root: Root, context: &Context) -> Option<Violation> {
         if !context.is_loadable() {
             return Some(Violation::BadContext);
@@ -95,7 +95,7 @@ impl Vcpu for SimVcpu {
         let exit = self.run_loaded(context, deadline);
         match &exit {
             Exit::Exception(Exception { vector: Exception::PAGE_FAULT, address, .. }) => context.fault_address = *address,
-            // The single step over the hypercall is still owed.
+            // The single step over the hypercall is still pending.
             Exit::Hypercall if context.registers.rflags & TRAP != 0 => {
                 let step = QueuedException { vector: vector::DEBUG, error: None };
                 context.pending = Pending { exception: Some(step), ..Pending::default() };
@@ -117,7 +117,7 @@ impl Vcpu for SimVcpu {
             return Err(HostError::Os { action: "load a vector state", source: io::ErrorKind::InvalidInput.into() });
         }
         *self.vector = *words;
-        // A part that the state does not give takes its initial value, whatever lies there.
+        // A component that the state does not include takes its initial value, whatever its words hold.
         if words[STATE_PARTS] & 1 << 1 == 0 {
             self.vector[SSE].fill(0);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine code of instructions, by the compiler's own assembler.
+//! The machine code of instructions, from the compiler's own assembler.
 
 /// The bytes of some lines of Intel-syntax assembly, as `&'static [u8]`. Labels 22 and 33 are taken.
 #[macro_export]

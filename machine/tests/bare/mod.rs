@@ -11,16 +11,16 @@ use pando_machine::{Context, EntryIndex, Exit, FRAME_SIZE, FrameId, Machine, Nan
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Where the page of code lies: readable and executable.
+/// Address of the page of code: readable and executable.
 pub const CODE: u64 = 0x40_0000;
-/// Where the page of data lies: readable and writable.
+/// Address of the page of data: readable and writable.
 pub const DATA: u64 = 0x50_0000;
 /// Present, writable, user, accessed, dirty.
 pub const TABLE: u64 = 0x67;
 /// Present, user, accessed, dirty: read-only.
 pub const READ_ONLY: u64 = 0x65;
 
-/// What kind of KVM this is.
+/// The kind of virtualisation of this host.
 pub fn kind() -> Virtualization {
     static KIND: OnceLock<Virtualization> = OnceLock::new();
     *KIND.get_or_init(|| Probe::host().expect("KVM is there").virtualization)
@@ -31,19 +31,19 @@ pub fn is_nested() -> bool {
     kind() == Virtualization::Software
 }
 
-/// Whether cells run so on a CPU of AMD's, where that KVM leaves out what Intel's CPUs would see to.
+/// Whether cells run so on an AMD CPU, where that KVM omits checks that Intel CPUs do.
 pub fn is_nested_on_amd() -> bool {
     let answer = std::arch::x86_64::__cpuid(0);
     is_nested() && [answer.ebx, answer.edx, answer.ecx] == [b"Auth", b"enti", b"cAMD"].map(|text| u32::from_le_bytes(*text))
 }
 
-/// Whether the hardware virtualisation is QEMU's emulation of SVM, whose CPU leaves some checks out.
+/// Whether the hardware virtualisation is QEMU's emulation of SVM, whose CPU omits some checks.
 pub fn is_qemu() -> bool {
     let answer = std::arch::x86_64::__cpuid(0x4000_0000);
     [answer.ebx, answer.ecx, answer.edx] == [b"TCGT", b"CGTC", b"GTCG"].map(|text| u32::from_le_bytes(*text))
 }
 
-/// A machine with one space.
+/// A machine with one address space.
 pub struct Bare {
     pub machine: Arc<Kvm>,
     pub vcpu: Box<dyn Vcpu>,
@@ -59,7 +59,7 @@ impl Bare {
         Bare::without(Omit::NOTHING)
     }
 
-    /// A machine that leaves lines of the contract out.
+    /// A machine that omits lines of the contract.
     pub fn without(omit: Omit) -> Bare {
         Bare::with_vcpus(1, omit)
     }
@@ -86,7 +86,7 @@ impl Bare {
         FrameId(self.next)
     }
 
-    /// What a frame holds.
+    /// The content of a frame.
     pub fn content(&self, frame: FrameId) -> [u8; FRAME_SIZE] {
         let mut bytes = [0; FRAME_SIZE];
         self.machine.arena().read(frame, 0, &mut bytes);
@@ -135,8 +135,8 @@ impl Bare {
         self.vcpu.run(Root { table: self.root, stamp: 0 }, context, deadline)
     }
 
-    /// Where the host has hardware virtualisation, makes the next run fault in KVM at everything it touches, descriptors, stack and stubs included: so
-    /// that an interruption is likely to fall between an exception and its stub's exit. Nested it is likely anyway.
+    /// With hardware virtualisation, makes the next run fault in KVM at every access, descriptors, stack and stubs included.
+    /// An interruption is then likely to fall between an exception and its stub's exit. Nested it is likely anyway.
     pub fn slow_down(&self) {
         if !is_nested() {
             self.machine.flush_tables().expect("KVM takes and gives back a slot");

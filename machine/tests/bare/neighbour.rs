@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell that must not feel what others do: after each of their runs it goes next on the same vCPU and reports, from the inside, everything it has.
+//! A neighbour: a cell that checks isolation. After each run of an attacker, it runs on the same vCPU and reports,
+//! from the inside, all its state.
 
 use super::{Bare, CODE, DATA, READ_ONLY, TABLE};
 use pando_machine::{Context, EntryIndex, Exit, FRAME_SIZE, FrameId, Machine, Root, SUPERVISOR_SLOT, VectorState};
 use std::time::Duration;
 
-/// Where the neighbour's report lies, with the stack it uses for that.
+/// Address of the neighbour's report, with the stack it uses for that.
 const REPORT: u64 = 0x60_0000;
-/// Where its vector state goes.
+/// Address of its vector state.
 const SAVED: u64 = 0x60_1000;
-/// Offset of its program in the page of code. Before it lie no-ops, so that it can start wherever another context stopped.
+/// Offset of its program in the page of code. No-ops precede it, so that it can start at any address where another context stopped.
 pub const PROBE: usize = 0x800;
-/// Words that the report has.
+/// Number of words of the report.
 const WORDS: usize = 25;
-/// CF, PF, SF, DF, AC, ID; and IF and the fixed bit, as they are always set.
+/// CF, PF, SF, DF, AC, ID; and IF and the fixed bit, which are always set.
 const FLAGS: u64 = 0x24_0485 | 0x202;
-/// Bytes of the XSAVE area that say nothing of the cell: MXCSR's mask, and the part that belongs to software.
+/// Bytes of the XSAVE area that do not belong to the cell: MXCSR's mask, and the part that belongs to software.
 const MEANINGLESS: [std::ops::Range<usize>; 2] = [28..32, 464..512];
 
 /// The cell that checks itself.
-pub struct Neighbour {
+pub struct Victim {
     root: FrameId,
     data: FrameId,
     report: FrameId,
@@ -27,24 +28,24 @@ pub struct Neighbour {
     context: Context,
     vector: VectorState,
     memory: Box<[u8; FRAME_SIZE]>,
-    /// Where its program ends.
+    /// The end of its program.
     end: u64,
-    /// CS, SS, DS, ES, FS and GS as `mov` reads them when nobody has run before.
+    /// CS, SS, DS, ES, FS and GS as `mov` reads them on a fresh machine.
     selectors: [u64; 6],
 }
 
-/// Stores every register to the report; leaves all as they were.
+/// Code that stores every register to the report, and restores those that it used.
 fn probe(bare: &Bare) -> Vec<u8> {
     let save = if has_xsave(bare) { crate::assemble!("xsave64 [0x601000]") } else { crate::assemble!("fxsave64 [0x601000]") };
     [store_registers(), save, crate::assemble!("mov rax, [0x600000]", "mov rdx, [0x600018]", "out 0x7e, al")].concat()
 }
 
-/// Whether cells have XSAVE: a host without it saves what FXSAVE does.
+/// Whether cells have XSAVE; otherwise FXSAVE is used.
 fn has_xsave(bare: &Bare) -> bool {
     bare.machine.cpuid().iter().any(|entry| entry.leaf == 1 && entry.answer[2] & 1 << 26 != 0)
 }
 
-/// Stores all but the vector state; leaves -1 in EAX and EDX.
+/// Code that stores all but the vector state; it sets EAX and EDX to -1.
 fn store_registers() -> &'static [u8] {
     crate::assemble!(
         "mov [0x600000], rax",
@@ -86,9 +87,9 @@ fn store_registers() -> &'static [u8] {
     )
 }
 
-impl Neighbour {
-    /// A neighbour on the machine of `bare`, in a space of its own.
-    pub fn new(bare: &mut Bare) -> Neighbour {
+impl Victim {
+    /// A neighbour on the machine of `bare`, in an address space of its own.
+    pub fn new(bare: &mut Bare) -> Victim {
         let [root, code, data, report, saved] = [(); 5].map(|()| bare.frame());
         let arena = bare.machine.arena();
         arena.store(root, EntryIndex::new(SUPERVISOR_SLOT), bare.machine.supervisor_entry());
@@ -104,7 +105,7 @@ impl Neighbour {
         }
         let vector = distinct_vector_state(bare);
         let end = CODE + (PROBE + program.len()) as u64;
-        let mut neighbour = Neighbour { root, data, report, saved, context: distinct_context(), vector, memory, end, selectors: [0; 6] };
+        let mut neighbour = Victim { root, data, report, saved, context: distinct_context(), vector, memory, end, selectors: [0; 6] };
         let exit = neighbour.run(bare, &mut neighbour.context.clone());
         assert_eq!(exit, Exit::Hypercall, "the neighbour on a fresh machine");
         neighbour.selectors = neighbour.words(bare)[19..].try_into().expect("six words");
@@ -112,14 +113,14 @@ impl Neighbour {
         neighbour
     }
 
-    /// Runs, on the vCPU as another context left it at `rip`, and checks everything. `after` says what ran before.
+    /// Runs the neighbour after another context that stopped at `rip`, and panics on any difference. `after` names the earlier context.
     pub fn check(&self, bare: &mut Bare, rip: u64, after: &str) {
         if let Err(felt) = self.feel(bare, rip) {
             panic!("after {after}: {felt}");
         }
     }
 
-    /// The same, as a result: what the neighbour felt.
+    /// The same, but returns the difference as an error.
     pub fn feel(&self, bare: &mut Bare, rip: u64) -> Result<(), String> {
         bare.vcpu.load_vector(Some(&self.vector)).map_err(|error| error.to_string())?;
         let mut context = self.context;
@@ -130,7 +131,7 @@ impl Neighbour {
         same(&exit, &Exit::Hypercall, &format!("the neighbour's exit at {:#x}", context.registers.rip))?;
         let mut expected = self.context;
         expected.registers.rip = self.end;
-        // Of no cell's concern: RF, which only the frames of exceptions show, and `cr2`, which is the kernel's.
+        // Not state of a cell: RF, which only exception frames show, and `cr2`, which is the kernel's.
         context.registers.rflags &= !0x1_0000;
         context.fault_address = expected.fault_address;
         same(&context, &expected, "the neighbour's context")?;
@@ -160,7 +161,7 @@ impl Neighbour {
         same(&words[..16], &registers[..16], "the neighbour's general registers, seen from inside")?;
         same(&words[16], &FLAGS, "the neighbour's flags, seen from inside")?;
         same(&words[17..19], &[self.context.fs_base, self.context.gs_base], "the neighbour's bases, seen from inside")?;
-        // Nested, CS and SS are the host's own whatever was loaded.
+        // Nested, CS and SS are the host's own, independent of the loaded ones.
         same(&words[19..25], &self.selectors[..], "the neighbour's selectors, seen from inside")?;
         let mut saved = bare.content(self.saved);
         if !has_xsave(bare) {
@@ -180,7 +181,7 @@ fn same<T: PartialEq + std::fmt::Debug + ?Sized>(found: &T, wanted: &T, what: &s
     if found == wanted { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {wanted:x?}")) }
 }
 
-/// Where two vector states differ in something that a cell can feel.
+/// The first difference between two vector states that a cell can observe.
 pub fn difference_of_states(left: &VectorState, right: &VectorState) -> Option<usize> {
     // A component that has its initial value may be marked as in use or not.
     let values = |state| {
@@ -225,7 +226,7 @@ fn distinct_context() -> Context {
     context
 }
 
-/// A vector state in which every register has a value of its own, as far as the machine has them.
+/// A vector state in which every register of the machine has a value of its own.
 pub fn distinct_vector_state(bare: &Bare) -> VectorState {
     const LEAF: u32 = 0xd;
     const PROTECTION_KEYS: u32 = 9;
@@ -234,7 +235,7 @@ pub fn distinct_vector_state(bare: &Bare) -> VectorState {
     let features = answer(0).map_or(0, |[eax, ..]| eax) | 0b11;
     let mut bytes = [0; FRAME_SIZE];
     let mut random = fastrand::Rng::with_seed(2);
-    // FCW: precision and rounding of its own, exceptions masked. FSW: the top of the stack at 3. FTW: every register is in use.
+    // FCW: its own precision and rounding, exceptions masked. FSW: the top of the stack at 3. FTW: every register is in use.
     bytes[..5].copy_from_slice(&[0x7f, 0x0e, 0x00, 0x18, 0xff]);
     // MXCSR: round towards zero, denormals are zeros, two sticky flags.
     bytes[24..28].copy_from_slice(&0x7fe1u32.to_le_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Canaries: each leaves a line of the contract out and shows what then goes wrong, on the kinds of machine that can show it.
+//! Canaries: each test omits a line of the contract and shows the resulting failure, on the kinds of machine that can show it.
 //!
 //! | line | left out | nested | SVM by QEMU | VMX by Bochs |
 //! |---|---|---|---|---|
@@ -15,7 +15,7 @@
 //! | 8 | `RESET` | no: nothing is lost | `syscall` goes nowhere | no |
 //! | 9 | an ordinary mapping | a child sees it | the same | the same |
 //!
-//! Rule 6 of the page-table discipline (`STAMP`) shows only on hardware whose TLB outlives an entry of the guest: see the last test.
+//! Rule 6 of the page-table discipline (`STAMP`) shows only on hardware whose TLB outlives a VM entry: see the last test.
 
 use crate::assemble;
 use crate::bare::pair::Pair;
@@ -28,7 +28,7 @@ use pando_machine::{
 };
 use std::time::Duration;
 
-/// Whether this machine can show a line's breakage; says so if not.
+/// Whether this machine can show the effect of omitting a line; prints a message if not.
 fn can_show(line: &str, kinds: &[Virtualization]) -> bool {
     let can = kinds.contains(&kind());
     if !can {
@@ -37,7 +37,7 @@ fn can_show(line: &str, kinds: &[Virtualization]) -> bool {
     can
 }
 
-/// What the next context in the same space feels of an `insb` that nobody completed: whether its RDI has moved or its memory has changed.
+/// Whether the next context in the same space observes an uncompleted `insb`: its RDI has moved or its memory has changed.
 fn felt_by_the_next_context(omit: Omit) -> bool {
     let mut bare = Bare::without(omit);
     let mut context = bare.start(assemble!("mov edx, 0x7e", "insb", "nop", "out 0x7e, al"));
@@ -58,7 +58,7 @@ fn canary_line_1_an_unfinished_read_lands_in_the_next_context() {
 
 #[test]
 fn canary_line_1_an_unfinished_read_lands_in_the_next_cell() {
-    // Nested, another root keeps the cell of a space of its own from it.
+    // Nested, another root protects a cell in its own space.
     if !can_show("line 1, another space", &[Svm, Vmx]) {
         return;
     }
@@ -67,10 +67,10 @@ fn canary_line_1_an_unfinished_read_lands_in_the_next_cell() {
     context.registers.rdi = DATA;
     assert_eq!(pair.bare.run(&mut context), Exit::Violation(Violation::Port));
     let felt = pair.neighbour.feel(&mut pair.bare, context.registers.rip);
-    assert!(felt.is_err(), "the neighbour felt nothing");
+    assert!(felt.is_err(), "the neighbour observed nothing");
 }
 
-/// Runs `target` as the code that a far return to `selector` leads to.
+/// Runs `target` through a far return to `selector`.
 fn far_return(bare: &mut Bare, selector: u64, target: &[u8]) -> (Exit, Context) {
     let mut code = b"\x48\xcb".to_vec();
     code.resize(0x40, 0x90);
@@ -84,7 +84,7 @@ fn far_return(bare: &mut Bare, selector: u64, target: &[u8]) -> (Exit, Context) 
 
 #[test]
 fn canary_line_2_a_cell_runs_32_bit_code() {
-    // In 32-bit code each is `inc eax`; in 64-bit code they are prefixes that do nothing.
+    // In 32-bit code each is `inc eax`; in 64-bit code they are prefixes without effect.
     let code = b"\x40\x40\x40\xe6\x7e";
     let (exit, context) = far_return(&mut Bare::without(Omit::CODE_SEGMENT), 0x1b, code);
     assert_eq!((exit, context.registers.rax), (Exit::Hypercall, 3));
@@ -101,7 +101,7 @@ fn canary_line_2_a_32_bit_system_call_reaches_its_stub() {
         return;
     }
     let (exit, context) = far_return(&mut Bare::without(Omit::CODE_SEGMENT), 0x1b, assemble!("syscall"));
-    // It arrives at the stub that CSTAR names, and has executed its `out`.
+    // It arrives at the stub at CSTAR, and has executed its `out`.
     assert_eq!((exit, context.registers.rip), (Exit::Violation(Violation::CompatibilitySyscall), COMPATIBILITY_ENTRY + 2));
 }
 
@@ -128,7 +128,7 @@ fn canary_line_3_a_frame_is_pushed_where_the_stack_pointer_says() {
     }
 }
 
-/// What a loop of exceptions and system calls, interrupted at random while another context takes turns with it, comes to.
+/// The results of a loop of exceptions and system calls that is interrupted at random while another context takes turns with it.
 #[derive(Debug, Default)]
 struct Turns {
     interruptions: u32,
@@ -136,7 +136,7 @@ struct Turns {
     in_stubs: u32,
     /// Exceptions that did not come.
     lost: u32,
-    /// Exceptions that the other context took.
+    /// Exceptions that the other context got.
     foreign: u32,
 }
 
@@ -159,7 +159,7 @@ fn take_turns(omit: Omit) -> Turns {
             Exit::Syscall => Some(100),
             Exit::Violation(_) | Exit::Hypercall => Some(0),
         };
-        // Half of the turns shall be interrupted, however slow the machine is.
+        // Adapts to the machine's speed, so that half of the turns are interrupted.
         longest = if raised.is_none() { longest + longest / 16 } else { longest - longest / 16 }.clamp(1_000, 50_000_000);
         turns.interruptions += u32::from(raised.is_none());
         if let Some(raised) = raised {
@@ -201,7 +201,7 @@ fn nothing_is_lost_with_every_line_kept() {
     assert_eq!((turns.in_stubs, turns.lost, turns.foreign), (0, 0, 0), "{turns:?}");
 }
 
-/// What `cli` from a context that claims IOPL 3 comes to.
+/// The exit of `cli` in a context with IOPL 3.
 fn cli_with_privilege(omit: Omit) -> Exit {
     let mut bare = Bare::without(omit);
     let mut context = bare.start(assemble!("cli", "out 0x7e, al"));
@@ -217,7 +217,7 @@ fn canary_line_6_a_context_brings_its_own_privilege() {
     }
 }
 
-/// What `syscall` comes to on a vCPU that has just met a triple fault.
+/// The exit of `syscall` on a vCPU after a triple fault.
 fn syscall_after_shutdown(omit: Omit) -> Exit {
     let mut bare = Bare::without(omit);
     // A root without the supervisor's slot, which no kernel makes: the first exception finds no gate.
@@ -240,7 +240,7 @@ fn canary_line_8_a_vcpu_is_not_what_it_was() {
     }
 }
 
-/// Whether the kernel keeps the mapping of this size from children and core dumps: `VmFlags` in `/proc/self/smaps`.
+/// The flags of the mapping of this size, `VmFlags` in `/proc/self/smaps`: `dc` and `dd` exclude it from children and core dumps.
 fn flags_of_mapping(bytes: usize) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel tells about mappings");
     let size = format!("{} kB", bytes / 1024);
@@ -254,13 +254,13 @@ fn canary_line_9_an_ordinary_mapping_is_seen_by_children_and_core_dumps() {
     let keeps = |flags: &[String]| ["dc", "dd"].iter().all(|flag| flags.iter().any(|given| given == flag));
     let arena = pando_machine::Arena::new(pando_machine::PageCount(37 * 512)).expect("a mapping");
     assert!(keeps(&flags_of_mapping(arena.frames() as usize * 4096)));
-    // What a mapping is like that nobody has protected: the allocator adds one page of its own.
+    // An unprotected mapping for comparison: the allocator adds one page of its own.
     let ordinary = vec![0u8; 41 * 2 * 1024 * 1024 - 4096];
     assert!(!keeps(&flags_of_mapping(ordinary.len() + 4096)));
     drop((arena, ordinary));
 }
 
-/// Of `rounds` cells that go from one vCPU to another, copy a page there and come back, how many read the page as it was before.
+/// The number of cells, of `rounds`, that move to another vCPU, copy a page there, come back, and read the old page.
 fn stale_reads(omit: Omit, rounds: u64) -> u64 {
     let mut bare = Bare::with_vcpus(2, omit);
     let mut other = bare.machine.take_vcpu(1).expect("the second vCPU is free");
@@ -292,9 +292,9 @@ fn stale_reads(omit: Omit, rounds: u64) -> u64 {
     stale
 }
 
-/// KVM does not flush a vCPU's TLB when a context with the same `cr3` is loaded. QEMU and Bochs flush at every entry, and a KVM that shadows tables
-/// flushes when it replaces an entry; so of the machines that run these tests none shows it: a CPU that keeps its TLB by VPID or ASID does. There
-/// the count below is not 0; everywhere it is 0 with the rule kept. The canary of this rule that must fail is `sim`'s.
+/// KVM does not flush a vCPU's TLB when a context with the same `cr3` is loaded. QEMU and Bochs flush at every entry, and a KVM with
+/// shadow page tables flushes when it replaces an entry. So no machine that runs these tests shows it; a CPU that keeps its TLB by VPID or
+/// ASID does. There the count below is not 0; with the rule kept it is 0 everywhere. The canary of this rule that must fail is `sim`'s.
 #[test]
 fn canary_rule_6_a_translation_outlives_its_entry() {
     let rounds = size::choose(20, 200, 5_000);

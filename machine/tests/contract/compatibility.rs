@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! 32-bit code and its `syscall` (line 2): where a cell can get that far at all, it ends there, and nothing of its own runs at CPL 0.
+//! 32-bit code and its `syscall` (line 2): if a cell can get that far at all, it ends there, and none of its code runs at CPL 0.
 //!
-//! Nested on a CPU of AMD's, the host's own 32-bit code segment is in reach and KVM drops the upper half of the address in CSTAR. The tests put a page there,
-//! which no kernel does, with code that leaves a mark: they tell whether the cell only left 64-bit mode, or reached a stub, or ran code of a page at CPL 0.
+//! Nested on an AMD CPU, the host's own 32-bit code segment is in reach, and KVM drops the upper half of the address
+//! in CSTAR. The tests map a page there, which no kernel does, with code that leaves a mark. They show whether the
+//! cell only left 64-bit mode, reached a stub, or ran code of a page at CPL 0.
 
 use crate::assemble;
 use crate::bare::{Bare, CODE, DATA, READ_ONLY, is_nested_on_amd};
@@ -10,16 +11,16 @@ use pando_machine::kvm::Omit;
 use pando_machine::{COMPATIBILITY_ENTRY, Exception, Exit, Machine, Violation};
 use std::time::Duration;
 
-/// The selector of Linux's 32-bit code, and of no code here.
+/// The selector of Linux's 32-bit code; it selects no code here.
 const LINUX_32_BIT_CODE: u64 = 0x23;
-/// Where `syscall` goes when the upper half of its address is lost.
+/// The entry point of `syscall` without the upper half of its address.
 const TRUNCATED: u64 = COMPATIBILITY_ENTRY & 0xffff_ffff;
 /// Offset of the target of transfers in the page of code.
 const TARGET: usize = 0x40;
 /// Present, writable, accessed, dirty; no user bit.
 const SUPERVISOR: u64 = 0x63;
 
-/// What the page at the truncated address is.
+/// The page at the truncated address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Absent,
@@ -27,7 +28,7 @@ enum Page {
     Supervisor,
 }
 
-/// Runs `target` as 32-bit code, as far as the machine lets it. Returns the exit, and whether the page at the truncated address has run.
+/// Runs `target` as 32-bit code, as far as the machine allows. Returns the exit, and whether the page at the truncated address has run.
 fn run_32_bit(omit: Omit, page: Page, target: &[u8]) -> (Exit, bool) {
     let mut bare = Bare::without(omit);
     if page != Page::Absent {
@@ -45,13 +46,13 @@ fn run_32_bit(omit: Omit, page: Page, target: &[u8]) -> (Exit, bool) {
     let frame = [CODE + TARGET as u64, LINUX_32_BIT_CODE, 0x202, DATA + 0x900, 0x2b];
     bare.write(bare.data, 0x800, &frame.map(u64::to_le_bytes).concat());
     let mut exit = Exit::Interrupted;
-    // On a busy host the time may pass before it has begun.
+    // On a busy host, the time may pass before it has begun.
     while exit == Exit::Interrupted {
         let deadline = bare.machine.now() + Duration::from_millis(50);
         exit = bare.run_until(&mut context, deadline);
     }
     let has_run = bare.content(bare.data)[0] != 0;
-    // The machine is as before.
+    // The machine still works.
     assert_eq!(bare.run_code(b"\xe6\x7e").0, Exit::Hypercall);
     (exit, has_run)
 }
@@ -65,7 +66,7 @@ fn code_that_left_64_bit_mode_ends_the_cell() {
     }
 }
 
-/// Where there is no such segment, the transfer faults in 64-bit mode.
+/// Without such a segment, the transfer faults in 64-bit mode.
 fn is_refused(exit: &Exit) -> bool {
     matches!(exit, Exit::Exception(Exception { vector: 11 | 13, .. }) | Exit::Violation(Violation::CodeSegment))
 }
@@ -85,7 +86,7 @@ fn canary_line_2_a_page_where_a_32_bit_system_call_leads_runs_at_cpl_0() {
         println!("nothing to see: it shows where KVM works in software on a CPU of AMD's");
         return;
     }
-    // A user page if SMEP is off, and the kernel's own always: so nothing may ever be mapped there.
+    // A user page runs if SMEP is off, and a supervisor page always: so nothing may ever be mapped there.
     for (omit, page) in [(Omit::SMEP, Page::User), (Omit::NOTHING, Page::Supervisor)] {
         let (exit, has_run) = run_32_bit(omit, page, assemble!("syscall"));
         assert!(has_run, "{page:?}: {exit:?}");

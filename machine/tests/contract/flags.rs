@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags (line 6), and the two that reach past their instruction: TF and the shadow of `mov ss` (lines 3 and 5).
+//! Flags (line 6), and the two with an effect after their instruction: TF and the shadow of `mov ss` (lines 3 and 5).
 
 use crate::assemble;
-use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
+use crate::bare::pair::{Attack, BareOutcome, Pair, wild_stacks};
 use crate::bare::{Bare, CODE, DATA, is_nested, size};
-use Outcome::{Calls, Continues, Fault, Syscall};
+use BareOutcome::{Calls, Continues, Fault, Syscall};
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS};
 use pando_machine::{Exit, Machine};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use std::time::Duration;
 const STEP: u64 = 0x100;
 /// RF, which `pushfq` never shows.
 const RESUME: u64 = 0x1_0000;
-/// NT, which a cell may set and no context brings back.
+/// NT, which a cell may set and no context restores.
 const NESTED_TASK: u64 = 0x4000;
-/// IOPL, VM, VIF, VIP: a cell that had one could do what others feel.
+/// IOPL, VM, VIF, VIP: with one of them, a cell could affect others.
 const NOBODYS: u64 = 0x3000 | 1 << 17 | 1 << 19 | 1 << 20;
 
 #[test]
@@ -67,7 +67,7 @@ fn popfq_gives_a_cell_no_flag_that_is_not_its_own() {
     let code = assemble!("push rax", "popfq", "pushfq", "pop rbx");
     for bit in 0..64 {
         let flags = 1u64 << bit;
-        let allowed: &[Outcome] = if flags == STEP { &[Fault(1)] } else { &[Continues, Fault(13)] };
+        let allowed: &[BareOutcome] = if flags == STEP { &[Fault(1)] } else { &[Continues, Fault(13)] };
         let mut context = pair.start(code);
         context.registers.rax = flags;
         let left = pair.attack_from(&Attack::new(&format!("popfq of flag {bit}"), code, allowed), context);
@@ -85,7 +85,7 @@ fn the_nested_task_flag_makes_only_ones_own_iretq_fault() {
     pair.attack(&Attack::new("iretq with NT", code, &[Fault(13)]));
 }
 
-/// What comes after the shadow or with the single step.
+/// Instructions after the shadow or with the single step.
 fn followers() -> [(&'static str, &'static [u8]); 12] {
     [
         ("syscall", assemble!("syscall")),
@@ -128,7 +128,7 @@ fn single_steps_and_stack_shadows_stay_with_who_made_them() {
     }
 }
 
-/// Lets the attacker go on after what it can handle, a few times; the neighbour checks itself after each turn.
+/// Lets the attacker continue a few times after handleable exits; the neighbour checks itself after each turn.
 fn follow(pair: &mut Pair, mut context: pando_machine::Context, name: &str) {
     for turn in 0..12 {
         let name = format!("{name}, turn {turn}");
@@ -168,7 +168,7 @@ fn a_step_over_a_hypercall_comes_right_behind_it() {
     let context = pair.attack_from(&Attack::new("the hypercall", code, &[Calls]), context);
     assert_eq!(context.registers.rip, CODE + 2);
     let context = pair.attack_from(&Attack::new("the step", code, &[Fault(1)]), context);
-    // Nested, KVM leaves the step to the next instruction.
+    // Nested, KVM delays the step to the next instruction.
     let late = u64::from(is_nested());
     assert_eq!(context.registers.rip, CODE + 2 + late);
     let context = pair.attack_from(&Attack::new("the next step", code, &[Fault(1)]), context);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions that are none of a cell's business, one by one: each faults in the cell or does nothing to anybody else.
+//! Forbidden instructions, one by one: each faults in the cell or has no effect on others.
 
 use crate::assemble;
-use crate::bare::pair::{Attack, Outcome, Pair};
+use crate::bare::pair::{Attack, BareOutcome, Pair};
 use crate::bare::{DATA, TABLE, is_nested, is_qemu};
-use Outcome::{AnyFault, Continues, Ends, Fault, Loops, Syscall};
+use BareOutcome::{AnyFault, Continues, Ends, Fault, Loops, Syscall};
 
-type Row = (&'static str, &'static [u8], &'static [Outcome]);
+type Row = (&'static str, &'static [u8], &'static [BareOutcome]);
 
-/// What becomes of the instructions of protection keys: nested, a software KVM leaves the host's switched on, and they go with the cell.
-fn protection_keys() -> &'static [Outcome] {
+/// The outcome of protection key instructions: nested, a software KVM leaves the host's enabled, and they are saved with the cell.
+fn protection_keys() -> &'static [BareOutcome] {
     if is_nested() { &[AnyFault, Continues] } else { &[AnyFault] }
 }
 
@@ -97,14 +97,14 @@ fn virtualisation_instructions_do_nothing() {
         ("vmfunc", assemble!(".byte 0x0f, 0x01, 0xd4"), &[AnyFault]),
         ("invept", assemble!(".byte 0x66, 0x0f, 0x38, 0x80, 0x03"), &[AnyFault]),
         ("invvpid", assemble!(".byte 0x66, 0x0f, 0x38, 0x81, 0x03"), &[AnyFault]),
-        // KVM emulates what has this prefix, where it is told to.
+        // KVM emulates an instruction with this prefix, if configured so.
         ("forced emulation", assemble!(".byte 0x0f, 0x0b, 0x6b, 0x76, 0x6d, 0x0f, 0xa2"), &[Fault(6)]),
     ]);
 }
 
 #[test]
 fn descriptor_tables_are_secret_or_say_nothing() {
-    // UMIP makes them fault; machines without it let them read addresses that no cell can use.
+    // UMIP makes them fault; without it, they reveal addresses that no cell can use.
     attack(&[
         ("sgdt", assemble!("sgdt [rbx]"), &[AnyFault, Continues]),
         ("sidt", assemble!("sidt [rbx]"), &[AnyFault, Continues]),
@@ -118,13 +118,13 @@ fn descriptor_tables_are_secret_or_say_nothing() {
     ]);
 }
 
-/// QEMU's CPU takes any base. The context that comes back with one is not loadable.
-fn base_not_canonical() -> &'static [Outcome] {
+/// QEMU's CPU takes any base. The resulting context is not loadable.
+fn base_not_canonical() -> &'static [BareOutcome] {
     if is_qemu() { &[Continues] } else { &[Fault(13)] }
 }
 
 /// QEMU's CPU has no `int1` under SVM.
-fn by_int1() -> &'static [Outcome] {
+fn by_int1() -> &'static [BareOutcome] {
     if is_qemu() { &[Fault(6)] } else { &[Fault(1)] }
 }
 
@@ -170,8 +170,8 @@ fn what_a_cell_may_do_changes_nothing_for_others() {
 
 #[test]
 fn segment_registers_are_ones_own() {
-    // Nested, selectors are looked up among the host's own.
-    let refused: &[Outcome] = if is_nested() { &[AnyFault, Continues] } else { &[AnyFault] };
+    // Nested, selectors are looked up in the host's own table.
+    let refused: &[BareOutcome] = if is_nested() { &[AnyFault, Continues] } else { &[AnyFault] };
     attack(&[
         ("mov ds, 0", assemble!("xor eax, eax", "mov ds, eax"), &[Continues]),
         ("mov ds and es, user data", assemble!("mov eax, 0x23", "mov ds, eax", "mov es, eax"), &[Continues, AnyFault]),
@@ -193,7 +193,7 @@ fn every_software_interrupt_faults_but_the_breakpoint() {
     let mut pair = Pair::new();
     for number in 0..=255 {
         // Nested, the host's gates count: the one of #OF is open, and a few lead to nothing at all.
-        let allowed: &[Outcome] = match number {
+        let allowed: &[BareOutcome] = match number {
             3 => &[Fault(3)],
             4 if is_nested() => &[Fault(4)],
             _ if is_nested() => &[Fault(13), Fault(6), Continues],
@@ -238,7 +238,7 @@ fn code_at_the_end_of_user_space_goes_no_further() {
     for (name, end, allowed) in [
         ("no-ops", assemble!("nop"), &[AnyFault, Ends][..]),
         ("syscall", assemble!("syscall"), &[AnyFault, Ends, Syscall]),
-        ("hypercall", assemble!("out 0x7e, al"), &[AnyFault, Ends, Outcome::Calls]),
+        ("hypercall", assemble!("out 0x7e, al"), &[AnyFault, Ends, BareOutcome::Calls]),
         ("int3", assemble!("int3"), &[AnyFault]),
         ("half an instruction", assemble!(".byte 0x48"), &[AnyFault]),
         ("a page fault", assemble!("mov eax, [0]"), &[Fault(14)]),
@@ -252,7 +252,7 @@ fn code_at_the_end_of_user_space_goes_no_further() {
             (context.registers.rip, context.registers.rflags) = (LAST + 4096 - end.len() as u64, flags);
             (context.registers.rdi, context.registers.rcx) = (DATA, 8);
             let mut left = pair.attack_from(&attack, context);
-            // What a kernel would do with it: load it again, or refuse to.
+            // Like a kernel, load it again or refuse to.
             let _ = pair.bare.run(&mut left);
             pair.attack(&Attack::new(&format!("nothing, after {name}"), assemble!("nop"), &[Continues]));
         }

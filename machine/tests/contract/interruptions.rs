@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that come at any moment: the host's calls that they interrupt are made again.
+//! Signals at arbitrary times: interrupted calls to the host are repeated.
 
 use crate::bare::{Bare, size};
-use pando_machine::{Exit, Machine, Stretch};
+use pando_machine::{Exit, HugeFrame, Machine};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two signals: shorter than a machine takes to be made, and long enough for an emulated CPU to do something in between.
+/// Time between two signals: shorter than the construction of a machine, and long enough for progress on an emulated CPU.
 fn interval() -> Duration {
     size::choose(Duration::from_millis(20), Duration::from_micros(50), Duration::from_micros(50))
 }
 
-/// All that is asked of KVM: a machine made from nothing, grown, flushed, and its vCPU's states saved and loaded.
+/// Makes all kinds of KVM requests: a machine is made, grown and flushed, and its vCPU's states are saved and loaded.
 fn use_a_machine() {
     let mut bare = Bare::new();
-    bare.machine.provide(Stretch(15)).expect("the arena has it");
+    bare.machine.provide(HugeFrame(15)).expect("the arena has it");
     bare.machine.flush_tables().expect("KVM takes and gives back a slot");
     let saved = bare.vcpu.save_vector().expect("KVM gives the state");
     bare.vcpu.load_vector(Some(&saved)).expect("KVM takes the state");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The context contract on KVM, line by line, with nothing above the machine.
+//! The context contract on KVM, line by line, without a kernel.
 
 use crate::bare::{Bare, CODE, DATA, TABLE, is_nested, is_nested_on_amd};
 use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Root, SUPERVISOR_BASE, Violation};
@@ -123,10 +123,10 @@ fn no_selector_leads_out_of_64_bit_user_code() {
         let (exit, context) = bare.run_code(&code);
         let stays = selector | 3 == 0x2b && exit == Exit::Syscall && context.registers.rip == CODE + 22;
         let refused = matches!(exit, Exit::Exception(_) | Exit::Violation(Violation::CodeSegment));
-        // 32-bit code is there, and makes a system call; that ends the cell, too.
+        // 32-bit code exists, and makes a system call; that ends the cell, too.
         let refused = refused || is_nested_on_amd() && exit == Exit::Violation(Violation::CompatibilitySyscall);
         assert!(stays || refused, "selector {selector:#x}: {exit:?} at {:#x}", context.registers.rip);
-        // The machine is as before.
+        // The machine still works.
         assert_eq!(bare.run_code(b"\xe6\x7e").0, Exit::Hypercall);
     }
 }
@@ -135,7 +135,7 @@ fn no_selector_leads_out_of_64_bit_user_code() {
 fn an_endless_loop_is_interrupted_and_goes_on() {
     let mut bare = Bare::new();
     let mut context = bare.start(b"\xff\xc0\xeb\xfc");
-    // On a busy host a deadline may pass before the cell has begun.
+    // On a busy host, a deadline may pass before the cell has begun.
     let mut advanced = 0;
     for _ in 0..200 {
         let last = context.registers.rax;
@@ -204,7 +204,7 @@ fn cells_see_no_feature_that_they_cannot_have() {
     let [_, _, ecx, _] = answer(1, 0).expect("leaf 1");
     assert_eq!(ecx & (1 << 31 | 1 << 5), 0, "hypervisor and VMX");
     let [eax, ebx, ..] = answer(0xd, 0).expect("leaf 0xd");
-    // Where virtualisation is software the host's protection keys may come along.
+    // Under software virtualisation, the host's protection keys may be present.
     let keys = if is_nested() { 1 << 9 } else { 0 };
     assert_eq!(eax & !(0xe7 | keys), 0, "vector features");
     assert!((576..=2696).contains(&ebx), "{ebx}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attacks through I/O ports (line 1).
 
-use crate::bare::pair::{Attack, Outcome, Pair};
+use crate::bare::pair::{Attack, BareOutcome, Pair};
 use crate::bare::{CODE, DATA, size};
-use Outcome::{AnyFault, Calls, Ends, Fault};
+use BareOutcome::{AnyFault, Calls, Ends, Fault};
 use pando_abi::hypercall::PORT;
 use pando_machine::SUPERVISOR_BASE;
 
@@ -11,7 +11,7 @@ use pando_machine::SUPERVISOR_BASE;
 const IMMEDIATE: [(&str, &[u8]); 6] =
     [("in al", b"\xe4"), ("in ax", b"\x66\xe5"), ("in eax", b"\xe5"), ("out al", b"\xe6"), ("out ax", b"\x66\xe7"), ("out eax", b"\xe7")];
 
-/// All that names its port in DX.
+/// Instructions that take the port from DX.
 const IN_DX: [(&str, &[u8]); 12] = [
     ("in al, dx", b"\xec"),
     ("in ax, dx", b"\x66\xed"),
@@ -33,7 +33,7 @@ fn every_port_but_one_is_closed_to_every_width() {
     let near = usize::from(PORT) - 8..usize::from(PORT) + 8;
     for port in size::choose(near, 0..256, 0..256) {
         for (name, before) in IMMEDIATE {
-            let allowed: &[Outcome] = match (port == usize::from(PORT), name) {
+            let allowed: &[BareOutcome] = match (port == usize::from(PORT), name) {
                 (false, _) => &[Fault(13)],
                 (true, "out al") => &[Calls],
                 (true, _) => &[Fault(13), Ends],
@@ -50,7 +50,7 @@ fn ports_in_dx_are_closed_or_end_the_cell() {
     let all = (0..0x1_0000).collect();
     for port in size::choose(near.clone(), near, all) {
         for (name, code) in IN_DX {
-            let allowed: &[Outcome] = if port & 0xffff == u64::from(PORT) { &[AnyFault, Ends, Calls] } else { &[Fault(13)] };
+            let allowed: &[BareOutcome] = if port & 0xffff == u64::from(PORT) { &[AnyFault, Ends, Calls] } else { &[Fault(13)] };
             let mut context = pair.start(code);
             context.registers.rdx = port;
             (context.registers.rsi, context.registers.rdi) = (DATA, DATA + 0x100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Preemption at random points around exceptions and system calls (lines 4 and 5): a context comes back exactly, and so does the next one.
+//! Preemption at random points around exceptions and system calls (lines 4 and 5): a context is restored exactly, and so is the next one.
 
 use crate::assemble;
 use crate::bare::pair::Pair;
@@ -7,7 +7,7 @@ use crate::bare::{CODE, DATA, size};
 use pando_machine::{Context, Exception, Exit, Machine, SUPERVISOR_BASE};
 use std::time::Duration;
 
-/// One round of the program below: what it raises, in order. `skip` is the length of the instruction that the context then stands at.
+/// One round of the program below: its events, in order. `skip` is the length of the instruction at the context's instruction pointer.
 const ROUND: [(&str, u8, u64); 8] = [
     ("#UD", 6, 2),
     ("syscall", SYSCALL, 0),
@@ -48,12 +48,12 @@ fn program() -> &'static [u8] {
     )
 }
 
-/// How far a random deadline may lie: from before the start to a few instructions after it.
+/// A random deadline: from before the start to a few instructions after it.
 fn short(random: &mut fastrand::Rng, longest: u64) -> Duration {
     Duration::from_nanos(random.u64(0..longest))
 }
 
-/// What a run of the program has seen.
+/// The events of a run of the program.
 #[derive(Default)]
 struct Seen {
     events: usize,
@@ -80,14 +80,14 @@ fn check_event(exit: &Exit, context: &mut Context, seen: &mut Seen, at: &str) {
     seen.events += 1;
 }
 
-/// Every counter of the program, as `events` events make them.
+/// Checks every counter of the program after `events` events.
 fn check_counters(context: &Context, events: usize, at: &str) {
     let r = &context.registers;
     let counters = [r.r8, r.r9, r.r10, r.r12, r.r13, r.r14, r.rbx, r.rsi, r.rdi];
     let rounds = (events / ROUND.len()) as u64;
     let done = events % ROUND.len();
     for (index, counter) in counters.into_iter().enumerate().take(8) {
-        // Between the event and the increment that follows it, one more or one less is as exact.
+        // Between the event and its increment, one more or one less is as exact.
         let least = rounds + u64::from(index < done);
         assert!((least..=least + u64::from(index == done)).contains(&counter), "{at}: counter {index} is {counter} after {events} events");
     }
@@ -112,7 +112,7 @@ fn contexts_come_back_exactly_when_interrupted_anywhere() {
         assert_eq!((context.fs_base, context.gs_base), bases, "{at}");
         assert_eq!(context.registers.rsp, SUPERVISOR_BASE + 0x9800, "{at}");
         assert!((CODE..CODE + 0x100).contains(&context.registers.rip), "{at}: at {:#x}", context.registers.rip);
-        // Half of the turns shall be interrupted, however slow the machine is.
+        // Adapts to the machine's speed, so that half of the turns are interrupted.
         if exit == Exit::Interrupted {
             seen.interruptions += 1;
             longest += longest / 16;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random instructions from random registers. A failure names the seed and the number of its program; `PANDO_SEED` with the same size repeats it.
+//! Random instructions from random registers. A failure names the seed and the number of its program; `PANDO_SEED`
+//! with the same size repeats it.
 
 use crate::bare::pair::{Pair, is_clear, wild_stacks};
 use crate::bare::{CODE, DATA, size};
@@ -9,7 +10,7 @@ use std::time::Duration;
 /// Bytes of a random program.
 const LENGTH: usize = 48;
 
-/// Pieces that chance would take too long to find.
+/// Sequences that are too rare by chance.
 const PIECES: [&[u8]; 24] = [
     b"\x0f\x05",                 // syscall
     b"\xe6\x7e",                 // out 0x7e, al
@@ -78,7 +79,7 @@ fn context(random: &mut fastrand::Rng) -> Context {
     context
 }
 
-/// Runs one program for a few turns: what it can handle, it ignores and goes on behind.
+/// Runs one program for a few turns; after an exception, it continues elsewhere.
 fn run(pair: &mut Pair, number: u64) {
     let mut random = fastrand::Rng::with_seed(size::seed().wrapping_add(number));
     let name = format!("seed {}, program {number}", size::seed());

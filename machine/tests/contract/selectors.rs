@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selectors of data (line 6): DS, ES, FS and GS are null at every entry, whatever any context has loaded.
+//! Data segment selectors (line 6): DS, ES, FS and GS are null at every entry, even if a context has loaded others.
 
-use crate::bare::neighbour::Neighbour;
-use crate::bare::pair::{Attack, Outcome, Pair};
+use crate::bare::neighbour::Victim;
+use crate::bare::pair::{Attack, BareOutcome, Pair};
 use crate::bare::{Bare, CODE, is_nested};
 use crate::{assemble, bare};
-use Outcome::{Continues, Fault};
+use BareOutcome::{Continues, Fault};
 use pando_machine::kvm::Omit;
 use pando_machine::{Context, Exit};
 
 /// Offset of [`read`] in the page of code.
 const READ: usize = 0x80;
 
-/// Loads AX into each of the four. The last leaves the base of GS alone.
+/// Code that loads AX into each of the four. The last leaves the base of GS unchanged.
 fn loads() -> [(&'static str, &'static [u8]); 5] {
     [
         ("DS", assemble!("mov ds, eax")),
@@ -23,17 +23,19 @@ fn loads() -> [(&'static str, &'static [u8]); 5] {
     ]
 }
 
-/// Reads them into RAX, RBX, RCX and RDX.
+/// Code that reads them into RAX, RBX, RCX and RDX.
 fn read() -> &'static [u8] {
     assemble!("mov eax, ds", "mov ebx, es", "mov ecx, fs", "mov edx, gs", "out 0x7e, al")
 }
 
-/// Selectors that some machine has: the null ones, this machine's, and those of Linux, whose descriptors cells run with where KVM works in software.
+/// Selectors that some machine has: the null ones, this machine's, and those of Linux, whose descriptors cells run
+/// with where KVM works in software.
 fn selectors() -> impl Iterator<Item = u64> {
     (0..4).chain([0x23, 0x2b, 0x33, 0x7b])
 }
 
-/// What a context in the same space reads after one that has loaded `selector` with `code`. `None`: there is no such selector.
+/// The selectors that a context reads after another one in the same space has loaded `selector` with `code`. `None`:
+/// there is no such selector.
 fn read_after(bare: &mut Bare, code: &[u8], selector: u64) -> Option<[u64; 4]> {
     let mut context = bare.start(&[code, b"\xe6\x7e"].concat());
     bare.write(bare.code, READ, read());
@@ -41,7 +43,7 @@ fn read_after(bare: &mut Bare, code: &[u8], selector: u64) -> Option<[u64; 4]> {
     if bare.run(&mut context) != Exit::Hypercall {
         return None;
     }
-    // The same bases, so that nothing else asks for fresh system registers.
+    // The same bases, so that nothing else needs fresh system registers.
     let mut next = Context { fs_base: context.fs_base, gs_base: context.gs_base, ..Context::at(CODE + READ as u64) };
     assert_eq!(bare.run(&mut next), Exit::Hypercall);
     let registers = next.registers;
@@ -107,15 +109,15 @@ fn canary_line_6_selectors_pass_to_the_next_context() {
 #[test]
 fn canary_line_6_selectors_pass_to_the_next_cell() {
     if !is_nested() {
-        // Another root means other system registers, selectors among them.
+        // Another root means other system registers, selectors included.
         println!("nothing to see on {:?}", bare::kind());
         return;
     }
     let mut bare = Bare::without(Omit::SELECTORS);
-    let neighbour = Neighbour::new(&mut bare);
+    let neighbour = Victim::new(&mut bare);
     let mut context = bare.start(assemble!("mov ds, eax", "out 0x7e, al"));
     context.registers.rax = 0x2b;
     assert_eq!(bare.run(&mut context), Exit::Hypercall);
-    let felt = neighbour.feel(&mut bare, 0).expect_err("the neighbour felt nothing");
+    let felt = neighbour.feel(&mut bare, 0).expect_err("the neighbour observed nothing");
     assert!(felt.contains("selectors"), "{felt}");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wild stack pointers around every exception (line 3): the frame goes to the vCPU's own stack and the cell gets its exception exactly.
+//! Wild stack pointers at every exception (line 3): the frame goes to the vCPU's own stack, and the cell gets its exception exactly.
 
 use crate::assemble;
-use crate::bare::pair::{Attack, Outcome, Pair, wild_stacks};
+use crate::bare::pair::{Attack, BareOutcome, Pair, wild_stacks};
 use crate::bare::{CODE, DATA, is_nested, is_nested_on_amd, is_qemu};
-use Outcome::{AnyFault, Fault};
+use BareOutcome::{AnyFault, Fault};
 use pando_machine::{Exception, Exit};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Raise {
     vector: u8,
     error: u64,
     address: u64,
-    /// Where the context stands then, from the start of the code.
+    /// Offset of the instruction pointer at the exception, from the start of the code.
     at: u64,
     flags: u64,
 }
@@ -50,8 +50,8 @@ fn exceptions() -> Vec<Raise> {
     ]
 }
 
-/// Nested, KVM emulates what it cannot enter, and a stack pointer that is not canonical is a reason. What the emulator does not
-/// know is #UD then, and it checks no alignment.
+/// Nested, KVM emulates contexts that it cannot enter, for example those with a non-canonical stack pointer. The
+/// emulator raises #UD for instructions that it lacks, and checks no alignment.
 fn is_emulated(rsp: u64) -> bool {
     is_nested() && (rsp as i64) << 16 >> 16 != rsp as i64
 }
@@ -59,10 +59,10 @@ fn is_emulated(rsp: u64) -> bool {
 #[test]
 fn every_exception_is_exact_whatever_the_stack_pointer_says() {
     let mut pair = Pair::new();
-    // Nothing masked: MXCSR 0, x87's control word 0x340; and rounding up where nobody will look.
+    // Nothing masked: MXCSR 0, x87's control word 0x340, whose rounding mode does not matter.
     pair.bare.write(pair.bare.data, 0x100, &[0, 0, 0, 0, 0x40, 0x03]);
     let stacks = [vec![DATA + 0xf00], wild_stacks()].concat();
-    // QEMU's CPU has no `int1` under SVM, no #XM and no #AC, gives `int` another error code, and does not tell #SS from #GP.
+    // QEMU's CPU has no `int1` under SVM, no #XM and no #AC, gives `int` another error code, and raises #GP for #SS.
     let absent = ["#DB by int1", "#XM", "#GP by int", "#SS", "#AC"];
     for raise in exceptions().into_iter().filter(|raise| !is_qemu() || !absent.contains(&raise.name)) {
         for rsp in &stacks {
@@ -80,10 +80,10 @@ fn every_exception_is_exact_whatever_the_stack_pointer_says() {
             }
             assert_eq!(exit, wanted, "{name}");
             let mut expected = before.registers;
-            // There some versions of KVM tell of `int1` where it stands, others behind it.
+            // There, some versions of KVM report `int1` with RIP at the instruction, others after it.
             let stays = is_nested_on_amd() && raise.name == "#DB by int1" && context.registers.rip == CODE;
             expected.rip = CODE + if stays { 0 } else { raise.at };
-            // RF, and what the flags of arithmetic are after a division.
+            // RF, and the arithmetic flags after a division.
             let of_no_concern = 0x1_0000 | 0x8d5;
             (expected.rflags, context.registers.rflags) =
                 ((before.loaded_flags()) & !of_no_concern, context.registers.rflags & !of_no_concern);
@@ -111,7 +111,7 @@ fn instructions_that_use_a_wild_stack_fault_in_the_cell() {
         for rsp in wild_stacks().into_iter().filter(|rsp| !(DATA..DATA + 0x1000).contains(rsp) && !(CODE..CODE + 0x1000).contains(rsp)) {
             let mut context = pair.start(code);
             (context.registers.rsp, context.registers.rbx) = (rsp, CODE);
-            let allowed: &[Outcome] = if is_emulated(rsp) { &[AnyFault] } else { &[Fault(12), Fault(13), Fault(14)] };
+            let allowed: &[BareOutcome] = if is_emulated(rsp) { &[AnyFault] } else { &[Fault(12), Fault(13), Fault(14)] };
             pair.attack_from(&Attack::new(&format!("{name}, stack {rsp:#x}"), code, allowed), context);
         }
     }

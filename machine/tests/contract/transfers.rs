@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Far transfers to every selector (line 2): nothing but the 64-bit code segment at CPL 3 lets a cell go on.
+//! Far transfers to every selector (line 2): only the 64-bit code segment at CPL 3 lets a cell continue.
 
-use crate::bare::pair::{Attack, Outcome, Pair};
+use crate::bare::pair::{Attack, BareOutcome, Pair};
 use crate::bare::{CODE, DATA, is_nested, size};
-use Outcome::{AnyFault, Calls, Ends, Loops, Syscall};
+use BareOutcome::{AnyFault, Calls, Ends, Loops, Syscall};
 use pando_abi::registers::USER_CODE;
 
-/// Where a transfer's operand lies, with the stack pointer at it.
+/// Address of a transfer's operand; the stack pointer points to it.
 const OPERAND: u64 = DATA + 0x800;
-/// Where it leads: code that only the target's mode gives a meaning.
+/// Offset of its target: code whose meaning depends on the mode.
 const TARGET: usize = 0x40;
 
 /// A way to load CS.
@@ -63,9 +63,9 @@ fn transfer(pair: &mut Pair, way: &Far, selector: u16, target: (&str, &[u8]), fl
         .flat_map(|word| word.to_le_bytes().into_iter().take(way.word))
         .collect();
     pair.bare.write(pair.bare.data, 0x800, &operand);
-    // Nested, cells run on the host's own 64-bit code segment, whatever they are told.
+    // Nested, cells run on the host's own 64-bit code segment, independent of the loaded one.
     let stays = u64::from(selector) | 3 == USER_CODE || is_nested() && selector | 3 == 0x33;
-    let allowed: &[Outcome] = if stays { &[AnyFault, Ends, Syscall, Calls, Loops] } else { &[AnyFault, Ends] };
+    let allowed: &[BareOutcome] = if stays { &[AnyFault, Ends, Syscall, Calls, Loops] } else { &[AnyFault, Ends] };
     let name = format!("{} to {selector:#x}, {}, flags {flags:#x}", way.name, target.0);
     pair.attack_from(&Attack::new(&name, &code, allowed), context);
 }

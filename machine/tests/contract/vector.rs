@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Vector, x87 and MXCSR state (line 7): saved and loaded whole, whatever a cell leaves there.
+//! Vector, x87 and MXCSR state (line 7): saved and loaded completely, in every state that a cell can leave.
 
 use crate::assemble;
 use crate::bare::neighbour::{difference_of_states, distinct_vector_state};
-use crate::bare::pair::{Attack, Outcome, Pair};
+use crate::bare::pair::{Attack, BareOutcome, Pair};
 use crate::bare::{Bare, DATA};
-use Outcome::{AnyFault, Continues};
+use BareOutcome::{AnyFault, Continues};
 use pando_machine::{Exit, VectorState};
 
-/// What a cell can leave in the vector state for whoever comes next; its data page holds the operands.
+/// Code that leaves unusual vector state; the data page holds the operands.
 fn leavings() -> [(&'static str, &'static [u8]); 9] {
     [
         ("MXCSR with nothing masked", assemble!("ldmxcsr [0x500100]")),
@@ -23,7 +23,7 @@ fn leavings() -> [(&'static str, &'static [u8]); 9] {
     ]
 }
 
-/// Puts the operands of [`leavings`] where they want them: MXCSR 0, x87's control word 0x340, MXCSR with all flags; an XSAVE area with both.
+/// Writes the operands of [`leavings`]: MXCSR 0, x87's control word 0x340, MXCSR with all flags; an XSAVE area with both.
 fn give_operands(bare: &Bare) {
     bare.write(bare.data, 0x100, &[0, 0, 0, 0, 0x40, 0x03, 0, 0, 0x3f, 0xe0, 0, 0]);
     // FCW 0x340, FSW with every exception pending; MXCSR 0x3f; XSTATE_BV: x87 and SSE.
@@ -37,12 +37,12 @@ fn whatever_is_left_behind_is_saved_and_felt_by_nobody() {
     let mut pair = Pair::new();
     give_operands(&pair.bare);
     for (name, code) in leavings() {
-        // The pair saves what was left, loads the neighbour's, and loads what was left again.
+        // The pair saves the attacker's state, loads the neighbour's, and loads the attacker's again.
         pair.attack(&Attack::new(name, code, &[Continues, AnyFault]));
     }
 }
 
-/// Arithmetic that raises no exception unless one is unmasked or pending, and inexact at that.
+/// Inexact arithmetic that raises no exception unless one is unmasked or pending.
 fn sensitive() -> &'static [u8] {
     assemble!(
         "mov eax, 3",
@@ -71,7 +71,8 @@ fn the_initial_state_raises_nothing() {
     }
 }
 
-/// Line 7 is kept by whoever switches cells. Here nobody does: the next cell reads what is not its own, and takes exceptions that it has not raised.
+/// The code that switches cells must keep line 7. Here nothing does: the next cell reads foreign registers, and gets
+/// exceptions that it has not raised.
 #[test]
 fn canary_line_7_without_loading_the_next_cell_suffers() {
     let mut pair = Pair::new();
@@ -120,7 +121,7 @@ fn a_state_that_no_cpu_can_hold_is_refused_and_changes_nothing() {
     ] {
         let mut words = *good.words();
         words[word] = value;
-        // Refused or made harmless: either way nobody feels it.
+        // Refused or made harmless: either way it affects no other cell.
         let _ = pair.bare.vcpu.load_vector(Some(&VectorState::from_words(words)));
         pair.neighbour.check(&mut pair.bare, DATA, name);
     }

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the adversary remembers, rule by rule of the page-table discipline: who keeps the rule sees nothing, who does not is caught.
+//! The adversary's behaviour, rule by rule of the page-table discipline: keeping a rule causes no breach, and breaking it is detected.
 
 use crate::bare::{Bare, CODE, READ_ONLY, TABLE};
 use pando_machine::sim::{Breach, BreachKind};
-use pando_machine::{EntryIndex, Exception, Exit, FrameId, Machine, Root, Stretch, Vcpu, Violation};
+use pando_machine::{EntryIndex, Exception, Exit, FrameId, HugeFrame, Machine, Root, Vcpu, Violation};
 use std::time::Duration;
 
 /// A page of the tests' own, in a table of its own at every level below the root.
 const PAGE: u64 = 0x80_0000_0000;
-/// The page beside it.
+/// The next page.
 const BESIDE: u64 = PAGE + 0x1000;
 
 /// `mov rbx, [rax]` and a hypercall; then `mov [rax], rbx` and a hypercall.
 const READ: &[u8] = b"\x48\x8b\x18\xe6\x7e\x48\x89\x18\xe6\x7e";
-/// Where the second part starts.
+/// The start of the second part.
 const WRITE: u64 = CODE + 5;
 
-/// What a read gives, or why it gave nothing.
+/// Returns the read value, or the exit.
 fn read(bare: &mut Bare, stamp: u64, address: u64) -> Result<u64, Exit> {
     let root = Root { table: bare.root, stamp };
     access(&*bare.machine, &mut *bare.vcpu, root, CODE, address, 0)
 }
 
-/// Whether a write went through, or why not.
+/// Writes a value, or returns the exit.
 fn write(bare: &mut Bare, stamp: u64, address: u64, value: u64) -> Result<(), Exit> {
     let root = Root { table: bare.root, stamp };
     access(&*bare.machine, &mut *bare.vcpu, root, WRITE, address, value).map(|_| ())
@@ -94,7 +94,7 @@ fn rule_1_a_present_entry_changed_in_place_is_not_seen() {
     assert_eq!(read(&mut bare, 0, PAGE), Ok(1));
     let after = filled(&mut bare, 2);
     bare.map(bare.root, PAGE, after, TABLE);
-    // Not even by one who forgets what the vCPU saw.
+    // Not even after a flush of the vCPU's TLB.
     assert_eq!(read(&mut bare, 1, PAGE), Ok(1));
     assert_stale(&bare, before);
 }
@@ -174,14 +174,14 @@ fn rule_1_leaves_that_were_reached_through_a_read_only_link_are_remembered_apart
     bare.machine.arena().store(second, EntryIndex::of(PAGE, 4), link & !2);
     bare.root = second;
     assert_eq!(read(&mut bare, 0, PAGE), Ok(1));
-    // The first takes a private copy, which it sees...
+    // The first gets a private copy, which it sees...
     bare.root = first;
     assert_eq!(write(&mut bare, 0, PAGE, 2), Err(fault(7, PAGE)));
     let copy = filled(&mut bare, 1);
     bare.map(bare.root, PAGE, copy, TABLE);
     assert_eq!((write(&mut bare, 0, PAGE, 2), read(&mut bare, 0, PAGE)), (Ok(()), Ok(2)));
     assert_sound(&bare);
-    // ... and whoever reaches the table through the other link, be it a clone made just now, does not.
+    // ... and a space that reaches the table through the other link, such as a fresh clone, does not.
     bare.root = second;
     assert_eq!(read(&mut bare, 1, PAGE), Ok(1));
     assert_stale(&bare, shared);
@@ -222,7 +222,7 @@ fn rule_2_a_fault_puts_the_new_leaf_under_the_stale_link() {
     bare.map(bare.root, PAGE, after, TABLE);
     assert_eq!(write(&mut bare, 1, PAGE, 3), Ok(()));
     assert_sound(&bare);
-    // Whoever still uses the old tables now sees a page that is not theirs, and may write it.
+    // A space that still uses the old tables now sees a foreign page, and may write it.
     let other = bare.fresh_root();
     let above = bare.table(other, PAGE, 3);
     bare.machine.arena().store(above, EntryIndex::of(PAGE, 3), unlinked);
@@ -236,7 +236,7 @@ fn rule_2_a_fault_puts_the_new_leaf_under_the_stale_link() {
 fn rule_2_a_large_page_split_in_place_stays_large() {
     let (mut bare, _) = machine(TABLE, 1);
     let large = PAGE + 0x20_0000;
-    bare.map_large(bare.root, large, Stretch(5), READ_ONLY);
+    bare.map_large(bare.root, large, HugeFrame(5), READ_ONLY);
     assert_eq!(read(&mut bare, 0, large), Ok(0));
     bare.store(bare.root, large, 2, 0);
     let part = filled(&mut bare, 2);

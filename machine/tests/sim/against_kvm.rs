@@ -8,14 +8,14 @@ use pando_abi::Registers;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Context, Exception, Exit, FRAME_SIZE, Machine, PageCount};
 
-/// How many programs are compared: ordinarily, and in the long runs.
+/// Number of compared programs: ordinarily, and in the long runs.
 const PROGRAMS: [u64; 2] = [2_000, 200_000];
 /// Points to the data page at the start of each program.
 const POINTER: Register = Register::R15;
 /// Flags that logical operations leave undefined (adjust), and that only some machines show on a fault (resume).
 const UNDEFINED_FLAGS: u64 = 1 << 4 | 1 << 16;
 
-/// The conditions that jumps are tried with.
+/// The conditions of the tested jumps.
 const CONDITIONS: [Condition; 11] = [
     Condition::Overflow,
     Condition::Below,
@@ -47,28 +47,28 @@ fn random_programs_do_the_same_on_both_machines() {
     assert_eq!(sim.machine.breaches(), []);
 }
 
-/// Code and what it starts with.
+/// Code and its initial registers.
 struct Program {
     code: Vec<u8>,
     registers: Registers,
 }
 
-/// What a program leaves behind.
+/// The result of a program.
 #[derive(Debug, PartialEq, Eq)]
-struct Outcome {
+struct BareOutcome {
     exit: Exit,
     registers: Registers,
-    /// Bytes of the data page that are not what they were, by offset.
+    /// Changed bytes of the data page, by offset.
     changes: Vec<(usize, u8)>,
 }
 
-fn run<M: Machine>(bare: &mut Bare<M>, program: &Program) -> Outcome {
+fn run<M: Machine>(bare: &mut Bare<M>, program: &Program) -> BareOutcome {
     let pattern: Vec<u8> = (0..FRAME_SIZE).map(|index| index as u8).collect();
     bare.machine.arena().write(bare.data, 0, &pattern);
     bare.vcpu.load_vector(None).expect("the initial state");
     let mut context = Context { registers: program.registers, ..bare.start(&program.code) };
     let mut exit = bare.run(&mut context);
-    // Beyond the cell's half lies whatever the machine keeps there, so why an address faults is its own affair.
+    // The content beyond the cell's half differs between machines, and so does the reason of a fault there.
     if let Exit::Exception(Exception { vector: Exception::PAGE_FAULT, error, address: 0x8000_0000_0000.. }) = &mut exit {
         *error &= 0x16;
     }
@@ -79,7 +79,7 @@ fn run<M: Machine>(bare: &mut Bare<M>, program: &Program) -> Outcome {
         context.registers.r11 &= !UNDEFINED_FLAGS;
     }
     let changes = data.into_iter().enumerate().filter(|(index, byte)| *byte != *index as u8).collect();
-    Outcome { exit, registers: context.registers, changes }
+    BareOutcome { exit, registers: context.registers, changes }
 }
 
 fn program(rng: &mut Rng) -> Program {
@@ -89,7 +89,8 @@ fn program(rng: &mut Rng) -> Program {
     registers.rip = CODE;
     registers.rflags = if rng.u8(..20) == 0 { 0x100 } else { 0 };
     registers.r15 = DATA + 0x800;
-    // Most stacks are good, and all canonical: with others a nested host may emulate the cell, and its emulator lacks the vector instructions.
+    // Most stacks are valid, and all canonical: with others a nested host may emulate the cell, and its emulator lacks
+    // the vector instructions.
     registers.rsp = if rng.u8(..10) == 0 { (value(rng) as i64) << 16 >> 16 } else { DATA as i64 + 0xc00 } as u64;
     let mut asm = Asm::new();
     let end = asm.label();
@@ -108,9 +109,9 @@ fn program(rng: &mut Rng) -> Program {
     Program { code: asm.finish(), registers }
 }
 
-/// A value that is near some edge, or any.
+/// A value near some edge, or any.
 fn value(rng: &mut Rng) -> u64 {
-    // Not the very end of the canonical half: CPUs differ in what an access across it raises.
+    // Not the very end of the canonical half: CPUs differ in the exception of an access across it.
     let edges =
         [0, 1, 0x7f, 0x80, 0xff, 1 << 31, 1 << 32, (1 << 47) + 0x1000, 1 << 63, DATA, CODE, DATA + 0xffc, 0x70_0000, 0xffff_9000_0000_0000];
     match rng.u8(..4) {
@@ -171,13 +172,14 @@ fn instruction(asm: &mut Asm, rng: &mut Rng, end: Label) {
         22 => asm.get_xmm0(),
         23 => asm.pause(),
         24 => called(asm),
-        // Not a call: CPUs differ in whether a call to a bad address has pushed. And not into code, where other instructions would be found.
+        // Not a call: CPUs differ in whether a call to a bad address has pushed. And not a jump into code, which could
+        // decode to other instructions.
         25 if rng.u8(..20) == 0 => asm.mov_imm(to, [DATA, 0x70_0000, 1 << 47, 0xffff_9000_0000_0000][rng.usize(..4)]).jmp_to(to),
         _ => skip(asm, rng, end),
     };
 }
 
-/// A call that comes back.
+/// A call that returns.
 fn called(asm: &mut Asm) -> &mut Asm {
     let (function, after) = (asm.label(), asm.label());
     asm.call(function).jmp(after).bind(function).inc(Register::Rax).ret().bind(after)

@@ -2,15 +2,15 @@
 //! A bare machine for tests: one address space with a page of code, a page of data and nothing else.
 
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Stretch, Vcpu};
+use pando_machine::{Context, EntryIndex, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount, Root, SUPERVISOR_SLOT, Vcpu};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the page of code lies: readable and executable.
+/// Address of the page of code: readable and executable.
 pub const CODE: u64 = 0x40_0000;
-/// Where the page of data lies: readable and writable.
+/// Address of the page of data: readable and writable.
 pub const DATA: u64 = 0x50_0000;
-/// Where contexts start their stack.
+/// The initial stack pointer of contexts.
 pub const STACK: u64 = DATA + 0xf00;
 /// Present, writable, user, accessed, dirty.
 pub const TABLE: u64 = 0x67;
@@ -20,7 +20,7 @@ pub const READ_ONLY: u64 = 0x65;
 /// Not executable.
 pub const NO_EXECUTE: u64 = 1 << 63;
 
-/// A machine with one space: the software machine, unless said otherwise.
+/// A machine with one address space: the software machine by default.
 pub struct Bare<M = Sim> {
     pub machine: Arc<M>,
     pub vcpu: Box<dyn Vcpu>,
@@ -39,7 +39,7 @@ impl Bare {
 }
 
 impl<M: Machine> Bare<M> {
-    /// A space on `machine`, whose first vCPU is free.
+    /// An address space on `machine`, whose first vCPU is free.
     pub fn on(machine: Arc<M>) -> Bare<M> {
         let vcpu = machine.take_vcpu(0).expect("the vCPU is free");
         let mut bare = Bare { machine, vcpu, root: FrameId(0), code: FrameId(0), data: FrameId(0), next: 512 };
@@ -64,7 +64,7 @@ impl<M: Machine> Bare<M> {
         root
     }
 
-    /// The table of `level` that `address` leads to below `root`, made as needed.
+    /// The table of `level` for `address` below `root`, made as needed.
     pub fn table(&mut self, root: FrameId, address: u64, level: u8) -> FrameId {
         let mut table = root;
         for above in (level + 1..=4).rev() {
@@ -99,8 +99,8 @@ impl<M: Machine> Bare<M> {
     }
 
     /// Maps a large page at `address`.
-    pub fn map_large(&mut self, root: FrameId, address: u64, stretch: Stretch, flags: u64) {
-        self.store(root, address, 2, stretch.first().address() | flags | 0x80);
+    pub fn map_large(&mut self, root: FrameId, address: u64, huge_frame: HugeFrame, flags: u64) {
+        self.store(root, address, 2, huge_frame.first().address() | flags | 0x80);
     }
 
     /// A context that starts at `code`, with a stack in the data page.

@@ -12,7 +12,7 @@ fn exception(vector: u8, error: u64, address: u64) -> Exit {
     Exit::Exception(Exception { vector, error, address })
 }
 
-/// Runs what `build` assembles, with a hypercall behind it.
+/// Runs the program that `build` assembles, followed by a hypercall.
 fn run(build: impl FnOnce(&mut Asm) -> &mut Asm) -> (Exit, Context, Bare) {
     let mut asm = Asm::new();
     build(&mut asm).hypercall();
@@ -244,7 +244,7 @@ fn accessed_and_dirty_bits_are_set_as_the_cpu_does() {
 #[test]
 fn large_pages_are_walked() {
     let mut bare = Bare::new();
-    bare.map_large(bare.root, 0x4000_0000, pando_machine::Stretch(5), TABLE);
+    bare.map_large(bare.root, 0x4000_0000, pando_machine::HugeFrame(5), TABLE);
     let mut context = bare.start(b"\x48\x89\x18\xe6\x7e");
     (context.registers.rax, context.registers.rbx) = (0x4000_0000 + 7 * 4096 + 8, 42);
     assert_eq!(bare.run(&mut context), Exit::Hypercall);

@@ -4,9 +4,9 @@
 use super::{Client, wait_for};
 use crate::api::{self, Signal, Source};
 use crate::completion;
+use crate::diagnostics;
 use crate::failure::Failure;
-use crate::say;
-use crate::template::Name;
+use crate::template::TemplateName;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use hyper::Method;
@@ -16,38 +16,38 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Which output.
+/// Options of `pando logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Go on until the cell has ended
+    /// Follow the output until the cell has ended
     #[arg(short = 'f', long)]
     follow: bool,
 
-    /// The cell's number, which `pando ps` tells
+    /// The cell's number, as in `pando ps`
     #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::all_cells))]
     cell: u64,
 }
 
-/// Whom to end, and how.
+/// Options of `pando kill`.
 #[derive(Debug, Args)]
 pub(crate) struct Kill {
-    /// What the program is sent: `kill` ends the cell whatever it thinks of it
+    /// The signal to send; the program cannot catch `kill`
     #[arg(short = 's', long, value_enum, default_value = "kill")]
     signal: Signal,
 
-    /// Forget it, too, with all that it said
+    /// Remove the cell and its output, too
     #[arg(long)]
     rm: bool,
 
-    /// The cells' numbers, which `pando ps` tells
+    /// The cells' numbers, as in `pando ps`
     #[arg(value_name = "CELL", required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<u64>,
 }
 
-/// The cells that run, and the last that ended.
+/// The running cells and those that ended last.
 ///
 /// # Errors
-/// Nobody serves.
+/// No server runs.
 pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
     let client = Client::need()?;
     wait_for(client.get("/v1/cells"))
@@ -56,7 +56,7 @@ pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
 /// Lists the cells.
 ///
 /// # Errors
-/// Nobody serves.
+/// No server runs.
 pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
     let cells = list()?;
     let mut out = std::io::stdout().lock();
@@ -81,10 +81,10 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Prints what a cell said.
+/// Prints a cell's output.
 ///
 /// # Errors
-/// There is no such cell, or nobody serves.
+/// There is no such cell, or no server runs.
 pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
     let client = Client::need()?;
     let path = format!("/v1/cells/{}/output?follow={}", options.cell, options.follow);
@@ -92,10 +92,10 @@ pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Ends cells.
+/// Terminates cells.
 ///
 /// # Errors
-/// There is no such cell, or nobody serves.
+/// There is no such cell, or no server runs.
 pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
     let client = Client::need()?;
     let signal = serde_json::to_value(options.signal).map_err(std::io::Error::from)?;
@@ -111,10 +111,10 @@ pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
     })
 }
 
-/// Says what the server has, or what a cell took.
+/// Prints the server's state, or a cell's usage.
 ///
 /// # Errors
-/// There is no such cell, or nobody serves.
+/// There is no such cell, or no server runs.
 pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
     let path = cell.map_or("/v1".into(), |cell| format!("/v1/cells/{cell}"));
@@ -128,25 +128,25 @@ pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Makes a template of a cell.
+/// Creates a template from a cell.
 ///
 /// # Errors
-/// It cannot be frozen, or nobody serves.
-pub(crate) fn freeze(cell: u64, name: &Name, force: bool, replace: bool) -> Result<u8, Failure> {
+/// The cell cannot be frozen, or no server runs.
+pub(crate) fn freeze(cell: u64, name: &TemplateName, force: bool, replace: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
-    // Where it goes is where it will be looked for.
+    // Checks that the server stores it where this process looks for it.
     client.server()?;
     let asked = api::Freeze { name: name.to_string(), force, replace };
     let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &asked))?;
     if made.forced {
-        say::note(&format_args!(
-            "template `{name}`: random numbers that its programs make themselves may be the same in all clones; those of the system are not"
+        diagnostics::note(&format_args!(
+            "template `{name}`: random numbers that its programs generate themselves may be the same in all clones; those of the kernel are distinct"
         ));
     }
     Ok(0)
 }
 
-/// A line for each thing that is told.
+/// Prints one line for each value.
 fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io::Result<()> {
     for (name, value) in told.as_object().into_iter().flatten() {
         let label = name.replace('_', " ");
@@ -166,7 +166,7 @@ fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io
     Ok(())
 }
 
-/// Passes on a piece of what a cell says.
+/// Prints a piece of a cell's output.
 pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     match piece {
         api::Piece::Said { stream, data, .. } => show(*stream, data).await,
@@ -174,11 +174,11 @@ pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     }
 }
 
-/// Passes on bytes that were said; waits for a slow reader, and keeps nobody else of this thread waiting.
+/// Prints output. Waits for a slow reader without blocking other tasks of this thread.
 ///
 /// # Errors
-/// They cannot be written.
-pub(super) async fn show(stream: Source, data: &api::Text) -> Result<(), Failure> {
+/// The stream cannot be written.
+pub(super) async fn show(stream: Source, data: &api::TextOrBytes) -> Result<(), Failure> {
     let bytes = data.bytes().unwrap_or_default();
     let written = match stream {
         Source::Stdout => write(tokio::io::stdout(), &bytes).await,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando run -d`: a program in a cell of `pando serve`, which is a clone of a shell that executes what it is given.
+//! `pando run -d`: a program in a cell of `pando serve`. The cell is a clone of a shell that executes the program.
 
 use super::{Client, detach};
 use crate::api::NewCell;
@@ -11,10 +11,10 @@ use crate::template::PROGRAM;
 use crate::view::Account;
 use std::ffi::OsString;
 
-/// Starts the program and tells the cell's number.
+/// Starts the program and prints the cell's number.
 ///
 /// # Errors
-/// It is not there, nobody serves, or what it is to see or be connected with is not for a service.
+/// The program does not exist, no server runs, or the service does not support the requested view or network.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if !options.seen.is_software() {
         return Err(Failure::SoftwareOnly);
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     detach(&client, &NewCell { allow, memory, host_name: options.host_name.clone(), ..cell }, 1)
 }
 
-/// A clone of a template with these arguments, each variable as NAME=VALUE; `None` where something of it is no text.
+/// A request for a clone of a template. Each variable is NAME=VALUE. `None` if a value is not UTF-8.
 pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Vec<Vec<u8>>, limits: &Limits) -> Option<NewCell> {
     let text = |word: &OsString| word.clone().into_string().ok();
     let pair = |variable: Vec<u8>| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando exec`: a program beside the first one of a cell of `pando serve`, with the streams of whoever asks.
+//! `pando exec`: an additional program in a cell of `pando serve`, with the streams of this process.
 
 use super::cells::show;
 use super::{Client, lines, wait_for};
@@ -12,45 +12,45 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
 use std::time::Duration;
 
-/// What to start, and where.
+/// Options of `pando exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// Set a variable in the program's environment, or pass on one of yours (repeat for more)
+    /// Set a variable in the program's environment, or pass on one of yours (repeatable)
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
 
-    /// Start in this directory of the cell [default: /]
+    /// Set the working directory in the cell [default: /]
     #[arg(short = 'w', long = "workdir", value_name = "DIR")]
     directory: Option<String>,
 
-    /// Be this user and group, by number
+    /// Run as this user and group, by number
     #[arg(short = 'u', long = "user", value_name = "UID[:GID]")]
     user: Option<String>,
 
-    /// End the program after this long: seconds, or with ms, s, m or h
+    /// Terminate the program after this time: seconds, or with ms, s, m or h
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = crate::size::duration)]
     timeout: Option<Duration>,
 
-    /// Accepted, and changes nothing: standard input is always connected
+    /// No effect: standard input is always connected
     #[arg(short = 'i', long = "interactive")]
     _interactive: bool,
 
     #[arg(short = 't', long = "tty", hide = true)]
     terminal: bool,
 
-    /// The cell's number, which `pando ps` tells
+    /// The cell's number, as in `pando ps`
     #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::cells))]
     cell: u64,
 
-    /// The program and its arguments: a path of the cell, or a name to look for there
+    /// The program (a path in the cell, or a name to find there) and its arguments
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
-/// Runs a program in a cell to its end; returns the exit status that tells how it ended.
+/// Runs a program in a cell to its end. Returns its exit status.
 ///
 /// # Errors
-/// There is no such cell, or nobody serves.
+/// There is no such cell, or no server runs.
 pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
     if options.terminal {
         return Err(Failure::NoTerminalThere);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What many say at once, of which lines stay whole.
+//! Output of concurrent cells, mixed line by line.
 
 use std::io::{self, Write};
 
-/// Bytes of a line that is passed on although it has not ended.
+/// A longer line is passed on before its end.
 const LINE_MAX: usize = 1 << 16;
 
-/// Passes bytes on in whole lines.
+/// Writes whole lines.
 #[derive(Debug)]
 pub(super) struct Lines<W: Write> {
     out: W,
-    /// The beginning of a line.
+    /// The start of an unfinished line.
     rest: Vec<u8>,
 }
 
@@ -19,10 +19,10 @@ impl<W: Write> Lines<W> {
         Lines { out, rest: Vec::new() }
     }
 
-    /// Takes bytes, and passes on the lines that end in them, at once.
+    /// Adds bytes and writes the completed lines at once.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The writer fails.
     pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         let before = self.rest.len();
         self.rest.extend_from_slice(bytes);
@@ -36,10 +36,10 @@ impl<W: Write> Lines<W> {
         Ok(())
     }
 
-    /// Passes on a last line that does not end, as one that does.
+    /// Writes an unfinished last line with a newline.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The writer fails.
     pub(super) fn finish(mut self) -> io::Result<()> {
         if !self.rest.is_empty() {
             self.rest.push(b'\n');

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--pcap`: writes every frame of the cell's network into a file (pcapng) that Wireshark, tshark and tcpdump open.
 //!
-//! A thread of its own writes, in pieces that end with a whole frame, so that the file may be read while it grows. Sums that nobody computes on the network are computed in the copy.
+//! A separate thread writes blocks that end with a whole frame, so that the file can be read while it grows. Checksums that
+//! the network leaves out are computed in the copy.
 
 use crate::failure::Failure;
-use crate::say;
+use crate::{diagnostics, output};
 use bytes::Bytes;
 use pando_kernel::{Kernel, Listener, NetworkId};
 use pando_launch::LaunchError;
@@ -23,46 +24,46 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Frames that are written at once.
+/// Frames per write.
 const BATCH: usize = 64;
-/// More than any frame has.
+/// The snapshot length: more bytes than any frame has.
 const LONGEST: u32 = 1 << 17;
-/// Moments are nanoseconds: ten to the power of minus this.
+/// The resolution of timestamps: ten to the power of minus this, in seconds.
 const NANOSECONDS: u8 = 9;
 
-/// A file that is open, into which nothing has been captured yet.
+/// An open capture file, still empty.
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: File,
     path: PathBuf,
 }
 
-/// A capture at work.
-pub(crate) struct Running {
+/// A running capture.
+pub(crate) struct RunningCapture {
     wake: SyncSender<()>,
     stopped: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Capture {
-    /// Makes the file, or empties it.
+    /// Creates or truncates the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Capture, Failure> {
-        let file = File::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
+        let file = output::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
         Ok(Capture { file, path: path.into() })
     }
 
-    /// Starts to capture, on a thread of its own.
+    /// Starts the capture on a thread of its own.
     ///
     /// # Errors
-    /// There is no such network, no thread, or no room in the file.
-    pub(crate) fn start(self, kernel: &Kernel, network: NetworkId) -> Result<Running, Failure> {
+    /// There is no such network, no thread, or no space for the file.
+    pub(crate) fn start(self, kernel: &Kernel, network: NetworkId) -> Result<RunningCapture, Failure> {
         let Capture { file, path } = self;
         let (wake, woken) = sync_channel(1);
         let waker = wake.clone();
-        // Who was woken already and has not looked yet needs no more.
+        // If the thread has a wakeup pending, it needs no other.
         let wake_once = move || {
             let _ = waker.try_send(());
         };
@@ -72,23 +73,23 @@ impl Capture {
         let stop = Arc::clone(&stopped);
         let body = move || attend(&listener, &woken, &stop, writer, &path);
         let thread = std::thread::Builder::new().name("capture".into()).spawn(body).map_err(Failure::Thread)?;
-        Ok(Running { wake, stopped, thread })
+        Ok(RunningCapture { wake, stopped, thread })
     }
 }
 
-impl Running {
-    /// Lets everything that was heard be written.
+impl RunningCapture {
+    /// Writes all received frames and stops.
     pub(crate) fn finish(self) {
         self.stopped.store(true, Ordering::SeqCst);
         let _ = self.wake.try_send(());
-        // What it had to say it has said.
+        // The thread has reported its errors itself.
         let _ = self.thread.join();
     }
 }
 
-/// Writes what is heard until it shall stop, or there is no room any more.
+/// Writes received frames until it is stopped, or a write fails.
 fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, path: &Path) {
-    let complain = |what: &str| say::problem(&format_args!("--pcap {}: {what}", path.display()));
+    let complain = |what: &str| diagnostics::problem(&format_args!("--pcap {}: {what}", path.display()));
     let mut written = 0;
     loop {
         let last = stop.load(Ordering::SeqCst);
@@ -99,7 +100,7 @@ fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writ
             }
             written += frames.len() as u64;
             if let Err(error) = writer.write(&frames) {
-                return complain(&format!("{}: the program goes on, and what follows is not captured", crate::host::plain(&error)));
+                return complain(&format!("{}: the capture stops, the program continues", crate::host::plain(&error)));
             }
         }
         if last || woken.recv().is_err() {
@@ -118,9 +119,9 @@ fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writ
 /// The file.
 struct Writer {
     file: File,
-    /// Where what was not written yet is put together.
+    /// Buffer for the next blocks.
     blocks: PcapNgWriter<Vec<u8>>,
-    /// Bytes of the file: what comes behind is not whole.
+    /// Length of the file up to the last whole block.
     length: u64,
     spare: Vec<u8>,
 }
@@ -139,7 +140,7 @@ impl Writer {
             let mut data = std::mem::take(&mut self.spare);
             data.clear();
             data.extend_from_slice(frame);
-            offload::fill_sum(&mut data);
+            offload::fill_checksum(&mut data);
             let original_len = frame.len() as u32;
             self.add(EnhancedPacketBlock {
                 interface_id: 0,
@@ -153,11 +154,11 @@ impl Writer {
         self.flush()
     }
 
-    /// Says at the end how many frames there were, and how many are not here.
+    /// Writes the statistics block: frames written and frames lost.
     fn finish(&mut self, written: u64, lost: u64) -> io::Result<()> {
         let options = vec![InterfaceStatisticsOption::IsbIfRecv(written + lost), InterfaceStatisticsOption::IsbIfDrop(lost)];
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        // Its upper half comes first, which the library leaves to its user.
+        // The format stores the upper half first; the library leaves that to its user.
         let timestamp = (now.as_nanos() as u64).rotate_left(32);
         self.add(InterfaceStatisticsBlock { interface_id: 0, timestamp, options })?;
         self.flush()
@@ -167,7 +168,7 @@ impl Writer {
         self.blocks.write_pcapng_block(block).map(drop).map_err(plain)
     }
 
-    /// Writes what was put together. What is written in part is taken back, where that is possible: readers choke on it.
+    /// Writes the buffer. Truncates a partial write where that is possible: readers fail on it.
     fn flush(&mut self) -> io::Result<()> {
         let bytes = self.blocks.get_mut();
         let outcome = self.file.write_all(bytes);

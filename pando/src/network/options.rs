@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--net` and `--link` say.
+//! Values of `--net`, `--allow` and `--link`.
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use pando_gateway::Rule;
@@ -8,14 +8,14 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a cell is connected with.
+/// A cell's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Net {
-    /// Itself alone.
+    /// None.
     None,
     /// A network of its own.
     Private,
-    /// The world outside, without a device.
+    /// The host's networks, through a proxy.
     Gateway,
     /// A TAP device of the host.
     Tap(String),
@@ -30,40 +30,40 @@ impl FromStr for Net {
             ("private", _) => Ok(Net::Private),
             ("gateway", _) => Ok(Net::Gateway),
             (_, Some(name)) => Ok(Net::Tap(name.into())),
-            ("tap", _) => Err("which TAP device? Give tap:NAME, such as tap:tap0".into()),
-            _ => Err(format!("`{text}` is no network: give none, private, gateway or tap:NAME")),
+            ("tap", _) => Err("the TAP device is missing: give tap:NAME, such as tap:tap0".into()),
+            _ => Err(format!("`{text}` is not a network: give none, private, gateway or tap:NAME")),
         }
     }
 }
 
-/// A rule of `--allow`, as it was said.
+/// A rule of `--allow`, with its text.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowRule {
     text: String,
     rule: Rule,
 }
 
-impl Allowed {
+impl AllowRule {
     /// The rule.
     pub(crate) fn rule(&self) -> Rule {
         self.rule.clone()
     }
 
-    /// What was said.
+    /// The text on the command line.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
-impl FromStr for Allowed {
+impl FromStr for AllowRule {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Allowed, String> {
-        Ok(Allowed { text: text.into(), rule: text.parse()? })
+    fn from_str(text: &str) -> Result<AllowRule, String> {
+        Ok(AllowRule { text: text.into(), rule: text.parse()? })
     }
 }
 
-/// Reads [`Net`], of which shells complete what has no name of its own.
+/// Parses [`Net`], and lists its values for shell completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NetParser;
 
@@ -80,18 +80,18 @@ impl TypedValueParser for NetParser {
     }
 }
 
-/// The slowest link: slower ones take a minute for one frame of 64 KiB.
+/// The lowest rate in bits per second: slower links take a minute for one frame of 64 KiB.
 const LEAST_RATE: f64 = 8000.0;
-/// The longest that a frame may be on its way: longer than any program waits.
+/// The longest delay: longer than any program waits.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Reads what a cell's link does, such as `rate=100M,delay=20ms,loss=1%`.
+/// Parses a link's emulation, such as `rate=100M,delay=20ms,loss=1%`.
 pub(crate) fn link(text: &str) -> Result<Link, String> {
     let mut link = Link::default();
     let mut named = Vec::new();
     for part in text.split(',') {
         let (name, value) = part.split_once('=').ok_or_else(|| {
-            format!("`{part}` says nothing about a link: give rate=100M, delay=20ms, jitter=5ms, loss=1% or duplication=0.1%, with commas between them")
+            format!("`{part}` is not an option of a link: give rate=100M, delay=20ms, jitter=5ms, loss=1% or duplication=0.1%, with commas between them")
         })?;
         if named.contains(&name) {
             return Err(format!("`{name}` is given twice"));
@@ -103,16 +103,16 @@ pub(crate) fn link(text: &str) -> Result<Link, String> {
             "jitter" => link.jitter = time(value)?,
             "loss" => link.loss = part_of(value)?,
             "duplication" => link.duplication = part_of(value)?,
-            _ => return Err(format!("a link has no `{name}`: it has rate, delay, jitter, loss and duplication")),
+            _ => return Err(format!("a link has no option `{name}`: give rate, delay, jitter, loss or duplication")),
         }
     }
     Ok(link)
 }
 
-/// Bits per second, as networks are sold, in bytes.
+/// Parses a rate in bits per second. Returns bytes per second.
 fn rate(text: &str) -> Result<NonZeroU64, String> {
     let help =
-        || format!("`{text}` is no rate: give bits per second, with K, M or G for thousands, such as rate=100M; at least {LEAST_RATE}");
+        || format!("`{text}` is not a rate: give bits per second, with K, M or G for thousands, such as rate=100M; at least {LEAST_RATE}");
     let (number, unit) = crate::size::split(text).ok_or_else(help)?;
     let factor = match unit.to_ascii_uppercase().trim_end_matches("BIT") {
         "" => 1.0,
@@ -126,7 +126,7 @@ fn rate(text: &str) -> Result<NonZeroU64, String> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let help = || format!("`{text}` is no time: give a number with us, ms or s, such as delay=20ms; at most {} s", LONGEST.as_secs());
+    let help = || format!("`{text}` is not a time: give a number with us, ms or s, such as delay=20ms; at most {} s", LONGEST.as_secs());
     let (number, unit) = crate::size::split(text).ok_or_else(help)?;
     let seconds = match unit {
         "us" => number / 1e6,
@@ -138,7 +138,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn part_of(text: &str) -> Result<PerMillion, String> {
-    let help = || format!("`{text}` is no part of the frames: give a percentage below 100, such as loss=1% or loss=0.1%");
+    let help = || format!("`{text}` is not a share of the frames: give a percentage below 100, such as loss=1% or loss=0.1%");
     let number: f64 = text.strip_suffix('%').and_then(|number| number.parse().ok()).ok_or_else(help)?;
     if (0.0..100.0).contains(&number) { Ok(PerMillion((number * 1e4).round() as u32)) } else { Err(help()) }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The resolvers of names that the host asks.
+//! The DNS resolvers that the host uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const PORT: u16 = 53;
 
-/// Those that the host asks now.
+/// The host's present resolvers.
 pub(crate) fn of_host() -> Vec<SocketAddr> {
     listed(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
 
-/// Those that a `resolv.conf` names; where it names none, one on this host, as resolv.conf(5) has it.
+/// The resolvers in a `resolv.conf`; without any, one on this host, as resolv.conf(5) says.
 fn listed(text: &str) -> Vec<SocketAddr> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        // One of a single link has that link's name behind it, which means nothing to others.
+        // A link-local address has a zone index (`%eth0`), which other processes cannot use.
         words.next().filter(|word| *word == "nameserver").and_then(|_| words.next()?.parse::<IpAddr>().ok())
     });
     let named: Vec<SocketAddr> = named.map(|address| SocketAddr::new(address, PORT)).collect();

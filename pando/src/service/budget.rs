@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets that many share: the memory that all output logs of the service may take together, the descriptors that all loaded templates may keep.
+//! Shared budgets: the memory of all output logs of the service, and the descriptors of all loaded templates.
 
 use pando_machine::PageCount;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which part of the memory of all cells their logs may take besides.
+/// The logs of all cells may take one part in this many of the cells' memory, in addition to it.
 const PART: u64 = 8;
-/// Bytes that they may take however little memory the cells have.
+/// Bytes that the logs may take at least.
 const LEAST: u64 = 64 << 20;
 
-/// The memory that all take together, and their limit.
+/// The total in use, and its limit.
 #[derive(Debug)]
 pub(super) struct Budget {
     taken: AtomicU64,
@@ -25,12 +25,12 @@ pub(super) struct Charge {
 }
 
 impl Budget {
-    /// A budget of so much.
+    /// A budget with this limit.
     pub(super) fn new(most: u64) -> Arc<Budget> {
         Arc::new(Budget { taken: AtomicU64::new(0), most })
     }
 
-    /// That for logs of a service whose cells may have so much memory together.
+    /// The budget for the logs of a service whose cells may use this much memory together.
     pub(super) fn for_memory(memory: PageCount) -> Arc<Budget> {
         Budget::new((memory.bytes() / PART).max(LEAST))
     }
@@ -40,31 +40,31 @@ impl Budget {
         Charge { budget: Arc::clone(self), amount: 0 }
     }
 
-    /// The memory in use.
+    /// The amount in use.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether more is taken than may be.
+    /// Whether the limit is exceeded.
     pub(super) fn is_short(&self) -> bool {
         self.taken() > self.most
     }
 }
 
 impl Charge {
-    /// Takes more.
+    /// Charges more.
     pub(super) fn grow(&mut self, amount: u64) {
         self.amount += amount;
         self.budget.taken.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Gives some back.
+    /// Returns a part.
     pub(super) fn shrink(&mut self, amount: u64) {
         self.amount -= amount;
         self.budget.taken.fetch_sub(amount, Ordering::Relaxed);
     }
 
-    /// Whether all together take more than they may.
+    /// Whether the budget's limit is exceeded.
     pub(super) fn is_short(&self) -> bool {
         self.budget.is_short()
     }

@@ -1,133 +1,134 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cell as the service keeps it: what it was asked for, what it said, and how it ended.
+//! A cell of the service: its request, its output, and its outcome.
 
 mod reading;
 
 pub(super) use reading::Reader;
 
-use super::gateways::{Place, WayOut};
+use super::gateways::{CellUplink, GatewaySlot};
 use super::log::Log;
 use super::networks::Network;
-use super::pool::{Held, Warm};
+use super::pool::{LoadedTemplate, NameLock};
 use super::problem::Problem;
 use super::streams::Incoming;
 use super::{Service, blocking, lock};
 use crate::api::{self, Reason};
 use crate::cli::Limits;
-use crate::guard::CellGuard;
+use crate::raii::CellGuard;
 use crate::run::told;
 use crate::size::Size;
-use crate::template::Name;
-use crate::watch::Watch;
+use crate::template::TemplateName;
+use crate::time_limits::TimeLimits;
 use axum::body::Bytes;
 use pando_gateway::Rule;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, ConsolePort, End, Heard, Kernel, OperatorError, Outcome, Stream};
+use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Kernel, OperatorError, Outcome, Stream};
 use pando_launch::{Command, Job, Jobs, Program};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// Pieces of output that are taken before others have their turn.
+/// Pieces of output that are read before other tasks run.
 const TURN: u32 = 64;
-/// Bytes that are remembered of what a cell says where nobody sets a limit.
+/// Bytes of a cell's output to keep if it has no output limit.
 const REMEMBERED: u64 = 1 << 20;
-/// The same where somebody does.
+/// Most bytes to keep of a cell with an output limit.
 const REMEMBERED_MAX: u64 = 64 << 20;
-/// How long a cell may take to come to where it can be frozen.
+/// How long a cell may take to reach a point at which it can be frozen.
 const FREEZE_MAX: Duration = Duration::from_secs(10);
-/// How a cell ended of which a template was made.
-const FROZEN: &str = "frozen: a template was made of it";
-/// How a cell ended whose output the service has no room for.
-const CUT: &str = "the output that this service remembers of all its cells takes all the memory that it may: end or remove some, or start the service with more (--memory)";
+/// The message of a cell that was frozen.
+const FROZEN: &str = "frozen: a template was created from it";
+/// The message of a cell that was terminated because there is no memory for its output.
+const CUT: &str = "the logged output of all cells of this service exceeds its memory limit: end or remove some cells, or start the service with more memory (--memory)";
 
-/// What a cell is asked to be.
+/// A validated request for a cell.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) template: Name,
+pub(super) struct CellRequest {
+    pub(super) template: TemplateName,
     pub(super) arguments: Vec<String>,
     /// Each as NAME=VALUE.
     pub(super) environment: Vec<Vec<u8>>,
     pub(super) limits: Limits,
     pub(super) host_name: Option<String>,
-    /// The network that it is plugged into.
+    /// The named network to which it is connected.
     pub(super) network: Option<String>,
-    /// What of the world outside it may reach. Where it is anything, it has a network to itself.
+    /// The external destinations that it may reach. If there are any, it has a network of its own.
     pub(super) allow: Vec<Rule>,
     pub(super) input: Vec<u8>,
-    /// Nothing follows that.
+    /// No input follows `input`.
     pub(super) input_ends: bool,
-    /// Somebody reads all that it says, and it waits for them.
+    /// A client reads all its output; the cell waits for the client.
     pub(super) whole: bool,
 }
 
 /// A cell, running or ended.
 pub(super) struct Cell {
     pub(super) id: u64,
-    order: Order,
+    order: CellRequest,
     kernel: Arc<Kernel>,
     cell: CellId,
     addresses: Option<Addresses>,
     port: Arc<ConsolePort>,
     since: Instant,
     started: SystemTime,
-    watch: Watch,
+    watch: TimeLimits,
     state: Mutex<State>,
-    /// What it was ordered with, until it has taken that: it goes before all other input. Held by whoever gives it some, so that one piece follows the other.
+    /// The input from the request that the cell has not taken yet; it precedes all other input. The lock is held by the task that writes
+    /// input, so that pieces stay in order.
     input: tokio::sync::Mutex<Bytes>,
-    /// Held while a template is made of it: how it ended is told when that is there.
+    /// Held while a template is created from the cell: its outcome is published afterwards.
     freezing: Arc<tokio::sync::Mutex<()>>,
-    /// The programs that were started in it besides, once there was one.
+    /// The additional programs in it, once there was one.
     jobs: Mutex<Option<Jobs>>,
-    /// Rings when the state has changed.
+    /// Notified when the state changes.
     changed: watch::Sender<()>,
-    /// Rings when the console has.
+    /// Notified when the console changes.
     bell: watch::Receiver<()>,
 }
 
-/// What changes. Under a lock that is held for moments, and the last.
+/// The mutable state. Its lock is held for short sections, and no other lock is taken inside.
 struct State {
     log: Log,
-    /// The positions from which those want to read on for whom the cell waits.
+    /// The read positions of the clients for which the cell waits.
     waiters: BTreeMap<u64, u64>,
     /// The cell waits for its readers.
     is_waiting: bool,
-    /// It was ended because the logs of all cells together took too much.
+    /// It was terminated because the logs of all cells exceeded their budget.
     is_cut: bool,
-    /// Why it was ended, if it was not by itself.
+    /// Why the service terminated it.
     cause: Option<Reason>,
     outcome: Option<api::Outcome>,
-    /// What others do not give up until it has ended.
-    means: Option<Means>,
+    /// Resources that are released after it has ended.
+    resources: Option<CellResources>,
 }
 
-/// What a cell lives by.
-struct Means {
-    /// What it is cloned from.
-    template: Arc<Warm>,
-    /// What leads it out.
-    _way_out: Option<WayOut>,
-    /// What it is plugged into.
+/// Resources that a cell holds.
+struct CellResources {
+    /// Its template.
+    template: Arc<LoadedTemplate>,
+    /// Its gateway.
+    _way_out: Option<CellUplink>,
+    /// Its network.
     _network: Option<Arc<Network>>,
 }
 
 impl Cell {
-    /// Clones a template and starts the clone. Somebody must [`keep`](Cell::keep) it then. O(1).
+    /// Clones a template and starts the clone. The caller must run [`keep`](Cell::keep) for it then. O(1).
     ///
     /// # Errors
-    /// There is not enough memory, or what it is given is too long.
+    /// There is not enough memory, or its arguments and environment are too long.
     pub(super) fn start(
         service: &Service,
         id: u64,
-        mut order: Order,
-        template: Arc<Warm>,
-        place: Option<Arc<Place>>,
+        mut order: CellRequest,
+        template: Arc<LoadedTemplate>,
+        place: Option<GatewaySlot>,
     ) -> Result<Arc<Cell>, Problem> {
         let Service { kernel, watch, networks, gateways, budget, .. } = service;
         let (since, started) = (Instant::now(), SystemTime::now());
-        // Before the cell, which is not plugged in any more when this goes.
+        // The network is created before the cell, so that it is removed after it.
         let network = match &order.network {
             Some(name) => Some(networks.get(name)?),
             None => place.as_ref().map(|_| networks.make()).transpose()?,
@@ -136,18 +137,17 @@ impl Cell {
         let guard = CellGuard::new(kernel, program.prepare(kernel, &template.root)?);
         let cell = guard.cell();
         order.limits.apply(kernel, cell)?;
-        let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
-        kernel.set_host_name(cell, &host_name)?;
+        kernel.set_host_name(cell, &order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template)))?;
         let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
         let way_out = match (&network, &addresses, place) {
             (Some(network), Some(own), Some(place)) => {
-                let program = format!("cell {id}, {}", order.template);
-                Some(gateways.open(kernel, (cell, own, program), network, (std::mem::take(&mut order.allow), place))?)
+                let owner = (cell, own, format!("cell {id}, {}", order.template));
+                Some(gateways.open(kernel, owner, network, (std::mem::take(&mut order.allow), place))?)
             }
             _ => None,
         };
         let port = kernel.console(cell)?;
-        // What does not fit at once is sent by whoever keeps it.
+        // `keep` sends the rest that does not fit at once.
         let input = Bytes::from(std::mem::take(&mut order.input));
         if input.is_empty() && order.input_ends {
             port.close_input();
@@ -158,14 +158,19 @@ impl Cell {
         if let Some(time) = order.limits.timeout {
             watch.limit(cell, time, End::TimedOut);
         }
-        let means = Means { template, _way_out: way_out, _network: network };
-        // The cell has its environment; its arguments can be asked for.
+        // The cell has its environment now. The arguments are kept for queries.
         order.environment = Vec::new();
         let mut charge = budget.charge();
         charge.grow(order.arguments.iter().map(|argument| argument.len() as u64).sum());
-        let log = Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)), charge);
-        let state =
-            State { log, waiters: BTreeMap::new(), is_waiting: false, is_cut: false, cause: None, outcome: None, means: Some(means) };
+        let state = State {
+            log: Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)), charge),
+            waiters: BTreeMap::new(),
+            is_waiting: false,
+            is_cut: false,
+            cause: None,
+            outcome: None,
+            resources: Some(CellResources { template, _way_out: way_out, _network: network }),
+        };
         Ok(Arc::new(Cell {
             id,
             order,
@@ -185,54 +190,54 @@ impl Cell {
         }))
     }
 
-    /// Listens to the cell until it has ended.
+    /// Reads the cell's output until it has ended.
     pub(super) async fn keep(self: Arc<Cell>, service: Arc<Service>) {
         let mut bell = self.bell.clone();
         let mut taken = 0_u32;
         loop {
             self.wait_for_readers().await;
             match self.port.hear() {
-                Heard::Bytes(stream, bytes) => self.hear(&service, stream, bytes),
-                Heard::End => break,
-                // Who rings is there as long as the console is, which this cell has.
-                Heard::Nothing => _ = bell.changed().await,
+                ConsoleOutput::Bytes(stream, bytes) => self.hear(&service, stream, bytes),
+                ConsoleOutput::End => break,
+                // The console, which notifies, exists as long as this cell.
+                ConsoleOutput::Nothing => _ = bell.changed().await,
             }
             taken = taken.wrapping_add(1);
             if taken.is_multiple_of(TURN) {
                 tokio::task::yield_now().await;
             }
         }
-        // Of one that was frozen the template is there, or will not be.
+        // If it was frozen, the template has been stored by now, or never will be.
         let frozen = self.freezing.lock().await;
         let outcome = self.outcome();
         drop(frozen);
         if self.order.limits.timeout.is_some() {
             self.watch.lift(self.cell);
         }
-        // Nothing is started in it any more.
+        // No more programs can be started in it.
         let jobs = lock(&self.jobs).take();
         drop(jobs);
         let mut state = self.lock();
         state.outcome = Some(outcome);
         state.log.compact();
-        let means = state.means.take();
+        let resources = state.resources.take();
         drop(state);
-        // Others may have waited for it to give these up.
-        if let Some(Means { template, .. }) = means
+        // Other tasks may wait until these are released.
+        if let Some(CellResources { template, .. }) = resources
             && Arc::strong_count(&template) <= 2
         {
-            // The pool has it, and no other clone.
+            // Only the pool holds it now, no other clone.
             template.root.rest();
         }
         self.changed.send_replace(());
     }
 
-    /// Waits while there is no room for what the cell says, because somebody for whom it waits has not read what it said. It stops at its next word then.
+    /// Waits while the log is full because a client has not read it yet. The cell blocks at its next write then.
     async fn wait_for_readers(&self) {
         let (mut changed, mut bell) = (self.changed.subscribe(), self.bell.clone());
         loop {
             bell.mark_unchanged();
-            // What is left of one that has ended is not much.
+            // The remaining output of an ended cell is short.
             let is_over = self.kernel.inspect(self.cell).is_err();
             let waits = {
                 let mut state = self.lock();
@@ -252,7 +257,7 @@ impl Cell {
         let limit = self.order.limits.output_limit.map_or(u64::MAX, Size::in_bytes);
         let left = limit - state.log.written().min(limit);
         let exceeds = bytes.len() as u64 > left;
-        // What it may say is told.
+        // The output up to the limit is kept.
         bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
             let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
@@ -267,7 +272,8 @@ impl Cell {
         self.changed.send_replace(());
     }
 
-    /// Makes room where the logs of all cells together take too much: forgets those that have ended, then the beginning of this one's. `false`: nothing of this one's may be forgotten.
+    /// Frees memory if the logs of all cells exceed their budget: removes ended cells first, then the start of this log. `false` if
+    /// nothing of this log may be dropped.
     fn make_way(&self, service: &Service) -> bool {
         service.forget_ended();
         let mut state = self.lock();
@@ -281,7 +287,7 @@ impl Cell {
         true
     }
 
-    /// How it ended. It has: this waits for moments at most.
+    /// Its outcome, after it has ended. Blocks briefly at most.
     fn outcome(&self) -> api::Outcome {
         let (cause, is_cut) = {
             let state = self.lock();
@@ -290,7 +296,7 @@ impl Cell {
         let seconds = self.since.elapsed().as_secs_f64();
         let unknown = |message| api::Outcome {
             reason: Reason::HostFailure,
-            exit_code: crate::say::OWN_FAILURE,
+            exit_code: crate::diagnostics::OWN_FAILURE,
             message,
             seconds,
             cpu_seconds: 0.0,
@@ -319,7 +325,7 @@ impl Cell {
         }
     }
 
-    /// Gives it these bytes as it takes them, after all that it was given before. `false`: it has ended and nobody will read the rest.
+    /// Writes to its standard input, after all earlier input. `false` if it has ended without reading all.
     pub(super) async fn give(&self, mut bytes: Bytes, is_last: bool) -> bool {
         let mut first = self.input.lock().await;
         if !self.feed(&mut first).await || !self.feed(&mut bytes).await {
@@ -331,7 +337,7 @@ impl Cell {
         true
     }
 
-    /// Gives it bytes, and lets go of what it has taken.
+    /// Writes bytes to its standard input and removes the written part from the buffer.
     async fn feed(&self, bytes: &mut Bytes) -> bool {
         let mut bell = self.bell.clone();
         while !bytes.is_empty() {
@@ -348,17 +354,17 @@ impl Cell {
         true
     }
 
-    /// Whether something of what it was ordered with waits for it.
+    /// Whether input from the request is still pending.
     pub(super) fn has_input(&self) -> bool {
         self.input.try_lock().is_ok_and(|first| !first.is_empty())
     }
 
-    /// Gives it what it was ordered with.
+    /// Writes the input from the request.
     pub(super) async fn give_first(&self) {
         self.give(Bytes::new(), self.order.input_ends).await;
     }
 
-    /// Gives it what a request sends, to its end; that of one who breaks off before is the cell's.
+    /// Writes a request's body to its standard input. If the client disconnects early, the input ends there.
     pub(super) async fn follow(&self, mut incoming: Incoming) {
         loop {
             let (bytes, is_last) = match incoming.next().await {
@@ -372,10 +378,10 @@ impl Cell {
         }
     }
 
-    /// Sends its program a signal; the one that cannot be caught ends the cell.
+    /// Sends its program a signal; the one that cannot be caught terminates the cell.
     pub(super) fn signal(&self, signal: api::Signal) {
         match signal {
-            // Who has ended hears nothing.
+            // It may have ended.
             api::Signal::Interrupt => _ = self.kernel.interrupt(self.cell),
             api::Signal::Terminate => self.kernel.raise(self.cell, pando_abi::Event::Terminate),
             api::Signal::Kill => {
@@ -386,21 +392,21 @@ impl Cell {
         }
     }
 
-    /// Tells its program that nobody reads one of its outputs any more, when it writes there again.
-    pub(super) fn hang_up(&self, stream: Stream) {
-        // It is remembered each time it is said.
+    /// Closes the read end of one of its outputs: the program gets SIGPIPE at its next write.
+    pub(super) fn close_stream(&self, stream: Stream) {
+        // A repeated hang-up would be queued again.
         if !self.port.is_unread(stream) {
-            self.port.hang_up(stream);
+            self.port.close_stream(stream);
         }
     }
 
-    /// Starts a program in it besides its first one.
+    /// Starts an additional program in it.
     ///
     /// # Errors
-    /// It has ended, what the program is given is too long, or there are as many as there may be.
+    /// It has ended, the command is too long, or it has the maximal number of programs.
     pub(super) fn start_job(&self, command: &Command) -> Result<Arc<Job>, Problem> {
         let mut jobs = lock(&self.jobs);
-        let ended = || Problem::state(format!("cell {} has ended: nothing can be started in it", self.id));
+        let ended = || Problem::state(format!("cannot start a program in cell {}: it has ended", self.id));
         if self.has_ended() {
             return Err(ended());
         }
@@ -420,36 +426,42 @@ impl Cell {
         Ok(jobs.start(command)?)
     }
 
-    /// Makes a template of it, with what is `held` for that: it never runs again. Its program is asked to freeze, for a while, or stopped as it stands.
+    /// Creates a template from it, holding the locks in `held`: the cell never runs again. Its program is asked to freeze and gets some
+    /// time, or is stopped at once with `by_force`.
     ///
     /// # Errors
-    /// It has ended, does not come to where it could be frozen, or cannot be kept.
-    pub(super) async fn freeze(self: Arc<Cell>, name: Name, held: (Held, OwnedSemaphorePermit), by_force: bool) -> Result<(), Problem> {
+    /// It has ended, does not reach a point at which it can be frozen, or cannot be stored.
+    pub(super) async fn freeze(
+        self: Arc<Cell>,
+        name: TemplateName,
+        held: (NameLock, OwnedSemaphorePermit),
+        by_force: bool,
+    ) -> Result<(), Problem> {
         let turn = Arc::clone(&self.freezing).lock_owned().await;
         blocking(move || {
-            // To its end, whoever waits.
+            // Held to the end, even if the client disconnects.
             let _turns = (turn, held);
             self.make_template(&name, by_force)
         })
         .await
     }
 
-    fn make_template(&self, name: &Name, by_force: bool) -> Result<(), Problem> {
+    fn make_template(&self, name: &TemplateName, by_force: bool) -> Result<(), Problem> {
         let Cell { kernel, cell, id, .. } = self;
-        let ended = || Problem::state(format!("cell {id} has ended: it cannot be frozen"));
-        let template = self.lock().means.as_ref().map(|means| Arc::clone(&means.template)).ok_or_else(ended)?;
+        let ended = || Problem::state(format!("cannot freeze cell {id}: it has ended"));
+        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template)).ok_or_else(ended)?;
         let asked = if by_force { kernel.freeze_as_it_stands(*cell) } else { kernel.ask_to_freeze(*cell) };
         asked.map_err(|_| ended())?;
         if !kernel.wait_frozen_for(*cell, FREEZE_MAX)? && kernel.withdraw_freeze(*cell)? {
             let seconds = FREEZE_MAX.as_secs();
             return Err(Problem::state(format!(
-                "cell {id} did not come to where it can be frozen within {seconds} seconds, and goes on: by force, it is stopped as it stands, and nothing promises that its clones' random numbers are distinct"
+                "cannot freeze cell {id}: its program was not ready within {seconds} seconds, and continues: retry with --force, but then its clones' random numbers may not be distinct"
             )));
         }
         kernel.wait_frozen(*cell)?;
         let kept = template.found.keep(kernel, *cell, name);
         self.lock().cause.get_or_insert(if kept.is_ok() { Reason::Frozen } else { Reason::Killed });
-        // Whether it was kept or not: it does not go on.
+        // The cell does not continue, whether it was stored or not.
         let _ = kernel.end(*cell, End::Killed);
         Ok(kept?)
     }
@@ -461,19 +473,19 @@ impl Cell {
             if let Some(outcome) = &self.lock().outcome {
                 return outcome.clone();
             }
-            // Who rings is this cell.
+            // This cell holds the sender.
             let _ = changed.changed().await;
         }
     }
 
-    /// All that it said, and how it ended.
-    pub(super) fn ran(&self, outcome: api::Outcome) -> api::Ran {
+    /// Its output and its outcome.
+    pub(super) fn ran(&self, outcome: api::Outcome) -> api::RunResult {
         let [output, errors, notes] = self.lock().log.split();
         let notes = String::from_utf8_lossy(&notes).lines().map(Into::into).collect();
-        api::Ran { outcome, stdout: api::Text::of(output), stderr: api::Text::of(errors), notes }
+        api::RunResult { outcome, stdout: api::TextOrBytes::of(output), stderr: api::TextOrBytes::of(errors), notes }
     }
 
-    /// What can be told of it.
+    /// Its description for clients.
     pub(super) fn told(&self) -> api::Cell {
         let outcome = self.lock().outcome.clone();
         let (memory_bytes, cpu_seconds) = match self.kernel.inspect(self.cell) {
@@ -506,8 +518,8 @@ impl Cell {
     }
 }
 
-/// A clone of a template as it is ordered. Its path and so on nobody asks for: it runs already.
-fn program(order: &Order, template: &Warm) -> Program {
+/// The requested clone's program description. Its path is unused: the program runs already.
+fn program(order: &CellRequest, template: &LoadedTemplate) -> Program {
     Program {
         arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
         environment: order.environment.clone(),
@@ -516,11 +528,11 @@ fn program(order: &Order, template: &Warm) -> Program {
     }
 }
 
-/// What a cell came to that has ended, or has frozen although nobody asked it to.
+/// The outcome of a cell that has ended, or that has frozen without a request.
 fn wait(kernel: &Kernel, cell: CellId) -> Result<Outcome, OperatorError> {
     match kernel.wait(cell) {
         Err(OperatorError::Froze) => {
-            // Nobody else ends it.
+            // Nothing else terminates it.
             let _ = kernel.end(cell, End::Killed);
             kernel.wait(cell)
         }
@@ -528,7 +540,7 @@ fn wait(kernel: &Kernel, cell: CellId) -> Result<Outcome, OperatorError> {
     }
 }
 
-/// The word for how a cell ended.
+/// The reason that is reported for an end.
 fn reason(end: &End) -> Reason {
     match end {
         End::Exited { .. } => Reason::Exited,

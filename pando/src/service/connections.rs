@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of the service's clients: as many as there are descriptors for, each with a time limit for what it sends.
+//! The connections of the service's clients: limited by descriptors, each with a time limit for what it sends.
 
+use super::problem::Problem;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -11,6 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,22 +22,24 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// How long a client may take for the head of a request, from its connection or its last answer on; and how long it may send nothing of a body that is waited for.
+/// How long a client may take for a request's head, after connecting or after the last answer, and for each piece of a body.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Bytes per second, on the average, of a client that may take longer than that for a whole body.
+const RATE_MIN: u64 = 64 << 10;
 /// How long a client that is turned away may take to read that.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// Clients that are being turned away at a time; more are just disconnected.
+/// Clients that are being refused at a time; more are just disconnected.
 const REFUSALS: usize = 16;
-/// How long to wait where the host has no descriptor for another connection.
+/// How long to wait if the host has no descriptor for another connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers whoever connects, for ever; so many at a time.
+/// Accepts and serves connections forever, at most `most` at a time.
 pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) -> io::Result<()> {
     let (places, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // A client has gone, or the host is short of something: another time.
+            // The client has disconnected, or the host lacks resources: retry later.
             Err(_) => {
                 sleep(PAUSE).await;
                 continue;
@@ -44,7 +50,7 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
             tokio::spawn(async move {
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX);
-                // Clients break off as they like.
+                // Clients may disconnect at any time.
                 let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
                 drop(place);
             });
@@ -58,7 +64,7 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
     }
 }
 
-/// Tells a client that there are too many.
+/// Answers that there are too many connections.
 async fn refuse(mut stream: UnixStream, most: usize) -> io::Result<()> {
     let message = format!(
         "all {most} connections of this service are in use: close some, or start it with a higher limit of open files (`ulimit -n`)"
@@ -74,29 +80,63 @@ async fn refuse(mut stream: UnixStream, most: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a request's body break off if its client sends nothing for too long.
-pub(super) async fn limit_silence(request: Request) -> Request {
-    request.map(|body| Body::new(Limited { body, silence: Box::pin(sleep(SILENCE_MAX)) }))
+/// Ends a request with 408 if its client sends nothing for too long, or too slowly.
+pub(super) async fn limit_body(request: Request, next: Next) -> Response {
+    let timed_out = Arc::<AtomicBool>::default();
+    let of_body = Arc::clone(&timed_out);
+    let answer = next.run(request.map(|body| Body::new(TimedBody::new(body, of_body)))).await;
+    match timed_out.load(Ordering::Relaxed) && answer.status().is_client_error() {
+        true => Problem::timeout("the request's body came too slowly, or not at all").into_response(),
+        false => answer,
+    }
 }
 
-/// A body with a time limit for each piece.
-struct Limited {
+/// A body with a time limit for each piece, and one for the whole that grows with the bytes received. Only the time counts in which
+/// the server waits for the client.
+struct TimedBody {
     body: Body,
-    silence: Pin<Box<Sleep>>,
+    received: u64,
+    waited: Duration,
+    /// Since when the server waits.
+    since: Option<Instant>,
+    limit: Pin<Box<Sleep>>,
+    timed_out: Arc<AtomicBool>,
 }
 
-impl HttpBody for Limited {
+impl TimedBody {
+    fn new(body: Body, timed_out: Arc<AtomicBool>) -> TimedBody {
+        TimedBody { body, received: 0, waited: Duration::ZERO, since: None, limit: Box::pin(sleep(SILENCE_MAX)), timed_out }
+    }
+
+    /// How long the server waits from now on.
+    fn remaining(&self) -> Duration {
+        let whole = SILENCE_MAX + Duration::from_secs(self.received / RATE_MIN);
+        whole.saturating_sub(self.waited).min(SILENCE_MAX)
+    }
+}
+
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+            let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            self.waited += waited;
+            if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
+                self.received += data.map_or(0, Bytes::len) as u64;
+            }
             return Poll::Ready(frame);
         }
-        ready!(self.silence.as_mut().poll(context));
-        let seconds = SILENCE_MAX.as_secs();
-        Poll::Ready(Some(Err(axum::Error::new(io::Error::other(format!("nothing came for {seconds} seconds"))))))
+        if self.since.is_none() {
+            let now = Instant::now();
+            let end = now + self.remaining();
+            self.since = Some(now);
+            self.limit.as_mut().reset(end);
+        }
+        ready!(self.limit.as_mut().poll(context));
+        self.timed_out.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -110,30 +150,90 @@ impl HttpBody for Limited {
 
 #[cfg(test)]
 mod tests {
-    use super::{answer, limit_silence};
+    use super::{RATE_MIN, SILENCE_MAX, answer, limit_body};
     use axum::Router;
-    use axum::middleware::map_request;
+    use axum::middleware::from_fn;
     use axum::routing::post;
+    use std::time::Duration;
+    use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{UnixListener, UnixStream};
+    use tokio::time::{Instant, sleep};
 
-    /// Time passes here as soon as everybody waits for it.
-    #[tokio::test(start_paused = true)]
-    async fn who_sends_nothing_is_not_waited_for() {
+    /// A server that answers with what it is sent.
+    async fn connect() -> (TempDir, UnixStream) {
         let place = tempfile::tempdir().expect("there is room");
         let path = place.path().join("socket");
-        let router = Router::new().route("/", post(|body: String| async move { body })).layer(map_request(limit_silence));
-        let listener = UnixListener::bind(&path).expect("there is room");
-        tokio::spawn(answer(listener, router, 4));
+        let router = Router::new().route("/", post(|body: String| async move { body })).layer(from_fn(limit_body));
+        tokio::spawn(answer(UnixListener::bind(&path).expect("there is room"), router, 4));
+        let stream = UnixStream::connect(&path).await.expect("it listens");
+        (place, stream)
+    }
+
+    /// Sends pieces with pauses between them for as long as the server takes them. Returns the answer.
+    async fn send(head: &str, pieces: impl IntoIterator<Item = &[u8]>, pause: Duration) -> String {
+        let (_place, stream) = connect().await;
+        let (mut reader, mut writer) = stream.into_split();
+        writer.write_all(head.as_bytes()).await.expect("it reads");
+        let pieces = pieces.into_iter();
+        let sending = async {
+            for piece in pieces {
+                sleep(pause).await;
+                if writer.write_all(piece).await.is_err() {
+                    break;
+                }
+            }
+            // It stays connected.
+            std::future::pending::<()>().await;
+        };
+        let mut said = Vec::new();
+        tokio::select! {
+            // The answer arrives although the connection is reset.
+            _ = reader.read_to_end(&mut said) => {}
+            () = sending => {}
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// The clock is paused: it advances when all tasks wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_nothing_is_not_waited_for() {
         let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n";
-        for (sent, answered) in [("", ""), ("POST / HTT", ""), (head, "HTTP/1.1 400"), (&format!("{head}body"), "HTTP/1.1 200")] {
-            let mut stream = UnixStream::connect(&path).await.expect("it listens");
+        for (sent, answered) in [("", ""), ("POST / HTT", ""), (head, "HTTP/1.1 408"), (&format!("{head}body"), "HTTP/1.1 200")] {
+            let (_place, mut stream) = connect().await;
             stream.write_all(sent.as_bytes()).await.expect("it reads");
             let mut said = Vec::new();
-            // It may have something to say to half a head.
+            // The server may answer half a head.
             stream.read_to_end(&mut said).await.expect("it ends");
             let said = String::from_utf8_lossy(&said);
             assert!(said.starts_with(answered), "{sent:?}: {said}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_a_byte_now_and_then_is_not_waited_for() {
+        let began = Instant::now();
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n";
+        let answer = send(head, std::iter::repeat_n(&b"x"[..], 1000), Duration::from_secs(20)).await;
+        assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("\"timeout\""), "{answer}");
+        assert!(began.elapsed() < 2 * SILENCE_MAX, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_fast_enough_may_take_its_time() {
+        let piece = vec![b'x'; 30 * RATE_MIN as usize / 10];
+        let length = 10 * piece.len();
+        let head = format!("POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        let pieces: Vec<&[u8]> = vec![&piece; 10];
+        let answer = send(&head, pieces, Duration::from_secs(8)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{}", &answer[..answer.len().min(500)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_for_ever_is_told_that_it_is_too_much() {
+        let chunk = [&b"10000\r\n"[..], &[b'x'; 0x10000], b"\r\n"].concat();
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = send(head, std::iter::repeat(&chunk[..]), Duration::ZERO).await;
+        assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     }
 }

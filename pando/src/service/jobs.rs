@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are started in cells that run: the first line of a request says what, the rest is their input; the answer is what they say.
+//! Additional programs in running cells. A request's first line describes the program, and the rest is its input. The answer is its
+//! output.
 
 use super::cell::Cell;
-use super::order;
 use super::problem::Problem;
-use super::streams::{Gone, Incoming, Outgoing};
+use super::request;
+use super::streams::{ClientGone, Incoming, Outgoing};
 use crate::api::{self, JobPiece};
 use crate::options::User;
 use crate::run::TIMED_OUT;
 use axum::body::Body;
-use pando_kernel::{Heard, Stream};
+use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,47 +18,47 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Bytes of what a job complains of that are told.
+/// Bytes of a job's error output that are reported.
 const TOLD_MAX: usize = 4096;
-/// The signal that nobody catches.
+/// The signal that cannot be caught.
 const SIGKILL: u8 = 9;
-/// Where programs are looked for, and at home.
-const SURROUNDINGS: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
+/// The default environment.
+const HOST_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
 
-/// Starts a program in a cell, and carries its streams; whoever breaks off ends it.
+/// Starts a program in a cell and connects its streams. If the client disconnects, the program is killed.
 ///
 /// # Errors
-/// The first line says nothing that could be started, or the cell has ended.
+/// The first line is invalid, or the cell has ended.
 pub(super) async fn exec(cell: &Cell, body: Body) -> Result<Body, Problem> {
     let mut incoming = Incoming::new(body);
     let asked: api::NewJob = incoming.first_line().await?;
-    let time = asked.timeout.map(order::time).transpose()?;
+    let time = asked.timeout.map(request::time).transpose()?;
     let (job, heard) = start(cell, &command(&asked)?)?;
     let (outgoing, answer) = Outgoing::new();
     tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), incoming));
     let clock = time.map(|time| tokio::spawn(end_after(time, Arc::clone(&job))));
     tokio::spawn(async move {
-        // Whoever has gone needs to be told nothing.
+        // A disconnected client gets no answer.
         let _ = carry_output(job, heard, outgoing, clock.as_ref()).await;
         clock.inspect(JoinHandle::abort);
     });
     Ok(answer)
 }
 
-/// What a file in a cell holds, from its first byte that is there.
+/// Streams the content of a file in a cell.
 ///
 /// # Errors
-/// It cannot be read, or the cell has ended.
+/// The file cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> {
     let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
     let guard = Guard(job);
     let mut said = Vec::new();
     let first = loop {
         match guard.0.port().hear() {
-            Heard::Bytes(Stream::Output, bytes) => break bytes,
-            Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
-            Heard::Nothing => _ = bell.changed().await,
-            Heard::End => break Vec::new(),
+            ConsoleOutput::Bytes(Stream::Output, bytes) => break bytes,
+            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
+            ConsoleOutput::Nothing => _ = bell.changed().await,
+            ConsoleOutput::End => break Vec::new(),
         }
     };
     if first.is_empty() {
@@ -66,34 +67,34 @@ pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> 
     let (mut outgoing, answer) = Outgoing::new();
     tokio::spawn(async move {
         match say_file(&guard.0, bell, first, &mut outgoing).await {
-            Ok(true) | Err(Gone) => {}
+            Ok(true) | Err(ClientGone) => {}
             Ok(false) => outgoing.abort(std::io::Error::other("the file could not be read to its end")),
         }
     });
     Ok(answer)
 }
 
-/// Says what a file holds; whether that was all.
-async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, Gone> {
+/// Sends a file's content. Returns whether it is complete.
+async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, ClientGone> {
     let mut piece = first;
     loop {
         if !piece.is_empty() {
             outgoing.send(std::mem::take(&mut piece)).await?;
         }
         match job.port().hear() {
-            Heard::Bytes(Stream::Output, bytes) => piece = bytes,
-            Heard::Bytes(..) => tokio::task::yield_now().await,
-            // Who rings is there as long as the job is.
-            Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
-            Heard::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
+            ConsoleOutput::Bytes(Stream::Output, bytes) => piece = bytes,
+            ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
+            // The job, which notifies, still exists.
+            ConsoleOutput::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
+            ConsoleOutput::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
         }
     }
 }
 
-/// Puts a request's bytes into a file of a cell.
+/// Writes a request's bytes to a file in a cell.
 ///
 /// # Errors
-/// It cannot be written, or the cell has ended.
+/// The file cannot be written, or the cell has ended.
 pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<(), Problem> {
     let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
     let guard = Guard(job);
@@ -102,9 +103,9 @@ pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<()
         let mut said = Vec::new();
         loop {
             match guard.0.port().hear() {
-                Heard::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
-                Heard::Nothing => _ = bell.changed().await,
-                Heard::End => return said,
+                ConsoleOutput::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
+                ConsoleOutput::Nothing => _ = bell.changed().await,
+                ConsoleOutput::End => return said,
             }
         }
     };
@@ -112,7 +113,7 @@ pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<()
         carry.await;
         std::future::pending::<Infallible>().await
     };
-    // What has failed does not wait for the rest.
+    // After an error, do not wait for the rest of the body.
     let said = tokio::select! {
         said = said => said,
         never = carry => match never {},
@@ -120,7 +121,7 @@ pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<()
     finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))
 }
 
-/// A file's job, which is done by nobody's program.
+/// The command of a file transfer, which runs no program.
 fn file(task: Task, path: &str) -> Result<Command, Problem> {
     if !path.starts_with('/') {
         return Err(Problem::request("path: give an absolute path of the cell"));
@@ -128,14 +129,14 @@ fn file(task: Task, path: &str) -> Result<Command, Problem> {
     Ok(Command { task, path: path.into(), directory: b"/".to_vec(), ..Command::default() })
 }
 
-/// Remembers the last of what a job complains of, and lets others have their turn.
+/// Keeps the last bytes of a job's error output, and yields to other tasks.
 async fn keep_last(said: &mut Vec<u8>, bytes: &[u8]) {
     said.extend_from_slice(bytes);
     said.drain(..said.len().saturating_sub(TOLD_MAX));
     tokio::task::yield_now().await;
 }
 
-/// Whether a file's job went well.
+/// Checks whether a file transfer succeeded.
 fn finish(job: &Job, path: &str) -> Result<(), Problem> {
     match job.end() {
         Some(JobEnd::Exited(0)) => Ok(()),
@@ -144,7 +145,7 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
     }
 }
 
-/// Starts a job, and returns what rings when there is something to hear of it.
+/// Starts a job. Returns it with the channel that notifies of its output.
 fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
     let job = cell.start_job(command)?;
     let (bell, heard) = watch::channel(());
@@ -154,15 +155,14 @@ fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()
 
 fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     let api::NewJob { arguments, environment, directory, user, timeout: _ } = asked;
-    let name =
-        arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: what shall be started is missing"))?;
+    let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
     let user: Option<Result<User, String>> = user.as_deref().map(str::parse);
     let User { user, group } = user.transpose().map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
-    // Where it lies, only the cell knows.
+    // Only the cell can search its PATH.
     let (path, own): (&str, &[&str]) = if name.contains('/') { (name, &[]) } else { ("/usr/bin/env", &["env", "--"]) };
     let words = own.iter().copied().chain(arguments.iter().map(String::as_str));
     let given = environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let usual = SURROUNDINGS.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
+    let usual = HOST_ENVIRONMENT.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
     Ok(Command {
         path: path.into(),
         directory: directory.as_deref().unwrap_or("/").into(),
@@ -174,19 +174,19 @@ fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     })
 }
 
-/// Gives the job what a request sends, to its end.
+/// Writes a request's body to the job's standard input.
 async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, mut incoming: Incoming) {
     loop {
         let mut bytes = match incoming.next().await {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return job.port().close_input(),
-            // That was not all of it: the program must not take it for the end.
+            // The body is incomplete: the program must not take that for the end of input.
             Err(_) => return job.signal(SIGKILL),
         };
         while !bytes.is_empty() {
             bell.mark_unchanged();
             match job.port().offer(&bytes) {
-                // It does not read any more.
+                // It has stopped reading.
                 None => return,
                 Some(0) if bell.changed().await.is_err() => return,
                 Some(count) => bytes = bytes.split_off(count),
@@ -195,7 +195,7 @@ async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, mut incoming:
     }
 }
 
-/// Ends a job that nobody listens to.
+/// Kills a job when its client has gone.
 struct Guard(Arc<Job>);
 
 impl Drop for Guard {
@@ -206,30 +206,32 @@ impl Drop for Guard {
     }
 }
 
-/// Ends a job when its time is up.
+/// Kills a job when its time limit expires.
 async fn end_after(time: Duration, job: Arc<Job>) {
     tokio::time::sleep(time).await;
     job.signal(SIGKILL);
 }
 
-/// Says what the job says, and how it ends; ends it if nobody reads that. `clock` ends it when its time is up, if it has one.
+/// Sends the job's output and its end to the client. `clock` is the task of its time limit, if it has one.
 async fn carry_output(
     job: Arc<Job>,
     mut bell: watch::Receiver<()>,
     mut outgoing: Outgoing,
     clock: Option<&JoinHandle<()>>,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let guard = Guard(job);
     loop {
         match guard.0.port().hear() {
-            Heard::Bytes(stream, bytes) => outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::Text::of(bytes) }).await?,
-            // Who rings is there as long as the job is.
-            Heard::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
-            Heard::End => break,
+            ConsoleOutput::Bytes(stream, bytes) => {
+                outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?
+            }
+            // The job, which notifies, still exists.
+            ConsoleOutput::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
+            ConsoleOutput::End => break,
         }
     }
     let (exit_code, message) = match guard.0.end() {
-        Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time was up".into()),
+        Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time limit expired".into()),
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
         Some(JobEnd::Signalled(signal)) => (128_u8.saturating_add(signal), format!("ended by signal {signal}")),
         Some(JobEnd::Lost) | None => (128 + SIGKILL, "its cell has ended".into()),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The output log of a cell: the last bytes that it wrote, in order, each with its stream.
 //!
-//! A log is a list of blocks of records. A record is a head of one byte (stream and length) and up to 64 bytes, so the marks never take more than the bytes themselves, however often the
-//! cell changes the stream. Positions count the bytes that were ever written.
+//! A log is a list of blocks of records. A record is a head of one byte (stream and length) and up to 64 bytes. So the heads never take
+//! more than the bytes themselves, however often the cell changes the stream. Positions count the bytes that were ever written.
 
 use super::budget::Charge;
 use pando_kernel::Stream;
 use std::collections::VecDeque;
 
-/// Bytes of a full block: small, because reading walks the records of one from its start.
+/// Bytes of a full block: small, because reading scans a block's records from its start.
 const BLOCK_MAX: usize = 4096;
 /// The list's overhead for each block.
 const BLOCK_OVERHEAD: u64 = size_of::<Block>() as u64;
-/// Bytes of the longest record: what six bits of its head can say.
+/// Bytes of the longest record: the limit of the six bits in its head.
 const RECORD_MAX: usize = 64;
 /// Bytes of the longest piece that is read at once.
 const PIECE_MAX: usize = 64 << 10;
@@ -27,13 +27,13 @@ struct Block {
     records: Vec<u8>,
 }
 
-/// The log of a cell's output. It keeps at least so many bytes, and drops the oldest block first.
+/// The log of a cell's output. It keeps at least `room` bytes, and drops the oldest block first.
 #[derive(Debug)]
 pub(super) struct Log {
     blocks: VecDeque<Block>,
-    /// Where in the last block the head of the last record is.
+    /// Offset of the last record's head in the last block.
     last: usize,
-    /// Bytes that are remembered at least.
+    /// Bytes that are kept at least.
     room: u64,
     /// Bytes that were ever written.
     written: u64,
@@ -71,12 +71,12 @@ impl Block {
 }
 
 impl Log {
-    /// An empty log that remembers so many bytes.
+    /// An empty log that keeps this many bytes.
     pub(super) fn new(room: u64, charge: Charge) -> Log {
         Log { blocks: VecDeque::new(), last: 0, room, written: 0, charge }
     }
 
-    /// Appends what the cell wrote. Forgets nothing from the position `kept` on, whatever room there is.
+    /// Appends output. Drops nothing from the position `kept` on, even if the log is full.
     pub(super) fn push(&mut self, stream: Stream, mut bytes: &[u8], kept: u64) {
         let stream = number(stream);
         while !bytes.is_empty() {
@@ -89,7 +89,7 @@ impl Log {
         }
     }
 
-    /// Appends the first of these bytes: what fits into one record. Returns how many.
+    /// Appends as many bytes as fit into one record. Returns how many.
     fn append(&mut self, stream: usize, bytes: &[u8]) -> usize {
         if self.blocks.back().is_none_or(|block| block.records.len() + 2 > BLOCK_MAX) {
             self.blocks.push_back(Block { start: self.written, records: Vec::new() });
@@ -119,7 +119,7 @@ impl Log {
         }
     }
 
-    /// Gives back the memory that nothing is in, once the cell has ended.
+    /// Releases unused capacity, once the cell has ended.
     pub(super) fn compact(&mut self) {
         for block in &mut self.blocks {
             let before = block.records.capacity();
@@ -129,19 +129,19 @@ impl Log {
         self.blocks.shrink_to_fit();
     }
 
-    /// Forgets the oldest blocks while all logs together take more than they may, but not the last one, and nothing from the position `kept` on.
+    /// Drops the oldest blocks while all logs exceed their budget, but not the last block, and nothing from the position `kept` on.
     pub(super) fn make_way(&mut self, kept: u64) {
         while self.charge.is_short() && self.blocks.get(1).is_some_and(|next| next.start <= kept) {
             self.forget_first();
         }
     }
 
-    /// Whether all logs together take more than they may.
+    /// Whether all logs together exceed their budget.
     pub(super) fn is_short(&self) -> bool {
         self.charge.is_short()
     }
 
-    /// Whether what was written from a position on takes all the room, or is there at all while all logs together take more than they may.
+    /// Whether the bytes from a position on fill the log, or exist at all while all logs exceed their budget.
     pub(super) fn is_full_from(&self, position: u64) -> bool {
         let behind = self.written.saturating_sub(position);
         behind >= self.room || (behind > 0 && self.is_short())
@@ -152,7 +152,7 @@ impl Log {
         self.written
     }
 
-    /// Bytes of one stream from a position on, or from the first that is remembered, with their position. `None`: there are none yet.
+    /// Bytes of one stream from a position on, or from the first that is kept, with their position. `None`: there are none yet.
     pub(super) fn get(&self, position: u64) -> Option<(u64, Stream, Vec<u8>)> {
         let index = self.blocks.partition_point(|block| block.start <= position).saturating_sub(1);
         let records = self.blocks.range(index.min(self.blocks.len())..).flat_map(Block::records);
@@ -170,7 +170,7 @@ impl Log {
         Some((start + skipped, STREAMS[stream], piece))
     }
 
-    /// All that is remembered of each stream, in their order.
+    /// All kept bytes of each stream, in the streams' order.
     pub(super) fn split(&self) -> [Vec<u8>; 3] {
         let mut all = [const { Vec::new() }; 3];
         for (_, stream, bytes) in self.blocks.iter().flat_map(Block::records) {
@@ -180,7 +180,7 @@ impl Log {
     }
 }
 
-/// Leaves the beginning of a character to the next piece, so that text stays text.
+/// Cuts an incomplete UTF-8 character off the end, so that text stays text.
 fn cut_to_characters(piece: &mut Vec<u8>) {
     if let Err(error) = std::str::from_utf8(piece)
         && error.error_len().is_none()
@@ -201,7 +201,7 @@ mod tests {
         (Log::new(room, budget.charge()), budget)
     }
 
-    /// All that is remembered, piece by piece.
+    /// All kept output, piece by piece.
     fn pieces(log: &Log) -> Vec<(u64, Stream, Vec<u8>)> {
         let mut position = 0;
         std::iter::from_fn(|| {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(budget.taken(), 0);
     }
 
-    /// However the cell changes its streams, a log takes no more than two bytes for each, and little more.
+    /// A log takes at most two bytes for each, and little more, however often the cell changes streams.
     #[test]
     fn single_bytes_on_two_streams_take_two_bytes_each() {
         let (mut log, budget) = log(1 << 20);

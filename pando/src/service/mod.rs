@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando serve`: one kernel process with templates and cells, for whoever asks at its socket.
+//! `pando serve`: one kernel process with templates and cells, for clients of its socket.
 //!
-//! What is said there stands in [`api`]; the directory of templates is shared with every other command, and is the truth. All threads are started before the process confines itself:
-//! those that answer, and those that do what blocks.
+//! [`api`] defines the protocol. The directory of templates is authoritative and shared with every other command. All threads are
+//! started before the process confines itself: those that answer, and those for blocking work.
 
 mod budget;
 mod cell;
@@ -11,29 +11,29 @@ mod gateways;
 mod jobs;
 mod log;
 mod networks;
-mod order;
 mod pool;
 mod problem;
+mod request;
 mod routes;
 mod streams;
 
 use crate::descriptors::Descriptors;
 use crate::failure::Failure;
-use crate::laps::Laps;
 use crate::size::Size;
-use crate::template::{self, Found, Which};
-use crate::view::{self, Asked};
-use crate::watch::Watch;
-use crate::{api, host, machine, say, socket};
+use crate::template::{self, OpenTemplate, TemplateRef};
+use crate::time_limits::TimeLimits;
+use crate::timings::Timings;
+use crate::view::{self, ViewRequest};
+use crate::{api, diagnostics, host, machine, socket};
 use axum::Router;
 use axum::routing::get;
 use budget::Budget;
-use cell::{Cell, Order, Reader};
+use cell::{Cell, CellRequest, Reader};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use gateways::Gateways;
+use gateways::{Gateways, Prepared};
 use networks::Networks;
-use pando_confine::{Needs, Paths, Ports};
+use pando_confine::{Needs, Paths};
 use pando_kernel::Kernel;
 use pando_machine::PageCount;
 use pool::Pool;
@@ -52,54 +52,59 @@ use utoipa_axum::router::OpenApiRouter;
 const ANSWERING: usize = 2;
 /// Threads that load templates and clone them.
 const BLOCKING: usize = 16;
-/// Cells that have ended and are remembered.
+/// Ended cells that are kept.
 const REMEMBERED: usize = 1024;
 
-/// What the service is given.
+/// Options of `pando serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Listen at this socket [default: pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
+    /// Listen on this socket [default: pando/socket in $XDG_RUNTIME_DIR, or run/socket beside the templates]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// The most memory that all cells may have together [default: half of the host's]; what is remembered of their output takes up to an eighth of it more, or 64 MiB
+    /// Limit the memory of all cells together [default: half of the host's]; their logged output takes up to an eighth of it more, or 64
+    /// MiB
     #[arg(long, value_name = "SIZE", value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
 
-    /// Let templates that are made here see this directory of the host (repeat for more); besides the host's software, and what those see that there are already
+    /// Allow templates that are created here to see this directory of the host (repeatable), in addition to the host's software and what
+    /// existing templates see
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
     show: Vec<PathBuf>,
 
-    /// Let so many clones at a time reach the world outside, each what its --allow or --net names. Without, this process makes no connections
+    /// Let so many clones at a time reach the world outside, each what its --allow or --net names, by a process of its own. This process makes no connections
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
     gateways: u16,
 }
 
-/// All that there is. Lock order: first one of `cells`, a cell's jobs and the networks' names; then a cell's state or the kernel's. Those of the pool are held while no other is.
+/// The service's state. Lock order: first one of `cells`, a cell's jobs and the networks' names; then a cell's state or the kernel's
+/// locks. The pool's locks are taken while no other is held.
 struct Service {
     kernel: Arc<Kernel>,
     pool: Arc<Pool>,
     networks: Networks,
-    gateways: Arc<Gateways>,
-    watch: Watch,
-    /// What all cells may have together.
+    gateways: Gateways,
+    watch: TimeLimits,
+    /// The memory limit of all cells together.
     memory: PageCount,
-    /// What was free before there was one.
+    /// The free memory before the first cell.
     whole: PageCount,
-    /// What the output logs of all cells may take together.
+    /// The budget of all output logs.
     budget: Arc<Budget>,
     next: AtomicU64,
     cells: Mutex<BTreeMap<u64, Arc<Cell>>>,
 }
 
-/// Serves until it is asked to end.
+/// Serves until a signal stops it.
 ///
 /// # Errors
-/// There is no KVM, or nobody can be listened to.
+/// There is no KVM, or the socket cannot be opened.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     let descriptors = Descriptors::share_out();
     descriptors.check_service()?;
+    // While there is one thread, and nothing that another process should not have.
+    let gateways = Prepared::start(options.gateways.into(), descriptors)?;
     let templates = template::directory()?;
     template::make_directory(&templates)?;
     let path = options.socket.clone().map_or_else(socket::place, Ok)?;
@@ -110,23 +115,20 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let memory = options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages);
     let mut reach = reach(&options.show);
     reach.change.extend([templates]);
-    // To remove it in the end. A directory that others have files in is not for that: what is left behind there is replaced by the next.
+    // To remove the socket at the end. A directory given with `--socket` may hold other files, so it is not made writable: the next
+    // service replaces a leftover socket.
     reach.change.extend(path.parent().filter(|_| options.socket.is_none()).map(Into::into));
-    if options.gateways > 0 {
-        // Which, the gateways say.
-        reach.ports = Ports::All;
-    }
     // It takes some milliseconds, so who runs one program goes without; no call that is left would reach anything of these.
-    match pando_machine::leave_namespaces(options.gateways == 0) {
+    match pando_machine::unshare_namespaces(true) {
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
-        // `pando doctor` says so.
+        // `pando doctor` reports that.
         _ => {}
     }
-    let mut laps = Laps::start();
-    let kernel = Arc::new(machine::start(memory, &reach, &mut laps)?);
-    let libos = machine::libos(&kernel, &mut laps)?;
-    let watch = Watch::start(&kernel).map_err(Failure::Thread)?;
-    let gateways = Arc::new(Gateways::start(options.gateways.into(), descriptors)?);
+    let mut timings = Timings::start();
+    let kernel = Arc::new(machine::start(memory, &reach, &mut timings)?);
+    let libos = machine::libos(&kernel, &mut timings)?;
+    let watch = TimeLimits::start(&kernel).map_err(Failure::Thread)?;
+    let gateways = gateways.threads()?;
     let runtime = runtime().map_err(Failure::Thread)?;
     let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone(), descriptors.templates));
     let networks = Networks::new(Arc::clone(&kernel));
@@ -136,26 +138,26 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        machine::limit_calls(Needs { writing_back: true, serving: true, connecting: options.gateways > 0, ..Needs::default() })
+        machine::limit_calls(Needs { writing_back: true, serving: true, receiving: options.gateways > 0, ..Needs::default() })
             .map_err(Failure::from)?;
-        say::note(&format_args!("serving at {}", path.display()));
+        diagnostics::note(&format_args!("serving at {}", path.display()));
         let asked = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
         };
-        // Cells end with the process, and so do those who wait for them.
+        // Cells end with the process, and so do requests that wait for them.
         tokio::select! {
             served = connections::answer(listener, router(service), descriptors.connections) => served,
             () = asked => Ok(()),
         }
         .map_err(Failure::Print)
     });
-    // Who finds it there although nobody listens is told so.
+    // A leftover socket is harmless: clients report that no server runs.
     let _ = std::fs::remove_file(&path);
     runtime.shutdown_background();
     served.map(|()| 0)
 }
 
-/// Every route, and the description of all at `/v1/openapi.json`.
+/// All routes, with their description at `/v1/openapi.json`.
 fn router(service: Service) -> Router {
     let (router, description) = OpenApiRouter::split_for_parts(routes::router());
     let description = description.to_json().unwrap_or_default();
@@ -164,29 +166,29 @@ fn router(service: Service) -> Router {
     router.layer(axum::middleware::map_response(problem::tell))
 }
 
-/// What of the host its templates may see.
+/// The host paths that its templates may see.
 fn reach(shown: &[PathBuf]) -> Paths {
     let mut reach = view::software();
-    let mut add = |asked: Result<Asked, Failure>| {
-        // One that cannot be found now is told to whoever asks for it.
+    let mut add = |asked: Result<ViewRequest, Failure>| {
+        // A template that cannot be found now reports its error when it is used.
         if let Ok(asked) = asked {
             reach.read.extend(asked.reach.read);
             reach.change.extend(asked.reach.change);
             reach.authority = reach.authority.and(asked.reach.authority);
         }
     };
-    // What the standard templates are made of.
-    ["python3", "/bin/sh"].into_iter().for_each(|program| add(Asked::for_program(program)));
+    // The files of the built-in templates.
+    ["python3", "/bin/sh"].into_iter().for_each(|program| add(ViewRequest::for_program(program)));
     for (name, _) in template::all().into_iter().flatten() {
-        add(Found::open(&Which::Kept(name)).and_then(|found| found.find()));
+        add(OpenTemplate::open(&TemplateRef::Kept(name)).and_then(|found| found.find()));
     }
     reach.read.extend_from_slice(shown);
-    // What lies in these is looked at when a template is made.
+    // The content of these is read when a template is created.
     reach.authority.read |= !shown.is_empty();
     reach
 }
 
-/// A runtime all of whose threads are there.
+/// A runtime whose threads are all started.
 fn runtime() -> std::io::Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(ANSWERING)
@@ -204,11 +206,11 @@ fn runtime() -> std::io::Result<Runtime> {
 }
 
 impl Service {
-    /// Starts a cell, which is kept from its first moment on, whoever waits for it.
+    /// Starts a cell, whose output is read from the start, even if the client disconnects.
     ///
     /// # Errors
-    /// There is no such template, or no room.
-    async fn start(self: &Arc<Self>, order: Order) -> Result<Awaited, Problem> {
+    /// There is no such template, or not enough memory.
+    async fn start(self: &Arc<Self>, order: CellRequest) -> Result<AttachedCell, Problem> {
         if self.taken() >= self.memory {
             return Err(Problem::full(self.memory));
         }
@@ -226,12 +228,12 @@ impl Service {
                 let cell = Arc::clone(&cell);
                 tokio::spawn(async move { cell.give_first().await });
             }
-            Ok(Awaited { service, cell, reader, is_released: false })
+            Ok(AttachedCell { service, cell, reader, is_released: false })
         })
         .await
     }
 
-    /// Remembers a cell, and forgets those that ended long ago.
+    /// Adds a cell, and removes the oldest of too many ended ones.
     fn remember(&self, cell: &Arc<Cell>) {
         let mut cells = self.lock();
         cells.insert(cell.id, Arc::clone(cell));
@@ -242,7 +244,7 @@ impl Service {
         }
     }
 
-    /// Forgets cells that have ended, the oldest first, until the logs of the others take no more than they may. One that somebody reads stays.
+    /// Removes ended cells, the oldest first, until the logs of the others fit their budget. Those that a client reads stay.
     fn forget_ended(&self) {
         let mut cells = self.lock();
         let is_ended = |(_, cell): &(&u64, &Arc<Cell>)| Arc::strong_count(cell) == 1 && cell.has_ended();
@@ -267,7 +269,7 @@ impl Service {
         self.lock().values().cloned().collect()
     }
 
-    /// What cells and templates have of their own; blocks of files make way for them.
+    /// The memory of cells and templates, without cached file blocks, which are evicted for them.
     fn taken(&self) -> PageCount {
         PageCount(self.whole.0.saturating_sub((self.kernel.free() + self.kernel.registry().used).0))
     }
@@ -289,25 +291,25 @@ impl Service {
     }
 }
 
-/// A cell that somebody waits for: when this is dropped, as it is when they break off, it is ended and forgotten.
-struct Awaited {
+/// A cell that a client waits for: dropping this, as when the client disconnects, terminates and removes it.
+struct AttachedCell {
     service: Arc<Service>,
     cell: Arc<Cell>,
-    /// Who reads all of it from its beginning, if that was ordered.
+    /// The reader of all its output, if requested.
     reader: Option<Reader>,
-    /// It goes on whoever waits.
+    /// It continues without the client.
     is_released: bool,
 }
 
-impl Awaited {
-    /// Lets it go on whoever waits.
+impl AttachedCell {
+    /// Lets it continue without the client.
     fn release(mut self) -> Arc<Cell> {
         self.is_released = true;
         Arc::clone(&self.cell)
     }
 }
 
-impl Drop for Awaited {
+impl Drop for AttachedCell {
     fn drop(&mut self) {
         if !self.is_released {
             self.cell.signal(api::Signal::Kill);
@@ -316,12 +318,12 @@ impl Drop for Awaited {
     }
 }
 
-/// Does what may take its time.
+/// Runs blocking work on another thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
 }
 
-/// What is under the locks of the service is whole at every step, whoever panics.
+/// Locks a mutex. Poisoning is ignored: the data is consistent at every step, even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -338,7 +340,7 @@ mod tests {
         if kept != made {
             let fresh = std::env::temp_dir().join("pando-openapi.json");
             std::fs::write(&fresh, made).expect("a file can be written");
-            panic!("docs/openapi.json is not what is served: compare it with {}, and take that", fresh.display());
+            panic!("docs/openapi.json is outdated: compare it with {}, and replace it", fresh.display());
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks of cells, by names: made for the first who wants one, and gone with the last who has it.
+//! Named networks of cells: created with their first user and removed with their last.
 
 use super::lock;
 use pando_kernel::{Kernel, NetworkConfig, NetworkId, OperatorError};
@@ -12,7 +12,7 @@ pub(super) struct Networks {
     named: Mutex<BTreeMap<String, Weak<Network>>>,
 }
 
-/// A network. Whoever has it may be plugged into it.
+/// A network. Its holders' cells may be connected to it.
 pub(super) struct Network {
     kernel: Arc<Kernel>,
     id: NetworkId,
@@ -23,7 +23,7 @@ impl Networks {
         Networks { kernel, named: Mutex::default() }
     }
 
-    /// The network of a name, which is made if nobody has it.
+    /// The network of a name, created if there is none.
     ///
     /// # Errors
     /// There are too many.
@@ -38,19 +38,19 @@ impl Networks {
         Ok(network)
     }
 
-    /// A network that nobody finds by a name.
+    /// A network without a name.
     ///
     /// # Errors
     /// There are too many.
     pub(super) fn make(&self) -> Result<Arc<Network>, OperatorError> {
-        // Names are the service's affair: the last one of a name may be about to go.
+        // The kernel gets no name: the last network of the same name may still exist.
         let id = self.kernel.add_network(NetworkConfig::default())?;
         Ok(Arc::new(Network { kernel: Arc::clone(&self.kernel), id }))
     }
 }
 
 impl Network {
-    /// What the kernel calls it.
+    /// Its ID in the kernel.
     pub(super) fn id(&self) -> NetworkId {
         self.id
     }
@@ -58,7 +58,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Who had it has ended, and is not plugged in any more.
+        // Its users' cells have ended and are disconnected.
         let _ = self.kernel.remove_network(self.id);
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates in memory: each file that somebody cloned, as it was when it was opened.
+//! The pool of loaded templates: each file that was cloned, as it was when it was opened.
 //!
-//! The directory of templates is the truth, so that `pando template` needs no server. A file that was replaced is another template; what was loaded of the old one goes when its last
-//! clone has ended.
+//! The directory of templates is authoritative, so `pando template` needs no server. A replaced file is another template; the
+//! loaded old one is released when its last clone has ended.
 
 use super::budget::{Budget, Charge};
 use super::problem::Problem;
 use super::{blocking, lock};
+use crate::diagnostics;
 use crate::failure::Failure;
-use crate::guard::RootGuard;
-use crate::say;
-use crate::template::{Create, Found, Name, Plan, Which, draw};
-use crate::watch::Watch;
+use crate::raii::RootGuard;
+use crate::template::{Create, OpenTemplate, Plan, TemplateName, TemplateRef, draw};
+use crate::time_limits::TimeLimits;
 use pando_kernel::{Kernel, Stream};
 use pando_launch::Template;
 use std::collections::BTreeMap;
@@ -22,53 +22,53 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-/// Templates that are made at a time: fewer than there are threads for all that blocks.
+/// Templates that are created at a time: fewer than the threads for blocking work.
 const MAKERS: usize = 4;
-/// Cells of which templates are made at a time: the same, and both together.
+/// Cells that are frozen at a time; together with the former still fewer than those threads.
 const FREEZERS: usize = 4;
-/// Bytes of what a program says while it is started that are told if it does not become ready.
+/// Bytes of a starting program's output that are reported if it does not become ready.
 const TOLD_MAX: usize = 4096;
 
-/// A template that is loaded, as long as somebody has it.
-pub(super) struct Warm {
+/// A loaded template, as long as it is referenced.
+pub(super) struct LoadedTemplate {
     pub(super) root: RootGuard,
-    pub(super) found: Found,
-    /// Another where the file is another.
-    sign: Sign,
-    /// Another place in the order of use.
+    pub(super) found: OpenTemplate,
+    /// Differs if the file differs.
+    sign: FileVersion,
+    /// When it was last used, as a count of uses.
     used: AtomicU64,
     /// The descriptors that it keeps: its file's, and one for each volume.
     _charge: Charge,
-    /// What it sees of the host is not what it was: who is cloned of it next may miss something.
+    /// Files on the host that it sees have changed: its next clones may not be able to read them.
     changed: Arc<AtomicBool>,
 }
 
-/// By which files are told apart: device, number, length, and when it was changed.
-type Sign = (u64, u64, u64, i64, i64);
+/// A file's identity: device, inode, length, and time of change.
+type FileVersion = (u64, u64, u64, i64, i64);
 
-/// Held while a template is loaded or made, so that who wants the same waits for it, and nobody else.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+/// Held while a template is loaded or created, so that only requests for the same template wait.
+type NameMutex = Arc<tokio::sync::Mutex<()>>;
 
-/// Somebody's turn with a name.
-pub(super) type Held = OwnedMutexGuard<()>;
+/// A held lock of a template's name.
+pub(super) type NameLock = OwnedMutexGuard<()>;
 
-/// What is loaded. Its locks are held for moments, and one at a time.
+/// The loaded templates. Its locks are held for short sections, one at a time.
 pub(super) struct Pool {
     kernel: Arc<Kernel>,
     libos: Template,
-    watch: Watch,
+    watch: TimeLimits,
     makers: Semaphore,
     freezers: Arc<Semaphore>,
-    turns: Mutex<BTreeMap<Name, Turn>>,
-    loaded: Mutex<BTreeMap<PathBuf, Arc<Warm>>>,
-    /// The descriptors that all that is loaded may keep.
+    turns: Mutex<BTreeMap<TemplateName, NameMutex>>,
+    loaded: Mutex<BTreeMap<PathBuf, Arc<LoadedTemplate>>>,
+    /// The budget of descriptors of all loaded templates.
     descriptors: Arc<Budget>,
-    /// Grows whenever something loaded is used.
+    /// Incremented at each use of a loaded template.
     uses: AtomicU64,
 }
 
 impl Pool {
-    pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: Watch, descriptors: usize) -> Pool {
+    pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: TimeLimits, descriptors: usize) -> Pool {
         Pool {
             kernel,
             libos,
@@ -82,11 +82,12 @@ impl Pool {
         }
     }
 
-    /// The template of this name, loaded if it is not. One of the standard ones is made if it is not there, and made anew if the host is not what it was.
+    /// The template of this name; loads it if necessary. A built-in one is created if it does not exist, and recreated if the host's
+    /// software has changed.
     ///
     /// # Errors
-    /// There is none, or it cannot be loaded or made.
-    pub(super) async fn get(self: &Arc<Pool>, name: &Name) -> Result<Arc<Warm>, Problem> {
+    /// There is none, or it cannot be loaded or created.
+    pub(super) async fn get(self: &Arc<Pool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, Problem> {
         let (pool, name) = (Arc::clone(self), name.clone());
         let found = blocking(move || Ok((pool.ready(&draw(&name)?)?, pool, name)));
         let (pool, name) = match found.await? {
@@ -96,27 +97,27 @@ impl Pool {
         apart(async move {
             let _turn = pool.turn(&name).await;
             let standard = match pool.load(&name).await? {
-                Loaded::Ready(warm) => return Ok(warm),
-                Loaded::Missing => Create::standard(&name),
-                Loaded::Outdated => {
-                    say::note(&format_args!("the host's software has changed: template `{name}` is made anew"));
+                LoadState::Ready(warm) => return Ok(warm),
+                LoadState::Missing => Create::standard(&name),
+                LoadState::Outdated => {
+                    diagnostics::note(&format_args!("the host's software has changed: creating template `{name}` again"));
                     Create::standard(&name).map(|standard| Create { replace: true, ..standard })
                 }
             };
             let missing = || Failure::NoTemplate(name.to_string());
             pool.grow(standard.ok_or_else(missing)?).await?;
             match pool.load(&name).await? {
-                Loaded::Ready(warm) => Ok(warm),
-                Loaded::Missing | Loaded::Outdated => Err(missing().into()),
+                LoadState::Ready(warm) => Ok(warm),
+                LoadState::Missing | LoadState::Outdated => Err(missing().into()),
             }
         })
         .await
     }
 
-    /// Makes a template and keeps it; waits until it is there.
+    /// Creates and stores a template; waits until that is done.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(super) async fn make(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
         let pool = Arc::clone(self);
         apart(async move {
@@ -126,8 +127,8 @@ impl Pool {
         .await
     }
 
-    /// What is loaded of a file, if that is still the same and so is what it sees.
-    fn ready(&self, path: &Path) -> Result<Option<Arc<Warm>>, Failure> {
+    /// The loaded template of a file, if neither the file nor what it sees has changed.
+    fn ready(&self, path: &Path) -> Result<Option<Arc<LoadedTemplate>>, Failure> {
         let sign = sign(path)?;
         let ready = lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign && !warm.changed.load(Ordering::Relaxed)).cloned();
         if let Some(warm) = &ready {
@@ -136,33 +137,34 @@ impl Pool {
         Ok(ready)
     }
 
-    /// Gives up what is loaded and nobody's clone, the longest unused first, while all together keeps more descriptors than it may. Whether that is enough.
+    /// Unloads templates without clones, the least recently used first, while all together exceed their budget of descriptors. Returns
+    /// whether that suffices.
     fn make_way(&self) -> bool {
         while self.descriptors.is_short() {
             let mut loaded = lock(&self.loaded);
             let idle = loaded.iter().filter(|(_, warm)| Arc::strong_count(warm) == 1);
             let oldest = idle.min_by_key(|(_, warm)| warm.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
             let Some(given_up) = oldest.and_then(|path| loaded.remove(&path)) else { return false };
-            // It takes its time.
+            // The drop is slow.
             drop(loaded);
             drop(given_up);
         }
         true
     }
 
-    /// Loads the template of this name in one of its variants.
-    async fn load(self: &Arc<Pool>, name: &Name) -> Result<Loaded, Problem> {
+    /// Loads a random variant of the template of this name.
+    async fn load(self: &Arc<Pool>, name: &TemplateName) -> Result<LoadState, Problem> {
         let (pool, name) = (Arc::clone(self), name.clone());
         blocking(move || {
             pool.tidy();
             let path = draw(&name)?;
             if let Some(warm) = pool.ready(&path)? {
-                return Ok(Loaded::Ready(warm));
+                return Ok(LoadState::Ready(warm));
             }
-            let Some(sign) = sign(&path)? else { return Ok(Loaded::Missing) };
-            let found = Found::open(&Which::File(path.clone()))?;
+            let Some(sign) = sign(&path)? else { return Ok(LoadState::Missing) };
+            let found = OpenTemplate::open(&TemplateRef::File(path.clone()))?;
             let mut asked = match found.find() {
-                Err(Failure::Changed(_)) if found.recipe().standard => return Ok(Loaded::Outdated),
+                Err(Failure::Changed(_)) if found.manifest().standard => return Ok(LoadState::Outdated),
                 found => found?,
             };
             let mut charge = pool.descriptors.charge();
@@ -172,21 +174,21 @@ impl Pool {
             }
             let used = AtomicU64::new(pool.uses.fetch_add(1, Ordering::Relaxed));
             let root = found.load(&pool.kernel, &mut asked)?;
-            let warm = Arc::new(Warm { root, found, sign, used, _charge: charge, changed: asked.changed });
+            let warm = Arc::new(LoadedTemplate { root, found, sign, used, _charge: charge, changed: asked.changed });
             let old = lock(&pool.loaded).insert(path, Arc::clone(&warm));
-            // It may be the last of it, which takes its time.
+            // This may be the last reference, and then the drop is slow.
             drop(old);
-            Ok(Loaded::Ready(warm))
+            Ok(LoadState::Ready(warm))
         })
         .await
     }
 
-    /// Gives up what is loaded of templates whose files are gone or others; their clones go on.
+    /// Unloads templates whose files were removed or replaced; their clones continue.
     pub(super) fn tidy(&self) {
-        let mut known: BTreeMap<PathBuf, Sign> = lock(&self.loaded).iter().map(|(path, warm)| (path.clone(), warm.sign)).collect();
+        let mut known: BTreeMap<PathBuf, FileVersion> = lock(&self.loaded).iter().map(|(path, warm)| (path.clone(), warm.sign)).collect();
         known.retain(|path, known| sign(path).is_ok_and(|sign| sign != Some(*known)));
-        // What was loaded meanwhile is another.
-        let is_gone = |path: &PathBuf, warm: &mut Arc<Warm>| known.get(path) == Some(&warm.sign);
+        // It may have been reloaded meanwhile.
+        let is_gone = |path: &PathBuf, warm: &mut Arc<LoadedTemplate>| known.get(path) == Some(&warm.sign);
         let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
         drop(gone);
     }
@@ -203,16 +205,16 @@ impl Pool {
         .await
     }
 
-    /// Waits until one may occupy a thread with making a template of a cell. Who waits for a turn with a name, too, has that first.
+    /// Waits for permission to freeze a cell on a thread. Acquired after the lock of a template's name.
     ///
     /// # Errors
-    /// The service ends.
+    /// The service is ending.
     pub(super) async fn freezer(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.freezers).acquire_owned().await.map_err(Problem::server)
     }
 
-    /// Waits for one's turn with a name.
-    pub(super) async fn turn(&self, name: &Name) -> Held {
+    /// Locks a template's name.
+    pub(super) async fn turn(&self, name: &TemplateName) -> NameLock {
         let turn = {
             let mut turns = lock(&self.turns);
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -222,21 +224,21 @@ impl Pool {
     }
 }
 
-/// What has become of loading a template.
-enum Loaded {
-    Ready(Arc<Warm>),
-    /// There is none.
+/// The result of loading a template.
+enum LoadState {
+    Ready(Arc<LoadedTemplate>),
+    /// It does not exist.
     Missing,
-    /// It is a standard one, and the host is not what it was.
+    /// It is a built-in one, and the host's software has changed.
     Outdated,
 }
 
-/// Does something to its end, whoever waits for it: others may wait for the same.
+/// Runs work to its end, even if the client disconnects: others may wait for the same.
 async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, Problem>> + Send + 'static) -> Result<T, Problem> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
 }
 
-/// Remembers the last that a program says until it is ready or has ended.
+/// Keeps the last output of a program until it is ready or has ended.
 fn listen(port: &pando_kernel::ConsolePort, said: &mut Vec<u8>) -> io::Result<()> {
     while let Some((stream, bytes)) = port.receive() {
         if stream != Stream::Notes {
@@ -247,8 +249,8 @@ fn listen(port: &pando_kernel::ConsolePort, said: &mut Vec<u8>) -> io::Result<()
     Ok(())
 }
 
-/// By which a template's file is known; `None`: there is none.
-fn sign(path: &Path) -> Result<Option<Sign>, Failure> {
+/// The identity of a template's file; `None`: there is none.
+fn sign(path: &Path) -> Result<Option<FileVersion>, Failure> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

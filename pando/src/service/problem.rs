@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a request is refused, as an answer: a status of HTTP, a word for programs and a text for people.
+//! Errors of requests: an HTTP status, an error code for programs and a message for people.
 
 use crate::api;
 use crate::failure::Failure;
@@ -10,7 +10,7 @@ use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
 use pando_machine::PageCount;
 
-/// Bytes of the longest reason that the library gives.
+/// Bytes of the longest error text that the HTTP library produces.
 const REFUSAL_MAX: usize = 64 << 10;
 
 /// Why a request is refused.
@@ -22,17 +22,27 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// What was asked makes no sense.
+    /// The request is invalid.
     pub(super) fn request(message: impl Into<String>) -> Problem {
         Problem { status: StatusCode::BAD_REQUEST, word: "bad-request", message: message.into() }
+    }
+
+    /// The client takes too long to send its request.
+    pub(super) fn timeout(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::REQUEST_TIMEOUT, word: "timeout", message: message.into() }
+    }
+
+    /// The client sends too much.
+    pub(super) fn too_large(message: impl Into<String>) -> Problem {
+        Problem { status: StatusCode::PAYLOAD_TOO_LARGE, word: "too-large", message: message.into() }
     }
 
     /// The library that answers has refused a request before anybody saw it.
     fn refused(status: StatusCode, why: &str) -> Problem {
         let (status, word, message) = match status {
-            StatusCode::NOT_FOUND => (status, "no-such-path", "nothing is here: GET /v1/openapi.json says what is where".into()),
+            StatusCode::NOT_FOUND => (status, "no-such-path", "no such path: GET /v1/openapi.json lists the paths".into()),
             StatusCode::METHOD_NOT_ALLOWED => {
-                (status, "no-such-method", "nobody does this here: GET /v1/openapi.json says what is done".into())
+                (status, "no-such-method", "no such method for this path: GET /v1/openapi.json lists the methods".into())
             }
             StatusCode::PAYLOAD_TOO_LARGE => (status, "too-large", why.into()),
             status if status.is_server_error() => (status, "server", why.into()),
@@ -43,25 +53,25 @@ impl Problem {
 
     /// There is no such cell.
     pub(super) fn no_cell(id: u64) -> Problem {
-        let message = format!("there is no cell {id}: `pando ps -a` lists those there are");
+        let message = format!("there is no cell {id}: `pando ps -a` lists the cells");
         Problem { status: StatusCode::NOT_FOUND, word: "no-such-cell", message }
     }
 
-    /// The cell is in no state for this.
+    /// The cell's state does not allow this.
     pub(super) fn state(message: impl Into<String>) -> Problem {
         Problem { status: StatusCode::CONFLICT, word: "wrong-state", message: message.into() }
     }
 
-    /// The same, with what a program said before it failed.
+    /// Adds the output of a program before it failed.
     pub(super) fn with_words(self, said: &str) -> Problem {
         let said = said.trim_end();
-        if said.is_empty() { self } else { Problem { message: format!("{}; it said:\n{said}", self.message), ..self } }
+        if said.is_empty() { self } else { Problem { message: format!("{}; its output:\n{said}", self.message), ..self } }
     }
 
-    /// There is no room for another cell.
+    /// There is not enough memory for another cell.
     pub(super) fn full(memory: PageCount) -> Problem {
         let message = format!(
-            "the cells and templates of this service have all of the {memory} that they may have together: end some, or start it with more (--memory)"
+            "not enough memory: the cells and templates of this service use all of its {memory}: end some, or start it with more (--memory)"
         );
         Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
     }
@@ -69,15 +79,15 @@ impl Problem {
     /// There is no gateway for another cell.
     pub(super) fn no_gateway(count: usize) -> Problem {
         let message = match count {
-            0 => "this service leads nobody out: start it with --gateways N, for so many clones at a time".into(),
-            count => format!("all {count} gateways of this service lead others out: end some, or start it with more (--gateways)"),
+            0 => "this service has no gateways: start it with --gateways N, for N clones at a time".into(),
+            count => format!("all {count} gateways of this service are in use: end some clones, or start it with more (--gateways)"),
         };
         Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "no-gateway", message }
     }
 
     /// There are no descriptors for another template.
     pub(super) fn no_descriptors() -> Problem {
-        let message = "the templates whose clones run keep all the files open that they may: end some clones, or start the service with a higher limit of open files (`ulimit -Hn`)".into();
+        let message = "too many open files: the templates of running clones have reached their limit: end some clones, or start the service with a higher limit of open files (`ulimit -Hn`)".into();
         Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
     }
 
@@ -87,7 +97,7 @@ impl Problem {
         Problem { status: StatusCode::UNPROCESSABLE_ENTITY, word: "no-such-file", message }
     }
 
-    /// Something of the server's is broken.
+    /// An internal error.
     pub(super) fn server(message: impl std::fmt::Display) -> Problem {
         Problem { status: StatusCode::INTERNAL_SERVER_ERROR, word: "server", message: message.to_string() }
     }
@@ -112,7 +122,7 @@ impl From<Failure> for Problem {
         };
         let hint = match &failure {
             Failure::Volume { .. } | Failure::View(_) | Failure::Changed(_) => format!(
-                "; this service shows what it was started with (--show DIR), and what the templates see that there were then: end it (`kill {}`) and start `pando serve` again",
+                "; this service can show only what it was started with (--show DIR, and the files of the templates that existed then): stop it (`kill {}`) and start `pando serve` again",
                 std::process::id()
             ),
             _ => String::new(),
@@ -146,7 +156,7 @@ impl From<OperatorError> for Problem {
     }
 }
 
-/// Lets every refusal be told as a problem, whoever refuses.
+/// Turns every error answer into a problem, also those of the HTTP library.
 pub(super) async fn tell(answer: Response) -> Response {
     let is_told = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if is_told || !(answer.status().is_client_error() || answer.status().is_server_error()) {

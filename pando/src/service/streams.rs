@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bodies of requests and answers that come in pieces.
+//! Streamed bodies of requests and answers.
 
 use super::connections::SILENCE_MAX;
 use super::problem::Problem;
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 /// Bytes of the longest first line.
 const LINE_MAX: usize = 1 << 20;
-/// How long what nobody wants is taken from who sends it.
+/// How long an unwanted request body is drained.
 const LINGER: Duration = Duration::from_secs(5);
-/// Pieces of an answer that wait for a slow reader.
+/// Pieces of an answer that are queued for a slow reader.
 const AHEAD: usize = 4;
 
-/// What a request sends.
+/// A request's body.
 pub(super) struct Incoming {
     body: Body,
-    /// What has come and was not taken.
+    /// Received bytes that were not consumed.
     rest: Bytes,
 }
 
@@ -33,12 +33,12 @@ impl Incoming {
         Incoming { body, rest: Bytes::new() }
     }
 
-    /// What its first line says, as JSON.
+    /// Parses its first line as JSON.
     ///
     /// # Errors
-    /// It says something else.
+    /// The line is invalid, too long or late.
     pub(super) async fn first_line<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
-        let late = |_| Problem::request("the first line, which says what shall be started, did not come in time");
+        let late = |_| Problem::timeout("the first line, which says what shall be started, did not come in time");
         timeout(SILENCE_MAX, self.read_first_line()).await.map_err(late)?
     }
 
@@ -51,7 +51,7 @@ impl Incoming {
             }
             line.extend_from_slice(&bytes);
             if line.len() > LINE_MAX {
-                return Err(Problem::request("the first line is too long to say what shall be started"));
+                return Err(Problem::too_large("the first line is too long to say what shall be started"));
             }
             if end.is_some() {
                 break;
@@ -60,10 +60,10 @@ impl Incoming {
         serde_json::from_slice(&line).map_err(|error| Problem::request(format!("the first line: {error}")))
     }
 
-    /// The next bytes. `None`: that was all.
+    /// The next bytes. `None` at the end.
     ///
     /// # Errors
-    /// It breaks off.
+    /// The client disconnected or timed out.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
@@ -71,13 +71,13 @@ impl Incoming {
         match self.body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(Problem::request(format!("the request breaks off: {error}"))),
+            Some(Err(error)) => Err(Problem::request(format!("the request is incomplete: {error}"))),
         }
     }
 }
 
 impl Drop for Incoming {
-    /// Whoever still sends could not read the answer if the connection broke under it: for a while, what comes is thrown away.
+    /// Drains the body for a while: a client that still sends could not read the answer if the connection were closed.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut body = std::mem::take(&mut self.body);
@@ -87,21 +87,21 @@ impl Drop for Incoming {
     }
 }
 
-/// What is sent as an answer, as long as somebody reads it.
+/// A streamed answer, as long as the client reads it.
 pub(super) struct Outgoing {
     sender: Sender<Bytes, io::Error>,
     gone: oneshot::Receiver<()>,
 }
 
-/// Nobody reads an answer any more.
+/// The client has disconnected.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
 impl Outgoing {
-    /// One that has just begun, and its body.
+    /// A new answer and its body.
     pub(super) fn new() -> (Outgoing, Body) {
         let (sender, body) = Channel::new(AHEAD);
-        // Goes when the body goes.
+        // Dropped with the body.
         let (here, gone) = oneshot::channel::<()>();
         let body = body.map_frame(move |frame| {
             let _ = &here;
@@ -113,33 +113,33 @@ impl Outgoing {
     /// Sends bytes; waits for a slow reader.
     ///
     /// # Errors
-    /// Nobody reads them.
-    pub(super) async fn send(&mut self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
-        self.sender.send_data(bytes.into()).await.map_err(|_| Gone)
+    /// The client has disconnected.
+    pub(super) async fn send(&mut self, bytes: impl Into<Bytes>) -> Result<(), ClientGone> {
+        self.sender.send_data(bytes.into()).await.map_err(|_| ClientGone)
     }
 
     /// Sends a line of JSON.
     ///
     /// # Errors
     /// The same.
-    pub(super) async fn line(&mut self, said: &impl Serialize) -> Result<(), Gone> {
-        let mut line = serde_json::to_vec(said).map_err(|_| Gone)?;
+    pub(super) async fn line(&mut self, said: &impl Serialize) -> Result<(), ClientGone> {
+        let mut line = serde_json::to_vec(said).map_err(|_| ClientGone)?;
         line.push(b'\n');
         self.send(line).await
     }
 
-    /// Waits for something, as long as somebody reads.
+    /// Waits for a future, as long as the client stays connected.
     ///
     /// # Errors
-    /// Nobody does.
-    pub(super) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Gone> {
+    /// The client has disconnected.
+    pub(super) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ClientGone> {
         tokio::select! {
             done = work => Ok(done),
-            _ = &mut self.gone => Err(Gone),
+            _ = &mut self.gone => Err(ClientGone),
         }
     }
 
-    /// Breaks off, so that the reader does not take it for all.
+    /// Aborts the answer, so that the client does not take it for complete.
     pub(super) fn abort(self, error: io::Error) {
         self.sender.abort(error);
     }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates: programs that have been started once and are cloned ever after.
+//! Templates: started programs to be cloned.
 
-mod make;
+mod builtin;
+mod create;
+mod manifest;
 mod place;
-mod recipe;
-mod standard;
 
-use crate::cli::{Limits, Seen};
+use crate::cli::{Limits, ViewOptions};
 use crate::failure::Failure;
-use crate::guard::RootGuard;
 use crate::progress::Progress;
-use crate::view::Asked;
+use crate::raii::RootGuard;
+use crate::view::ViewRequest;
+pub(crate) use builtin::PROGRAM;
 use clap::Args;
-pub(crate) use make::{Plan, create};
-use pando_kernel::limits::LESSONS;
+pub(crate) use create::{Plan, create};
+pub(crate) use manifest::Manifest;
+use pando_kernel::limits::TRACES;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{LaunchError, Root, Volume};
 use pando_machine::PageCount;
-use pando_store::Saved;
-pub(crate) use place::{Name, VARIANTS_MAX, all, directory, draw, file, keep_first, make as make_directory, variants};
-pub(crate) use recipe::Recipe;
+use pando_store::TemplateFile;
+pub(crate) use place::{TemplateName, VARIANTS_MAX, all, directory, draw, file, keep_first, make as make_directory, variants};
 use rustix::process::geteuid;
-pub(crate) use standard::PROGRAM;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -29,14 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// How long a clone to learn from may run that nobody asked for: a server would never end.
+/// The time limit of a training clone that was not requested: a server would never end.
 const TRAINING_MAX: Duration = Duration::from_secs(3);
 
-/// What a template is made of.
+/// Options of `pando template create`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Create {
     #[command(flatten)]
-    pub(crate) seen: Seen,
+    pub(crate) seen: ViewOptions,
 
     #[command(flatten)]
     pub(crate) limits: Limits,
@@ -45,52 +45,53 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// Run a clone of it to its end before it is kept, however long that takes, and learn which memory that touches: later clones have it before they run. What it says is not shown. Without this, a clone is given no arguments and three seconds
+    /// Train: run a clone to its end, without time limit, and record which memory it touches, so that later clones have it before they
+    /// run. Its output is not shown [default: one clone without arguments, for three seconds]
     #[arg(long)]
     pub(crate) train: bool,
 
-    /// Run no clone before it is kept
+    /// Do not train
     #[arg(long, conflicts_with_all = ["train", "train_arg", "train_count"])]
     pub(crate) no_train: bool,
 
-    /// Give that clone an argument, and train (repeat for more)
+    /// Train, and give the clone an argument (repeatable)
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub(crate) train_arg: Vec<OsString>,
 
-    /// Learn from so many clones, one after the other, and train: later ones have what most of them touched
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=LESSONS as i64))]
+    /// Train with this many clones, one after the other: later clones get the memory that most of them touched
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TRACES as i64))]
     pub(crate) train_count: Option<u32>,
 
-    /// Start the program so many times, and let clones be of any of these by lot: where things lie in memory is different in each
+    /// Start the program K times; each clone is made from one of these variants at random, so that memory layouts differ
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(place::VARIANTS_MAX)))]
     pub(crate) variants: u32,
 
     /// The template's name
     #[arg(value_name = "NAME")]
-    pub(crate) name: Name,
+    pub(crate) name: TemplateName,
 
     /// The program and its arguments, as for `pando run`
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
     pub(crate) words: Vec<OsString>,
 
-    /// It is one of the standard ones, and nothing of it was asked for otherwise.
+    /// It is a built-in one with its default options.
     #[arg(skip)]
     pub(crate) standard: bool,
 }
 
-/// How a template learns what its clones will touch.
+/// The training of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Training {
-    /// From how many clones, one after the other.
+    /// The number of clones, run one after the other.
     clones: u32,
-    /// How long each may run; `None`: as long as it likes.
+    /// The time limit of each; `None`: none.
     most: Option<Duration>,
-    /// Somebody asked for it, and wants to be told of a clone that fails.
+    /// It was requested, so failures are reported.
     is_asked: bool,
 }
 
 impl Create {
-    /// How it learns.
+    /// Its training.
     fn training(&self) -> Training {
         let is_asked = self.train || !self.train_arg.is_empty() || self.train_count.is_some();
         let clones = if self.no_train { 0 } else { self.train_count.unwrap_or(1) };
@@ -100,127 +101,127 @@ impl Create {
     }
 }
 
-/// A template: by the name under which it is kept, or by its file.
+/// A reference to a template: its name or its file.
 #[derive(Clone, Debug)]
-pub(crate) enum Which {
-    /// One that is kept.
-    Kept(Name),
-    /// A path, which has a slash.
+pub(crate) enum TemplateRef {
+    /// A stored template.
+    Kept(TemplateName),
+    /// A path, which contains a slash.
     File(PathBuf),
 }
 
-impl std::str::FromStr for Which {
+impl std::str::FromStr for TemplateRef {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Which, String> {
-        if text.contains('/') { Ok(Which::File(text.into())) } else { text.parse().map(Which::Kept) }
+    fn from_str(text: &str) -> Result<TemplateRef, String> {
+        if text.contains('/') { Ok(TemplateRef::File(text.into())) } else { text.parse().map(TemplateRef::Kept) }
     }
 }
 
-impl Which {
+impl TemplateRef {
     /// Its file.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         match self {
-            Which::File(path) => Ok(path.clone()),
-            Which::Kept(name) => place::draw(name),
+            TemplateRef::File(path) => Ok(path.clone()),
+            TemplateRef::Kept(name) => place::draw(name),
         }
     }
 }
 
-/// A template that was found.
-pub(crate) struct Found {
-    saved: Saved,
-    recipe: Recipe,
+/// An open template.
+pub(crate) struct OpenTemplate {
+    saved: TemplateFile,
+    manifest: Manifest,
 }
 
-impl Found {
+impl OpenTemplate {
     /// Opens a template.
     ///
     /// # Errors
     /// There is none, or its file is damaged.
-    pub(crate) fn open(which: &Which) -> Result<Found, Failure> {
+    pub(crate) fn open(which: &TemplateRef) -> Result<OpenTemplate, Failure> {
         let path = which.path()?;
-        if let (Which::Kept(name), false) = (which, path.exists()) {
+        if let (TemplateRef::Kept(name), false) = (which, path.exists()) {
             return Err(Failure::NoTemplate(name.to_string()));
         }
-        let saved = Saved::open(&path)?;
-        // Its recipe says which files of the host its clones see.
+        let saved = TemplateFile::open(&path)?;
+        // The recipe lists the host files that its clones see.
         let metadata = path.metadata().map_err(|source| Failure::Templates { path: path.clone(), source })?;
         if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
             return Err(Failure::Foreign(path));
         }
-        let recipe = Recipe::of(&saved, &path)?;
-        Ok(Found { saved, recipe })
+        let manifest = Manifest::of(&saved, &path)?;
+        Ok(OpenTemplate { saved, manifest })
     }
 
-    /// What can be told of it.
-    pub(crate) fn recipe(&self) -> &Recipe {
-        &self.recipe
+    /// How it was created.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &str {
-        &self.recipe.name
+        &self.manifest.name
     }
 
-    /// Finds what it sees.
+    /// Finds the files that it sees.
     ///
     /// # Errors
-    /// The host does not show it any more.
-    pub(crate) fn find(&self) -> Result<Asked, Failure> {
-        self.recipe.find()
+    /// They are missing or have changed.
+    pub(crate) fn find(&self) -> Result<ViewRequest, Failure> {
+        self.manifest.find()
     }
 
-    /// The memory that it had.
+    /// Its memory limit.
     pub(crate) fn memory(&self) -> PageCount {
-        self.recipe.memory()
+        self.manifest.memory()
     }
 
-    /// Makes it a root of a kernel, whose programs are its clones. Reads those of its pages that clones are expected to touch.
+    /// Loads it as a root of a kernel, from which clones are made. Reads the pages that clones are expected to touch.
     ///
     /// # Errors
-    /// The machine lacks something, or the file makes no sense.
-    pub(crate) fn load(&self, kernel: &Arc<Kernel>, asked: &mut Asked) -> Result<RootGuard, Failure> {
+    /// The machine lacks a feature or memory, or the file is invalid.
+    pub(crate) fn load(&self, kernel: &Arc<Kernel>, asked: &mut ViewRequest) -> Result<RootGuard, Failure> {
         load_volumes(&self.saved, kernel, std::mem::take(&mut asked.volumes), self.memory())
     }
 
-    /// Keeps a clone of it that has frozen as a template of its own. Writes what it is; see [`pando_store::save`].
+    /// Stores a frozen clone as a template of its own; see [`pando_store::save`].
     ///
     /// # Errors
-    /// It cannot be written.
-    pub(crate) fn keep(&self, kernel: &Kernel, clone: CellId, name: &Name) -> Result<(), Failure> {
-        let recipe = self.recipe.renamed(name);
-        pando_store::save(kernel, clone, &place::file(name)?, &recipe.encode())?;
+    /// The file cannot be written.
+    pub(crate) fn keep(&self, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), Failure> {
+        let manifest = self.manifest.renamed(name);
+        pando_store::save(kernel, clone, &place::file(name)?, &manifest.encode())?;
         place::keep_first(name, 1)
     }
 
-    /// The pages that its file has.
+    /// The number of pages in its file.
     pub(crate) fn contents(&self) -> PageCount {
         PageCount(self.saved.image().contents())
     }
 
-    /// Whether it, or what it is a clone of, was stopped as it stood.
+    /// Whether it, or an ancestor, was frozen by force.
     pub(crate) fn is_forced(&self) -> bool {
         self.saved.image().is_forced()
     }
 
-    /// Reads all that is stored of it.
+    /// Verifies all of its file.
     ///
     /// # Errors
-    /// Some of it is damaged.
+    /// A part is damaged.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let progress = Progress::bytes("checking", self.contents().bytes());
         Ok(self.saved.check(&mut |pages| progress.set(PageCount(pages).bytes()))?)
     }
 
-    /// Why a page of it could not be read, if that has happened.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        self.saved.complaint()
+    /// The error of a page that could not be read, if there was one.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.saved.last_error()
     }
 }
 
-/// Makes a saved template that sees these volumes a root of a kernel.
-fn load_volumes(saved: &Saved, kernel: &Arc<Kernel>, volumes: Vec<Volume>, memory: PageCount) -> Result<RootGuard, Failure> {
+/// Loads a saved template with its volumes as a root of a kernel.
+fn load_volumes(saved: &TemplateFile, kernel: &Arc<Kernel>, volumes: Vec<Volume>, memory: PageCount) -> Result<RootGuard, Failure> {
     let mut disks = Vec::new();
     let mut load = || {
         for volume in &volumes {
@@ -232,26 +233,26 @@ fn load_volumes(saved: &Saved, kernel: &Arc<Kernel>, volumes: Vec<Volume>, memor
     };
     let loaded = load();
     if loaded.is_err() {
-        // No cell has them.
+        // No cell uses them.
         disks.iter().for_each(|disk| _ = kernel.remove_disk(*disk));
     }
     let root = RootGuard::new(kernel, Root::loaded(loaded?, volumes, disks));
-    kernel.foresee(root.cell()).map_err(LaunchError::from)?;
+    kernel.prefetch(root.cell()).map_err(LaunchError::from)?;
     Ok(root)
 }
 
-/// Sees to it that a template of this name can be made.
+/// Checks that a template of this name can be created.
 ///
 /// # Errors
-/// There is one already, which is not to be replaced.
-pub(crate) fn check_free(name: &Name, replaces: bool) -> Result<(), Failure> {
+/// It exists, and `replaces` is not set.
+pub(crate) fn check_free(name: &TemplateName, replaces: bool) -> Result<(), Failure> {
     if place::file(name)?.exists() && !replaces { Err(Failure::TemplateThere(name.to_string())) } else { Ok(()) }
 }
 
-/// A file in the directory of templates for one that comes from elsewhere; removed when it is dropped.
+/// A temporary file in the directory of templates for an uploaded template; removed when it is dropped.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub(crate) fn incoming() -> Result<NamedTempFile, Failure> {
     let directory = place::directory()?;
     place::make(&directory)?;
@@ -259,13 +260,13 @@ pub(crate) fn incoming() -> Result<NamedTempFile, Failure> {
     made.map_err(|source| Failure::Templates { path: directory, source })
 }
 
-/// Keeps such a file as a template, once every page of it was compared with its checksum.
+/// Stores such a file as a template after verifying every page's checksum.
 ///
 /// # Errors
-/// It is none, is damaged, or there is one of this name that is not to be replaced.
-pub(crate) fn adopt(file: NamedTempFile, name: &Name, replaces: bool) -> Result<(), Failure> {
+/// It is no template, is damaged, or the name exists and `replaces` is not set.
+pub(crate) fn adopt(file: NamedTempFile, name: &TemplateName, replaces: bool) -> Result<(), Failure> {
     check_free(name, replaces)?;
-    Found::open(&Which::File(file.path().into()))?.check()?;
+    OpenTemplate::open(&TemplateRef::File(file.path().into()))?.check()?;
     let to = place::file(name)?;
     let failed = |source| Failure::Templates { path: to.clone(), source };
     file.as_file().sync_all().map_err(failed)?;
@@ -277,11 +278,11 @@ pub(crate) fn adopt(file: NamedTempFile, name: &Name, replaces: bool) -> Result<
 ///
 /// # Errors
 /// There is none, or the host refuses.
-pub(crate) fn remove(name: &Name) -> Result<(), Failure> {
+pub(crate) fn remove(name: &TemplateName) -> Result<(), Failure> {
     let all = place::variants(name)?;
     if all.is_empty() {
         return Err(Failure::NoTemplate(name.to_string()));
     }
-    // The first goes last: while it is there, so is the template.
+    // The first variant is removed last: it marks that the template exists.
     all.into_iter().rev().try_for_each(|path| std::fs::remove_file(&path).map_err(|source| Failure::Templates { path, source }))
 }

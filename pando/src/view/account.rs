@@ -5,23 +5,23 @@ use crate::options::User;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where homes lie.
+/// The directory of homes.
 const HOMES: &str = "/home";
-/// The shell of somebody of whom nothing is known.
+/// The shell of an unknown user.
 const SHELL: &str = "/bin/sh";
 
 /// A user of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(super) user: User,
-    /// `None`: nobody knows it.
+    /// `None` if it is unknown.
     name: Option<String>,
     pub(super) home: PathBuf,
     shell: String,
 }
 
 impl Account {
-    /// Finds a user in the text of an `/etc/passwd`. One who is not there has a home that is named by his number.
+    /// Finds a user in the text of an `/etc/passwd`. The home of an unknown user is named by the user ID.
     pub(crate) fn find(users: &str, user: User) -> Account {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let line = fields.into_iter().find(|fields| fields.len() >= 6 && fields[2].parse() == Ok(user.user));
@@ -36,7 +36,7 @@ impl Account {
         }
     }
 
-    /// Whether its home lies where homes do, and is made: those of the system's users are what the image has there.
+    /// Whether its home is in the directory of homes, and so is created: the homes of system users are those of the image.
     pub(super) fn has_usual_home(&self) -> bool {
         self.home.parent() == Some(Path::new(HOMES))
     }

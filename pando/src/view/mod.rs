@@ -1,38 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell sees: a list of read-only images and where each is mounted. `docs/what-a-cell-sees.md` says it for people.
+//! A cell's view: a list of read-only images with their mount points. `docs/what-a-cell-sees.md` describes it for users.
 //!
-//! Without `--root` the first image is the host's software, of which the metadata is kept from one start to the next
-//! ([`kept`]); where the program lies elsewhere, its installation prefix is the next ([`places`]); the last is the
-//! current directory. Those two are looked at each time. Nothing of the files is read before the cell does.
+//! Without `--root` the first image is the host's software; its metadata is cached from one start to the next ([`kept`]). A program
+//! elsewhere adds its installation prefix ([`places`]). The last is the current directory. Those two are scanned at each start. File
+//! contents are read only when the cell reads them.
 
 mod account;
-mod asked;
-mod kept;
+mod cache;
 mod parts;
-mod places;
+mod request;
+mod rules;
 #[cfg(test)]
 mod tests;
+mod trees;
 
+use crate::diagnostics;
+use crate::host::Variable;
 use crate::options::User;
 use crate::progress::Progress;
-use crate::say;
-use kept::Renewal;
+use cache::Renewal;
 use pando_abi::layout::SLOT_SIZE;
-use pando_confine::{Authority, Owned, Paths};
-use pando_image::{Attributes, Builder, Cache, Error, HostFile, Image, Kind, Readable, Replaced, Sign, Walk};
-use places::Surroundings;
+use pando_confine::{Authority, FileOwner, Paths};
+use pando_image::{Attributes, Builder, Cache, Error, Fingerprint, HostFile, Image, Kind, Readable, Replaced, Scan};
+use rules::{HostEnvironment, Prefix};
 use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use trees::CachedTree;
 
 pub(crate) use account::Account;
-pub(crate) use asked::Asked;
 pub(crate) use parts::add as add_parts;
+pub(crate) use request::ViewRequest;
 
-/// Directories that stand in every root, empty where the image has none: name and permissions.
+/// Directories in every root, empty if the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [
     ("/root", 0o700),
     ("/home", 0o755),
@@ -43,75 +46,87 @@ const EMPTY: [(&str, u16); 8] = [
     ("/dev", 0o755),
     ("/sys", 0o555),
 ];
-/// What a prefix or a directory may hold, so that one start does not walk through a whole file server.
+/// Maximal number of entries of a prefix or directory, so that a start does not scan a whole file server.
 const WALKED_MAX: u64 = 1_000_000;
 
-/// An image, and the directory of the cell that its root stands for.
+/// An image and its mount point in the cell.
 #[derive(Debug)]
-pub(crate) struct Volume {
+pub(crate) struct ViewVolume {
     /// An absolute path without links.
     pub(crate) mount: Vec<u8>,
-    /// What is seen there.
+    /// The image.
     pub(crate) image: Image,
-    /// What keeps the image from one start to the next.
+    /// The image's cache.
     cache: Option<Cache>,
 }
 
-/// All that a cell sees, the root first, what is mounted in something else behind it.
+/// A cell's view: the root first, nested mounts after the outer ones.
 #[derive(Debug)]
 pub(crate) struct View {
     /// The images.
-    pub(crate) volumes: Vec<Volume>,
+    pub(crate) volumes: Vec<ViewVolume>,
     /// Files and directories of the host that it shows.
     reach: Vec<PathBuf>,
-    /// What of root's authority is needed to read and to change these as they are.
+    /// Those of them that it shows elsewhere than on the host.
+    moved: Vec<PathBuf>,
+    /// The root privileges that are needed to read and to change these as they are.
     authority: Authority,
+    /// Variables by which programs find what it shows.
+    variables: Vec<Variable>,
+    /// The directory of cached trees; `None`: each start scans all files.
+    trees: Option<PathBuf>,
     renewal: Option<Renewal>,
 }
 
 /// Why a view cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ViewError {
-    /// The host, or an image, says no.
+    /// The host refuses, or an image is invalid.
     #[error(transparent)]
     Image(#[from] Error),
     /// The current directory cannot be shown.
-    #[error("the current directory cannot be shown: {0}\n       start elsewhere, or with --bare")]
+    #[error("cannot show the current directory: {0}\n       start in another one, or with --bare")]
     Directory(Error),
 }
 
 impl View {
-    /// The host's software, with what the program needs besides, and the current directory. O(1) in the size of the
-    /// software, if that is known from an earlier start; the current directory is looked at each time.
+    /// The host's software, the program's installation prefix, and the current directory. O(1) in the size of the software if it is
+    /// cached; the current directory is scanned each time.
     ///
     /// # Errors
-    /// The host refuses something, or the current directory is enormous.
-    pub(crate) fn of_host(program: Option<&Path>, surroundings: &Surroundings) -> Result<View, ViewError> {
-        let (image, cache, renewal) = kept::open(surroundings.cache.as_deref())?;
+    /// The host refuses access, or the current directory is too large.
+    pub(crate) fn of_host(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
+        let (image, cache, renewal) = cache::open(environment.cache.as_deref())?;
         let mut view = View {
-            volumes: vec![Volume { mount: b"/".to_vec(), image, cache }],
-            reach: kept::tops(),
+            volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache }],
+            reach: cache::tops(),
             authority: Authority::default(),
+            variables: Vec::new(),
             renewal,
+            moved: Vec::new(),
+            trees: environment.trees.clone(),
         };
-        let directory = surroundings.shown_directory();
-        let mut unseen = None;
+        let directory = environment.shown_directory();
+        let (mut unseen, mut shown) = (None, false);
         if let Some(program) = program
             && view.volumes[0].image.find(program.as_os_str().as_bytes())? != Some(Kind::File)
         {
             unseen = Some(program);
-            for prefix in surroundings.prefixes(program) {
-                if directory.is_none_or(|directory| !prefix.starts_with(directory)) {
-                    view.add_prefix(&prefix)?;
+            for prefix in environment.prefixes(program) {
+                if directory.is_none_or(|directory| !prefix.directory.starts_with(directory)) {
+                    let is_added = view.add_prefix(&prefix)?;
+                    shown |= is_added && directory.is_some_and(|directory| prefix.shows(directory));
                 }
+                let value = Some(prefix.directory.into_os_string());
+                view.variables.extend(prefix.variable.map(|name| Variable { name: name.into(), value }));
             }
         }
         if let Some(directory) = directory
-            && !view.volumes[1..].iter().any(|volume| directory.starts_with(OsStr::from_bytes(&volume.mount)))
+            && !shown
         {
             view.add_current(directory)?;
         }
-        if let Some(directory) = &surroundings.directory {
+        if let Some(directory) = &environment.directory {
             view.add_directory(directory)?;
         }
         if let Some(program) = unseen {
@@ -120,15 +135,15 @@ impl View {
         Ok(view)
     }
 
-    /// Nothing of the host but the program, and the name of the current directory.
+    /// Only the program and an empty current directory.
     ///
     /// # Errors
-    /// The program cannot be looked at.
-    pub(crate) fn bare(program: Option<&Path>, surroundings: &Surroundings) -> Result<View, ViewError> {
+    /// The program cannot be read.
+    pub(crate) fn bare(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
         let mut builder = Builder::new();
         add_empty(&mut builder)?;
-        let mut view = View::of_image(builder.image()?);
-        if let Some(directory) = &surroundings.directory {
+        let mut view = View { trees: environment.trees.clone(), ..View::of_image(builder.image()?) };
+        if let Some(directory) = &environment.directory {
             view.add_directory(directory)?;
         }
         if let Some(program) = program {
@@ -137,7 +152,7 @@ impl View {
         Ok(view)
     }
 
-    /// What a directory, a tar archive or an image holds.
+    /// The content of a directory, a tar archive or an image.
     ///
     /// # Errors
     /// It cannot be read, or is none of these.
@@ -149,25 +164,34 @@ impl View {
         }
         let mut view = View { authority, ..View::of_image(image) };
         view.reach.push(root.into());
+        view.moved.extend(root.canonicalize());
         Ok(view)
     }
 
-    /// Shows a file or directory of the host at a path of the cell. Returns the path that it has there.
+    /// Shows a file or directory of the host at a path of the cell. Returns the path without links.
     ///
     /// # Errors
-    /// It cannot be read, or something is in its way.
+    /// It cannot be read, or another file is in its way.
     pub(crate) fn show(&mut self, host: &Path, cell: &Path) -> Result<Vec<u8>, ViewError> {
         let real = host.canonicalize().map_err(|source| Error::Host { path: host.into(), source })?;
         let place = if real.is_dir() {
             refuse_kernel(&real)?;
-            // What cannot be read below it is left out, but not all of it.
+            // Unreadable entries below it are left out, but it must be readable itself.
             std::fs::read_dir(&real).map_err(|source| Error::Host { path: host.into(), source })?;
             let mount = self.add_directory(cell)?;
-            self.volumes.push(Volume { mount: mount.clone(), image: walked(&real, &mut self.authority)?.image()?, cache: None });
+            let is_moved = mount != real.as_os_str().as_bytes();
+            let (mut image, cache) = self.tree(&real, None, false)?;
+            // A file that is seen twice is two files in the cell.
+            let twins = if is_moved { &self.reach } else { &self.moved };
+            if twins.iter().any(|other| other.starts_with(&real) || real.starts_with(other)) {
+                image.hide_identities()?;
+            }
+            self.moved.extend(is_moved.then(|| real.clone()));
+            self.volumes.push(ViewVolume { mount: mount.clone(), image, cache });
             mount
         } else {
             let metadata = real.metadata().map_err(|source| Error::Host { path: host.into(), source })?;
-            self.authority = self.authority.and(Authority::over([Owned::from(&metadata)]));
+            self.authority = self.authority.and(Authority::over([FileOwner::from(&metadata)]));
             let file = HostFile::new(&real)?;
             let (volume, path) = self.covering(cell);
             volume.image.add_file(&path, &file)?;
@@ -177,17 +201,17 @@ impl View {
         Ok(place)
     }
 
-    /// Goes on showing files that were replaced or removed.
+    /// Keeps files readable that were replaced or removed.
     fn read_replaced(&mut self, replaced: &Arc<Replaced>) {
         for volume in &mut self.volumes {
             volume.image.read_replaced(Arc::clone(replaced));
         }
     }
 
-    /// Sees to it that there is a directory at a path of the cell; returns the path without links.
+    /// Creates a directory at a path of the cell unless it exists. Returns the path without links.
     ///
     /// # Errors
-    /// Something is in its way.
+    /// Another file is in its way.
     pub(crate) fn add_directory(&mut self, path: &Path) -> Result<Vec<u8>, ViewError> {
         let (volume, path) = self.covering(path);
         let real = volume.image.add_directory(&path, Attributes::root(0o755))?;
@@ -198,10 +222,10 @@ impl View {
         })
     }
 
-    /// Sees to it that a user has his home, if that is a usual one.
+    /// Creates a user's home if it is a usual one.
     ///
     /// # Errors
-    /// Something is in its way.
+    /// Another file is in its way.
     fn add_home(&mut self, account: &Account) -> Result<(), ViewError> {
         if account.has_usual_home() {
             let (volume, path) = self.covering(&account.home);
@@ -211,8 +235,7 @@ impl View {
         Ok(())
     }
 
-    /// Finds a program in the root as a shell would: by its path if the name holds a slash, in these directories
-    /// otherwise.
+    /// Finds a program in the root as a shell would: by its path if the name contains a slash, otherwise in these directories.
     ///
     /// # Errors
     /// The root cannot be read.
@@ -229,22 +252,22 @@ impl View {
         Ok(None)
     }
 
-    /// A number that is another where something else is shown, or elsewhere.
+    /// A fingerprint of the images and their mount points.
     fn fingerprint(&self) -> u64 {
-        let mut hasher = Sign::default();
-        for Volume { mount, image, .. } in &self.volumes {
+        let mut hasher = Fingerprint::default();
+        for ViewVolume { mount, image, .. } in &self.volumes {
             (mount, image.fingerprint()).hash(&mut hasher);
         }
         hasher.finish()
     }
 
-    /// The images as the cell's disks. Each file that cannot be read as it was is named once, and noted.
+    /// The images as the cell's disks. Each file that cannot be read as it was is reported once, and sets `changed`.
     fn into_volumes(self, changed: &Arc<AtomicBool>) -> Vec<pando_launch::Volume> {
-        let volume = |Volume { mount, image, cache }| {
+        let volume = |ViewVolume { mount, image, cache }| {
             let changed = Arc::clone(changed);
             pando_launch::Volume::watched(mount, image, move |error| {
                 changed.store(true, Ordering::Relaxed);
-                say::problem(&format_args!("{error}; the next start sees the host as it is then"));
+                diagnostics::problem(&format_args!("{error}; the next start scans the host again"));
                 if let Some(cache) = &cache {
                     cache.forget();
                 }
@@ -255,14 +278,17 @@ impl View {
 
     fn of_image(image: Image) -> View {
         View {
-            volumes: vec![Volume { mount: b"/".to_vec(), image, cache: None }],
+            volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache: None }],
             reach: Vec::new(),
             authority: Authority::default(),
+            variables: Vec::new(),
+            moved: Vec::new(),
+            trees: None,
             renewal: None,
         }
     }
 
-    /// Adds the program as a file alone, where it is not seen already.
+    /// Adds the program as a single file unless it is visible already.
     fn add_program(&mut self, program: &Path) -> Result<(), ViewError> {
         let file = HostFile::new(program)?;
         self.reach.push(file.path().into());
@@ -272,56 +298,68 @@ impl View {
         Ok(volume.image.add_file(&path, &file)?)
     }
 
-    fn add_prefix(&mut self, prefix: &Path) -> Result<(), ViewError> {
-        match walked_prefix(prefix, &mut self.authority) {
-            Ok(image) => {
-                let mount = self.add_directory(prefix)?;
-                self.volumes.push(Volume { mount, image, cache: None });
-                self.reach.push(prefix.into());
-                Ok(())
+    /// Shows an installation prefix, unless it is enormous. Returns whether it is shown.
+    fn add_prefix(&mut self, prefix: &Prefix) -> Result<bool, ViewError> {
+        match self.tree(&prefix.directory, prefix.names, true) {
+            Ok((image, cache)) => {
+                let mount = self.add_directory(&prefix.directory)?;
+                self.volumes.push(ViewVolume { mount, image, cache });
+                self.reach.extend(prefix.shown());
+                Ok(true)
             }
             Err(error @ Error::TooMany { .. }) => {
-                say::problem(&format_args!("{error}: only the program itself is shown"));
-                Ok(())
+                diagnostics::problem(&format_args!("{error}: only the program itself is shown"));
+                Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     fn add_current(&mut self, directory: &Path) -> Result<(), ViewError> {
-        let image = walked(directory, &mut self.authority).and_then(Builder::image).map_err(ViewError::Directory)?;
+        let (image, cache) = self.tree(directory, None, false).map_err(ViewError::Directory)?;
         let mount = self.add_directory(directory)?;
-        self.volumes.push(Volume { mount, image, cache: None });
+        self.volumes.push(ViewVolume { mount, image, cache });
         self.reach.push(directory.into());
         Ok(())
     }
 
-    /// The volume in which a path lies, and the path in it.
-    fn covering(&mut self, path: &Path) -> (&mut Volume, Vec<u8>) {
-        let mounted = |volume: &Volume| path.strip_prefix(OsStr::from_bytes(&volume.mount)).map(Path::to_path_buf).ok();
-        let depth = |volume: &Volume| volume.mount.len();
+    /// The image of a directory of the host, and its cache.
+    fn tree(&mut self, directory: &Path, names: Option<&[&str]>, is_prefix: bool) -> Result<(Image, Option<Cache>), Error> {
+        CachedTree { directory, names, is_prefix }.image(self.trees.as_deref(), &mut self.authority)
+    }
+
+    /// The volume that contains a path, and the path in it.
+    fn covering(&mut self, path: &Path) -> (&mut ViewVolume, Vec<u8>) {
+        let mounted = |volume: &ViewVolume| path.strip_prefix(OsStr::from_bytes(&volume.mount)).map(Path::to_path_buf).ok();
+        let depth = |volume: &ViewVolume| volume.mount.len();
         let candidates = self.volumes.iter().enumerate().filter_map(|(index, volume)| Some((depth(volume), index, mounted(volume)?)));
         let (_, index, rest) = candidates.max_by_key(|(depth, ..)| *depth).unwrap_or((0, 0, path.into()));
         (&mut self.volumes[index], Path::new("/").join(rest).into_os_string().into_vec())
     }
 }
 
-/// What of the host is needed to see its software.
+/// The host paths that are needed to see its software.
 pub(crate) fn software() -> Paths {
-    Paths { read: kept::tops(), list: vec![kept::STATE.into()], change: Vec::from_iter(Surroundings::here().cache), ..Paths::default() }
+    Paths {
+        read: cache::tops(),
+        list: vec![cache::STATE.into()],
+        change: Vec::from_iter(HostEnvironment::here().cache),
+        ..Paths::default()
+    }
 }
 
-/// Bytes of files of one tree of the host that a cell is shown: somewhat less than it can see of one volume. The largest files are shown without content where there is more.
+/// Maximal bytes of files of one host tree that a cell is shown: slightly less than it can address of one volume. If there is more, the
+/// largest files are shown without content.
 const CONTENT_MAX: u64 = SLOT_SIZE - (32 << 30);
 
-/// How trees of the host are looked at.
-pub(crate) fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Walk<'_> {
-    Walk { readable, limit, parallel: true, progress }
+/// The options of scans of host trees.
+pub(crate) fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Scan<'_> {
+    Scan { readable, limit, parallel: true, progress }
 }
 
-/// The host's software as it is now.
+/// The present image of the host's software.
 pub(crate) fn host_software(progress: &Progress) -> Result<Image, Error> {
-    kept::builder(true, progress)?.image()
+    cache::builder(true, false, progress)?.image()
 }
 
 fn add_empty(builder: &mut Builder) -> Result<(), Error> {
@@ -329,29 +367,6 @@ fn add_empty(builder: &mut Builder) -> Result<(), Error> {
         Err(Error::Duplicate { .. }) => Ok(()),
         done => done,
     })
-}
-
-/// A directory of the host as it is now, as far as the caller may read it; adds the authority that he needs for that.
-fn walked(directory: &Path, authority: &mut Authority) -> Result<Builder, Error> {
-    let progress = Progress::files("looking");
-    let mut builder = Builder::new();
-    builder.limit_content(CONTENT_MAX);
-    builder.host("/", directory, &walk(Readable::ByCaller, WALKED_MAX, &|count| progress.set(count)))?;
-    let owned = |(found, is_directory): (&Attributes, bool)| Owned {
-        user: found.uid,
-        group: found.gid,
-        mode: found.permissions.into(),
-        is_directory,
-    };
-    *authority = authority.and(Authority::over(builder.attributes().map(owned)));
-    Ok(builder)
-}
-
-/// An installation prefix, with what programs of it are to find.
-fn walked_prefix(prefix: &Path, authority: &mut Authority) -> Result<Image, Error> {
-    let mut builder = walked(prefix, authority)?;
-    parts::add_modules(&mut builder)?;
-    builder.image()
 }
 
 /// Refuses a directory of proc, sysfs and the like.
@@ -367,12 +382,12 @@ fn open_root(root: &Path, authority: &mut Authority) -> Result<Image, Error> {
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
         refuse_kernel(&real)?;
-        let mut builder = walked(&real, authority)?;
+        let mut builder = CachedTree { directory: &real, names: None, is_prefix: false }.walk(authority)?;
         parts::add(&mut builder)?;
         return builder.image();
     }
     match Image::open(&real) {
-        // Whatever else it is, an archive's reader says best why it is none.
+        // For any other file, the archive reader has the clearer error.
         Err(Error::NotAnImage { .. }) if !pando_image::is_image(&real) => {
             let mut builder = Builder::new();
             builder.archive(&real)?;

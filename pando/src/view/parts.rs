@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every root holds besides its own, so that programs can say that they are ready to be cloned: a program for shells, a module for Python and Node each, a header for C.
+//! Helpers that every root gets, with which programs report that they are ready to be cloned: a program for shells, a module for Python
+//! and Node each, a header for C.
 //!
-//! They lie where each language looks first, so that nothing is to be set up.
+//! They are in each language's default search path, so that no setup is needed.
 
 use pando_image::{Attributes, Builder, Error};
 use std::hash::{Hash, Hasher};
@@ -16,7 +17,7 @@ const HEADER: &str = include_str!("parts/pando.h");
 /// Adds all of them to a root.
 ///
 /// # Errors
-/// There is no room.
+/// The image is full.
 pub(crate) fn add(builder: &mut Builder) -> Result<(), Error> {
     put(builder, Path::new("/usr/bin/pando-ready"), 0o755, SHELL)?;
     put(builder, Path::new("/usr/include/pando.h"), 0o644, HEADER)?;
@@ -26,7 +27,7 @@ pub(crate) fn add(builder: &mut Builder) -> Result<(), Error> {
 /// Adds the modules of languages that are installed somewhere in a tree.
 ///
 /// # Errors
-/// There is no room.
+/// The image is full.
 pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
     for module in builder.named("os.py") {
         let library = module.parent().and_then(Path::file_name);
@@ -42,12 +43,12 @@ pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds to a sign that is another where the parts are others.
+/// Adds the helpers' version to a fingerprint.
 pub(super) fn version(hasher: &mut impl Hasher) {
     [SHELL, PYTHON, NODE, HEADER].hash(hasher);
 }
 
-/// Adds a file where nothing stands in its way: the image knows best.
+/// Adds a file unless the image has one at its path.
 fn put(builder: &mut Builder, path: &Path, permissions: u16, text: &str) -> Result<(), Error> {
     match builder.file(path.as_os_str().as_bytes(), Attributes::root(permissions), text) {
         Err(Error::Duplicate { .. } | Error::NotADirectory { .. }) => Ok(()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of what a cell sees, on directories made for the purpose; and the host's own software.
+//! The rules of views, on directories made for the purpose; and the host's own software.
 
-use super::{View, Volume, places::Surroundings};
+use super::{View, ViewVolume, rules::HostEnvironment};
 use pando_image::{Builder, Cache, Kind};
 use pando_testing::host_program;
 use std::fs::{self, Permissions};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A place for homes, programs and projects.
+/// A directory with homes, programs and projects.
 struct Stage(TempDir);
 
 impl Stage {
@@ -22,7 +22,7 @@ impl Stage {
         self.0.path().canonicalize().expect("it is there").join(name)
     }
 
-    /// Makes a file that can be executed.
+    /// Creates an executable file.
     fn program(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("it has one")).expect("there is room");
@@ -31,24 +31,32 @@ impl Stage {
         path
     }
 
-    fn surroundings(&self, directory: Option<PathBuf>) -> Surroundings {
-        Surroundings { directory, homes: vec![self.path("home")], users: String::new(), cache: Some(self.path("cache")) }
+    fn environment(&self, directory: Option<PathBuf>) -> HostEnvironment {
+        let (homes, cache) = (vec![self.path("home")], Some(self.path("cache")));
+        HostEnvironment {
+            directory,
+            homes,
+            users: String::new(),
+            trees: cache.clone(),
+            cache,
+            rustup_home: Some(self.path("home/.rustup")),
+        }
     }
 }
 
 fn mounts(view: &View) -> Vec<&Path> {
-    view.volumes.iter().map(|Volume { mount, .. }| Path::new(std::ffi::OsStr::from_bytes(mount))).collect()
+    view.volumes.iter().map(|ViewVolume { mount, .. }| Path::new(std::ffi::OsStr::from_bytes(mount))).collect()
 }
 
-/// What is at a path of the cell: in the volume that is mounted closest to it.
+/// The kind of file at a path of the cell: in the volume that is mounted closest to it.
 fn find(view: &mut View, path: &Path) -> Option<Kind> {
     let (volume, path) = view.covering(path);
     volume.image.find(&path).expect("the image is sound")
 }
 
-/// The paths of what is mounted beside the root, as the rules have it for a program and a current directory.
+/// The mount points besides the root, for a program and a current directory.
 fn beside(stage: &Stage, program: &Path, directory: Option<PathBuf>) -> Vec<PathBuf> {
-    let view = View::of_host(Some(program), &stage.surroundings(directory)).expect("the host can be looked at");
+    let view = View::of_host(Some(program), &stage.environment(directory)).expect("the host can be looked at");
     mounts(&view)[1..].iter().map(PathBuf::from).collect()
 }
 
@@ -67,9 +75,9 @@ fn a_program_comes_with_its_prefix() {
     ] {
         let path = stage.program(program);
         assert_eq!(beside(&stage, &path, None), prefix.map(|prefix| stage.path(prefix)).into_iter().collect::<Vec<_>>(), "{program}");
-        let mut view = View::of_host(Some(&path), &stage.surroundings(None)).expect("the host can be looked at");
+        let mut view = View::of_host(Some(&path), &stage.environment(None)).expect("the host can be looked at");
         assert_eq!(find(&mut view, &path), Some(Kind::File), "{program}");
-        // Whoever looks at the root alone sees the program, too.
+        // The root alone shows the program, too.
         assert_eq!(view.volumes[0].image.find(path.as_os_str().as_bytes()).expect("the image is sound"), Some(Kind::File));
     }
 }
@@ -98,13 +106,59 @@ fn links_to_programs_lead_to_both_prefixes() {
 }
 
 #[test]
+fn toolchains_in_a_home_are_shown_and_no_secrets_beside_them() {
+    let stage = Stage::new();
+    stage.program("home/.cargo/bin/rustup");
+    stage.program("home/.rustup/toolchains/stable/bin/rustc");
+    for name in
+        ["home/.cargo/credentials.toml", "home/.ssh/id", "home/.rustup/settings.toml", "home/.rustup/tmp/x", "home/.cargo/registry/x"]
+    {
+        stage.program(name);
+    }
+    let proxy = stage.path("home/.cargo/bin/rustc");
+    symlink("rustup", &proxy).expect("there is room");
+    let mut view = View::of_host(Some(&proxy), &stage.environment(None)).expect("the host can be looked at");
+    assert_eq!(mounts(&view)[1..], [stage.path("home/.cargo"), stage.path("home/.rustup")]);
+    assert_eq!(
+        view.variables.iter().map(|variable| (&variable.name, variable.value.clone())).collect::<Vec<_>>(),
+        [(&"RUSTUP_HOME".into(), Some(stage.path("home/.rustup").into_os_string()))]
+    );
+    let mut at = |path: &str| find(&mut view, &stage.path(path));
+    assert_eq!(at("home/.rustup/toolchains/stable/bin/rustc"), Some(Kind::File));
+    assert_eq!(at("home/.rustup/settings.toml"), Some(Kind::File));
+    assert_eq!(at("home/.cargo/bin/rustup"), Some(Kind::File));
+    for secret in ["home/.cargo/credentials.toml", "home/.cargo/registry", "home/.ssh", "home/.rustup/tmp"] {
+        assert_eq!(at(secret), None, "{secret}");
+    }
+    // The current directory is shown all the same, where it is one that the prefix does not show.
+    let current = stage.path("home/.cargo/registry");
+    assert_eq!(beside(&stage, &proxy, Some(current.clone())), [stage.path("home/.cargo"), stage.path("home/.rustup"), current]);
+}
+
+#[test]
+fn shims_of_pyenv_come_with_its_versions() {
+    let stage = Stage::new();
+    let shim = stage.program("home/.pyenv/shims/python3");
+    for name in ["libexec/pyenv", "versions/3.12.1/bin/python3", "version", "cache/download", "token"] {
+        stage.program(&format!("home/.pyenv/{name}"));
+    }
+    let mut view = View::of_host(Some(&shim), &stage.environment(None)).expect("the host can be looked at");
+    assert_eq!(mounts(&view)[1..], [stage.path("home/.pyenv")]);
+    let mut at = |path: &str| find(&mut view, &stage.path("home/.pyenv").join(path));
+    for shown in ["shims/python3", "libexec/pyenv", "versions/3.12.1/bin/python3", "version"] {
+        assert_eq!(at(shown), Some(Kind::File), "{shown}");
+    }
+    assert_eq!((at("cache"), at("token")), (None, None));
+}
+
+#[test]
 fn the_current_directory_is_shown_once() {
     let stage = Stage::new();
     let program = stage.program("tool/bin/run");
     fs::create_dir_all(stage.path("work/tool2/bin")).expect("there is room");
     let elsewhere = stage.path("work");
     assert_eq!(beside(&stage, &program, Some(elsewhere.clone())), [stage.path("tool"), elsewhere]);
-    // The prefix itself, or what holds it, is shown as the current directory; what lies in it is shown with it.
+    // If the current directory is the prefix or a parent, it covers the prefix; a prefix covers a current directory inside it.
     assert_eq!(beside(&stage, &program, Some(stage.path("tool"))), [stage.path("tool")]);
     let inner = stage.program("work/tool2/bin/run");
     assert_eq!(beside(&stage, &inner, Some(stage.path("work"))), [stage.path("work")]);
@@ -124,7 +178,7 @@ fn the_hosts_software_is_no_prefix_and_made_up_directories_are_not_shown() {
 #[test]
 fn a_cell_sees_the_hosts_software_and_nothing_else_of_it() {
     let stage = Stage::new();
-    let mut view = View::of_host(Some(Path::new("/bin/sh")), &stage.surroundings(None)).expect("the host can be looked at");
+    let mut view = View::of_host(Some(Path::new("/bin/sh")), &stage.environment(None)).expect("the host can be looked at");
     let mut at = |path: &str| find(&mut view, Path::new(path));
     for path in ["/root", "/home", "/tmp", "/var", "/var/lib", "/var/log", "/run", "/proc", "/dev", "/sys", "/usr/bin", "/etc"] {
         assert_eq!(at(path), Some(Kind::Directory), "{path}");
@@ -139,26 +193,26 @@ fn a_cell_sees_the_hosts_software_and_nothing_else_of_it() {
 #[test]
 fn the_software_is_kept_and_made_again_when_it_cannot_be_used() {
     let stage = Stage::new();
-    let surroundings = stage.surroundings(None);
-    let blocks = |surroundings: &Surroundings| {
-        View::of_host(Some(Path::new("/bin/sh")), surroundings).expect("the host can be looked at").volumes[0].image.blocks()
+    let environment = stage.environment(None);
+    let blocks = |environment: &HostEnvironment| {
+        View::of_host(Some(Path::new("/bin/sh")), environment).expect("the host can be looked at").volumes[0].image.blocks()
     };
-    let first = blocks(&surroundings);
+    let first = blocks(&environment);
     let file = stage.path("cache/software.image");
     let length = fs::metadata(&file).expect("it was kept").len();
-    assert_eq!(blocks(&surroundings), first);
+    assert_eq!(blocks(&environment), first);
     fs::File::options().write(true).open(&file).expect("it is ours").set_len(length - 4096).expect("it is ours");
-    assert_eq!(blocks(&surroundings), first);
+    assert_eq!(blocks(&environment), first);
     assert_eq!(fs::metadata(&file).expect("it was kept again").len(), length);
     // An image of another state of the host.
     let cache = Cache::new(&file);
     cache.store(&Builder::new().image().expect("it is small"), 0).expect("there is room");
-    assert_eq!(blocks(&surroundings), first);
-    // Nowhere to keep it.
+    assert_eq!(blocks(&environment), first);
+    // No directory for the cache.
     fs::remove_dir_all(stage.path("cache")).expect("it is ours");
     fs::write(stage.path("cache"), "in the way").expect("there is room");
-    assert_eq!(blocks(&surroundings), first);
-    assert_eq!(blocks(&Surroundings { cache: None, ..surroundings }), first);
+    assert_eq!(blocks(&environment), first);
+    assert_eq!(blocks(&HostEnvironment { cache: None, ..environment }), first);
 }
 
 #[test]
@@ -198,7 +252,7 @@ fn roots_are_directories_archives_and_images() {
     assert!(refused(&stage.path("nothing")).contains("No such file or directory"));
     let cut = fs::read(&image).expect("it is there");
     fs::write(&image, &cut[..cut.len() - 4096]).expect("there is room");
-    assert!(refused(&image).ends_with("it was cut: blocks are missing at its end"));
+    assert!(refused(&image).ends_with("it is truncated: blocks are missing at its end"));
 }
 
 #[test]
@@ -206,7 +260,7 @@ fn files_and_directories_are_shown_where_they_are_wanted() {
     let stage = Stage::new();
     let program = stage.program("tool/bin/run");
     let data = stage.program("data/file");
-    let mut view = View::bare(Some(&program), &stage.surroundings(None)).expect("it is there");
+    let mut view = View::bare(Some(&program), &stage.environment(None)).expect("it is there");
     assert_eq!(mounts(&view), [Path::new("/")]);
     view.show(&data, Path::new("/some/where")).expect("it is there");
     view.show(&stage.path("data"), Path::new("/mnt/data")).expect("it is there");
@@ -222,4 +276,19 @@ fn files_and_directories_are_shown_where_they_are_wanted() {
     assert!(view.show(&data, Path::new("/some/where/else")).is_err());
     assert_eq!(view.add_directory(Path::new("/mnt/data/new")).expect("nothing is in the way"), b"/mnt/data/new");
     assert_eq!(view.add_directory(Path::new("/mnt/data")).expect("nothing is in the way"), b"/mnt/data");
+}
+
+#[test]
+fn a_large_tree_is_kept_and_known_again() {
+    let stage = Stage::new();
+    let environment = stage.environment(Some("/usr/share/doc".into()));
+    let shown = || {
+        let view = View::of_host(Some(Path::new("/bin/sh")), &environment).expect("the host can be looked at");
+        let volume = view.volumes.last().expect("the current directory is shown");
+        (volume.image.fingerprint(), volume.cache.is_some())
+    };
+    let first = shown();
+    assert_eq!(shown(), first);
+    let kept = fs::read_dir(stage.path("cache/trees")).map_or(0, Iterator::count);
+    assert_eq!(kept, usize::from(first.1));
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every applet of busybox that needs neither another process nor the network, on a root of its own: in a cell as in a chroot.
+//! Every applet of busybox that needs neither another process nor the network, on a root of its own: in a cell and in a chroot.
 //!
-//! `applets.txt` says what each is run with, or why it is left out.
+//! `applets.txt` lists the runs of each, or why it is left out.
 
-use crate::case::{Case, Input, Outcome};
-use crate::chroot::{Root, succeed};
+use crate::case::{Case, CaseOutcome, Input};
+use crate::chroot::{ChrootDirectory, succeed};
 use pando_testing::host_program;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,10 +18,10 @@ use std::time::SystemTime;
 
 const BUSYBOX: &str = "/bin/busybox";
 const TABLE: &str = include_str!("applets.txt");
-/// How many runs go on at a time.
+/// The number of runs in parallel.
 const WORKERS: usize = 3;
 
-/// What a line of the table says of an applet.
+/// The kind of an applet's line in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reads,
@@ -44,12 +44,12 @@ impl<'a> Line<'a> {
             b'=' => Kind::Reads,
             b'+' => Kind::Changes,
             b'-' => Kind::LeftOut,
-            _ => panic!("{line}: no such kind of line"),
+            _ => panic!("{line}: unknown kind of line"),
         };
         Line { applet, kind, rest: rest[1..].trim_matches(' ') }
     }
 
-    /// The words of a command line, and which file of the root it reads.
+    /// Parses a command line: its words, and the file of the root that it reads.
     fn words(&self) -> (Vec<String>, Option<&'a str>) {
         let (line, input) = match self.rest.rsplit_once("< ") {
             Some((line, input)) if !input.contains('\'') => (line, Some(input)),
@@ -68,13 +68,13 @@ impl<'a> Line<'a> {
                 _ => String::push(word.get_or_insert_default(), letter),
             }
         }
-        assert!(!quoted, "{}: a quote is open", self.rest);
+        assert!(!quoted, "{}: unterminated quote", self.rest);
         words.extend(word);
         (words, input)
     }
 }
 
-/// The lines of the table; quotes may span several.
+/// Parses the lines of the table; quotes may span several.
 fn lines() -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut rest = TABLE;
@@ -91,18 +91,19 @@ fn lines() -> Vec<Line<'static>> {
     lines
 }
 
-/// What is known of a file on the host.
+/// The properties of a file on the host.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
-    /// With its permissions: set-user-ID bits and owners do not go back to the host, and of two names of one file each becomes a file.
+    /// The mode with its permissions. Set-user-ID bits and owners are not exported to the host, and two hard links become two files.
     mode: u32,
-    /// Nothing for one that this test has just changed, and for directories: replacing a file changes its directory.
+    /// The modification time; `None` for files that this test has just changed, and for directories: replacing a file
+    /// changes its directory.
     modified: Option<(i64, i64)>,
-    /// Of files their content, of links where they lead.
+    /// The content of a file, or the target of a link.
     content: Vec<u8>,
 }
 
-/// All that lies below a directory, without itself; what was changed after `start` has no time.
+/// Lists all files below a directory, without the directory itself; files changed after `start` have no time.
 fn survey(top: &Path, start: SystemTime) -> BTreeMap<PathBuf, Entry> {
     let start = start.duration_since(SystemTime::UNIX_EPOCH).expect("it is later").as_secs() as i64;
     let mut found = BTreeMap::new();
@@ -116,7 +117,7 @@ fn survey(top: &Path, start: SystemTime) -> BTreeMap<PathBuf, Entry> {
                 pending.extend(fs::read_dir(&path).expect("it is a directory").map(|entry| entry.expect("it can be read").path()));
                 Vec::new()
             }
-            // Devices, FIFOs and sockets stay in the cell.
+            // Devices, FIFOs and sockets are not exported.
             _ => continue,
         };
         let entry = Entry {
@@ -130,7 +131,7 @@ fn survey(top: &Path, start: SystemTime) -> BTreeMap<PathBuf, Entry> {
     found
 }
 
-/// Fills a directory with what the changing lines of the table change.
+/// Creates the files that the changing lines of the table modify.
 const WORK: &str = r#"
 cd "$0"
 mkdir -p sub/deep empty chain/of/directories
@@ -141,8 +142,8 @@ ln -s text link; ln f2 hardlink; chmod 640 f1; chown 3:4 f2
 find . -exec touch -h -d '2015-05-05 05:05:05.5' {} +
 "#;
 
-/// What a line of the table did.
-fn run(root: &Root, line: Line<'_>, in_cell: bool) -> (Case<'static>, Outcome, BTreeMap<PathBuf, Entry>) {
+/// Runs a line of the table; returns the files that it leaves.
+fn run(root: &ChrootDirectory, line: Line<'_>, in_cell: bool) -> (Case<'static>, CaseOutcome, BTreeMap<PathBuf, Entry>) {
     let (words, input) = line.words();
     let case = Case::new(BUSYBOX, &words);
     let file = input.map(|name| root.tree.join(name.trim_start_matches('/')));
@@ -163,8 +164,8 @@ fn run(root: &Root, line: Line<'_>, in_cell: bool) -> (Case<'static>, Outcome, B
     (case, outcome, survey(work.path(), start))
 }
 
-/// What is not the same in a cell.
-fn problem(root: &Root, line: Line<'_>) -> Option<String> {
+/// Compares a cell with the host; describes the first difference.
+fn problem(root: &ChrootDirectory, line: Line<'_>) -> Option<String> {
     let [(case, native, left), (_, cell, left_by_cell)] = [false, true].map(|in_cell| run(root, line, in_cell));
     if let Err(text) = case.hold(&native, &cell) {
         return Some(text);
@@ -180,9 +181,9 @@ fn problem(root: &Root, line: Line<'_>) -> Option<String> {
     Some(format!("`{} {}` leaves another {} in a cell:\n  {sides}\n", line.applet, line.rest, path.display()))
 }
 
-/// Runs these lines both ways, some at a time.
+/// Runs these lines both ways, some in parallel.
 fn check(kind: Kind) {
-    let Some(root) = Root::get() else { return };
+    let Some(root) = ChrootDirectory::get() else { return };
     let queue = Mutex::new(lines().into_iter().filter(|line| line.kind == kind).collect::<Vec<_>>().into_iter());
     let next = || queue.lock().expect("nobody panics with it").next();
     let work = || std::iter::from_fn(next).filter_map(|line| problem(root, line)).collect::<Vec<_>>();

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that take all they can get: they end with an error that they understand or with the cell's quota, which Pando says in one line; nothing fails but they.
+//! Programs that allocate as much as they can. They end with an error that they understand, or with the cell's quota, which
+//! Pando reports in one line; nothing else fails.
 
-use crate::case::{Case, Outcome, text};
+use crate::case::{Case, CaseOutcome, text};
 use crate::compile::{Linked, program};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
 const QUOTA: &str = "its memory quota is used up: give it more with --memory\n";
-const TIME: &str = "its time was up\n";
+const TIME: &str = "its time limit expired\n";
 
-/// Runs a part of `bomb` in a cell with so much memory, and as much time as it may take at the very most.
-fn explode(words: &[&str], memory: &str, time: &str) -> Outcome {
+/// Runs a part of `bomb` in a cell with this memory limit and timeout.
+fn explode(words: &[&str], memory: &str, time: &str) -> CaseOutcome {
     Case::new(program("bomb", Linked::Glibc), words).options(&["--memory", memory, "--timeout", time]).cell()
 }
 
-/// Whether the one line of standard error is this, of whatever program.
-fn says(outcome: &Outcome, wanted: &str) -> bool {
+/// Whether standard error is this one line, for any program name.
+fn says(outcome: &CaseOutcome, wanted: &str) -> bool {
     let errors = &outcome.errors;
     errors.starts_with("pando: ") && errors.ends_with(wanted) && errors.lines().count() == 1
 }
 
 #[test]
 fn whoever_takes_all_memory_is_told_or_ended() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for (words, stopped) in [
@@ -50,28 +51,28 @@ fn whoever_takes_all_memory_is_told_or_ended() {
 
 #[test]
 fn there_are_as_many_descriptors_and_processes_as_the_limits_say() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = explode(&["descriptors"], "16M", "60s");
     assert_eq!(text(&outcome.output), "eventfd: stopped by EMFILE\nholds: last + 1 == (int)limit.rlim_cur\n", "{outcome:?}");
     let outcome = explode(&["children"], "64M", "60s");
     assert_eq!(text(&outcome.output), "fork: stopped by EAGAIN\nholds: made == limit.rlim_cur\n", "{outcome:?}");
-    // Who is not root is held to less as well.
+    // The limit also holds for users other than root.
     let outcome = Case::new(program("bomb", Linked::Glibc), &["children", "5"]).options(&["-u", "7"]).cell();
     assert_eq!(text(&outcome.output), "fork: stopped by EAGAIN\nholds: made == limit.rlim_cur\n", "{outcome:?}");
 }
 
 #[test]
 fn processes_without_end_last_as_long_as_their_time() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = explode(&["forks"], "32M", "2s");
     let is_refused = text(&outcome.output).lines().all(|line| line == "fork: stopped by EAGAIN");
     let is_ended = outcome.status == 124 && says(&outcome, TIME) || outcome.status == 137 && says(&outcome, QUOTA);
     assert!(is_refused && is_ended, "{outcome:?}");
-    // A shell without children to be had gives up, or lets its last word be cut off by others.
+    // A shell that cannot fork gives up; other output may interleave with its last message.
     let options = ["--memory", "32M", "--timeout", "2s"];
     let outcome = Case::new("sh", &["-c", "bomb() { bomb | bomb & bomb; }; bomb"]).options(&options).cell();
     let wanted = match outcome.status {

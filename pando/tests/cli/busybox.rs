@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Applets of Debian's `busybox-static`, each fed through a pipe, from a file as standard input, and from a file by its name.
+//! Applets of Debian's `busybox-static`. Each gets its input through a pipe, from a file as standard input, and from a file
+//! by its name.
 
 use crate::case::{Case, Input};
 use crate::data;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::os::unix::fs::symlink;
 
 const BUSYBOX: &str = "busybox";
 
-/// An applet on every data set and every way to feed it.
+/// Checks an applet with every data set, passed in every way.
 fn check_applet(words: &[&str]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let problems: Vec<String> = data::sets().iter().flat_map(|set| ways(words, set)).filter_map(|case| case.compare().err()).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The ways to feed an applet with a data set.
+/// The ways to pass a data set to an applet.
 fn ways<'a>(words: &[&str], set: &'a data::DataSet) -> [Case<'a>; 3] {
     let named: Vec<&str> = words.iter().copied().chain([set.name]).collect();
     [
@@ -27,9 +28,9 @@ fn ways<'a>(words: &[&str], set: &'a data::DataSet) -> [Case<'a>; 3] {
     ]
 }
 
-/// An applet that only reads standard input.
+/// Checks an applet that only reads standard input.
 fn check_filter(words: &[&str]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for set in data::sets() {
@@ -39,9 +40,9 @@ fn check_filter(words: &[&str]) {
     }
 }
 
-/// Applets whose whole input are their arguments.
+/// Checks applets whose whole input are their arguments.
 fn check_words(cases: &[&[&str]]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for words in cases {
@@ -151,14 +152,14 @@ fn exit_statuses_and_complaints_come_through() {
 fn the_shell_runs_what_it_can_do_alone() {
     let script = "set -e; i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; echo $i $# \"$2\"; read line; echo \"[$line]\"; \
         case $line in one*) echo matched;; esac; trap 'echo bye' EXIT; exit 3";
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new(BUSYBOX, &["sh", "-c", script, "name", "a", "b c"]).input(Input::Pipe(b"one two\nthree\n")).check();
     }
 }
 
 #[test]
 fn an_applet_can_be_called_by_a_link_of_its_name() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -168,7 +169,7 @@ fn an_applet_can_be_called_by_a_link_of_its_name() {
 
 #[test]
 fn several_files_are_shown_at_once() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let names: Vec<&str> = data::sets().iter().map(|set| set.name).collect();
@@ -176,9 +177,9 @@ fn several_files_are_shown_at_once() {
     names.iter().fold(Case::new(BUSYBOX, &words).directory(data::directory()), |case, name| case.file(name)).check();
 }
 
-/// An applet on 200 MB, fed in the ways of these numbers (see [`ways`]).
+/// Checks an applet with 200 MB, passed in the ways of these numbers (see [`ways`]).
 fn check_large(words: &[&str], chosen: &[usize]) {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let ways = ways(words, data::large());
         chosen.iter().for_each(|&way| ways[way].check());
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--pcap`: what it writes is read by tshark, whole and with right sums, also while it grows.
+//! `--pcap`: tshark reads the capture completely and with correct checksums, also while it grows.
 
-use crate::case::{Case, Outcome, PANDO, text};
+use crate::case::{Case, CaseOutcome, PANDO, text};
 use crate::network::{refused, serve};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use pando_testing::{are_installed, host_program};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What tshark finds in a capture, a line for each frame that it was asked for.
+/// Runs tshark on a capture; prints one line for each selected frame.
 fn tshark(file: &Path, more: &[&str]) -> String {
     let sums = ["ip", "tcp", "udp"].map(|protocol| format!("{protocol}.check_checksum:TRUE"));
     let mut command = Command::new(host_program("tshark"));
@@ -18,11 +19,11 @@ fn tshark(file: &Path, more: &[&str]) -> String {
 }
 
 fn is_there() -> bool {
-    kvm_is_there() && are_installed(&["tshark"])
+    is_kvm_available() && are_installed(&["tshark"])
 }
 
 /// Runs busybox's wget in a cell that may reach a port of this host.
-fn fetch(port: u16, options: &[&str]) -> Outcome {
+fn fetch(port: u16, options: &[&str]) -> CaseOutcome {
     let (url, allowed) = (format!("http://10.77.0.1:{port}/"), format!("host:{port}"));
     let options = [&["--allow", &allowed], options].concat();
     Case::new("busybox", &["wget", "-q", "-O", "-", &url]).options(&options).cell()
@@ -44,7 +45,7 @@ fn tshark_reads_a_whole_conversation_with_right_sums() {
     assert_eq!(tshark(&file, &["-Y", "tcp.checksum.status == 0 || udp.checksum.status == 0 || ip.checksum.status == 0"]), "");
     assert_ne!(tshark(&file, &["-Y", "tcp.checksum.status == 1"]), "");
     assert_eq!(tshark(&file, &["-Y", "frame.cap_len < frame.len || _ws.malformed"]), "");
-    // From the first word to the last, in their order.
+    // From the first segment to the last, in order.
     let flags = tshark(&file, &["-Y", "tcp.flags.syn == 1 || tcp.flags.fin == 1", "-T", "fields", "-e", "tcp.flags.syn"]);
     assert_eq!(flags.lines().collect::<Vec<_>>(), ["1", "1", "0", "0"]);
     let times = tshark(&file, &["-T", "fields", "-e", "frame.time_epoch"]);
@@ -68,7 +69,7 @@ fn a_capture_can_be_watched() {
     let mut line = String::new();
     output.read_line(&mut line).expect("the cell writes");
     assert_eq!(line, "from the host\n");
-    // The program runs on. What it has heard is written at once, by a thread that must have had its turn.
+    // The program is still running. A thread, which must be scheduled first, writes the received frames at once.
     let seen = std::iter::repeat_with(|| tshark(&file, &["-Y", "http.response"])).take(100).any(|seen| seen.contains("200 OK"));
     drop(child.stdin.take());
     output.read_to_string(&mut line).expect("it ends");
@@ -80,7 +81,11 @@ fn what_cannot_be_captured_is_said() {
     refused(&["--pcap", "frames"], &["--pcap needs a network", "--net gateway"]);
     refused(&["--net", "none", "--pcap", "frames"], &["--pcap needs a network"]);
     refused(&["--net", "private", "--pcap", "/no/such/directory/frames"], &["--pcap /no/such/directory/frames: no such file"]);
-    if kvm_is_there() && Path::new("/dev/full").exists() {
+    let directory = tempfile::tempdir().expect("the host has room");
+    let fifo = directory.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).expect("the directory is ours");
+    refused(&["--net", "private", "--pcap", fifo.to_str().expect("it is text")], &["nobody reads this FIFO: start its reader first"]);
+    if is_kvm_available() && Path::new("/dev/full").exists() {
         let outcome = Case::new("busybox", &["true"]).options(&["--net", "private", "--pcap", "/dev/full"]).cell();
         assert_eq!((outcome.status, outcome.errors.contains("--pcap /dev/full: no space left")), (125, true), "{}", outcome.errors);
     }
@@ -92,19 +97,19 @@ fn a_full_disk_ends_the_capture_and_not_the_program() {
         return;
     }
     if !Command::new(host_program("unshare")).args(["--mount", "true"]).output().is_ok_and(|output| output.status.success()) {
-        println!("left out: no file system of its own: that needs root");
+        println!("left out: mounting a file system needs root");
         return;
     }
     let directory = tempfile::tempdir().expect("the host has room");
     let page: &'static [u8] = vec![b'x'; 3_000_000].leak();
     let port = serve(page);
     let at = directory.path().display();
-    // A file system of a megabyte, that nobody else sees.
+    // A file system of one megabyte in a private mount namespace.
     let script = format!(
         "mount -t tmpfs -o size=1M none {at} && \"$0\" run --allow host:{port} --pcap {at}/frames -- busybox wget -q -O - http://10.77.0.1:{port}/ | wc -c; tshark -r {at}/frames 2>&1 | grep -c 'cut short'"
     );
     let output = Command::new(host_program("unshare")).args(["--mount", "sh", "-c", &script, PANDO]).output().expect("it starts");
     let errors = text(&output.stderr);
     assert_eq!(text(&output.stdout), format!("{}\n0\n", page.len()), "{errors}");
-    assert_eq!(errors.matches("no space left on device: the program goes on").count(), 1, "{errors}");
+    assert_eq!(errors.matches("no space left on device: the capture stops, the program continues").count(), 1, "{errors}");
 }

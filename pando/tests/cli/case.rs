@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program with all that it is given, run natively and in a cell.
+//! A program with its arguments and input, run natively and in a cell.
 
 use crate::data;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use pando_testing::{are_installed, host_program};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -15,9 +15,9 @@ use std::time::Duration;
 
 /// The command line under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
-/// After this long a run hangs: the slowest takes a small part of it on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// The environment of every run: all of it is what a program in a cell may see.
+/// Timeout for a hanging run; the slowest one takes a small part of it on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The environment of every run, which is also the complete environment of programs in cells.
 const ENVIRONMENT: [(&str, &str); 7] = [
     ("HOME", "/root"),
     ("LANG", "C.UTF-8"),
@@ -28,39 +28,39 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ("USER", "root"),
 ];
 
-/// The shell of root, as the host's list of users has it: a cell is told so, too.
+/// Root's shell from the host's user database, which cells see, too.
 fn shell() -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let root = users.lines().find(|line| line.starts_with("root:"));
     root.and_then(|line| line.split(':').nth(6)).unwrap_or("/bin/sh").into()
 }
 
-/// Whether the long runs were asked for.
+/// Whether the long runs were requested.
 pub(crate) fn long_runs() -> bool {
     std::env::var("PANDO_TESTS").as_deref() == Ok("all")
 }
 
-/// What a run left.
+/// The outcome of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// As a shell has it: 128+N after signal N.
+pub(crate) struct CaseOutcome {
+    /// The exit status as a shell shows it: 128+N after signal N.
     pub(crate) status: i32,
     pub(crate) output: Vec<u8>,
     pub(crate) errors: String,
 }
 
-/// Where standard input comes from.
+/// The source of standard input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input<'a> {
-    /// Nowhere: `/dev/null`.
+    /// `/dev/null`.
     Nothing,
-    /// A pipe that these bytes come through.
+    /// A pipe with these bytes.
     Pipe(&'a [u8]),
     /// A file.
     File(&'a Path),
 }
 
-/// A program with all that it is given.
+/// A program with its arguments, input and options.
 #[derive(Clone, Debug)]
 pub(crate) struct Case<'a> {
     program: OsString,
@@ -71,7 +71,7 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// A program and its arguments, with nothing to read.
+    /// A program and its arguments, without input.
     pub(crate) fn new(program: impl AsRef<OsStr>, arguments: &[impl AsRef<OsStr>]) -> Case<'a> {
         Case {
             program: host_program(program.as_ref()).into(),
@@ -82,44 +82,44 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The same with standard input.
+    /// Sets standard input.
     pub(crate) fn input(mut self, input: Input<'a>) -> Case<'a> {
         self.input = input;
         self
     }
 
-    /// The same, standing in another directory.
+    /// Sets the working directory.
     pub(crate) fn directory(mut self, directory: &Path) -> Case<'a> {
         self.directory = directory.into();
         self
     }
 
-    /// The same with more options for `pando run`.
+    /// Adds options for `pando run`.
     pub(crate) fn options(mut self, options: &[impl AsRef<OsStr>]) -> Case<'a> {
         self.options.extend(options.iter().map(|option| option.as_ref().to_owned()));
         self
     }
 
-    /// The same with a file that the cell is shown.
+    /// Adds a file that the cell sees.
     pub(crate) fn file(self, file: impl AsRef<OsStr>) -> Case<'a> {
         self.options(&[OsStr::new("-v"), file.as_ref()])
     }
 
     /// Runs it on the host.
-    pub(crate) fn native(&self) -> Outcome {
+    pub(crate) fn native(&self) -> CaseOutcome {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         self.run(command)
     }
 
-    /// Runs it natively by a command that takes the program and its arguments as its last.
-    pub(crate) fn through(&self, mut command: Command) -> Outcome {
+    /// Runs it natively by a command that takes the program and its arguments as its last arguments.
+    pub(crate) fn through(&self, mut command: Command) -> CaseOutcome {
         command.arg(&self.program).args(&self.arguments);
         self.run(command)
     }
 
     /// Runs it in a cell.
-    pub(crate) fn cell(&self) -> Outcome {
+    pub(crate) fn cell(&self) -> CaseOutcome {
         finish(self.command(), self.input)
     }
 
@@ -128,25 +128,25 @@ impl<'a> Case<'a> {
         let mut command = Command::new(PANDO);
         command.arg("run").args(&self.options).arg("--").arg(&self.program).args(&self.arguments);
         self.surround(&mut command);
-        // What pando remembers of the host's software from run to run.
+        // Pando's cache of the host's software, shared by all runs.
         command.env("XDG_CACHE_HOME", data::directory().join("cache"));
         command
     }
 
-    /// Runs it both ways and holds one against the other: status, output, and what it complained of.
+    /// Runs it both ways and compares: status, output, and standard error.
     pub(crate) fn check(&self) {
         if let Err(difference) = self.compare() {
             panic!("{difference}");
         }
     }
 
-    /// Runs it both ways and says what differs.
+    /// Runs it both ways and describes the difference.
     pub(crate) fn compare(&self) -> Result<(), String> {
         self.hold(&self.native(), &self.cell())
     }
 
-    /// Holds what the cell did against what the host did.
-    pub(crate) fn hold(&self, native: &Outcome, cell: &Outcome) -> Result<(), String> {
+    /// Compares the cell's outcome with the host's.
+    pub(crate) fn hold(&self, native: &CaseOutcome, cell: &CaseOutcome) -> Result<(), String> {
         if native == cell {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl<'a> Case<'a> {
         Err(text)
     }
 
-    /// Runs it both ways, each in a directory of its own that `prepare` has filled, and says what differs.
+    /// Runs it both ways, each in a directory of its own that `prepare` has filled, and describes the difference.
     pub(crate) fn compare_in(&self, prepare: impl Fn(&Path)) -> Result<(), String> {
         let above = tempfile::tempdir().expect("the host has room");
         let directory = above.path().join("work");
@@ -178,15 +178,15 @@ impl<'a> Case<'a> {
         command.env_clear().envs(ENVIRONMENT).env("SHELL", shell()).current_dir(&self.directory);
     }
 
-    fn run(&self, mut command: Command) -> Outcome {
+    fn run(&self, mut command: Command) -> CaseOutcome {
         self.surround(&mut command);
         finish(command, self.input)
     }
 }
 
-/// Runs a program with these words in a fresh directory, natively and in a cell, if what it needs is there.
+/// Runs a program with these arguments in a new directory, natively and in a cell, if the needed programs are installed.
 pub(crate) fn compare_if(needs: &[&str], program: &str, words: &[&str]) {
-    if !kvm_is_there() || !are_installed(needs) {
+    if !is_kvm_available() || !are_installed(needs) {
         return;
     }
     if let Err(problem) = Case::new(program, words).compare_in(|_| {}) {
@@ -194,8 +194,8 @@ pub(crate) fn compare_if(needs: &[&str], program: &str, words: &[&str]) {
     }
 }
 
-/// Runs a command to its end. Fails if it hangs.
-pub(crate) fn finish(mut command: Command, input: Input<'_>) -> Outcome {
+/// Runs a command until it ends. Fails after a timeout.
+pub(crate) fn finish(mut command: Command, input: Input<'_>) -> CaseOutcome {
     command.stdin(match input {
         Input::Nothing => Stdio::null(),
         Input::Pipe(_) => Stdio::piped(),
@@ -213,35 +213,35 @@ pub(crate) fn finish(mut command: Command, input: Input<'_>) -> Outcome {
         let output = patiently(&mut child, &output, &command);
         let errors = patiently(&mut child, &errors, &command);
         let status = child.wait().expect("the program is ours");
-        Outcome { status: as_shell(status), output, errors: String::from_utf8_lossy(&errors).into_owned() }
+        CaseOutcome { status: as_shell(status), output, errors: String::from_utf8_lossy(&errors).into_owned() }
     })
 }
 
-/// The exit status as a shell has it.
+/// The exit status as a shell shows it.
 pub(crate) fn as_shell(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// Reads to the end on a thread of its own.
+/// Reads until the end, on a thread of its own.
 fn gather(mut source: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         source.read_to_end(&mut bytes).expect("a pipe can be read");
-        // Nobody waits any more if the test has failed.
+        // The receiver is gone if the test has failed.
         let _ = sender.send(bytes);
     });
     receiver
 }
 
 fn patiently(child: &mut Child, stream: &mpsc::Receiver<Vec<u8>>, command: &Command) -> Vec<u8> {
-    stream.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+    stream.recv_timeout(TIMEOUT).unwrap_or_else(|_| {
         child.kill().expect("the program is ours");
         panic!("{command:?} hangs");
     })
 }
 
-/// Where two byte strings differ, with what stands there.
+/// Describes the first difference of two byte strings, with its context.
 fn difference(what: &str, native: &[u8], cell: &[u8]) -> String {
     let Some(at) = (0..native.len().max(cell.len())).find(|&at| native.get(at) != cell.get(at)) else { return String::new() };
     let from = at.saturating_sub(60);
@@ -255,14 +255,14 @@ fn difference(what: &str, native: &[u8], cell: &[u8]) -> String {
     )
 }
 
-/// Runs `pando` with these words.
-pub fn pando(words: &[&str]) -> Outcome {
+/// Runs `pando` with these arguments.
+pub fn pando(words: &[&str]) -> CaseOutcome {
     let mut command = Command::new(PANDO);
     command.args(words);
     finish(command, Input::Nothing)
 }
 
-/// What is surely text.
+/// Converts bytes that must be text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("it is text")
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A portable image as the root of programs: in a cell, and in a chroot of the same image, mounted by the host.
 //!
-//! The image is mounted once, in a mount namespace of a process that ends with this one; each native run gets a namespace of its own with a
-//! layer of memory over the image, so that it may write anywhere and leaves nothing.
+//! The image is mounted once, in the mount namespace of a process that ends with this one. Each native run gets a namespace
+//! of its own with a tmpfs layer over the image, so that it may write anywhere and leaves nothing.
 
-use crate::case::{Case, Input, Outcome, PANDO, finish, long_runs};
+use crate::case::{Case, CaseOutcome, Input, PANDO, finish, long_runs};
 use crate::data;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Mounts the image, says so, and stays until nobody holds its standard input any more.
+/// Mounts the image, prints `mounted`, and stays until its standard input is closed.
 const MOUNT: &str = "mount -t erofs -o loop,ro \"$0\" \"$1\" && echo mounted && exec cat";
 
-/// Puts a layer of memory over the image ($0 the image, $1 a directory to mount it on, $2 one for /work or nothing, $3 where to start)
-/// and runs the rest of its arguments there.
+/// Mounts a tmpfs layer over the image and runs the rest of its arguments there. $0 is the image, $1 a directory to mount
+/// it on, $2 one for /work or empty, $3 the working directory.
 const ENTER: &str = r#"
 set -e
 image=$0 memory=$1 work=$2 start=$3
@@ -37,9 +37,9 @@ unset PWD OLDPWD
 exec unshare --root . --wd "$start" "$@"
 "#;
 
-/// A root for programs, with all that is needed to enter it.
-pub(crate) struct Root {
-    /// The directory that the image was made of.
+/// A root for programs, with everything needed to enter it.
+pub(crate) struct ChrootDirectory {
+    /// The source directory of the image.
     pub(crate) tree: PathBuf,
     pub(crate) image: PathBuf,
     mounted: PathBuf,
@@ -48,21 +48,21 @@ pub(crate) struct Root {
     holder: Child,
 }
 
-impl Root {
-    /// The root that `programs/root.sh` makes, or nothing where images cannot be mounted; then it says so.
-    pub(crate) fn get() -> Option<&'static Root> {
-        static ROOT: OnceLock<Option<Root>> = OnceLock::new();
-        if !kvm_is_there() {
+impl ChrootDirectory {
+    /// Creates the root by `programs/root.sh`. Where images cannot be mounted, prints the reason and returns `None`.
+    pub(crate) fn get() -> Option<&'static ChrootDirectory> {
+        static ROOT: OnceLock<Option<ChrootDirectory>> = OnceLock::new();
+        if !is_kvm_available() {
             return None;
         }
-        let root = ROOT.get_or_init(|| can_mount().then(Root::new)).as_ref();
+        let root = ROOT.get_or_init(|| can_mount().then(ChrootDirectory::new)).as_ref();
         if root.is_none() {
             println!("left out: mounting images needs root and a loop device");
         }
         root
     }
 
-    fn new() -> Root {
+    fn new() -> ChrootDirectory {
         let directory = data::directory().join("chroot");
         let [tree, image, mounted, memory] = ["tree", "image", "mounted", "memory"].map(|name| directory.join(name));
         let _ = fs::remove_dir_all(&directory);
@@ -85,11 +85,11 @@ impl Root {
         let mut line = String::new();
         BufReader::new(holder.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a pipe can be read");
         assert_eq!(line, "mounted\n", "the image cannot be mounted");
-        Root { tree, image, mounted, memory, holder }
+        ChrootDirectory { tree, image, mounted, memory, holder }
     }
 
-    /// Runs a program of the root natively, starting at `start`, with a directory of the host at /work.
-    pub(crate) fn native(&self, case: &Case<'_>, start: &str, work: Option<&Path>) -> Outcome {
+    /// Runs a program of the root natively, starting in `start`, with a directory of the host at /work.
+    pub(crate) fn native(&self, case: &Case<'_>, start: &str, work: Option<&Path>) -> CaseOutcome {
         let mut enter = Command::new(host_program("nsenter"));
         enter.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(["unshare", "--mount", "sh", "-c", ENTER]);
         enter.args([&self.mounted, &self.memory]).arg(work.unwrap_or(Path::new(""))).arg(start);
@@ -97,7 +97,7 @@ impl Root {
     }
 
     /// Runs the same program in a cell.
-    pub(crate) fn cell(&self, case: &Case<'_>, start: &str, work: Option<&Path>) -> Outcome {
+    pub(crate) fn cell(&self, case: &Case<'_>, start: &str, work: Option<&Path>) -> CaseOutcome {
         let mut case = case.clone().options(&["--root", path(&self.image), "-w", start]);
         if let Some(work) = work {
             case = case.options(&["-v", &format!("{}:/work", path(work))]);
@@ -106,7 +106,7 @@ impl Root {
     }
 }
 
-/// A path of these tests, which has nothing odd.
+/// A path of these tests, which has no special characters.
 fn path(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }
@@ -124,7 +124,7 @@ pub(crate) fn succeed(command: Command) {
     assert!(outcome.status == 0, "{shown}: {outcome:?}");
 }
 
-/// What a cell makes up for itself is not compared: its own /dev, /proc and /sys, and the root, in which they and /work stand.
+/// The entries of a listing without those that a cell generates itself: /dev, /proc and /sys, and the root with them and /work.
 fn without_own(listing: &[u8]) -> Vec<String> {
     let listing = String::from_utf8_lossy(listing);
     let own = |section: &str| {
@@ -136,7 +136,7 @@ fn without_own(listing: &[u8]) -> Vec<String> {
 
 #[test]
 fn the_whole_root_is_listed() {
-    let Some(root) = Root::get() else { return };
+    let Some(root) = ChrootDirectory::get() else { return };
     let case = Case::new("/bin/busybox", &["ls", "-lnR", "--full-time", "/"]);
     let [native, cell] = [root.native(&case, "/", None), root.cell(&case, "/", None)].map(|outcome| without_own(&outcome.output));
     assert!(native.len() > 20 && native.iter().any(|section| section.starts_with("/odd/many:")), "{native:?}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The commands besides `run`, and what `run` says of itself.
+//! The commands besides `run`, and the output of `run` about itself.
 
 use crate::case::{Case, Input, PANDO, finish, pando, text};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use serde_json::Value;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn the_doctor_says_what_it_found() {
     assert_eq!(outcome.status == 0, found.contains("Pando runs on this host."), "{found}");
     assert_eq!(outcome.status != 0, found.contains("BAD"), "{found}");
     assert!(["KVM", "memory", "huge pages"].iter().all(|what| found.contains(what)), "{found}");
-    if kvm_is_there() {
+    if is_kvm_available() {
         assert_eq!(outcome.status, 0, "{found}");
     }
 }
@@ -104,14 +104,14 @@ fn manual_pages_are_taken_by_man() {
     assert!(outcome.status == 125 && outcome.errors.contains("no command `no-such-command`"), "{outcome:?}");
 }
 
-/// A figure of `--stats`, by its name.
+/// Parses a figure of `--stats`, by its name.
 fn figure(errors: &str, name: &str) -> f64 {
     let line = errors.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("no `{name}` in {errors}"));
     let number = line.trim_start()[name.len()..].split_whitespace().next();
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("`{line}` has no number"))
 }
 
-/// The same for memory, in MiB.
+/// Parses a memory figure, in MiB.
 fn mebibytes(errors: &str, name: &str) -> f64 {
     let line = errors.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
     figure(errors, name) / if line.ends_with(" KiB") { 1024.0 } else { 1.0 }
@@ -119,7 +119,7 @@ fn mebibytes(errors: &str, name: &str) -> f64 {
 
 #[test]
 fn stats_are_figures_on_standard_error() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let plain = Case::new("busybox", &["wc"]).input(Input::Pipe(&[b'x'; 100_000])).cell();
@@ -136,7 +136,7 @@ fn stats_are_figures_on_standard_error() {
 
 #[test]
 fn stats_for_scripts_are_one_object() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = Case::new("busybox", &["sh", "-c", "exit 3"]).options(&["--stats=json", "--memory", "32M"]).cell();
@@ -147,15 +147,15 @@ fn stats_for_scripts_are_one_object() {
     assert!(found["cpu_ns"].as_u64().is_some_and(|time| time > 0) && found["calls"].as_u64().is_some_and(|calls| calls > 2), "{found}");
     let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats=json", "--timeout", "0.2"]).cell();
     let found: Value = serde_json::from_str(outcome.errors.lines().next().expect("a line")).expect("one JSON object");
-    assert_eq!((outcome.status, &found["end"], &found["status"]), (124, &Value::from("its time was up"), &Value::Null), "{found}");
+    assert_eq!((outcome.status, &found["end"], &found["status"]), (124, &Value::from("its time limit expired"), &Value::Null), "{found}");
 }
 
 #[test]
 fn stats_of_a_program_that_died_say_how() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats", "--timeout", "0.2"]).cell();
         assert!(
-            outcome.status == 124 && outcome.errors.contains("time was up") && outcome.errors.contains("time on a vCPU"),
+            outcome.status == 124 && outcome.errors.contains("time limit expired") && outcome.errors.contains("time on a vCPU"),
             "{outcome:?}"
         );
     }
@@ -163,7 +163,7 @@ fn stats_of_a_program_that_died_say_how() {
 
 #[test]
 fn from_the_program_on_nothing_is_an_option_of_pandos() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = pando(&["run", "busybox", "--help"]);
@@ -174,7 +174,7 @@ fn from_the_program_on_nothing_is_an_option_of_pandos() {
 
 #[test]
 fn relative_paths_lead_where_they_lead_on_the_host() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -188,9 +188,9 @@ fn relative_paths_lead_where_they_lead_on_the_host() {
     assert_eq!((outcome.status, text(&outcome.output)), (0, "beside\n"), "{outcome:?}");
 }
 
-/// Runs a benchmark briefly, which has to print these figures beside what they are compared with, and to write these plots.
+/// Runs a benchmark briefly. It must print these figures with their references, and write these plots.
 fn compare(bench: &str, figures: &[&str], plots: &[&str]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary directory");

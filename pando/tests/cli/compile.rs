@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The test programs of `tests/programs/`, compiled when they are needed.
+//! The test programs of `tests/programs/`, compiled on demand.
 
 use crate::data;
 use pando_testing::host_program;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// How a program is compiled and linked.
+/// The compiler and linkage of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Linked {
     /// By gcc with glibc.
     Glibc,
-    /// By gcc with glibc, for any address.
+    /// By gcc with glibc, position independent.
     GlibcPie,
     /// By gcc with musl.
     Musl,
     /// By rustc with glibc.
     Rust,
-    /// By rustc with glibc, for any address.
+    /// By rustc with glibc, position independent.
     RustPie,
 }
 
@@ -50,7 +50,7 @@ impl Linked {
     }
 }
 
-/// The program that `tests/programs/NAME` becomes, alone in its directory.
+/// Compiles `tests/programs/NAME`; the executable is alone in its directory.
 pub(crate) fn program(name: &'static str, linked: Linked) -> PathBuf {
     static DONE: Mutex<Option<HashMap<(&str, Linked), PathBuf>>> = Mutex::new(None);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ fn compile(name: &str, linked: Linked) -> PathBuf {
     let mut command = linked.command();
     command.arg(&source).arg("-o").arg(&program);
     if linked.suffix() == "c" {
-        // Behind what needs it, or the linker does not look.
+        // After the object that needs it, or the linker ignores it.
         command.arg("-lm");
     }
     let output = command.output().unwrap_or_else(|error| panic!("{linked:?} needs its compiler ({error}): `cargo xtask test` installs it"));

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process that runs a cell has given up what it does not need. What that means is tested where it is done, in `confine`.
+//! The process that runs a cell has dropped the privileges that it does not need. The tests of `confine` check their effects.
 
 use crate::case::PANDO;
-use pando_testing::lab::kvm_is_there;
+use crate::fixture::Fixture;
+use pando_testing::host_program;
+use pando_testing::lab::is_kvm_available;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Who is neither root nor whoever runs the tests.
+/// A user that is neither root nor the one who runs the tests.
 const OTHER: u32 = 12345;
 
-/// What Linux says of every thread of the process, and of its limits, while the program waits in a cell.
+/// Linux's report on every thread of the process, and on its limits, while the program waits in a cell.
 struct Confined {
-    /// What the program has written by then.
+    /// The program's output up to then.
     line: String,
     statuses: Vec<String>,
     limits: String,
 }
 
 impl Confined {
-    /// Runs a script in a cell, in a directory, to its end; it says `ready` and waits.
+    /// Runs a script in a cell, with this working directory, to its end; it prints `ready` and waits.
     fn run(directory: &Path, options: &[&str], script: &str) -> Confined {
         let mut command = Command::new(PANDO);
         let script = format!("{script}; echo ready; read line");
@@ -38,7 +41,7 @@ impl Confined {
         Confined { line, statuses, limits }
     }
 
-    /// Checks that every thread says these lines of itself.
+    /// Checks that the status of every thread has these lines.
     fn all_say(&self, lines: &[&str]) {
         assert!(self.statuses.len() > 3, "{} threads", self.statuses.len());
         for status in &self.statuses {
@@ -59,7 +62,7 @@ fn is_root() -> bool {
 
 #[test]
 fn every_thread_is_confined_before_the_program_says_a_word() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -82,7 +85,7 @@ fn every_thread_is_confined_before_the_program_says_a_word() {
 
 #[test]
 fn root_shows_and_changes_files_of_others_with_no_more_than_it_takes() {
-    if !kvm_is_there() || !is_root() {
+    if !is_kvm_available() || !is_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -105,4 +108,37 @@ fn root_shows_and_changes_files_of_others_with_no_more_than_it_takes() {
     let metadata = file.metadata().expect("it is there");
     assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (OTHER, OTHER, 0o600));
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "changed\n");
+}
+
+/// The namespaces of a kind that the threads of a process are in.
+fn namespaces(process: &str, kind: &str) -> BTreeSet<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it is running");
+    tasks.map(|task| fs::read_link(task.expect("it is running").path().join("ns").join(kind)).expect("root may look")).collect()
+}
+
+#[test]
+fn a_service_leaves_the_namespaces_of_the_host() {
+    if !is_kvm_available() || !is_root() {
+        return;
+    }
+    let mut unshare = Command::new(host_program("unshare"));
+    if !unshare.args(["--mount", "--ipc", "--net", "true"]).output().is_ok_and(|output| output.status.success()) {
+        println!("left out: this host gives no namespaces");
+        return;
+    }
+    let fixture = Fixture::new();
+    // Gateways make connections in the host's network, in processes of their own.
+    for options in [&[][..], &["--gateways", "1"]] {
+        let (own, shared) = (["mnt", "ipc", "net"], ["user"]);
+        let service = fixture.serve(options);
+        let process = service.child.id().to_string();
+        for kind in own {
+            let (found, hosts) = (namespaces(&process, kind), namespaces("self", kind));
+            assert!(found.len() == 1 && found.is_disjoint(&hosts), "{options:?}: {kind}: {found:?} and {hosts:?}");
+        }
+        for kind in shared {
+            assert_eq!(namespaces(&process, kind), namespaces("self", kind), "{options:?}: {kind}");
+        }
+        assert_eq!(service.ask("GET", "/v1", "").0, 200);
+    }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data sets that programs are fed with: the same in every run.
+//! Input data sets for programs: the same in every run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Numbers that look random and are always the same (xorshift64*).
+/// Reproducible pseudo-random numbers (xorshift64*).
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    /// A sequence by its seed.
+    /// Starts a sequence from a seed.
     pub(crate) fn new(seed: u64) -> Numbers {
         Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -28,7 +28,7 @@ impl Numbers {
     }
 }
 
-/// A kind of data, with a file that holds it.
+/// A data set, and its file.
 pub(crate) struct DataSet {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) fn directory() -> &'static Path {
     })
 }
 
-/// The small data sets, of each kind one.
+/// The small data sets, one of each kind.
 pub(crate) fn sets() -> &'static [DataSet] {
     static SETS: OnceLock<Vec<DataSet>> = OnceLock::new();
     SETS.get_or_init(|| {
@@ -65,14 +65,14 @@ pub(crate) fn sets() -> &'static [DataSet] {
     })
 }
 
-/// A large file of text, made once: 200 MB.
+/// A large text file, created once: 200 MB.
 pub(crate) fn large() -> &'static DataSet {
     static LARGE: OnceLock<DataSet> = OnceLock::new();
     LARGE.get_or_init(|| {
         let piece = text(1_000_000);
         let mut bytes = Vec::with_capacity(200 * piece.len());
         for number in 0..200 {
-            // The pieces differ, so that a piece lost, doubled or out of place shows.
+            // The pieces differ, so that a lost, duplicated or misplaced piece is detected.
             bytes.extend_from_slice(format!("piece {number}\n").as_bytes());
             bytes.extend_from_slice(&piece);
         }
@@ -98,13 +98,13 @@ pub(crate) fn text(size: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Every byte there is, then bytes without any order.
+/// Every byte value once, then random bytes.
 pub(crate) fn binary(size: usize) -> Vec<u8> {
     let mut numbers = Numbers::new(2);
     (0..=255).chain(std::iter::repeat_with(|| numbers.next().to_le_bytes()).flatten()).take(size).collect()
 }
 
-/// Lines longer than any buffer that an applet may have.
+/// Lines longer than any buffer of an applet.
 fn long_lines() -> Vec<u8> {
     let mut numbers = Numbers::new(3);
     let mut bytes = Vec::new();

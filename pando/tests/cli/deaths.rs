@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How programs end: the status is the host's, and where a fault or a limit ended them, one line says so.
+//! The ends of programs: the exit status is the host's, and one line reports a fault or an exceeded limit.
 
-use crate::case::{Case, Outcome};
+use crate::case::{Case, CaseOutcome};
 use crate::compile::{Linked, program};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
-/// Runs `die` in a cell and on the host: the same status and output. Returns what the cell said.
-fn dies(words: &[&str]) -> Outcome {
+/// Runs `die` in a cell and on the host: the same status and output. Returns the cell's outcome.
+fn dies(words: &[&str]) -> CaseOutcome {
     let case = Case::new(program("die", Linked::Glibc), words);
     let (native, cell) = (case.native(), case.cell());
     assert_eq!(native.status, cell.status, "{words:?}: {}", cell.errors);
@@ -14,17 +14,17 @@ fn dies(words: &[&str]) -> Outcome {
     cell
 }
 
-/// The one line of standard error, which must hold these words; where the instruction itself is at fault it names no other address.
-fn says(outcome: &Outcome, wanted: &[&str]) {
+/// Checks that standard error is one line with these words. If the instruction itself is at fault, the line names no other address.
+fn says(outcome: &CaseOutcome, wanted: &[&str]) {
     let errors = &outcome.errors;
     assert!(errors.starts_with("pando: ") && errors.ends_with('\n') && errors.lines().count() == 1, "{errors:?}");
     assert!(wanted.iter().all(|word| errors.contains(word)), "{errors:?} lacks one of {wanted:?}");
     assert!(!wanted.contains(&"instruction at 0x") || !errors.contains("touched"), "{errors:?}");
 }
 
-/// Dies by a signal, natively and in a cell, with a line that holds these words.
+/// Checks a death by a signal, natively and in a cell, reported in a line with these words.
 fn check(words: &[&str], status: i32, wanted: &[&str]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = dies(words);
@@ -48,7 +48,7 @@ fn segmentation_faults_name_the_address() {
 fn permissions_are_kept() {
     check(&["write-code"], 139, &["SIGSEGV", "address 0x"]);
     check(&["run-data"], 139, &["SIGSEGV", "instruction at 0x"]);
-    // Where the root image lies in a cell.
+    // The address of the root image in a cell.
     check(&["touch", "7e8000000000"], 139, &["SIGSEGV", "0x7e8000000000"]);
 }
 
@@ -79,16 +79,16 @@ fn aborts_and_signals_to_oneself() {
     {
         check(&["raise", signal], status, &[name]);
     }
-    if kvm_is_there() {
+    if is_kvm_available() {
         assert_eq!(dies(&["raise", "17"]).status, 0, "a signal that is ignored by default");
-        assert_eq!(dies(&["raise", "13"]).errors, "", "a broken pipe needs no words");
+        assert_eq!(dies(&["raise", "13"]).errors, "", "a broken pipe is not reported");
         assert_eq!(Case::new(program("standard", Linked::Rust), &["abort"]).cell().status, 134);
     }
 }
 
 #[test]
 fn exit_statuses_from_0_to_255() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let all = std::env::var("PANDO_TESTS").as_deref() == Ok("all");
@@ -104,7 +104,7 @@ fn exit_statuses_from_0_to_255() {
 
 #[test]
 fn time_limits_end_whatever_the_program_does() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let die = program("die", Linked::Glibc);
@@ -117,13 +117,13 @@ fn time_limits_end_whatever_the_program_does() {
     assert_eq!(outcome.status, 124);
     for limit in ["1h", "10000000000000000000"] {
         let outcome = Case::new("busybox", &["true"]).options(&["--timeout", limit]).cell();
-        assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "who ends in time is not touched");
+        assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "a program that ends in time is unaffected");
     }
 }
 
 #[test]
 fn memory_limits_hold() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let outcome = Case::new(program("die", Linked::Glibc), &["hoard"]).options(&["--memory", "16M"]).cell();
@@ -134,7 +134,7 @@ fn memory_limits_hold() {
     for linked in [Linked::Glibc, Linked::Musl] {
         let outcome = Case::new(program("memory", linked), &["exhaust"]).options(&["--memory", "16M"]).cell();
         match outcome.status {
-            // `malloc` said no, after it had given most of what there is, and the program went on.
+            // `malloc` failed after most of the memory was allocated, and the program continued.
             0 => {
                 let output = String::from_utf8_lossy(&outcome.output);
                 let blocks = output.lines().find_map(|line| line.parse::<u32>().ok());
@@ -145,12 +145,12 @@ fn memory_limits_hold() {
         }
     }
     let outcome = Case::new(program("memory", Linked::Glibc), &["heap-small"]).options(&["--memory", "64M"]).cell();
-    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "who needs less is not touched");
+    assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "a program that needs less is unaffected");
 }
 
 #[test]
 fn a_program_that_makes_a_mess_of_its_signals_ends_by_one() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let messes = ["nesting", "tiny", "wild", "nowhere", "outside", "restorer", "blocked", "ignored", "pointer", "return"];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A person at a terminal: what is typed and what the screen shows, natively and under `pando run -t`, byte for byte.
+//! Dialogues at a terminal: typed input and displayed output, natively and under `pando run -t`, byte for byte.
 
 use crate::case::PANDO;
 use crate::compile::{Linked, program};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::fs::File;
@@ -14,29 +14,29 @@ use std::process::{Child, Command};
 use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
-/// After this long a program that says nothing hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a program without output.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Leads the session: runs the program in its own group, then says its status after [`END`] and stays, because Linux throws away what nobody has
-/// read of a terminal when its session ends.
+/// The session leader: runs the program in its own group, then prints its status after [`END`] and stays, because Linux
+/// discards unread terminal output when the session ends.
 const LEADER: &str = r#"trap : INT QUIT TSTP; exec 3>&2 2> /dev/null; (exec "$@" 2>&3 3>&-); status=$?; trap '' TTOU; printf '\033]end %d\a' $status; kill -s STOP $$"#;
-/// What the leader says before the program's status.
+/// The leader's mark before the program's status.
 const END: &[u8] = b"\x1b]end ";
 
 /// A step of a dialogue.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Wait until the screen has shown this.
+    /// Waits until the screen has shown this.
     See(&'static str),
-    /// Type this.
+    /// Types this.
     Type(&'static [u8]),
-    /// Make the window so many rows and columns large.
+    /// Sets the window size to this many rows and columns.
     Resize(u16, u16),
 }
 
 use Step::{Resize, See, Type};
 
-/// Where Pando keeps what it has learnt about the host, so that it need not say that it is looking.
+/// The directory of Pando's cache of the host, so that no run prints that it is scanning.
 fn cache() -> &'static Path {
     static CACHE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         let directory = tempfile::tempdir().expect("a directory");
@@ -48,24 +48,24 @@ fn cache() -> &'static Path {
     CACHE.path()
 }
 
-/// A terminal with a program at it.
+/// A terminal with a program.
 struct Screen {
     keys: File,
     shown: mpsc::Receiver<Vec<u8>>,
     child: Child,
     transcript: Vec<u8>,
-    /// How much of the transcript was waited for.
+    /// The length of the transcript that was already awaited.
     seen: usize,
 }
 
 impl Screen {
-    /// Starts a command with a terminal as its own.
+    /// Starts a command with a controlling terminal of its own.
     fn new(words: &[&str], directory: &Path) -> Screen {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("it is ours");
         let name = ptsname(&keyboard, Vec::new()).expect("it has a name");
         resize(&keyboard, 24, 80);
-        // As a terminal of our days sets it.
+        // A setting of modern terminal emulators.
         let mut settings = tcgetattr(&keyboard).expect("a terminal has settings");
         settings.input_modes |= InputModes::IUTF8;
         tcsetattr(&keyboard, OptionalActions::Now, &settings).expect("they can be set");
@@ -81,7 +81,7 @@ impl Screen {
         let (sender, shown) = mpsc::channel();
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
-            // The end of the last program that has the terminal open is an error here.
+            // Reading fails when the last program that has the terminal open ends.
             while let Ok(length @ 1..) = screen.read(&mut piece) {
                 if sender.send(piece[..length].to_vec()).is_err() {
                     break;
@@ -97,7 +97,7 @@ impl Screen {
             Resize(rows, columns) => resize(&self.keys, rows, columns),
             See(text) => {
                 while !self.transcript[self.seen..].windows(text.len()).any(|window| window == text.as_bytes()) {
-                    assert!(self.hear(), "{text:?} is not seen: {}", String::from_utf8_lossy(&self.transcript));
+                    assert!(self.hear(), "{text:?} was not shown: {}", String::from_utf8_lossy(&self.transcript));
                 }
                 let place = self.transcript[self.seen..].windows(text.len()).position(|window| window == text.as_bytes());
                 self.seen += place.unwrap_or_default() + text.len();
@@ -105,14 +105,14 @@ impl Screen {
         }
     }
 
-    /// Takes what is shown next. `false`: nothing more comes.
+    /// Receives the next output. `false`: there is no more.
     fn hear(&mut self) -> bool {
-        let piece = self.shown.recv_timeout(PATIENCE).unwrap_or_default();
+        let piece = self.shown.recv_timeout(TIMEOUT).unwrap_or_default();
         self.transcript.extend(&piece);
         !piece.is_empty()
     }
 
-    /// Waits for the end. Returns what was shown, and the exit status.
+    /// Waits for the end. Returns the output and the exit status.
     fn finish(mut self) -> (String, i32) {
         loop {
             let end = self.transcript.windows(END.len()).position(|window| window == END);
@@ -122,14 +122,14 @@ impl Screen {
                 let status = String::from_utf8_lossy(status).parse().expect("a status is a number");
                 return (String::from_utf8_lossy(&self.transcript[..end]).into_owned(), status);
             }
-            assert!(self.hear(), "no end is seen: {}", String::from_utf8_lossy(&self.transcript));
+            assert!(self.hear(), "no end was shown: {}", String::from_utf8_lossy(&self.transcript));
         }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The session's leader waits for this; what still runs of its group gets SIGHUP.
+        // The session's leader waits for this; remaining processes of its group get SIGHUP.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -139,7 +139,7 @@ fn resize(terminal: &impl std::os::fd::AsFd, rows: u16, columns: u16) {
     tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal has a size");
 }
 
-/// Leads a dialogue natively and in a cell. Returns what was shown and the exit status of both.
+/// Performs a dialogue natively and in a cell. Returns the output and the exit status of both.
 fn lead_both(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) -> ((String, i32), (String, i32)) {
     let lead = |words: &[&str]| {
         let mut screen = Screen::new(words, directory);
@@ -149,15 +149,15 @@ fn lead_both(words: &[&str], options: &[&str], directory: &Path, steps: &[Step])
     (lead(words), lead(&[&[PANDO, "run", "-t"], options, &["--"], words].concat()))
 }
 
-/// The same: the screen shows the same, and the end is the same.
+/// Checks that the output and the exit status are the same.
 fn check(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) {
     let (native, cell) = lead_both(words, options, directory, steps);
     assert_eq!(native, cell, "{words:?}");
 }
 
-/// The same with a part of the test program `typing`.
+/// Checks a part of the test program `typing`.
 fn check_typing(part: &str, steps: &[Step]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let typing = program("typing", Linked::Glibc);
@@ -239,17 +239,18 @@ fn keys_are_signals() {
 
 #[test]
 fn keys_end_a_program_that_does_not_mind() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let typing = program("typing", Linked::Glibc);
     let words = [typing.to_str().expect("a plain path"), "lines"];
     for (key, shown, status) in [(b"\x03", "^C", 130), (b"\x1c", "^\\", 131)] {
-        // What nobody could continue is not stopped: the terminal's only program.
+        // The terminal's only program is not stopped, because nobody could continue it.
         let steps = [See("ready\r\n"), Type(b"\x1a"), See("^Z"), Type(b"lost\x1akept\n"), See("kept\\n\r\n"), Type(key)];
         let (native, cell) = lead_both(&words, &[], Path::new("/"), &steps);
         assert_eq!((native.1, cell.1), (status, status));
-        // Linux sends the signal before it shows the key: where the program has ended in between, the key comes late or never. Pando has the last word.
+        // Linux sends the signal before it echoes the key: if the program has ended in between, the echo comes late or
+        // never. Pando always echoes it.
         let before = native.0.strip_suffix(shown).unwrap_or(&native.0);
         assert!(cell.0.strip_prefix(before).is_some_and(|end| end.starts_with(shown)), "{native:?} {cell:?}");
     }
@@ -274,10 +275,10 @@ fn settings_are_kept_and_told() {
 
 #[test]
 fn a_shell_is_used() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // The shell asks where the cursor is when nothing was typed yet: so nothing is typed until it has asked.
+    // The shell queries the cursor position before any input: so the test types nothing before the query.
     let steps = [
         See("> \x1b[6n"),
         Type(b"echo one\x7f\x7f\x7ftwo\r"),
@@ -302,10 +303,10 @@ fn a_shell_is_used() {
 
 #[test]
 fn an_editor_draws_and_saves() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // An editor draws when nothing more was typed: so each key waits for what the one before has drawn.
+    // An editor redraws once no more input is pending: so each key waits for the output after the one before.
     let steps = [
         See("- text 1/1 100%\x1b[1;1H"),
         Type(b"i"),
@@ -344,10 +345,10 @@ fn an_editor_draws_and_saves() {
     );
     assert_eq!(shown[0], shown[1]);
     assert_eq!(std::fs::read(native.path().join("text")).expect("it was saved"), b"first line\nSeccond\n");
-    assert!(!cell.path().join("text").exists(), "what a cell writes is its own");
+    assert!(!cell.path().join("text").exists(), "a cell's writes are private");
 }
 
-/// A child in the background of its terminal: it may not read it, write to it if that is forbidden, or set it.
+/// A background process of its terminal: it may not read from it, write to it if that is forbidden, or change its settings.
 const BACKGROUND: &str = r"
 import os, signal, termios
 print(os.ttyname(0).rstrip('0123456789'), os.path.samestat(os.stat(os.ttyname(0)), os.fstat(0)), os.readlink('/proc/self/fd/1') == os.ttyname(1), flush=True)
@@ -387,7 +388,7 @@ change()
 
 #[test]
 fn who_is_in_the_background_does_not_read_the_terminal() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         check(&["/usr/bin/python3", "-c", BACKGROUND], &[], Path::new("/"), &[See("SIGTTIN\r\n"), Type(b"line\n")]);
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are linked dynamically, and scripts: those of the host, natively and in a cell.
+//! Dynamically linked programs and scripts of the host, natively and in a cell.
 
 use crate::case::{Case, Input, compare_if};
 use crate::compile::{Linked, program};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Runs each line both ways: a program and its arguments, and what it reads.
+/// Runs each line both ways: a program, its arguments, and its input.
 fn check_all(lines: &[(&[&str], &str)]) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let problems: Vec<String> = lines
@@ -100,23 +100,23 @@ fn interpreters_do_the_same() {
     ]);
 }
 
-/// A directory with files that may be executed.
-fn shelf(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let shelf = tempfile::tempdir().expect("the host has room");
+/// Creates a directory with executable files.
+fn programs(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let programs = tempfile::tempdir().expect("the host has room");
     for (name, text) in files {
-        let path = shelf.path().join(name);
-        fs::write(&path, text.replace("SHELF", shelf.path().to_str().expect("a plain name"))).expect("it is ours");
+        let path = programs.path().join(name);
+        fs::write(&path, text.replace("SHELF", programs.path().to_str().expect("a plain name"))).expect("it is ours");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
     }
-    shelf
+    programs
 }
 
 #[test]
 fn scripts_run_in_their_interpreters() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = shelf(&[
+    let programs = programs(&[
         ("env", "#!/usr/bin/env python3\nimport sys\nprint(sys.argv[1:])\n"),
         ("plain", "#!/bin/sh\necho \"$0\" \"$@\"\n"),
         ("argument", "#! /bin/echo  one argument \t\nnever seen\n"),
@@ -128,7 +128,7 @@ fn scripts_run_in_their_interpreters() {
         ("relative", "#!bin/echo relative\n"),
         ("no-newline", "#!/bin/echo"),
     ]);
-    let view = shelf.path();
+    let view = programs.path();
     for name in ["plain", "env", "argument", "python", "nested1", "nested2", "nested3", "nested4", "relative", "no-newline"] {
         Case::new(view.join(name), &["a", "b c"]).file(view).directory(Path::new("/")).check();
     }
@@ -137,7 +137,8 @@ fn scripts_run_in_their_interpreters() {
 #[test]
 fn programs_lie_elsewhere_each_time_unless_they_shall_not() {
     let twice = |command: &str| format!("[ \"$({command})\" = \"$({command})\" ] && echo the same || echo another place");
-    // Of what a program leaves to its next run only the heap moves, by chance to the same place once in hundreds of times: three times in a row never.
+    // From run to run only the heap moves. It lands at the same place by chance once in hundreds of times, but never three
+    // times in a row.
     let addresses = |how: &str| vec![format!("{how} cat /proc/self/maps | cut -c1-17"); 3].join("; ");
     let lines = [twice(&addresses("")), twice(&addresses("setarch -R"))].join("; ");
     check_all(&[(&["/bin/sh", "-c", &lines], "")]);
@@ -145,7 +146,7 @@ fn programs_lie_elsewhere_each_time_unless_they_shall_not() {
 
 #[test]
 fn programs_and_scripts_are_executed() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for linked in [Linked::Glibc, Linked::GlibcPie, Linked::Musl] {
@@ -171,7 +172,7 @@ fn the_same_programs_run_over_and_over() {
     compare_if(&[], "/bin/bash", &["-c", script]);
 }
 
-/// Of a stack of 8 MiB a thread touches a few pages, and that is what it takes.
+/// A thread touches only a few pages of its stack of 8 MiB, and only those take memory.
 #[test]
 fn a_hundred_threads_take_little_memory() {
     let threads = "
@@ -183,7 +184,7 @@ end.set()
 [thread.join() for thread in threads]
 print(len(threads))
 ";
-    if kvm_is_there() {
+    if is_kvm_available() {
         let outcome = Case::new("/usr/bin/python3", &["-c", threads]).options(&["--memory", "48M"]).cell();
         assert_eq!((outcome.status, &outcome.output[..]), (0, &b"100\n"[..]), "{outcome:?}");
     }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file system exerciser: the same random operations by the same seed on one file, natively and in a cell; each reads back what it has written.
+//! A file system exerciser: the same random operations by the same seed on one file, natively and in a cell; each verifies
+//! its writes by reading back.
 //!
-//! One run stays below what a process may map: the exerciser never unmaps what it has read.
+//! One run stays below a process's limit of mappings: the exerciser never unmaps what it has read.
 
 use crate::case::{Case, long_runs, text};
 use crate::compile::{Linked, program};
 use crate::foreign::fetched;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
-/// Everything that it can do, mappings first. It takes it for a fault of the file system that nothing cannot be allocated.
+/// All operations of the exerciser, mappings first. No operation is empty: the exerciser counts a failing allocation of zero bytes as
+/// an error of the file system.
 const SETTINGS: &str = "[opsize]
 min = 1
 
@@ -29,8 +31,8 @@ posix_fadvise = 1
 copy_file_range = 2
 ";
 
-/// A directory of the cell, and with it a kind of file system, with how many operations a run makes there, and how many runs the long ones are: an hour
-/// for all places together.
+/// A directory of the cell, and thus a file system type, with the number of operations of a run. In long tests `long` runs
+/// are made: an hour for all places together.
 struct Place {
     directory: &'static str,
     operations: u32,
@@ -39,13 +41,13 @@ struct Place {
 
 const OVERLAY: Place = Place { directory: "/var/tmp", operations: 20_000, long: 600 };
 const MEMORY: Place = Place { directory: "/dev/shm", operations: 20_000, long: 600 };
-/// Each of its syncs writes the whole file to the host.
+/// Each sync of this one writes the whole file to the host.
 const VOLUME: Place = Place { directory: "/volume", operations: 600, long: 1000 };
 
-/// Exercises a file by a seed, natively and in a cell, and holds the two files against each other.
+/// Exercises a file by a seed, natively and in a cell, and compares the two files.
 fn exercise(program: &str, place: &Place, seed: u32) {
     let [volume, settings] = [0; 2].map(|_| tempfile::tempdir().expect("a temporary directory"));
-    // A disk would be waited for at each sync.
+    // Not on a disk, because each sync would wait for it.
     let native = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
     let settings = settings.path().join("settings.toml");
     std::fs::write(&settings, SETTINGS).expect("the directory is ours");
@@ -63,13 +65,13 @@ fn exercise(program: &str, place: &Place, seed: u32) {
     }
     if place.directory == VOLUME.directory {
         let [ours, theirs] = [native.path(), volume.path()].map(|path| std::fs::read(path.join("file")).expect("it was written"));
-        assert!(ours == theirs, "seed {seed}: the host has another file than the cell had");
+        assert!(ours == theirs, "seed {seed}: the files of the host and the cell differ");
     }
 }
 
-/// Exercises a place by one seed, or by many.
+/// Exercises a place with one seed, or with many.
 fn exercise_all(place: &Place) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(program) = fetched("tools/bin/fsx") else { return };
@@ -94,10 +96,11 @@ fn files_of_a_volume_bear_exercise() {
     exercise_all(&VOLUME);
 }
 
-/// One file under several processes, which read, write, map, cut and replace it: the same order of operations by a seed, natively and in a cell.
+/// One file under several processes, which read, write, map, truncate and replace it: the same order of operations by a
+/// seed, natively and in a cell.
 struct Sharing {
     place: Place,
-    /// The cell's directory is one of the host's.
+    /// The cell's directory is a volume of the host.
     is_shown: bool,
 }
 
@@ -107,11 +110,11 @@ const SHARED_PLACES: [Sharing; 3] = [
     Sharing { place: Place { directory: "/volume", operations: 4_000, long: 500 }, is_shown: true },
 ];
 
-/// Runs one seed both ways, and holds what each operation returned against each other, and the files at the end.
+/// Runs one seed both ways, and compares the result of each operation, and the files at the end.
 fn share(Sharing { place, is_shown }: &Sharing, seed: u32) {
     let volume = tempfile::tempdir().expect("a temporary directory");
     let native = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory");
-    // The file system below may be one that is shown already: every other seed begins with a file of it.
+    // The lower file system may be a volume: then every other seed starts with a file in it.
     let old = vec![b'v'; 10_000];
     for directory in [native.path(), volume.path()].into_iter().filter(|_| *is_shown && seed.is_multiple_of(2)) {
         std::fs::write(directory.join("file"), &old).expect("the directory is ours");
@@ -128,19 +131,19 @@ fn share(Sharing { place, is_shown }: &Sharing, seed: u32) {
     }
     if *is_shown {
         let [ours, theirs] = [native.path(), volume.path()].map(|path| std::fs::read(path.join("file")).expect("it was written"));
-        assert!(ours == theirs, "seed {seed}: the host has another file than the cell had");
+        assert!(ours == theirs, "seed {seed}: the files of the host and the cell differ");
     }
 }
 
 #[test]
 fn several_processes_share_one_file() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for sharing in &SHARED_PLACES {
         let Place { directory, operations, long } = sharing.place;
         let seeds = if long_runs() { long } else { 2 };
         (1..=seeds).for_each(|seed| share(sharing, seed));
-        println!("{directory}: {operations} operations by {seeds} seeds");
+        println!("{directory}: {operations} operations with {seeds} seeds");
     }
 }

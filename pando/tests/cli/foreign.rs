@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of others, linked statically: ripgrep, which is Rust, and the shell of sqlite.
+//! Third-party programs, linked statically: ripgrep, which is written in Rust, and the shell of sqlite.
 //!
-//! `cargo xtask test` fetches and builds what they are made of.
+//! `cargo xtask test` fetches and builds them.
 
 use crate::case::{Case, Input, long_runs};
 use crate::chroot::succeed;
 use crate::data;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A file that `cargo xtask test` puts into the target directory, or nothing; then it says so.
+/// A file that `cargo xtask test` puts into the target directory. If it is missing, prints that and returns `None`.
 pub(crate) fn fetched(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..").join(path);
     if !path.exists() {
-        println!("left out: {} is not there: `cargo xtask test` puts it there where it can", path.display());
+        println!("left out: {} is missing: `cargo xtask test` creates it where it can", path.display());
         return None;
     }
     path.canonicalize().ok()
 }
 
-/// Searches that are the same in any order of threads and directories.
+/// Searches whose output does not depend on the order of threads and directories.
 const SEARCHES: [&str; 10] = [
     "--version",
     "-n --no-ignore Copyright /usr/share/doc",
@@ -38,7 +38,7 @@ const SEARCHES: [&str; 10] = [
 
 #[test]
 fn ripgrep_finds_the_same() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(program) = fetched("tools/bin/rg") else { return };
@@ -67,7 +67,7 @@ fn sqlite() -> Option<&'static Path> {
     PROGRAM.get_or_init(build).as_deref()
 }
 
-/// Where programs of sqlite are made.
+/// The build directory of sqlite's programs.
 fn directory() -> PathBuf {
     let directory = data::directory().join("sqlite");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
@@ -83,7 +83,7 @@ fn compile(source: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Fills a database, changes it, and asks it: rows of about 90 bytes.
+/// Statements that fill a database, change it, and query it: rows of about 90 bytes.
 fn statements(rows: u32, journal: &str) -> String {
     format!(
         "PRAGMA journal_mode = {journal};
@@ -109,14 +109,14 @@ fn statements(rows: u32, journal: &str) -> String {
     )
 }
 
-/// How many rows make a large database: 100 MB in the long runs.
+/// The number of rows of a large database: 100 MB in the long runs.
 fn rows() -> u32 {
     if long_runs() { 1_100_000 } else { 50_000 }
 }
 
 #[test]
 fn sqlite_keeps_a_database_in_the_cell() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(program) = sqlite() else { return };
@@ -131,7 +131,7 @@ fn sqlite_keeps_a_database_in_the_cell() {
 
 #[test]
 fn sqlite_keeps_a_database_on_the_host() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(program) = sqlite() else { return };
@@ -150,7 +150,7 @@ fn sqlite_keeps_a_database_on_the_host() {
         let [ours, theirs] = [native.path(), exported.path()].map(|path| std::fs::read(path.join("data")).expect("it was written"));
         assert!(ours == theirs, "{statements}: the files differ: {} bytes, from the cell {}", ours.len(), theirs.len());
         let left = std::fs::read_dir(exported.path()).expect("it is a directory").count();
-        assert_eq!(left, 1, "{statements}: more is left than the database");
+        assert_eq!(left, 1, "{statements}: other files than the database are left");
     }
     let check = Case::new(program, &["data", "PRAGMA integrity_check"]).directory(exported.path()).native();
     assert_eq!((check.status, &check.output[..]), (0, &b"ok\n"[..]));
@@ -158,7 +158,7 @@ fn sqlite_keeps_a_database_on_the_host() {
 
 #[test]
 fn sqlite_bears_its_own_load() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(source) = fetched("sources/sqlite3") else { return };
@@ -167,7 +167,7 @@ fn sqlite_bears_its_own_load() {
     let settings =
         ["--testset main", "--testset main --journal wal --mmap 1000000", "--testset cte --memdb", "--testset rtree", "--testset orm"];
     for settings in settings {
-        // What is left without the times: each step, and a hash of all that was asked.
+        // The output without the times: each step, and a hash of all query results.
         let script = format!("{} --size {size} --verify {settings} data | sed 's/[0-9.]*s$//'", program.display());
         if let Err(problem) = Case::new("sh", &["-c", &script]).file(&program).compare_in(|_| {}) {
             panic!("{problem}");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names and images that nobody should trust: nothing leads out of the root, and damage is an error of the file that it hits.
+//! Hostile names and images: no path escapes the root, and damage is an error of the file that it hits.
 
 use crate::case::{Case, Input, PANDO, finish, long_runs};
-use crate::chroot::{Root, succeed};
+use crate::chroot::{ChrootDirectory, succeed};
 use crate::data::Numbers;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -13,15 +13,15 @@ use std::process::Command;
 use tempfile::TempDir;
 
 const BUSYBOX: &str = "/bin/busybox";
-/// What must never be seen in a cell.
+/// A secret of the host that no cell may see.
 const SECRET: &str = "the secret of the host";
 
-/// A path of these tests, which has nothing odd.
+/// A path of these tests, which has no special characters.
 fn text(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }
 
-/// Paths made to leave a root, to go round in circles, or to be too long. `secret` is a path of the host that the root does not have.
+/// Paths that try to escape a root, loop, or are too long. `secret` is a path of the host that the root does not have.
 fn paths(secret: &str) -> Vec<String> {
     let mut paths: Vec<String> = [
         "",
@@ -63,7 +63,8 @@ fn paths(secret: &str) -> Vec<String> {
     .map(str::to_owned)
     .into();
     paths.extend([secret.to_owned(), format!("/..{secret}"), format!("/proc/self/root{secret}"), format!("/proc/self/cwd/../..{secret}")]);
-    // Linux follows 40 links on the way to a name. Where something changes meanwhile it begins anew and counts those again that it had followed, so near the bound it is not to be relied on.
+    // Linux follows 40 links while it resolves a name. After a concurrent change it starts again without resetting the
+    // count, so names near the limit are not reliable.
     paths.extend([13, 41].map(|links| format!("/odd/{}hard", "here/".repeat(links))));
     paths.extend([255, 256, 4000].map(|length| format!("/odd/{}", "n".repeat(length))));
     // A path has 4095 bytes at most.
@@ -74,13 +75,13 @@ fn paths(secret: &str) -> Vec<String> {
 
 #[test]
 fn no_path_leads_out_of_the_root() {
-    let Some(root) = Root::get() else { return };
+    let Some(root) = ChrootDirectory::get() else { return };
     let host = tempfile::tempdir().expect("a temporary directory");
     let secret = host.path().join("secret");
     fs::write(&secret, SECRET).expect("the directory is ours");
     let paths = paths(text(&secret));
     let all: Vec<&str> = paths.iter().map(String::as_str).collect();
-    // What is listed of /proc and of the root itself, a cell makes up.
+    // A cell generates the listings of /proc and of the root itself.
     let plain: Vec<&str> =
         all.iter().copied().filter(|path| !path.contains("/proc") && !path.contains("/dev") && !path.ends_with("..")).collect();
     let first = |words: &[&str], paths: &[&str]| Case::new(BUSYBOX, &[words, paths].concat()).input(Input::Pipe(b""));
@@ -96,7 +97,7 @@ fn no_path_leads_out_of_the_root() {
         "/etc/passwd/",
         text(&secret),
     ] {
-        // What it wrote it reads again.
+        // A program reads back its own writes.
         let script = "echo written > \"$0\" && read line < \"$0\" && echo \"$line\"; cd \"$0/..\" && pwd -P";
         cases.push(first(&["sh", "-c", script], &[path]));
         cases.push(first(&["mkdir", "-p"], &[&format!("{path}/deeper")]));
@@ -119,7 +120,7 @@ fn no_path_leads_out_of_the_root() {
     assert_eq!(fs::read_to_string(&secret).expect("it is still there"), SECRET);
 }
 
-/// A directory of the host with a secret beside it and links that lead there.
+/// A directory of the host with a secret beside it and links that point there.
 fn tempting() -> (TempDir, [String; 5]) {
     let host = tempfile::tempdir().expect("a temporary directory");
     let shown = host.path().join("shown");
@@ -138,7 +139,7 @@ fn tempting() -> (TempDir, [String; 5]) {
 
 #[test]
 fn links_in_what_is_shown_do_not_lead_to_what_is_not() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (host, names) = tempting();
@@ -154,7 +155,7 @@ fn links_in_what_is_shown_do_not_lead_to_what_is_not() {
     check(Case::new("busybox", &at(".")).directory(&shown));
     fs::copy("/bin/busybox", shown.join("busybox")).expect("busybox is there");
     check(Case::new("/busybox", &at("/")).options(&["--root", text(&shown)]));
-    // An archive of the same.
+    // An archive of the same files.
     let archive = host.path().join("archive.tar");
     let mut tar = Command::new(host_program("tar"));
     tar.arg("-cf").arg(&archive).arg("-C").arg(&shown).arg(".");
@@ -167,7 +168,7 @@ fn archives_that_lead_out_are_no_roots() {
     let (host, _) = tempting();
     let archive = host.path().join("archive.tar");
     for (options, name, problem) in
-        [(&["-P"][..], "../secret", "leads out of it"), (&["-P"], text(&host.path().join("secret")), "is absolute")]
+        [(&["-P"][..], "../secret", "is outside of it"), (&["-P"], text(&host.path().join("secret")), "is absolute")]
     {
         let mut tar = Command::new(host_program("tar"));
         tar.arg("-cf").arg(&archive).arg("-C").arg(host.path().join("shown")).args(options).arg(name);
@@ -195,14 +196,14 @@ fn small_image(directory: &Path) -> Vec<u8> {
     fs::read(image).expect("it was just written")
 }
 
-/// How many seeded cases a test tries.
+/// The number of seeded cases.
 fn tries() -> usize {
     if long_runs() { 2000 } else { 60 }
 }
 
 #[test]
 fn damaged_images_are_errors_of_what_they_hit() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -213,7 +214,7 @@ fn damaged_images_are_errors_of_what_they_hit() {
     for seed in 0..tries() {
         let mut bytes = whole.clone();
         for _ in 0..1 + numbers.below(8) {
-            // The names and inodes lie first.
+            // The names and inodes are at the front.
             let near = if numbers.below(8) == 0 { bytes.len() } else { 64 << 10 };
             let at = 1024 + numbers.below(near - 1024);
             match numbers.below(4) {
@@ -232,14 +233,14 @@ fn damaged_images_are_errors_of_what_they_hit() {
         // All names, all attributes, all content.
         command.args([BUSYBOX, "tar", "-cf", "-", "/"]);
         let outcome = finish(command, Input::Nothing);
-        // Damage may make a tree endless, or a program another one.
+        // Damage may make a tree endless, or replace a program by another one.
         let known = [0, 1, 2, 124, 125, 126, 127, 132, 134, 135, 136, 137, 139].contains(&outcome.status);
-        // The C library of a damaged program ends it with 127.
+        // The C library of a damaged program exits with 127.
         let own = outcome.status <= 2 || outcome.status == 127;
         let explained = own || outcome.errors.lines().any(|line| line.starts_with("pando: "));
         let sound = !["panicked", "the library OS", "libOS"].iter().any(|word| outcome.errors.contains(word));
         assert!(known && explained && sound, "damage {seed}: status {}: {}", outcome.status, outcome.errors);
         ran += usize::from(outcome.status <= 2);
     }
-    assert!(ran * 4 > tries(), "most damage is met by the program: {ran}");
+    assert!(ran * 4 > tries(), "most damage reaches the program: {ran}");
 }

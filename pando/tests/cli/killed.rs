@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whenever who saves a template is killed, the one of old is there, or the new one, and whole.
+//! If a process is killed while it saves a template, either the old template is there, or the new one, complete.
 
 use crate::case::long_runs;
-use crate::grove::Grove;
-use pando_testing::lab::kvm_is_there;
+use crate::fixture::Fixture;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::process::{Child, Stdio};
 use std::thread;
 
-/// A program with bytes in no order, which says in a clone whether they are what they were, and its word.
+/// A program with random data. Its clones print whether the data is unchanged, and the program's word.
 const SCRIPT: &str = "
 import hashlib, os, pando, sys
 word = sys.argv[1]
@@ -18,18 +18,18 @@ pando.ready()
 print(word, hashlib.blake2b(data).digest() == before)
 ";
 
-/// What is in the way of the template's file: how long that is which is being written.
-fn under_way(grove: &Grove) -> Option<u64> {
-    let directory = grove.file("it");
+/// The length of the unfinished template file, if there is one.
+fn under_way(fixture: &Fixture) -> Option<u64> {
+    let directory = fixture.file("it");
     let entries = fs::read_dir(directory.parent().expect("it lies in a directory")).into_iter().flatten().flatten();
     let mut written = entries.filter(|entry| entry.file_name().as_encoded_bytes().ends_with(b".new"));
     written.next().and_then(|entry| Some(entry.metadata().ok()?.len()))
 }
 
-/// Kills a process once it has written so much, if it comes to that before it ends.
-fn kill_at(grove: &Grove, length: u64, mut child: Child) {
+/// Kills a process once it has written this much, unless it ends before.
+fn kill_at(fixture: &Fixture, length: u64, mut child: Child) {
     while child.try_wait().expect("it is ours").is_none() {
-        if under_way(grove).is_some_and(|written| written >= length) {
+        if under_way(fixture).is_some_and(|written| written >= length) {
             child.kill().expect("it is ours");
         }
         thread::yield_now();
@@ -39,10 +39,10 @@ fn kill_at(grove: &Grove, length: u64, mut child: Child) {
 #[test]
 fn who_is_killed_while_saving_leaves_the_old_template_or_the_new_one() {
     let rounds = if long_runs() { 200 } else { 8 };
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let grove = Grove::new();
+    let fixture = Fixture::new();
     let words = |number: u64| {
         ["template", "create", "--replace", "it", "--", "/usr/bin/python3", "-c", SCRIPT]
             .map(String::from)
@@ -51,16 +51,16 @@ fn who_is_killed_while_saving_leaves_the_old_template_or_the_new_one() {
     };
     let create = |number: u64| {
         let words: Vec<String> = words(number).collect();
-        let mut command = grove.command(&words.iter().map(|word| &word[..]).collect::<Vec<_>>());
+        let mut command = fixture.command(&words.iter().map(|word| &word[..]).collect::<Vec<_>>());
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pando starts")
     };
     assert!(create(0).wait().expect("it is ours").success());
-    let length = fs::metadata(grove.file("it")).expect("it was kept").len();
+    let length = fs::metadata(fixture.file("it")).expect("it was kept").len();
     let (mut kept, mut replaced) = (0, 0);
     for number in 1..=rounds {
-        // From its first byte to all of it, from where it is a matter of luck.
-        kill_at(&grove, length * (number - 1) / (rounds - 1), create(number));
-        let said = grove.pando(&["clone", "it"]);
+        // From its first byte to its last; the exact moment is random.
+        kill_at(&fixture, length * (number - 1) / (rounds - 1), create(number));
+        let said = fixture.pando(&["clone", "it"]);
         let is_new = said.output == format!("{number} True\n");
         assert!(
             said.status == 0 && (is_new || said.output == format!("{kept} True\n")),
@@ -72,8 +72,8 @@ fn who_is_killed_while_saving_leaves_the_old_template_or_the_new_one() {
             (kept, replaced) = (number, replaced + 1);
         }
     }
-    assert!(replaced < rounds, "nobody was killed in time");
-    // Nothing stays of those who were killed.
+    assert!(replaced < rounds, "no process was killed in time");
+    // Killed processes leave no files behind.
     assert!(create(rounds + 1).wait().expect("it is ours").success());
-    assert_eq!(under_way(&grove), None);
+    assert_eq!(under_way(&fixture), None);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes find in `/proc` about themselves and about each other, held against what they find natively.
+//! The content of `/proc` about a process itself and about others, compared with native runs.
 
 use crate::case::{Case, text};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
-/// A parent that looks at its children: one that is stopped, one that has ended, one that is gone.
+/// A parent that looks at its children: one that is stopped, a zombie, and one that was waited for.
 const FAMILY: &str = r"
 import os, signal, threading
 def stat(pid):
@@ -58,17 +58,17 @@ for path, text in [('/proc/self/oom_score_adj', '2000'), ('/proc/2000000/stat', 
 
 #[test]
 fn processes_find_each_other() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", FAMILY]).check();
     }
 }
 
 #[test]
 fn tools_list_processes() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Only what these print of processes that they were asked for is the same on both sides.
+    // Only these columns and options give the same output on both sides.
     let lists = "sleep 60 & sleep=$!; until [ \"$(cat /proc/$sleep/comm)\" = sleep ]; do :; done
         ps -o comm=,state= -p $sleep; ps -o args= -p $$ | cut -c1-4; pgrep -x -P $$ -l sleep | cut -d' ' -f2; pkill -x -P $$ sleep; wait $sleep; echo $?";
     Case::new("bash", &["-c", lists]).check();
@@ -79,13 +79,13 @@ fn tools_list_processes() {
 
 #[test]
 fn tools_tell_what_the_system_does() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let told = "vmstat | head -2; vmstat | tail -1 | wc -w; vmstat -d > /dev/null; echo $?; vmstat -s | grep -c 'pages swapped'; free | head -1; uptime | grep -c 'load average:'";
         Case::new("bash", &["-c", told]).check();
     }
 }
 
-/// Programs write their titles where their arguments stand, and others read them there; a longer one goes on over the environment.
+/// Programs write their titles over their arguments, where others read them; a longer title continues over the environment.
 const TITLES: &str = r#"
 $| = 1;
 sub line { open my $file, '<', "/proc/$_[0]/cmdline" or die; local $/; my $text = <$file>; $text =~ s/\0+$//; $text =~ tr/\0/ /; $text }
@@ -111,12 +111,12 @@ waitpid $child, 0;
 
 #[test]
 fn a_command_line_is_what_stands_in_memory() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/perl", &["-e", TITLES, "one", "two"]).check();
     }
 }
 
-/// What is in memory, and what of it a process has alone after a fork.
+/// Resident memory, and the part of it that is private to a process after a fork.
 const SHARED: &str = r"
 import ctypes, mmap, os
 def memory(size):
@@ -155,17 +155,17 @@ os.wait()
 
 #[test]
 fn what_is_in_memory_is_told_and_what_a_fork_shares() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", SHARED]).check();
     }
 }
 
 #[test]
 fn who_logged_in_is_told_to_children() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Not every host lets its processes say so, so the cell's word stands alone.
+    // Not every host lets its processes set it, so only the cell's output is checked.
     let script = "cat /proc/self/loginuid; echo 77 > /proc/self/loginuid; echo -n ' '; cat /proc/self/loginuid; echo x 2> /dev/null > /proc/self/loginuid; cat /proc/1/loginuid";
     let outcome = Case::new("busybox", &["sh", "-c", script]).cell();
     assert_eq!((outcome.status, text(&outcome.output)), (0, "4294967295 7777"), "{}", outcome.errors);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Real programs through the command line: what `pando run` prints is held, byte for byte, against what the host prints.
+//! Real programs through the command line: the output of `pando run` is compared, byte for byte, with native output.
 //!
-//! [`case`] is the one boundary: a program with its arguments and its input, run natively and in a cell. `PANDO_TESTS=all` takes the long runs.
+//! [`case`] is the common interface: a program with its arguments and its input, run natively and in a cell.
+//! `PANDO_TESTS=all` adds the long runs.
 #![forbid(unsafe_code)]
 
 mod applets;
@@ -20,10 +21,12 @@ mod detached;
 mod dialogues;
 mod dynamic;
 mod exerciser;
+mod fixture;
 mod foreign;
-mod grove;
+mod gateways;
 mod host_limits;
 mod hostile;
+mod identities;
 mod inputs;
 mod killed;
 mod listed;

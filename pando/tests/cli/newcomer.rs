@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A new user's first five minutes: what the README says works, help helps, shells take the completions, mistakes are named.
+//! A new user's first five minutes: the README's commands work, help helps, shells accept the completions, errors name the mistake.
 
 use crate::case::{Case, Input, PANDO, finish, pando, text};
 use crate::chroot::succeed;
 use crate::data;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A program of a user's own.
+/// A program of the user's own.
 const MINE: &str = "#include <stdio.h>\nint main(int count, char **words) { while (--count) puts(*++words); }\n";
 
-/// The command lines of the README's blocks, without what is said of them.
+/// The command lines of the README's blocks, without their comments.
 fn commands_of_the_readme() -> Vec<String> {
     let readme = include_str!("../../../README.md");
     let blocks = readme.split("```sh\n").skip(1).map(|block| block.split("```").next().expect("there is a first part"));
@@ -24,7 +24,7 @@ fn commands_of_the_readme() -> Vec<String> {
 
 #[test]
 fn what_the_readme_says_works() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -36,7 +36,7 @@ fn what_the_readme_says_works() {
     let mut compile = Command::new(host_program("gcc"));
     compile.args(["-static", "-o"]).args([path("my-static-program"), path("mine.c")]);
     succeed(compile);
-    // Natively, the host is called what a cell is called.
+    // Natively, the host name is that of a cell.
     fs::create_dir(path("native")).expect("the directory is ours");
     fs::write(path("native/hostname"), "#!/bin/sh\necho pando\n").expect("the directory is ours");
     fs::set_permissions(path("native/hostname"), fs::Permissions::from_mode(0o755)).expect("the file is ours");
@@ -49,17 +49,17 @@ fn what_the_readme_says_works() {
     };
     let mut lines = commands_of_the_readme();
     assert!(lines.len() > 5, "{lines:?}");
-    // The suite is what runs this test.
+    // This test is part of that suite.
     lines.retain(|line| line != "cargo xtask test");
     for line in lines {
-        // What cargo builds and runs is what is tested here.
+        // The tested program is the one that cargo built.
         let line = line.replace("cargo run --release -- ", "pando ");
         assert!(line.contains("pando "), "a command that this test does not know: {line}");
         let outcome = run(&line, "bin");
-        // Who makes or removes a template is told only what went wrong.
+        // Creating or removing a template prints nothing unless it fails.
         let is_silent = ["pando template create", "pando template rm"].iter().any(|silent| line.starts_with(silent));
         assert!(outcome.status == 0 && outcome.output.is_empty() == is_silent, "{line}: {outcome:?}");
-        // A program in a cell prints what it prints on the host.
+        // A program in a cell prints the same as on the host.
         if let Some((before, after)) = line.split_once("pando run ")
             && let Some((_, program)) = after.split_once("-- ")
         {
@@ -68,13 +68,13 @@ fn what_the_readme_says_works() {
     }
 }
 
-/// The words at the beginnings of the lines of a section of help, with what follows them.
+/// The first words of the lines of a help section, with the rest of the lines.
 fn section<'a>(help: &'a str, title: &str) -> Vec<&'a str> {
     let lines = help.lines().skip_while(move |line| *line != title).skip(1);
     lines.take_while(|line| !line.is_empty()).map(str::trim_start).collect()
 }
 
-/// All commands but those that print what others do with `--help`, as the words that call them.
+/// All commands except `help`, as the words that call them.
 fn commands() -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     let mut pending = vec![Vec::new()];
@@ -131,11 +131,11 @@ fn shells_understand_their_completions() {
     completed("bash", &["-c", words], &directory.path().join("bash"), "--timeout");
 }
 
-/// A shell completes an option.
+/// Checks that a shell completes an option.
 fn completed(shell: &str, words: &[&str], file: &Path, wanted: &str) {
     let mut command = Command::new(host_program(shell));
     command.args(words).arg(file).env("HOME", file.parent().expect("it lies in a directory"));
-    // They ask the program itself.
+    // The completions call the program itself.
     let directory = Path::new(PANDO).parent().expect("it lies in one").display();
     command.env("PATH", format!("{directory}:/usr/bin:/bin"));
     let outcome = finish(command, Input::Nothing);
@@ -151,7 +151,7 @@ fn a_mistake_in_each_option_is_named() {
             let Some(at) = line.find("--") else { continue };
             let end = at + line[at..].find([' ', '[']).unwrap_or(line.len() - at);
             let name = &line[at..end];
-            // An option without its value, or with one that it does not take.
+            // An option without its value, or with an invalid one.
             let takes = line[end..].starts_with(" <");
             let mistake = if takes { name.to_owned() } else { format!("{name}=no such value") };
             let outcome = pando(&[&words[..], &[&mistake]].concat());
@@ -172,7 +172,7 @@ fn the_first_programs_run() {
         &["busybox", "sh", "-c", "for i in 1 2 3; do echo $i; done; exit 5"],
         &["busybox", "sha256sum", "/bin/busybox"],
     ];
-    if kvm_is_there() {
+    if is_kvm_available() {
         lines.iter().for_each(|words| Case::new(words[0], &words[1..]).check());
     }
 }

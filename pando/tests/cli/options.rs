@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options that change what a program finds: each does what it says, and nothing else.
+//! Options that change the environment of a program: each has its documented effect, and no other.
 
 use crate::case::{Case, PANDO};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::process::Command;
 
-/// What busybox prints in a cell with these options.
+/// The output of busybox in a cell with these options.
 fn printed(options: &[&str], words: &[&str]) -> String {
     let outcome = Case::new("busybox", words).options(options).cell();
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "{options:?} {words:?}");
@@ -16,7 +16,7 @@ fn printed(options: &[&str], words: &[&str]) -> String {
 
 #[test]
 fn the_environment_is_what_was_named() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let variables = |options: &[&str]| {
@@ -39,7 +39,7 @@ fn the_environment_is_what_was_named() {
 
 #[test]
 fn everybody_has_a_home_of_his_own() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let script = "cd ~ && ls -A && echo one >file && cat ~/file && pwd && stat -c '%u %a' .";
@@ -49,7 +49,7 @@ fn everybody_has_a_home_of_his_own() {
 
 #[test]
 fn the_hosts_directories_for_state_are_there_without_content() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let modes = "cd /var && stat -c '%n %u %g %a' . lib lib/dpkg lib/dpkg/info cache log spool";
@@ -61,7 +61,7 @@ fn the_hosts_directories_for_state_are_there_without_content() {
 
 #[test]
 fn the_program_starts_where_it_shall() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         assert_eq!(printed(&["-w", "/tmp"], &["pwd"]), "/tmp\n");
         assert_eq!(printed(&["--workdir=/"], &["pwd"]), "/\n");
     }
@@ -69,7 +69,7 @@ fn the_program_starts_where_it_shall() {
 
 #[test]
 fn the_program_finds_a_file_where_it_was_put() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -81,14 +81,14 @@ fn the_program_finds_a_file_where_it_was_put() {
 
 #[test]
 fn a_share_of_the_core_slows_a_program_down_and_changes_nothing_else() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         assert_eq!(printed(&["--cpus", "0.3"], &["seq", "100000"]), printed(&[], &["seq", "100000"]));
     }
 }
 
 #[test]
 fn letters_may_stand_together() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         assert_eq!(printed(&["-ie", "A=b", "-w/"], &["sh", "-c", "echo $A; pwd"]), "b\n/\n");
     }
 }

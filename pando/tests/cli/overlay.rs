@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that programs make and change: the same answers in a cell as on the host.
+//! Files that programs create and change: the same results in a cell as on the host.
 
 use crate::case::Case;
 use crate::compile::{Linked, program};
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Runs a part of a program in a fresh directory, natively and in a cell.
+/// Runs a part of a program in a new directory, natively and in a cell.
 fn check(name: &'static str, part: &'static str) {
     check_with(name, &[part], |_| {});
 }
@@ -19,7 +19,7 @@ fn check_with(name: &'static str, words: &[&str], prepare: impl Fn(&Path)) {
         println!("left out: not run as root");
         return;
     }
-    if kvm_is_there()
+    if is_kvm_available()
         && let Err(problem) = Case::new(program(name, Linked::Glibc), words).compare_in(prepare)
     {
         panic!("{problem}");
@@ -90,7 +90,7 @@ parts! {
     mappings_that_are_apart_keep_what_was_written: "maps" "apart";
 }
 
-/// A file of a volume, not whole pages long.
+/// Writes a file whose size is not a multiple of the page size.
 fn data(at: &Path) {
     let bytes: Vec<u8> = (0..3 * 4096 + 100).map(|byte| ((byte * 7 + byte / 4096) % 251) as u8).collect();
     std::fs::write(at.join("data"), bytes).expect("it is ours");
@@ -115,7 +115,7 @@ fn a_directory_may_have_many_files() {
 
 #[test]
 fn a_full_overlay_keeps_what_it_has_and_can_be_cleared() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("the host has room");

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Patched calls: a program notices nothing of them. Each case runs natively, in a cell, and in a cell in which every call traps.
+//! Patched system calls are transparent to programs. Each case runs natively, in a cell, and in a cell in which every call traps.
 
-use crate::case::{Case, Outcome};
+use crate::case::{Case, CaseOutcome};
 use crate::compile::{Linked, program};
-use pando_testing::lab::{kvm_is_there, repetitions};
+use pando_testing::lab::{is_kvm_available, repetitions};
 
-/// Every call traps, as if there were no patches.
+/// Makes every call trap, as without patches.
 const TRAP: &[&str] = &["--trap-calls"];
-/// Where programs lie that make their code themselves: low, where displacements reach nearly everything, and high.
+/// Addresses of generated code: low, where displacements reach nearly everything, and high.
 const PLACES: [&str; 3] = ["20000000", "1234567000", "700000000000"];
 
-/// Holds a part of the program `patched` against the host, with and without patches.
+/// Compares a part of the program `patched` with the host, with and without patches.
 fn check(part: &str) {
-    if kvm_is_there() {
+    if is_kvm_available() {
         for linked in [Linked::Glibc, Linked::Musl] {
             let case = Case::new(program("patched", linked), &[part]);
             case.check();
@@ -66,7 +66,7 @@ fn instructions_behind_a_call_fault_where_they_stand() {
     check("faulting");
 }
 
-/// How many calls trapped, and how many were made, in a program that makes some thousands.
+/// The numbers of trapped calls and of all calls, in a program that makes some thousands.
 fn counts(options: &[&str]) -> [u64; 2] {
     let options: Vec<&str> = options.iter().copied().chain(["--stats"]).collect();
     let outcome = Case::new(program("patched", Linked::Glibc), &["counted", "3000"]).options(&options).cell();
@@ -79,7 +79,7 @@ fn counts(options: &[&str]) -> [u64; 2] {
 
 #[test]
 fn after_a_few_times_a_call_does_not_trap_any_more() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let [trapped, made] = counts(&[]);
         assert!(made >= 3000 && trapped < 100, "{trapped} of {made}");
         let [trapped, made] = counts(TRAP);
@@ -87,12 +87,12 @@ fn after_a_few_times_a_call_does_not_trap_any_more() {
     }
 }
 
-/// What programs can see of patches, and how they are spared it.
+/// Patches are visible only to programs that read their own code, and not with `--trap-calls`.
 #[test]
 fn code_that_reads_itself_sees_the_jump_unless_calls_trap() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let case = Case::new(program("patched", Linked::Glibc), &["reading"]);
-        let said = |outcome: Outcome| String::from_utf8_lossy(&outcome.output).into_owned();
+        let said = |outcome: CaseOutcome| String::from_utf8_lossy(&outcome.output).into_owned();
         assert_eq!(said(case.native()), "as it was written: yes\n");
         assert_eq!(said(case.cell()), "as it was written: no\n");
         assert_eq!(said(case.options(TRAP).cell()), "as it was written: yes\n");
@@ -101,7 +101,7 @@ fn code_that_reads_itself_sees_the_jump_unless_calls_trap() {
 
 #[test]
 fn random_surroundings() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let program = program("surroundings", Linked::Glibc);
         for seed in 0..repetitions(1, 4, 40) {
             for place in PLACES {
@@ -111,18 +111,18 @@ fn random_surroundings() {
     }
 }
 
-/// What `cpuid` answers in a cell is not what it answers on the host, so only the two ways to answer it are compared.
+/// `cpuid` answers differently in a cell and on the host, so only the two ways to answer it are compared.
 #[test]
 fn random_surroundings_of_cpuid() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let program = program("surroundings", Linked::Glibc);
         for seed in 0..repetitions(1, 2, 20) {
             for place in PLACES {
                 let case = Case::new(&program, &[&seed.to_string(), "cpuid", place]);
-                let said = |outcome: Outcome| (outcome.status, String::from_utf8_lossy(&outcome.output).into_owned());
+                let said = |outcome: CaseOutcome| (outcome.status, String::from_utf8_lossy(&outcome.output).into_owned());
                 let (patched, trapped) = (said(case.cell()), said(case.options(TRAP).cell()));
                 let same = patched.1.lines().zip(trapped.1.lines()).take_while(|(patched, trapped)| patched == trapped).count();
-                assert!(patched.0 == 0 && patched == trapped, "seed {seed} at {place}: the first {same} lines are the same");
+                assert!(patched.0 == 0 && patched == trapped, "seed {seed} at {place}: only the first {same} lines are the same");
             }
         }
     }

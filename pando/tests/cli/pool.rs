@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates of `pando serve`, while others replace them, make them or fail to.
+//! Templates of `pando serve`, while others replace them, create them or fail to.
 
-use crate::grove::{Grove, Service};
-use pando_testing::lab::kvm_is_there;
+use crate::fixture::{Fixture, Service};
+use pando_testing::lab::is_kvm_available;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A shell that is given a script.
+/// A shell that runs its argument as a script.
 const SHELL: &str = r#"x=5; eval "$(pando-ready -s)"; eval "$1""#;
 
-fn served(options: &[&str]) -> (Grove, Service) {
-    let grove = Grove::new();
-    grove.plant("sh", SHELL);
-    let service = grove.serve(options);
-    (grove, service)
+fn served(options: &[&str]) -> (Fixture, Service) {
+    let fixture = Fixture::new();
+    fixture.plant("sh", SHELL);
+    let service = fixture.serve(options);
+    (fixture, service)
 }
 
 fn says(service: &Service, template: &str, said: &str) {
@@ -25,7 +25,7 @@ fn says(service: &Service, template: &str, said: &str) {
 
 #[test]
 fn who_clones_what_is_replaced_gets_the_old_or_the_new() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (_grove, service) = served(&[]);
@@ -48,7 +48,7 @@ fn who_clones_what_is_replaced_gets_the_old_or_the_new() {
 
 #[test]
 fn templates_that_take_long_keep_nobody_waiting() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (_grove, service) = served(&[]);
@@ -62,15 +62,15 @@ fn templates_that_take_long_keep_nobody_waiting() {
 
 #[test]
 fn what_fails_gives_back_what_it_had() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let grove = Grove::new();
-    let shown = grove.path("shown");
+    let fixture = Fixture::new();
+    let shown = fixture.path("shown");
     std::fs::create_dir(&shown).expect("there is room");
-    let service = grove.serve(&["--show", shown.to_str().expect("it is text")]);
+    let service = fixture.serve(&["--show", shown.to_str().expect("it is text")]);
     let volumes: Vec<String> = (0..12).map(|number| format!("{}:/data{number}", shown.display())).collect();
-    // Two hundred times a dozen disks and one for its root: more than a kernel can name.
+    // Two hundred times a dozen disks and one for its root: more than the kernel's limit of disks.
     let endless = "x".repeat(600_000);
     let asked = json!({ "name": "none", "arguments": ["busybox", endless], "bare": true, "volumes": volumes }).to_string();
     for _ in 0..200 {
@@ -85,7 +85,7 @@ fn what_fails_gives_back_what_it_had() {
 
 #[test]
 fn who_sees_that_a_cell_was_frozen_finds_its_template() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (_grove, service) = served(&[]);
@@ -105,19 +105,19 @@ fn who_sees_that_a_cell_was_frozen_finds_its_template() {
 
 #[test]
 fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let grove = Grove::new();
-    let shown = grove.path("shown");
+    let fixture = Fixture::new();
+    let shown = fixture.path("shown");
     std::fs::create_dir(&shown).expect("there is room");
     std::fs::write(shown.join("file"), "seen").expect("there is room");
-    let service = grove.serve(&["--show", shown.to_str().expect("it is text")]);
+    let service = fixture.serve(&["--show", shown.to_str().expect("it is text")]);
     let asked = json!({ "name": "reader", "arguments": ["busybox", "sh", "-c", SHELL], "volumes": [format!("{}:/data", shown.display())] });
     service.json("POST", "/v1/templates", asked);
     says(&service, "reader", "5\n");
     std::fs::write(shown.join("file"), "something else").expect("there is room");
-    // What is loaded goes on, until somebody misses what is not there any more.
+    // A loaded template stays in use until a clone needs a file that has changed.
     says(&service, "reader", "5\n");
     let ran = service.json("POST", "/v1/run", json!({ "template": "reader", "arguments": ["cat /data/file"] }));
     assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!(""), &json!(1)), "{ran}");
@@ -127,12 +127,12 @@ fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
 
 #[test]
 fn the_standard_template_follows_the_host_and_heeds_what_is_said() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let grove = Grove::new();
-    let python = grove.path("software/bin/python3");
-    // One that says its version; what is to be trained gives it an argument.
+    let fixture = Fixture::new();
+    let python = fixture.path("software/bin/python3");
+    // A program that prints its version; with training, also its argument.
     let install = |version: u32| {
         let script = format!("#!/bin/sh\nversion={version}\neval \"$(pando-ready -s)\"\necho $version $1\n");
         let fresh = python.with_extension("new");
@@ -143,25 +143,25 @@ fn the_standard_template_follows_the_host_and_heeds_what_is_said() {
     std::fs::create_dir_all(python.parent().expect("it has one")).expect("there is room");
     install(1);
     let path = format!("{}:{}", Path::new(&python).parent().expect("it has one").display(), std::env::var("PATH").unwrap_or_default());
-    let mut command = grove.command(&["serve"]);
+    let mut command = fixture.command(&["serve"]);
     command.env("PATH", path);
-    let mut service = grove.service(command);
+    let mut service = fixture.service(command);
     let ran = |service: &Service| {
         let ran = service.json("POST", "/v1/run", json!({ "template": "python", "arguments": ["x"] }));
         ran["stdout"].as_str().map(str::to_owned).unwrap_or_default()
     };
     assert_eq!(ran(&service), "1 x\n");
     install(2);
-    // What is loaded goes on.
+    // The loaded template stays in use.
     assert_eq!(ran(&service), "1 x\n");
     let touch = || {
-        let kept = std::fs::read(grove.file("python")).expect("it was made");
-        std::fs::write(grove.file("python"), kept).expect("there is room");
+        let kept = std::fs::read(fixture.file("python")).expect("it was made");
+        std::fs::write(fixture.file("python"), kept).expect("there is room");
     };
     touch();
     assert_eq!(ran(&service), "2 x\n");
-    assert!(service.says("made anew"));
-    // One that somebody asked for otherwise is theirs: it is refused, not replaced.
+    assert!(service.says("creating template"));
+    // A template that was created with other options is refused, not replaced.
     let asked = json!({ "name": "python", "memory": "64M", "replace": true });
     let made: Value = service.json("POST", "/v1/templates", asked);
     assert_eq!(made["memory_bytes"], 64 << 20);

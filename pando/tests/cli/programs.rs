@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Static programs in C (glibc and musl) and Rust, part by part: what they ask of the system is answered as the host answers it.
+//! Static programs in C (glibc and musl) and Rust, part by part: system calls give the same results as on the host.
 
 use crate::case::{Case, Input};
 use crate::compile::{Linked, program};
 use crate::data;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::path::PathBuf;
 
 const C: [Linked; 3] = [Linked::Glibc, Linked::GlibcPie, Linked::Musl];
 const GLIBC: [Linked; 1] = [Linked::Glibc];
 const MUSL: [Linked; 1] = [Linked::Musl];
 const RUST: [Linked; 2] = [Linked::Rust, Linked::RustPie];
-/// What stands in a C program's output where the host itself does not do what the program's author thought.
+/// The mark in a C program's output where the host itself deviates from the author's expectation.
 const UNEXPECTED: &str = "DOES NOT HOLD";
 
-/// A compiled program, with a file called `data` next to it.
+/// Compiles a program, and puts a file called `data` next to it.
 fn with_data(name: &'static str, linked: Linked) -> (PathBuf, PathBuf) {
     let program = program(name, linked);
     let directory = program.parent().expect("a program lies in a directory").to_path_buf();
@@ -25,9 +25,9 @@ fn with_data(name: &'static str, linked: Linked) -> (PathBuf, PathBuf) {
     (program, directory)
 }
 
-/// Runs a part of a program, in each way to link it, natively and in a cell.
+/// Runs a part of a program, with each kind of linkage, natively and in a cell.
 fn check(name: &'static str, ways: &[Linked], words: &[&str], input: Input<'_>) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut problems = Vec::new();
@@ -71,6 +71,17 @@ parts! {
     sending_and_gathering: "files" C ["sending", "data"];
     clocks: "system" C ["clocks"];
     identity: "system" C ["identity"];
+    without_fsetid: "capable" GLIBC ["fsetid"];
+    without_ipc_owner: "capable" GLIBC ["ipc-owner"];
+    without_sys_ptrace: "capable" GLIBC ["ptrace"];
+    without_sys_admin: "capable" GLIBC ["admin"];
+    without_sys_resource: "capable" GLIBC ["resource"];
+    without_ipc_lock: "capable" GLIBC ["ipc-lock"];
+    tables_of_sockets: "listed" GLIBC ["all"];
+    ends_of_what_proc_shows: "ends" GLIBC ["all"];
+    arguments_and_capabilities_of_what_is_refused: "refused" GLIBC ["all"];
+    memory_at_its_peak: "peak" GLIBC ["all"];
+    watches_without_unlinked_files: "unlinked" GLIBC ["all"];
     priorities_and_policies: "resources" C ["scheduling"];
     limits_of_resources: "resources" C ["limits"];
     limits_of_other_processes: "resources" C ["others"];
@@ -154,7 +165,7 @@ parts! {
     rust_exits: "standard" RUST ["exit", "9"];
 }
 
-/// Arguments that a shell would have trouble with, and many.
+/// Arguments that need quoting in a shell, and many arguments.
 fn odd_arguments() -> Vec<String> {
     let odd = ["surroundings", "", " ", "two words", "\u{e9}\u{1f333}\u{202e}", "-v", "--", "--help", "a\nb", "\"quoted\" $HOME `x` \\"];
     odd.iter().map(ToString::to_string).chain((0..2000).map(|number| format!("argument {number}"))).chain(["x".repeat(100_000)]).collect()
@@ -181,7 +192,7 @@ fn standard_input() {
 
 #[test]
 fn what_a_program_changes_stays_in_its_cell() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for linked in C {
@@ -197,7 +208,7 @@ fn what_a_program_changes_stays_in_its_cell() {
 
 #[test]
 fn a_second_thread_runs() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let outcome = Case::new(program("standard", Linked::Rust), &["thread"]).cell();
         assert_eq!((outcome.status, &outcome.output[..], &outcome.errors[..]), (0, &b"Some(42)\n"[..], ""));
     }
@@ -205,7 +216,7 @@ fn a_second_thread_runs() {
 
 #[test]
 fn the_clock_is_that_of_the_host() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let now = || std::time::UNIX_EPOCH.elapsed().expect("the clock is set").as_secs();
@@ -213,13 +224,13 @@ fn the_clock_is_that_of_the_host() {
     let outcome = Case::new("busybox", &["date", "+%s"]).cell();
     let after = now();
     let shown: u64 = String::from_utf8_lossy(&outcome.output).trim().parse().expect("a number of seconds");
-    // A second to spare each way: clocks are read at different places.
+    // A tolerance of one second: the clocks are read at different places.
     assert!((before - 1..=after + 1).contains(&shown), "{before} {shown} {after}");
 }
 
 #[test]
 fn a_program_knows_itself_as_the_first_process_of_root() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let outcome = Case::new("busybox", &["sh", "-c", "echo $$ $PPID"]).cell();
         assert_eq!(String::from_utf8_lossy(&outcome.output), "1 0\n");
         assert_eq!(Case::new("busybox", &["id", "-u"]).cell().output, b"0\n");

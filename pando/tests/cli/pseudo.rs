@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pseudo terminals of the cell's own, and job control at them: what programs at both ends see, held against what they see natively.
+//! Pseudo terminals inside the cell, and job control at them: both ends, compared with native runs.
 
 use crate::case::Case;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
-/// Both ends in one process: lines, echo, sizes, what the ends say when the other is gone.
+/// Both ends in one process: lines, echo, window sizes, and the behaviour after the other end is closed.
 const ENDS: &str = r"
 import errno, fcntl, os, select, struct, termios, tty
 def attempt(call, *arguments):
@@ -43,7 +43,7 @@ print(attempt(os.read, slave, 10), attempt(os.write, slave, b'x'), os.path.exist
 print(attempt(os.open, '/dev/tty', os.O_RDWR))
 ";
 
-/// A session at a terminal: the keys that are signals, jobs, the end of it all.
+/// A session at a terminal: signal keys, jobs, and the end of the session.
 const SESSION: &str = r"
 import os, pty, re, sys
 child, master = pty.fork()
@@ -92,19 +92,19 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 #[test]
 fn both_ends_of_a_pseudo_terminal() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", ENDS]).check();
     }
 }
 
 #[test]
 fn a_shell_at_a_pseudo_terminal_controls_its_jobs() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", SESSION]).check();
     }
 }
 
-/// A child that stops, and whose parent in the same session and another group then ends.
+/// A stopped child whose parent, in the same session and another group, then ends.
 const ORPHANS: &str = r"
 import os, signal
 reader, writer = os.pipe()
@@ -131,7 +131,7 @@ print(sorted(seen.split()))
 
 #[test]
 fn who_is_stopped_and_orphaned_goes_on() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", ORPHANS]).check();
     }
 }

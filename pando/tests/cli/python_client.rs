@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client for Python, `clients/python`: its own tests, against a service of this program.
+//! The Python client, `clients/python`: its own tests, against a service of this program.
 
 use crate::case::{PANDO, text};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,10 +19,10 @@ fn succeeds(command: &mut Command) {
 
 #[test]
 fn its_tests_succeed() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Debian's: the one in PATH may lack the library that it speaks with.
+    // Debian's Python: the one in PATH may lack the HTTP library.
     let words = ["-B", "-X", "dev", "-m", "unittest", "discover", "-s", "tests"];
     succeeds(Command::new(host_program("/usr/bin/python3")).args(words).env("PANDO", PANDO));
 }

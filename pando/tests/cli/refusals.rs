@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bad input: one clear line on standard error, the exit status that belongs to it, and nothing else.
+//! Invalid input: one clear line on standard error, the matching exit status, and no other output.
 
-use crate::case::{Case, Input, Outcome, PANDO, finish};
+use crate::case::{Case, CaseOutcome, Input, PANDO, finish};
 use crate::compile::{Linked, program};
 use crate::data::Numbers;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,42 +16,42 @@ const FAILURE: i32 = 125;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// Nothing on standard output, and one line that holds these words.
-fn assert_refused(what: &str, outcome: &Outcome, status: i32, wanted: &[&str]) {
-    let Outcome { status: found, output, errors } = outcome;
+/// Checks that standard output is empty and that standard error is one line with these words.
+fn assert_refused(what: &str, outcome: &CaseOutcome, status: i32, wanted: &[&str]) {
+    let CaseOutcome { status: found, output, errors } = outcome;
     assert_eq!(*found, status, "{what}: {errors}");
     assert!(output.is_empty(), "{what}: {output:?}");
     assert!(errors.starts_with("pando: ") && errors.ends_with('\n') && errors.lines().count() == 1, "{what}: {errors:?}");
     assert!(wanted.iter().all(|word| errors.contains(word)), "{what}: {errors:?} lacks one of {wanted:?}");
 }
 
-/// A program that is refused before or when it is loaded.
+/// Checks a program that is refused before or while it is loaded.
 fn check_program(program: &str, status: i32, wanted: &[&str]) {
     let outcome = Case::new(program, &["argument"]).cell();
     assert_refused(program, &outcome, status, wanted);
 }
 
-/// Options that are refused for what they ask.
+/// Checks options that are refused because of their values.
 fn check_options(options: &[&str], wanted: &[&str]) {
     let outcome = Case::new("busybox", &["echo", "never seen"]).options(options).cell();
     assert_refused(&options.join(" "), &outcome, FAILURE, wanted);
 }
 
-/// A command line that means nothing: what is wrong, and where help is.
+/// Checks an invalid command line: the message names the mistake and the help.
 fn check_usage(words: &[&str], wanted: &[&str]) {
     let mut command = Command::new(PANDO);
     command.args(words);
-    let Outcome { status, output, errors } = finish(command, Input::Nothing);
+    let CaseOutcome { status, output, errors } = finish(command, Input::Nothing);
     assert!(status == FAILURE && output.is_empty(), "{words:?}: {status} {errors}");
     assert!(errors.starts_with("error: ") && wanted.iter().chain(&["--help"]).all(|word| errors.contains(word)), "{words:?}: {errors}");
 }
 
-/// A place for files, and what is written there as programs.
-struct Shelf(TempDir);
+/// A directory for files, and the programs written to it.
+struct ProgramDirectory(TempDir);
 
-impl Shelf {
-    fn new() -> Shelf {
-        Shelf(tempfile::tempdir().expect("a temporary directory"))
+impl ProgramDirectory {
+    fn new() -> ProgramDirectory {
+        ProgramDirectory(tempfile::tempdir().expect("a temporary directory"))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -76,31 +76,31 @@ fn what_is_not_there() {
 
 #[test]
 fn what_cannot_be_executed() {
-    let shelf = Shelf::new();
-    fs::write(shelf.path("plain"), "text").expect("a temporary file can be written");
+    let programs = ProgramDirectory::new();
+    fs::write(programs.path("plain"), "text").expect("a temporary file can be written");
     check_program("/usr", NOT_EXECUTABLE, &["/usr", "directory"]);
     check_program("/dev/null", NOT_EXECUTABLE, &["/dev/null", "not a regular file"]);
-    check_program(shelf.path("plain").to_str().expect("a plain name"), NOT_EXECUTABLE, &["plain", "not executable"]);
+    check_program(programs.path("plain").to_str().expect("a plain name"), NOT_EXECUTABLE, &["plain", "not executable"]);
 }
 
 #[test]
 fn what_is_no_program() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     for (name, bytes) in [("empty", &b""[..]), ("text", b"just some words\n"), ("zeros", &[0; 100_000])] {
-        check_program(&shelf.program(name, bytes), NOT_EXECUTABLE, &[name, "neither an ELF program nor a script"]);
+        check_program(&programs.program(name, bytes), NOT_EXECUTABLE, &[name, "neither an ELF program nor a script"]);
     }
-    check_program(&shelf.program("magic", b"\x7fELF"), NOT_EXECUTABLE, &["magic"]);
+    check_program(&programs.program("magic", b"\x7fELF"), NOT_EXECUTABLE, &["magic"]);
 }
 
 #[test]
 fn interpreters_that_are_missing_are_named() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     let scripts: [(&[u8], &[&str]); 4] = [
         (b"#!\n", &["names no interpreter"]),
         (b"#!/no/such/shell -e\n", &["interpreter /no/such/shell", "no such file"]),
@@ -108,23 +108,23 @@ fn interpreters_that_are_missing_are_named() {
         (b"#!/etc/passwd\n", &["interpreter /etc/passwd", "permission denied"]),
     ];
     for (text, words) in scripts {
-        check_program(&shelf.program("script", text), NOT_EXECUTABLE, words);
+        check_program(&programs.program("script", text), NOT_EXECUTABLE, words);
     }
     let mut linked = fs::read("/bin/ls").expect("everybody may read it");
     let at = linked.windows(4).position(|bytes| bytes == b"/lib").expect("its linker's path comes first");
     linked[at..at + 4].copy_from_slice(b"/nil");
-    check_program(&shelf.program("linked", &linked), NOT_EXECUTABLE, &["linked", "dynamic linker /nil", "no such file"]);
+    check_program(&programs.program("linked", &linked), NOT_EXECUTABLE, &["linked", "dynamic linker /nil", "no such file"]);
 }
 
-/// A good program, small.
+/// A valid program, small.
 fn good() -> Vec<u8> {
     fs::read(program("die", Linked::Musl)).expect("it was just compiled")
 }
 
-/// Bytes that replace others, each with its place.
+/// Replacement bytes, each with its offset.
 type Changes<'a> = &'a [(usize, &'a [u8])];
 
-/// The bytes of a good program, some of them replaced.
+/// The bytes of a valid program, some of them replaced.
 fn changed(changes: Changes<'_>) -> Vec<u8> {
     let mut bytes = good();
     for &(at, new) in changes {
@@ -138,7 +138,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> usize {
     bytes[at..at + size].iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte))
 }
 
-/// Where the program headers of loadable segments lie.
+/// The offsets of the program headers of loadable segments.
 fn loadable(bytes: &[u8]) -> Vec<usize> {
     let (table, count) = (number(bytes, 32, 8), number(bytes, 56, 2));
     (0..count).map(|index| table + index * 56).filter(|&at| number(bytes, at, 4) == 1).collect()
@@ -146,10 +146,10 @@ fn loadable(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn programs_for_other_machines() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     for (name, changes) in [
         ("aarch64", &[(18, &[183, 0][..])][..]),
         ("riscv", &[(18, &[243, 0])]),
@@ -157,16 +157,16 @@ fn programs_for_other_machines() {
         ("x32", &[(4, &[1])]),
         ("big-endian", &[(5, &[2])]),
     ] {
-        check_program(&shelf.program(name, &changed(changes)), NOT_EXECUTABLE, &[name, "another machine"]);
+        check_program(&programs.program(name, &changed(changes)), NOT_EXECUTABLE, &[name, "another machine"]);
     }
 }
 
 #[test]
 fn elf_files_that_make_no_sense() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     let first = loadable(&good())[0];
     let cases: [(&str, Changes<'_>); 12] = [
         ("object", &[(16, &[1, 0])]),
@@ -183,41 +183,41 @@ fn elf_files_that_make_no_sense() {
         ("larger-than-all", &[(first + 40, &[0, 0, 0, 0, 0, 0, 0, 0x10])]),
     ];
     for (name, changes) in cases {
-        check_program(&shelf.program(name, &changed(changes)), NOT_EXECUTABLE, &[name]);
+        check_program(&programs.program(name, &changed(changes)), NOT_EXECUTABLE, &[name]);
     }
 }
 
-/// How many seeded cases a test tries.
+/// The number of seeded cases.
 fn tries() -> usize {
     if std::env::var("PANDO_TESTS").as_deref() == Ok("all") { 1000 } else { 40 }
 }
 
 #[test]
 fn programs_cut_short_at_any_length() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     let whole = good();
     let end = loadable(&whole).iter().map(|&at| number(&whole, at + 8, 8) + number(&whole, at + 32, 8)).max().expect("it has segments");
     let mut numbers = Numbers::new(4);
     let lengths =
         [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 119, 120, end - 1].into_iter().chain((0..tries()).map(|_| 1 + numbers.below(end - 1)));
     for length in lengths {
-        let path = shelf.program(&format!("cut-at-{length}"), &whole[..length]);
+        let path = programs.program(&format!("cut-at-{length}"), &whole[..length]);
         check_program(&path, NOT_EXECUTABLE, &["cut-at-"]);
     }
-    // What lies behind the segments nobody needs.
-    let outcome = Case::new(shelf.program("cut-behind", &whole[..end]), &["leave", "7"]).cell();
+    // Nothing needs the bytes behind the segments.
+    let outcome = Case::new(programs.program("cut-behind", &whole[..end]), &["leave", "7"]).cell();
     assert_eq!((outcome.status, &outcome.output[..]), (7, &b"before the end\n"[..]));
 }
 
 #[test]
 fn programs_with_any_damage_end_with_a_clear_word() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let shelf = Shelf::new();
+    let programs = ProgramDirectory::new();
     let whole = good();
     let headers = number(&whole, 32, 8) + number(&whole, 56, 2) * 56;
     let mut numbers = Numbers::new(5);
@@ -227,11 +227,11 @@ fn programs_with_any_damage_end_with_a_clear_word() {
             let at = 4 + numbers.below(headers - 4);
             bytes[at] = if numbers.below(2) == 0 { bytes[at] ^ (1 << numbers.below(8)) } else { numbers.next() as u8 };
         }
-        let path = shelf.program("damaged", &bytes);
+        let path = programs.program("damaged", &bytes);
         let outcome = Case::new(&path, &["leave", "7"]).options(&["--timeout", "20s", "--memory", "256M"]).cell();
         let known = [7, 2, 124, FAILURE, NOT_EXECUTABLE, 132, 133, 136, 137, 139].contains(&outcome.status);
         assert!(known && !outcome.errors.contains("panicked"), "damage {seed}: {outcome:?}");
-        // Up to 7 it is the program's own, whatever it says then.
+        // Up to 7 it is the program's own status, with any output.
         let explained = outcome.errors.lines().last().is_some_and(|line| line.starts_with("pando: "));
         assert!(outcome.status <= 7 || explained, "damage {seed}: {outcome:?}");
     }
@@ -248,7 +248,7 @@ fn memory_that_is_no_use() {
 
 #[test]
 fn arguments_that_do_not_fit() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         let outcome = Case::new("busybox", &["echo".to_string(), "x".repeat(100_000), "y".repeat(100_000), "z".repeat(120_000)]).cell();
         assert_eq!((outcome.status, outcome.output.len()), (0, 320_003));
         let many: Vec<String> = (0..6).map(|_| "x".repeat(100_000)).collect();
@@ -259,8 +259,8 @@ fn arguments_that_do_not_fit() {
 
 #[test]
 fn volumes_that_cannot_be_shown() {
-    let shelf = Shelf::new();
-    let missing = shelf.path("missing");
+    let programs = ProgramDirectory::new();
+    let missing = programs.path("missing");
     check_options(&["-v", missing.to_str().expect("a plain name")], &["-v", "missing", "cannot read"]);
     check_options(&["-v", &format!("{}:/data", missing.display())], &["-v", "missing", "no such file"]);
     check_options(&["-v", "/etc/hosts:/data", "-v", "/etc/hostname:/data"], &["-v", "/etc/hostname", "hide /etc/hosts"]);
@@ -271,11 +271,11 @@ fn volumes_that_cannot_be_shown() {
     check_options(&["-v", "/dev/null"], &["-v", "/dev/null", "not a regular file"]);
 }
 
-/// Nobody may read it, not even root.
+/// A file that nobody may read, not even root.
 #[test]
 fn a_volume_that_may_not_be_read() {
     const WRITE_ONLY: &str = "/sys/bus/platform/drivers_probe";
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     if Path::new(WRITE_ONLY).exists() {
@@ -295,11 +295,11 @@ fn command_lines_that_mean_nothing() {
     check_usage(&["run", "--memory=-1", "busybox"], &["-1", "64M"]);
     check_usage(&["run", "--memory"], &["--memory"]);
     for time in ["soon", "", "1x", "1e400s", "-3"] {
-        check_usage(&["run", &format!("--timeout={time}"), "busybox"], &["no time", "1.5s"]);
+        check_usage(&["run", &format!("--timeout={time}"), "busybox"], &["not a time", "1.5s"]);
     }
-    check_usage(&["run", "--timeout", "-3", "busybox"], &["no time", "1.5s"]);
-    check_usage(&["run", "--timeout", "0", "busybox"], &["no time", "leave the option out"]);
-    check_usage(&["run", "--cpus", "1e-9", "busybox"], &["no share", "0.001"]);
+    check_usage(&["run", "--timeout", "-3", "busybox"], &["not a time", "1.5s"]);
+    check_usage(&["run", "--timeout", "0", "busybox"], &["not a time", "omit the option"]);
+    check_usage(&["run", "--cpus", "1e-9", "busybox"], &["not a share", "0.001"]);
     check_usage(&["run", "-v", "/a:/", "busybox"], &["`/`", "--root"]);
     check_usage(&["run", "-w", "tmp", "busybox"], &["`tmp`", "absolute path"]);
     for volume in ["", "/a:", ":/a"] {
@@ -310,10 +310,10 @@ fn command_lines_that_mean_nothing() {
     check_usage(&["run", "-v", "/a:/b:ro:x", "busybox"], &["too many colons"]);
     check_usage(&["run", "-e", "=x", "busybox"], &["name is missing", "NAME=VALUE"]);
     for user in ["root", "-1", "0:", "4294967295"] {
-        check_usage(&["run", &format!("--user={user}"), "busybox"], &["no number of a user", "1000:1000"]);
+        check_usage(&["run", &format!("--user={user}"), "busybox"], &["not a user or group number", "1000:1000"]);
     }
     for share in ["0", "1.5", "-1", "half"] {
-        check_usage(&["run", &format!("--cpus={share}"), "busybox"], &["no share of a core", "0.5"]);
+        check_usage(&["run", &format!("--cpus={share}"), "busybox"], &["not a share of a core", "0.5"]);
     }
     check_usage(&["run", "--stats=xml", "busybox"], &["xml", "table", "json"]);
     check_usage(&["run", "-w"], &["--workdir"]);
@@ -323,7 +323,7 @@ fn command_lines_that_mean_nothing() {
 
 #[test]
 fn output_that_cannot_be_written() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut command = Command::new(host_program("sh"));
@@ -338,7 +338,7 @@ fn a_terminal_that_is_not_there() {
 
 #[test]
 fn a_directory_that_the_cell_does_not_have() {
-    if kvm_is_there() {
+    if is_kvm_available() {
         check_options(&["-w", "/no/such/directory"], &["/no/such/directory", "no such file or directory"]);
     }
 }

@@ -3,12 +3,12 @@
 
 use crate::case::compare_if;
 
-/// Runs a script of the shell in a fresh directory, natively and in a cell, if the programs that it needs are there.
+/// Runs a shell script in a new directory, natively and in a cell, if the needed programs are installed.
 fn check(needs: &[&str], script: &str) {
     compare_if(needs, "/bin/sh", &["-c", script]);
 }
 
-/// A server asked by its clients, and by itself once more through another process; large answers, and one that nobody waits for.
+/// A server with requests from clients and, through another process, from itself; large responses, and one that the client abandons.
 const PYTHON: &str = r#"
 exec /usr/bin/python3 - <<'END'
 import http.server, os, socket, socketserver, threading, urllib.request
@@ -79,7 +79,7 @@ fn python_serves_and_asks() {
     check(&["/usr/bin/python3"], PYTHON);
 }
 
-/// Asks until the server is there: it says so by answering.
+/// Polls until the server answers.
 const REDIS: &str = r#"
 port=$((20000 + $$ % 10000))
 redis-server --port $port --unixsocket "$PWD/door" --save "" --logfile log > /dev/null &
@@ -103,7 +103,7 @@ fn redis_answers() {
     check(&["/usr/bin/redis-server", "/usr/bin/redis-cli"], REDIS);
 }
 
-/// It listens when its first process is gone, and is gone when it has given up its number.
+/// It listens once its first process has exited, and has ended once its PID file is gone.
 const NGINX: &str = r#"
 port=$((30000 + $$ % 10000))
 mkdir pages
@@ -135,7 +135,8 @@ fn nginx_serves() {
     check(&["/usr/sbin/nginx", "/usr/bin/curl"], NGINX);
 }
 
-/// A cluster is made, serves over its Unix socket and over the loopback, and many clients at once change the same rows. It refuses to be root's.
+/// A database cluster is created, serves over its Unix socket and over loopback, and many clients change the same rows
+/// concurrently. It refuses to run as root.
 const POSTGRESQL: &str = r#"
 cd "$(mktemp -d)" && chown postgres . || exit
 export PATH=/usr/lib/postgresql/15/bin:$PATH LC_ALL=C PGHOST=$PWD PGPORT=$((40000 + $$ % 10000)) PGUSER=postgres

@@ -3,11 +3,11 @@
 
 use crate::case::{PANDO, as_shell};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A shell in a cell that has said it is ready, and waits for input that never comes.
+/// A shell in a cell that has reported that it is ready, and waits for input that never comes.
 struct Waiting(Child);
 
 impl Waiting {
@@ -41,7 +41,7 @@ impl Drop for Waiting {
 
 #[test]
 fn the_host_may_ask_for_the_end() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for (signal, status) in [("TERM", 143), ("HUP", 129), ("QUIT", 131)] {
@@ -53,7 +53,7 @@ fn the_host_may_ask_for_the_end() {
 
 #[test]
 fn a_program_that_ignores_interrupts_is_ended_by_two() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut waiting = Waiting::new("trap '' INT;");

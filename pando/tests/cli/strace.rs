@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando run --strace` against strace itself: the same calls of the same program, told in the same words.
+//! `pando run --strace` compared with strace: the same calls of the same program, in the same format.
 
-use crate::case::{Case, Outcome, PANDO};
+use crate::case::{Case, CaseOutcome, PANDO};
 use crate::compile::{Linked, program};
 use crate::data;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Calls whose answers are the host's affair, or the moment's: numbers in them say nothing.
+/// Calls whose results depend on the host or the moment: numbers in them are ignored.
 const OF_THE_MOMENT: [&str; 20] = [
     "getrusage",
     "sysinfo",
@@ -33,11 +33,11 @@ const OF_THE_MOMENT: [&str; 20] = [
     "msgctl",
 ];
 
-/// Lines that differ for a reason: strace sees how the program starts, the C library asks for what cells do without, and asks the host's clock where no
-/// call is needed; host and cell have different names.
+/// Lines that differ for a reason. strace sees how the program starts. The C library makes calls that cells do not need,
+/// and asks the host's clock where no call is needed. Host and cell have different names.
 const OF_ONE_SIDE: [&str; 6] = ["execve(", "rseq(", "clock_getres(", "pando: ", "prlimit64(0, RLIMIT_STACK", "uname("];
 
-/// A trace without what must differ: addresses, numbers of processes, times, spaces.
+/// A trace without the parts that must differ: addresses, process numbers, times, spaces.
 fn normal(trace: &str) -> Vec<String> {
     let own = trace.lines().find_map(|line| line.strip_prefix("set_tid_address(")).and_then(|line| line.split("= ").nth(1)).unwrap_or("1");
     let lines = trace.lines().filter(|line| !OF_ONE_SIDE.iter().any(|start| line.starts_with(start)));
@@ -55,7 +55,7 @@ fn normal_line(line: &str, own: &str) -> String {
         rest = later;
         let is_number = word.starts_with(|character: char| character.is_ascii_digit());
         match word {
-            // strace dates some times, and knows how the line ends before it has begun.
+            // strace formats some times as dates, and pads the line where a call was interrupted.
             " " if rest.starts_with("/* ") && rest.as_bytes()[3].is_ascii_digit() => {
                 rest = rest.split_once(" */").map_or("", |(_, rest)| rest)
             }
@@ -72,8 +72,8 @@ fn normal_line(line: &str, own: &str) -> String {
     text
 }
 
-/// A part of the test program, traced both ways where it may write.
-fn trace(part: &str) -> (String, Outcome) {
+/// Traces a part of the test program both ways, in a writable directory.
+fn trace(part: &str) -> (String, CaseOutcome) {
     let traced = program("traced", Linked::Glibc);
     let directory = tempfile::tempdir_in(data::directory()).expect("a directory");
     let file = directory.path().join("trace");
@@ -85,12 +85,12 @@ fn trace(part: &str) -> (String, Outcome) {
     (fs::read_to_string(file).expect("strace has written it (`cargo xtask test` installs it)"), cell)
 }
 
-fn text(outcome: &Outcome) -> String {
+fn text(outcome: &CaseOutcome) -> String {
     String::from_utf8_lossy(&outcome.output).into_owned()
 }
 
 fn check(part: &str) {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (native, cell) = trace(part);
@@ -129,7 +129,7 @@ fn objects_with_keys_are_told_as_strace_tells_them() {
 
 #[test]
 fn what_is_not_implemented_is_told_at_the_end() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let traced = program("traced", Linked::Glibc);
@@ -150,7 +150,7 @@ fn what_is_not_implemented_is_told_at_the_end() {
 
 #[test]
 fn no_address_hurts_who_looks_at_it() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let traced = program("traced", Linked::Glibc);
@@ -162,7 +162,7 @@ fn no_address_hurts_who_looks_at_it() {
 
 #[test]
 fn what_nobody_asked_for_is_not_told() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let traced = program("traced", Linked::Glibc);
@@ -171,7 +171,7 @@ fn what_nobody_asked_for_is_not_told() {
 
 #[test]
 fn a_trace_that_nobody_reads_stops_nobody() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut command = Command::new(PANDO);

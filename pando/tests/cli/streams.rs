@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams longer than memory, readers slower than writers, and readers who leave.
+//! Streams longer than memory, readers slower than writers, and readers that close early.
 
 use crate::case::{Case, Input, PANDO, as_shell, finish};
 use crate::data::Numbers;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 const MEGABYTE: usize = 1 << 20;
-/// What the whole process may take when its cell may take 64 MB: the program and its libraries come on top.
+/// The limit of the whole process when its cell's limit is 64 MB: the program and its libraries come on top.
 const MOST_RESIDENT: u64 = 128 << 20;
-/// What may lie between a writer and a reader: two pipes, two rings, and the buffers in between.
+/// The maximum amount of data between a writer and a reader: two pipes, two rings, and the buffers in between.
 const MOST_UNDERWAY: u64 = 4 << 20;
 
-/// `pando run` with pipes at both ends, killed when it goes out of sight.
+/// `pando run` with pipes at both ends, killed when dropped.
 struct Running(Child);
 
 impl Running {
@@ -34,12 +34,12 @@ impl Running {
         self.0.stdout.take().expect("a pipe")
     }
 
-    /// Waits for its end; the status as a shell has it.
+    /// Waits for its end; returns the status as a shell shows it.
     fn status(&mut self) -> i32 {
         as_shell(self.0.wait().expect("it is ours"))
     }
 
-    /// The most memory that was resident so far, in bytes.
+    /// The peak of its resident memory, in bytes.
     fn peak(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("it is running");
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
@@ -56,14 +56,14 @@ impl Drop for Running {
     }
 }
 
-/// A megabyte that differs from all others: its number, all over.
+/// A unique megabyte: its number, repeated.
 fn megabyte(number: u64) -> Vec<u8> {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(MEGABYTE / 8)
 }
 
 #[test]
 fn a_gigabyte_streams_through_64_megabytes() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     const COUNT: u64 = 1024;
@@ -79,7 +79,7 @@ fn a_gigabyte_streams_through_64_megabytes() {
             output.read_exact(&mut found).expect("the cell writes");
             assert!(found == megabyte(number), "megabyte {number} is another");
         }
-        // The program still waits for more, so its process can be asked.
+        // The program still waits for more input, so its process still exists.
         let input = writer.join().expect("all was written");
         let peak = run.peak();
         assert!(peak < MOST_RESIDENT, "{peak} bytes were resident");
@@ -91,7 +91,7 @@ fn a_gigabyte_streams_through_64_megabytes() {
 
 #[test]
 fn a_slow_reader_holds_the_writer_back() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut run = Running::new(&["--memory", "64M", "busybox", "cat"]);
@@ -115,11 +115,11 @@ fn a_slow_reader_holds_the_writer_back() {
             output.read_exact(&mut piece).expect("the cell writes");
             read += piece.len() as u64;
             let underway = written.load(Ordering::Relaxed).saturating_sub(read);
-            assert!(underway < MOST_UNDERWAY, "{underway} bytes are under way after {read}");
+            assert!(underway < MOST_UNDERWAY, "{underway} bytes are in flight after {read}");
         }
         let peak = run.peak();
         assert!(peak < MOST_RESIDENT, "{peak} bytes were resident");
-        // Nobody reads any more: the program gets what a native one gets, and the writer hears of it.
+        // The output is closed: the program gets the same signal as a native one, and the writer gets an error.
         drop(output);
         assert_eq!(run.status(), 141);
     });
@@ -127,7 +127,7 @@ fn a_slow_reader_holds_the_writer_back() {
 
 #[test]
 fn a_reader_who_leaves_ends_the_program() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let mut run = Running::new(&["busybox", "yes"]);
@@ -138,10 +138,10 @@ fn a_reader_who_leaves_ends_the_program() {
 
 #[test]
 fn a_program_that_reads_no_further_leaves_its_input_alone() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // The writer never closes its end, and has more to give than any pipe holds.
+    // The writer never closes its end, and has more data than any pipe holds.
     let mut run = Running::new(&["busybox", "head", "-c", "10"]);
     let (mut input, mut output) = (run.input(), run.output());
     thread::scope(|scope| {
@@ -159,10 +159,10 @@ fn a_program_that_reads_no_further_leaves_its_input_alone() {
 
 #[test]
 fn input_arrives_as_it_comes() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Each answer is read before the next question is asked.
+    // Each response is read before the next request is sent.
     let mut run = Running::new(&["busybox", "cat"]);
     let (mut input, mut output) = (run.input(), BufReader::new(run.output()));
     for number in 0..200 {
@@ -177,7 +177,7 @@ fn input_arrives_as_it_comes() {
 
 #[test]
 fn output_and_errors_stay_apart_and_in_order() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let script = "i=0; while [ $i -lt 2000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
@@ -190,7 +190,7 @@ fn output_and_errors_stay_apart_and_in_order() {
 
 #[test]
 fn what_the_program_does_not_read_is_left_for_others() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let script = format!("{PANDO} run busybox true; {PANDO} run busybox cat");
@@ -201,8 +201,8 @@ fn what_the_program_does_not_read_is_left_for_others() {
     assert_eq!(output.stdout, b"for the second\n");
 }
 
-/// A shell's line with `$0` for `pando`.
-fn in_shell(line: &str) -> crate::case::Outcome {
+/// Runs a shell command line with `$0` for `pando`.
+fn in_shell(line: &str) -> crate::case::CaseOutcome {
     let mut command = Command::new(host_program("sh"));
     command.args(["-c", line, PANDO]);
     finish(command, Input::Nothing)
@@ -210,7 +210,7 @@ fn in_shell(line: &str) -> crate::case::Outcome {
 
 #[test]
 fn streams_that_do_not_wait_are_waited_for() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (input, mut writer) = std::io::pipe().expect("the host has pipes");
@@ -241,7 +241,7 @@ fn streams_that_do_not_wait_are_waited_for() {
 
 #[test]
 fn input_that_cannot_be_read_and_output_that_cannot_be_written_are_told() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for (line, told) in [
@@ -254,9 +254,9 @@ fn input_that_cannot_be_read_and_output_that_cannot_be_written_are_told() {
         let outcome = in_shell(line);
         assert_eq!((outcome.status, &outcome.output[..], &outcome.errors[..]), (125, &b""[..], told), "{line}");
     }
-    // Who does not read does not mind.
+    // A program that does not read its input ignores that it is unreadable.
     assert_eq!(in_shell("\"$0\" run busybox echo hello < /").output, b"hello\n");
-    // A stream that is closed is as good as /dev/null.
+    // A closed stream behaves like /dev/null.
     let closed = in_shell("\"$0\" run busybox cat <&-; \"$0\" run busybox echo hello >&-");
     assert_eq!((closed.status, &closed.errors[..]), (0, ""));
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--net tap:NAME`: a cell behind a TAP device, in a network of the host's that each test has for itself.
+//! `--net tap:NAME`: a cell behind a TAP device, in a separate network namespace for each test.
 
 use crate::case::{Input, PANDO, finish, long_runs, text};
 use crate::network::refused;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use serde_json::Value;
 use std::process::Command;
 
-/// Both ends of what is carried: answers a connection with how many bytes came, their sum, and as many bytes of its own; or asks, and looks whether that is so. And datagrams.
+/// Both ends of the transfers. The server answers a connection with the number of bytes received, their checksum, and as
+/// many bytes of its own; the client verifies this. Datagrams likewise.
 const ENDS: &str = r#"
 import hashlib, random, socket, sys
 role, bytes = sys.argv[1], int(sys.argv[2])
@@ -37,7 +38,7 @@ def ask(where, length):
     datagrams = socket.socket(peer.family, socket.SOCK_DGRAM)
     datagrams.connect((where, 7000))
     datagrams.settimeout(1)
-    # One may get lost; nobody sends it again but who asks.
+    # A datagram may get lost; only the client repeats it.
     for _ in range(60):
         datagrams.send(bytes_of(length))
         try:
@@ -61,18 +62,19 @@ else:
         ask(address, int(length))
 "#;
 
-/// Whether this test can have a network of its own.
+/// Whether this test can have a network namespace of its own.
 fn is_there() -> bool {
     let own = "ip tuntap add dev tap0 mode tap";
-    let there = kvm_is_there()
+    let there = is_kvm_available()
         && Command::new(host_program("unshare")).args(["--net", "sh", "-c", own]).output().is_ok_and(|output| output.status.success());
     if !there {
-        println!("left out: no network of its own with a TAP device: that needs root, /dev/net/tun and iproute2");
+        println!("left out: a network namespace with a TAP device needs root, /dev/net/tun and iproute2");
     }
     there
 }
 
-/// Runs a script of the shell on a host with a TAP device and nothing else, in which `$PANDO` runs what follows behind it, and `$DIR/ends` is what carries. What it printed, and said.
+/// Runs a shell script on a host with only a TAP device. In it `$PANDO` runs a program behind the device, and `$DIR/ends`
+/// is the transfer program. Returns standard output and standard error.
 fn on_a_host(script: &str) -> (String, String) {
     let directory = tempfile::tempdir().expect("the host has room");
     std::fs::write(directory.path().join("ends"), ENDS).expect("it can be written");
@@ -91,7 +93,7 @@ fn on_a_host(script: &str) -> (String, String) {
     (text(&outcome.output).to_owned(), outcome.errors)
 }
 
-/// Both directions, over both versions of IP, byte for byte; and that the host and the cell left to each other what a card would do.
+/// Checks both directions, over both versions of IP, byte for byte, and that the host and the cell used the offloads of the device.
 fn check(script: &str, bytes: usize) {
     let (_, errors) = on_a_host(&script.replace("BYTES", &bytes.to_string()));
     let told: Value = errors.lines().find_map(|line| serde_json::from_str(line).ok()).unwrap_or_else(|| panic!("{errors}"));
@@ -102,7 +104,7 @@ fn check(script: &str, bytes: usize) {
     for direction in ["sent", "received"] {
         let (frames, length) = (count(port, &format!("frames_{direction}")), count(port, &format!("frames_{direction}_bytes")));
         assert!(length >= carried, "{direction}: {told}");
-        // Acknowledgements are small; cut into packets of 1500 bytes it would be far more.
+        // Acknowledgements are small; packets of 1500 bytes would be far more.
         assert!(frames < carried / 5000, "{direction}: {told}");
     }
     assert!(count(network, "tap_segmented") > 0, "{told}");
@@ -157,10 +159,10 @@ fn a_capture_shows_what_goes_through_a_device() {
 
 #[test]
 fn what_is_no_device_for_a_cell_is_said() {
-    refused(&["--net", "tap"], &["which TAP device", "tap:tap0"]);
+    refused(&["--net", "tap"], &["TAP device is missing", "tap:tap0"]);
     refused(&["--net", "tap:"], &["is no name of a network device"]);
     refused(&["--net", "tap:a/b"], &["`a/b` is no name of a network device"]);
-    refused(&["--net", "tap:sixteen-letters-"], &["one to fifteen letters"]);
+    refused(&["--net", "tap:sixteen-letters-"], &["one to fifteen characters"]);
     refused(&["--net", "tap:no-such-tap"], &["no network device `no-such-tap`", "ip tuntap add dev no-such-tap mode tap user $USER"]);
     refused(&["--net", "tap:no-such-tap", "-p", "80:80"], &["need a gateway"]);
     if !is_there() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs whose standard streams are a terminal, which `script` makes for them.
+//! Programs whose standard streams are a terminal, which `script` provides.
 
-use crate::case::{Input, Outcome, PANDO, finish};
+use crate::case::{CaseOutcome, Input, PANDO, finish};
 use crate::compile::{Linked, program};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::process::Command;
 
-/// Runs a command line with a terminal of its own, into which `typed` is typed.
-fn in_terminal(line: &str, typed: &[u8]) -> Outcome {
+/// Runs a command line with a terminal of its own, and types `typed`.
+fn in_terminal(line: &str, typed: &[u8]) -> CaseOutcome {
     let mut command = Command::new(host_program("script"));
     command.args(["--quiet", "--return", "--command", line, "/dev/null"]).env("SHELL", "/bin/sh");
     finish(command, Input::Pipe(typed))
@@ -16,7 +16,7 @@ fn in_terminal(line: &str, typed: &[u8]) -> Outcome {
 
 #[test]
 fn a_terminal_is_seen_as_one() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     for linked in [Linked::Glibc, Linked::Musl] {
@@ -30,7 +30,7 @@ fn a_terminal_is_seen_as_one() {
 
 #[test]
 fn what_is_typed_arrives_and_what_is_redirected_is_no_terminal() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let line = |runner: &str| {
@@ -42,7 +42,7 @@ fn what_is_typed_arrives_and_what_is_redirected_is_no_terminal() {
     assert!(String::from_utf8_lossy(&cell.output).contains("1: a terminal"), "{cell:?}");
 }
 
-/// Takes the terminal, ends as the arguments say, and says whether the terminal is what it was.
+/// Takes the terminal, ends as the arguments say, and prints whether the terminal's settings are unchanged.
 const TAKE_AND_RETURN: &str = r#"
 cd "$(mktemp -d)" && mkfifo said || exit
 before=$(stty -g)
@@ -59,7 +59,7 @@ rm -r "$PWD"
 
 #[test]
 fn the_terminal_is_as_it_was_after_any_end() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let waiting = "echo ready; while :; do :; done";
@@ -74,13 +74,13 @@ fn the_terminal_is_as_it_was_after_any_end() {
         let found = String::from_utf8_lossy(&outcome.output).replace('\r', "");
         let raw = if signal.is_empty() { "" } else { "it is raw\n" };
         let wanted = format!("{raw}it is as before\nstatus {status}\n");
-        // What Pando says of the end comes between.
+        // Pando's report on the end comes in between.
         let lines: String = found.split_inclusive('\n').filter(|line| line.starts_with("it is") || line.starts_with("status")).collect();
         assert_eq!(lines, wanted, "{program} {signal}: {found}");
     }
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

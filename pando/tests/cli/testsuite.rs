@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Busybox's own tests, from Debian's source of it: the applet under test, the shell that tests it and all that they start, natively or in a cell.
+//! Busybox's own tests, from Debian's source package: the applet under test, the testing shell and all its children run
+//! natively or in a cell.
 //!
-//! What passes on the host passes in a cell. `cargo xtask suites busybox` runs all of them.
+//! Tests that pass on the host must pass in a cell. `cargo xtask suites busybox` runs all of them.
 
-use crate::case::{Case, Outcome};
+use crate::case::{Case, CaseOutcome};
 use crate::chroot::succeed;
 use crate::data;
 use crate::foreign::fetched;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-/// Those that take little time.
+/// Tests that take little time.
 const QUICK: [&str; 44] = [
     "ar",
     "ash-heredoc",
@@ -63,20 +64,20 @@ const QUICK: [&str; 44] = [
     "wc",
     "xargs",
 ];
-/// How many applets are tested at a time.
+/// The number of applets tested in parallel.
 const WORKERS: usize = 3;
 
-/// Runs the tests of an applet, or a folder of tests of the shell.
+/// Runs the tests of an applet, or a folder with tests of the shell.
 const SCRIPT: &str = include_str!("testsuite.sh");
 
-/// What the tests said, each with its name: `PASS`, `FAIL`, `SKIPPED` or `UNTESTED`.
-fn results(outcome: &Outcome) -> Vec<(String, String)> {
+/// The result of each test by its name: `PASS`, `FAIL`, `SKIPPED` or `UNTESTED`.
+fn results(outcome: &CaseOutcome) -> Vec<(String, String)> {
     let said = String::from_utf8_lossy(&outcome.output);
     let said = said.lines().filter_map(|line| line.split_once(": "));
     said.filter(|(word, _)| ["PASS", "FAIL", "SKIPPED", "UNTESTED"].contains(word)).map(|(word, name)| (name.into(), word.into())).collect()
 }
 
-/// A folder with what the tests of the shell have compiled.
+/// A folder with the compiled helpers of the shell's tests.
 fn compiled(source: &Path) -> PathBuf {
     let directory = data::directory().join("ash");
     fs::create_dir_all(&directory).expect("the target directory can be written");
@@ -88,7 +89,7 @@ fn compiled(source: &Path) -> PathBuf {
     directory
 }
 
-/// What passes on the host and not in a cell, and how many tests passed in a cell.
+/// Tests that pass on the host and not in a cell, and the number of tests that passed in a cell.
 fn check(source: &Path, compiled: &Path, applet: &str) -> (Vec<String>, usize) {
     let words = [OsStr::new("-c"), OsStr::new(SCRIPT), OsStr::new("sh"), source.as_os_str(), OsStr::new(applet), compiled.as_os_str()];
     let case = Case::new("sh", &words).file(source).file(compiled);
@@ -99,7 +100,7 @@ fn check(source: &Path, compiled: &Path, applet: &str) -> (Vec<String>, usize) {
         let problem = format!("{applet}: other tests ran: {native:?}, in a cell {cell:?} (status {}, {})", outcome.status, outcome.errors);
         return (vec![problem], 0);
     }
-    // What fails on the host for what surrounds it there may well pass in a cell.
+    // A test that fails on the host because of its environment may pass in a cell.
     let fails = |((_, on_host), (_, in_cell)): &(&(String, String), &(String, String))| on_host == "PASS" && in_cell != "PASS";
     let problem = |((name, _), (_, in_cell)): (&(String, String), &(String, String))| format!("{applet}: `{name}`: {in_cell} in a cell");
     let passed = cell.iter().filter(|(_, word)| word == "PASS").count();
@@ -108,7 +109,7 @@ fn check(source: &Path, compiled: &Path, applet: &str) -> (Vec<String>, usize) {
 
 #[test]
 fn the_tests_of_busybox_say_the_same_in_a_cell() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let Some(source) = fetched("sources/busybox") else { return };

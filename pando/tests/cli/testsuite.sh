@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs busybox's own tests of an applet, or a folder of tests of its shell, in a copy of all of them.
-# $1: Debian's source; $2: what is tested; $3: what the tests of the shell have compiled.
+# Runs busybox's own tests of an applet, or a folder with tests of its shell, in a copy of all tests.
+# $1: Debian's source; $2: the tested applet or folder; $3: the compiled helpers of the shell's tests.
 top=$(mktemp -d) && trap 'rm -r "$top"' EXIT && mkdir "$top/shell" || exit
 cat "$1/debian/config/os/linux" "$1/debian/config/pkg/static" > "$top/.config"
 ln -s "$(command -v busybox)" "$top/busybox"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The units for systemd: systemd understands every line of them, and they limit what they promise to.
+//! The systemd units: systemd accepts every line of them, and they set the documented limits.
 
 use crate::case::PANDO;
 use pando_testing::{are_installed, host_program};
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Each with the name that it has once it is installed, and with what systemd is asked of.
+/// The units, each with its installed name and the options for systemd-analyze.
 const UNITS: [(&str, &str, &[&str]); 2] =
     [("system/pando@.service", "pando@alice.service", &[]), ("user/pando.service", "pando.service", &["--user"])];
-/// Where they expect the program.
+/// The program's path in the units.
 const INSTALLED: &str = "/usr/local/bin/pando";
 
 fn unit(name: &str) -> String {
@@ -33,8 +33,27 @@ fn systemd_understands_the_units() {
         command.args(options).args(["verify", "--man=no"]).arg(&file).env("XDG_RUNTIME_DIR", directory.path());
         let output = command.output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
-        // It says of lines that it does not know that it ignores them, and of no others.
+        // systemd reports unknown lines as ignored, and prints nothing else.
         assert!(output.status.success() && said.is_empty(), "{name}: {}: {said}", output.status);
+    }
+}
+
+#[test]
+fn systemd_finds_little_exposed() {
+    if !are_installed(&["systemd-analyze"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, installed, options) in UNITS {
+        // Of 100. A user's own service manager gives no namespaces, which count most; the system's unit lacks what cells need of devices and calls.
+        let most = if options.is_empty() { "15" } else { "70" };
+        let file = directory.path().join(installed);
+        fs::write(&file, unit(name)).expect("the directory is ours");
+        let mut command = Command::new(host_program("systemd-analyze"));
+        command.args(options).args(["security", "--offline=true", "--no-pager", "--threshold", most]).arg(&file);
+        let output = command.env("XDG_RUNTIME_DIR", directory.path()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("Overall exposure level"), "{name}: {}: {said}", output.status);
     }
 }
 

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando clone` where `pando serve` runs behaves as where none does.
+//! `pando clone` behaves the same with and without a running `pando serve`.
 
 use crate::case::as_shell;
-use crate::grove::{Grove, Service, says};
+use crate::fixture::{Fixture, Service, says};
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A clone in the service that has said that it is ready.
-struct Visit {
+/// A clone in the service that has reported that it is ready.
+struct AttachedClone {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
-impl Visit {
-    fn new(grove: &Grove, script: &str) -> Visit {
+impl AttachedClone {
+    fn new(fixture: &Fixture, script: &str) -> AttachedClone {
         let script = format!("{script} echo ready; while :; do read line; done");
-        let mut command = grove.command(&["clone", "sh", &script]);
+        let mut command = fixture.command(&["clone", "sh", &script]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         output.read_line(&mut line).expect("the clone writes");
         assert_eq!(line, "ready\n");
-        Visit { child, output }
+        AttachedClone { child, output }
     }
 
     fn send(&self, signal: &str) {
@@ -33,7 +33,7 @@ impl Visit {
         assert!(status.success());
     }
 
-    /// Its status, and what it said besides.
+    /// Its status, and its further output.
     fn end(mut self) -> (i32, String, String) {
         let (mut output, mut errors) = (String::new(), String::new());
         self.output.read_to_string(&mut output).expect("it is text");
@@ -42,41 +42,41 @@ impl Visit {
     }
 }
 
-fn served() -> (Grove, Service) {
-    let grove = Grove::new();
-    grove.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
-    let service = grove.serve(&[]);
-    (grove, service)
+fn served() -> (Fixture, Service) {
+    let fixture = Fixture::new();
+    fixture.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
+    let service = fixture.serve(&[]);
+    (fixture, service)
 }
 
 fn cells(service: &Service) -> Option<usize> {
     service.json("GET", "/v1/cells", json!(null)).as_array().map(Vec::len)
 }
 
-/// The number of the cell that was made last.
+/// The number of the newest cell.
 fn newest(service: &Service) -> String {
     let cells = service.json("GET", "/v1/cells", json!(null));
     cells.as_array().and_then(|cells| cells.last()).expect("there is one")["id"].to_string()
 }
 
-/// Waits until a cell has ended and is forgotten, which come one after the other.
+/// Waits until a cell has ended and was removed, which happen one after the other.
 fn forgotten(service: &Service, cell: &str) {
     while service.ask("GET", &format!("/v1/cells/{cell}/wait"), "").0 != 404 {}
 }
 
 #[test]
 fn the_host_may_ask_for_the_end_of_a_visit() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, service) = served();
+    let (fixture, service) = served();
     for (signal, status, word) in [("TERM", 143, "SIGTERM"), ("HUP", 129, "SIGHUP"), ("QUIT", 131, "SIGQUIT")] {
-        let visit = Visit::new(&grove, "");
+        let visit = AttachedClone::new(&fixture, "");
         visit.send(signal);
         let (ended, _, errors) = visit.end();
         assert!(ended == status && errors.contains(word), "{signal}: {ended} {errors}");
     }
-    let visit = Visit::new(&grove, "trap 'echo asked; exit 7' TERM;");
+    let visit = AttachedClone::new(&fixture, "trap 'echo asked; exit 7' TERM;");
     visit.send("HUP");
     assert_eq!(visit.end(), (7, "asked\n".into(), String::new()));
     assert_eq!(cells(&service), Some(0));
@@ -84,11 +84,11 @@ fn the_host_may_ask_for_the_end_of_a_visit() {
 
 #[test]
 fn a_visit_that_ignores_interrupts_is_ended_by_two() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, service) = served();
-    let mut visit = Visit::new(&grove, "trap '' INT;");
+    let (fixture, service) = served();
+    let mut visit = AttachedClone::new(&fixture, "trap '' INT;");
     while visit.child.try_wait().expect("it is ours").is_none() {
         visit.send("INT");
     }
@@ -99,17 +99,17 @@ fn a_visit_that_ignores_interrupts_is_ended_by_two() {
 
 #[test]
 fn a_visit_ends_with_its_visitor() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, service) = served();
-    let mut visit = Visit::new(&grove, "");
+    let (fixture, service) = served();
+    let mut visit = AttachedClone::new(&fixture, "");
     let cell = newest(&service);
     visit.child.kill().expect("it runs");
     assert_eq!(visit.end().0, 137);
     forgotten(&service, &cell);
-    // Nor does it write for ever where nobody reads.
-    let mut yes = grove.command(&["clone", "sh", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+    // It does not keep writing after its reader has closed the pipe.
+    let mut yes = fixture.command(&["clone", "sh", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
     let mut line = String::new();
     BufReader::new(yes.stdout.take().expect("a pipe")).read_line(&mut line).expect("the clone writes");
     let ended = yes.wait_with_output().expect("it is ours");
@@ -119,13 +119,13 @@ fn a_visit_ends_with_its_visitor() {
 
 #[test]
 fn who_does_not_read_keeps_no_visitor() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, service) = served();
-    // More than all pipes on the way hold, so that it is written as long as it is read.
+    let (fixture, service) = served();
+    // More than all pipes in between hold, so that it writes only as long as the output is read.
     let script = "trap '' TERM; echo ready; while :; do busybox head -c 1000000 /dev/zero; done";
-    let mut command = grove.command(&["clone", "sh", script]);
+    let mut command = fixture.command(&["clone", "sh", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
     let mut first = [0; 6];
     let mut output = child.stdout.take().expect("a pipe");
@@ -141,12 +141,12 @@ fn who_does_not_read_keeps_no_visitor() {
 
 #[test]
 fn one_output_that_nobody_reads_hangs_up_that_one_only() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, _service) = served();
+    let (fixture, _service) = served();
     let script = "trap '' PIPE; echo ready; read line; while echo lost >&2; do :; done; echo still";
-    let mut command = grove.command(&["clone", "sh", script]);
+    let mut command = fixture.command(&["clone", "sh", script]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
     drop(child.stderr.take());
     writeln!(child.stdin.take().expect("a pipe")).expect("it reads");
@@ -156,11 +156,11 @@ fn one_output_that_nobody_reads_hangs_up_that_one_only() {
 
 #[test]
 fn what_comes_first_is_read_first() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (_grove, service) = served();
-    // More than the console holds: it waits for the program to read.
+    // More than the console holds: the rest waits until the program reads.
     let first = "a".repeat(3 << 20);
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["tr -s a; echo"], "input": first }));
     let id = cell["id"].to_string();
@@ -168,7 +168,7 @@ fn what_comes_first_is_read_first() {
     service.json("GET", &format!("/v1/cells/{id}/wait"), json!(null));
     let (_, said) = service.ask("GET", &format!("/v1/cells/{id}/output"), "");
     assert!(said.contains(r#""ab\n""#), "{said}");
-    // Of one whose request breaks off, nobody takes what came for all.
+    // If the request breaks off, the data received so far is not passed on as complete input.
     let mut begun = service.begin("POST", "/v1/attach", 1000);
     begun.write_all(b"{\"template\":\"sh\",\"arguments\":[\"cat; echo all > /dev/pando\"]}\nsome").expect("it reads");
     let mut head = String::new();
@@ -180,7 +180,7 @@ fn what_comes_first_is_read_first() {
     assert_eq!(cells(&service), Some(1));
 }
 
-/// A server of the host's that says hello to everybody, at this port.
+/// Starts a server on the host that answers every client with hello; returns its port.
 fn greeter() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it listens").port();
@@ -189,7 +189,7 @@ fn greeter() -> u16 {
             let mut stream = BufReader::new(stream.expect("somebody knocks"));
             let mut line = String::new();
             while stream.read_line(&mut line).is_ok_and(|count| count > 2) {}
-            // Who asked may have gone.
+            // The client may have gone.
             let _ = stream.get_mut().write_all(b"HTTP/1.0 200 OK\r\n\r\nhello\n");
         }
     });
@@ -198,39 +198,39 @@ fn greeter() -> u16 {
 
 #[test]
 fn clones_of_a_service_are_led_to_what_is_opened() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let (grove, service) = served();
+    let (fixture, service) = served();
     let port = greeter();
     let (rule, fetch) = (format!("host:{port}"), format!("busybox wget -q -O - http://10.77.0.1:{port}/"));
     let run = |service: &Service, allow: &[&str]| {
         let asked = json!({ "template": "sh", "arguments": [fetch], "allow": allow });
         service.ask("POST", "/v1/run", &asked.to_string())
     };
-    // A service that leads nobody out says so, and the command line does it itself.
+    // A service without gateways refuses, and the command line runs the cell itself.
     let (status, answer) = run(&service, &[&rule]);
     assert!(status == 503 && answer.contains("--gateways"), "{status} {answer}");
-    says(&grove.pando(&["clone", "--allow", &rule, "sh", &fetch]), "hello\n");
+    says(&fixture.pando(&["clone", "--allow", &rule, "sh", &fetch]), "hello\n");
     drop(service);
-    let service = grove.serve(&["--gateways", "1"]);
+    let service = fixture.serve(&["--gateways", "1"]);
     for _ in 0..3 {
         let (status, answer) = run(&service, &[&rule]);
         assert!(status == 200 && answer.contains(r#""stdout":"hello\n""#), "{status} {answer}");
-        says(&grove.pando(&["clone", "sh", "echo still"]), "still\n");
+        says(&fixture.pando(&["clone", "sh", "echo still"]), "still\n");
     }
     let (status, answer) = run(&service, &["host:nothing"]);
     assert!(status == 400 && answer.contains("allow"), "{status} {answer}");
     let asked = json!({ "template": "sh", "allow": [rule], "network": "inner" }).to_string();
     assert_eq!(service.ask("POST", "/v1/run", &asked).0, 400);
-    // The only gateway leads somebody else, until that has ended.
+    // The only gateway is taken by another cell, until that has ended.
     let asked = json!({ "template": "sh", "arguments": [format!("{fetch}; sleep 1000")], "allow": [rule] });
     let held = service.json("POST", "/v1/cells", asked)["id"].to_string();
     service.hear(&format!("/v1/cells/{held}"), "hello");
     let (status, answer) = run(&service, &[&rule]);
     assert!(status == 503 && answer.contains("no-gateway"), "{status} {answer}");
     assert_eq!(service.ask("DELETE", &format!("/v1/cells/{held}"), "").0, 204);
-    // What is not opened is not reached. The gateway may still have to hear that nobody needs it.
+    // A destination that is not allowed is not reachable. The gateway may still have to notice that it is free.
     let (status, answer) = loop {
         let (status, answer) = run(&service, &["public:1"]);
         if status != 503 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Volumes that may be changed: what programs do in a cell is done on the host when they sync or end, each file as a whole.
+//! Writable volumes: changes by programs in a cell reach the host when they sync or end, each file as a whole.
 
-use crate::case::{Case, Input, Outcome, PANDO, as_shell, finish};
+use crate::case::{Case, CaseOutcome, Input, PANDO, as_shell, finish};
 use crate::compile::{Linked, program};
 use crate::data::Numbers;
 use pando_testing::host_program;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
-/// What lies in a directory: for each path its mode, and its content or where it leads.
+/// The content of a directory: the mode of each path, and its data or link target.
 type Tree = BTreeMap<String, (u32, Vec<u8>)>;
 
 fn tree(directory: &Path) -> Tree {
@@ -67,7 +67,7 @@ impl Host {
     }
 }
 
-/// Command lines of busybox; `DIR` stands for the directory in which they change things.
+/// Command lines of busybox; `DIR` stands for the directory in which they make changes.
 const CHANGES: [&str; 16] = [
     "cp DIR/text DIR/copy",
     "sed -i s/two/zwei/ DIR/text",
@@ -89,7 +89,7 @@ const CHANGES: [&str; 16] = [
 
 #[test]
 fn what_programs_change_in_a_cell_is_changed_on_the_host() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let (native, exported) = (Host::new(), Host::new());
@@ -101,7 +101,7 @@ fn what_programs_change_in_a_cell_is_changed_on_the_host() {
         let words = |directory: &str| line.split(' ').map(|word| word.replace("DIR", directory)).collect::<Vec<_>>();
         run(Case::new("busybox", &words(&native.0.path().display().to_string())), false);
         run(Case::new("busybox", &words("/data")).options(&exported.at("/data")), true);
-        // An archive says when things were changed.
+        // An archive contains modification times.
         let without_archive = |host: &Host| tree(host.0.path()).into_iter().filter(|(path, _)| path != "/archive.tar").collect::<Tree>();
         assert_eq!(without_archive(&native), without_archive(&exported), "after {line}");
     }
@@ -109,7 +109,7 @@ fn what_programs_change_in_a_cell_is_changed_on_the_host() {
 
 #[test]
 fn one_file_may_be_changed_alone() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -124,7 +124,7 @@ fn one_file_may_be_changed_alone() {
 
 #[test]
 fn the_name_of_one_file_stays() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -138,7 +138,7 @@ fn the_name_of_one_file_stays() {
 
 #[test]
 fn a_tree_may_be_as_deep_as_paths_are_long() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -155,7 +155,7 @@ fn a_tree_may_be_as_deep_as_paths_are_long() {
 
 #[test]
 fn a_program_may_have_its_name_in_the_cell_only() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -178,13 +178,13 @@ fn a_program_may_have_its_name_in_the_cell_only() {
 
 #[test]
 fn what_is_read_only_is_not_changed() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
     let before = tree(host.0.path());
     let volume = format!("{}:/data:ro", host.0.path().display());
-    // The cell has its own view, and may change that.
+    // The cell has a private view, which it may change.
     let outcome = Case::new("busybox", &["rm", "-r", "/data/old"]).options(&["-v", &volume]).cell();
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
     let current = Case::new("busybox", &["sh", "-c", "echo changed > text"]).directory(host.0.path()).cell();
@@ -192,7 +192,7 @@ fn what_is_read_only_is_not_changed() {
     assert_eq!(tree(host.0.path()), before);
 }
 
-/// A program in a cell that says what it does, line by line, and waits for lines.
+/// A program in a cell that reports its steps, line by line, and waits for lines.
 struct Running {
     child: Child,
     input: ChildStdin,
@@ -223,7 +223,7 @@ impl Running {
         assert!(status.success());
     }
 
-    /// Waits for its end: the status as a shell has it, and what it complained of.
+    /// Waits for its end: the status as a shell shows it, and its standard error.
     fn end(mut self) -> (i32, String) {
         let status = as_shell(self.child.wait().expect("it is ours"));
         let errors = std::io::read_to_string(self.child.stderr.take().expect("a pipe")).expect("it is text");
@@ -233,7 +233,7 @@ impl Running {
 
 #[test]
 fn the_host_has_what_was_synced_and_the_rest_at_the_end() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -248,7 +248,7 @@ fn the_host_has_what_was_synced_and_the_rest_at_the_end() {
 
 #[test]
 fn what_is_written_through_a_mapping_reaches_the_host() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -263,7 +263,7 @@ fn what_is_written_through_a_mapping_reaches_the_host() {
 
 #[test]
 fn a_program_that_is_asked_to_end_leaves_what_it_wrote() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -276,7 +276,7 @@ fn a_program_that_is_asked_to_end_leaves_what_it_wrote() {
 
 #[test]
 fn a_program_that_is_killed_leaves_what_it_synced() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -288,7 +288,7 @@ fn a_program_that_is_killed_leaves_what_it_synced() {
 
 #[test]
 fn a_file_of_which_a_byte_was_synced_can_be_read_on() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -306,13 +306,13 @@ fn a_file_of_which_a_byte_was_synced_can_be_read_on() {
 
 #[test]
 fn what_cannot_be_written_back_is_told_and_shows_in_the_status() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
     let mut run = Running::new(&host, &["durable", "/data/old/deep/file"]);
     assert_eq!(run.line(), "written");
-    // Somebody puts a file where the directory was.
+    // The directory is replaced by a file on the host.
     fs::remove_dir_all(host.path("old")).expect("the directory is ours");
     fs::write(host.path("old"), "in the way").expect("the directory is ours");
     run.go_on();
@@ -329,7 +329,7 @@ fn what_cannot_be_written_back_is_told_and_shows_in_the_status() {
 
 #[test]
 fn whenever_pando_is_killed_each_file_is_old_or_new() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -343,33 +343,33 @@ fn whenever_pando_is_killed_each_file_is_old_or_new() {
         run.send("KILL");
         assert_eq!(run.end().0, 137);
         for (name, (_, content)) in tree(host.0.path()).into_iter().filter(|(name, _)| name[1..].parse::<u32>().is_ok()) {
-            assert_eq!(content.len(), 50_000, "{name} is not whole");
+            assert_eq!(content.len(), 50_000, "{name} is incomplete");
             assert!(content.iter().all(|byte| *byte == content[0]), "{name} is mixed");
             letters.push(content[0]);
         }
     }
     assert!(letters.len() > 4, "nothing was written back");
-    // What was being received lies about under a name of its own, until somebody may change the directory again: who does sees nothing of it.
+    // A partly received file stays under a temporary name until a later run may change the directory, which removes it unseen.
     let listing = Case::new("busybox", &["ls", "-A", "/data"]).options(&host.at("/data")).cell();
     assert_eq!((listing.status, &listing.errors[..]), (0, ""));
     assert!(!String::from_utf8_lossy(&listing.output).contains("pando"), "{listing:?}");
     assert!(tree(host.0.path()).keys().all(|name| !name.contains("pando")));
 }
 
-/// What somebody does to a file on the host.
+/// A change to a file on the host.
 type Change = fn(&Path);
 
 #[test]
 fn a_file_that_the_host_changes_meanwhile_is_an_error_that_names_it() {
     const SIZE: usize = 16 << 20;
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let changes: [(&str, Change, bool); 5] = [
         ("rewritten", |path| fs::write(path, vec![b'n'; SIZE]).expect("the file is ours"), true),
         ("truncated", |path| fs::write(path, "").expect("the file is ours"), true),
         ("linked", |path| fs::hard_link(path, path.with_extension("link")).expect("the directory is ours"), false),
-        // What is open is still there.
+        // An open file stays available.
         (
             "replaced",
             |path| {
@@ -394,9 +394,9 @@ fn a_file_that_the_host_changes_meanwhile_is_an_error_that_names_it() {
     }
 }
 
-/// Runs a program in a cell that may change a file system of its own, made with these options; the file system stands at `DIR` among the words. `None`: this host does
-/// not let the test mount one.
-fn on_file_system(options: &str, words: &[&str]) -> Option<Outcome> {
+/// Runs a program in a cell with a writable file system of its own, created with these options and mounted at `DIR` in the
+/// arguments. `None`: this host does not let the test mount one.
+fn on_file_system(options: &str, words: &[&str]) -> Option<CaseOutcome> {
     let place = tempfile::tempdir().expect("a temporary directory");
     let script = r#"mount -t tmpfs -o "$1" none "$2" || exit 77; shift 2; exec "$@""#;
     let mut command = Command::new(host_program("unshare"));
@@ -405,14 +405,14 @@ fn on_file_system(options: &str, words: &[&str]) -> Option<Outcome> {
     let outcome = finish(command, Input::Nothing);
     let is_there = outcome.status != 77 && !outcome.errors.starts_with("unshare");
     if !is_there {
-        println!("left out: mounting a file system is not allowed here");
+        println!("left out: no permission to mount a file system");
     }
     is_there.then_some(outcome)
 }
 
 #[test]
 fn a_full_host_is_an_error_of_fsync_and_of_pando() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let program = program("volumes", Linked::Musl);
@@ -430,7 +430,7 @@ fn a_full_host_is_an_error_of_fsync_and_of_pando() {
 
 #[test]
 fn what_is_said_twice_is_said_once() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let host = Host::new();
@@ -438,4 +438,36 @@ fn what_is_said_twice_is_said_once() {
     let twice = [&twice[..], &twice[4..]].concat();
     Case::new("busybox", &["cp", "/words", "/data/copy"]).options(&twice).cell();
     assert_eq!(host.read("copy"), host.read("text"));
+}
+
+#[test]
+fn an_enormous_sparse_file_beside_others_takes_neither_time_nor_memory() {
+    const BYTES: u64 = 8 << 40;
+    if !is_kvm_available() {
+        return;
+    }
+    let host = Host::new();
+    let sparse = fs::File::create(host.path("sparse")).expect("the directory is ours");
+    if let Err(error) = sparse.set_len(BYTES) {
+        println!("left out: this file system has no files of 8 TiB: {error}");
+        return;
+    }
+    let script = "stat -c %s /data/sparse; cat /data/text; echo four >> /data/text; \
+                  for refused in 'head -c 1 /data/sparse' 'mv /data/sparse /data/moved' 'tee -a /data/sparse'; do $refused < /data/text; echo $?; done";
+    for end in ["", ":ro"] {
+        let volume = format!("{}:/data{end}", host.0.path().display());
+        let outcome = Case::new("busybox", &["sh", "-c", script]).options(&["-m", "64M", "-v", &volume]).cell();
+        let lines: Vec<String> =
+            outcome.output.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        assert_eq!(lines[0], BYTES.to_string(), "{outcome:?}");
+        assert!(lines[1..].starts_with(&["one", "two", "three"].map(String::from)), "{outcome:?}");
+        // It is too large to be seen, and so to be changed.
+        assert!(outcome.errors.matches("Input/output error").count() == 3, "{outcome:?}");
+        assert_eq!(host.read("text"), "one\ntwo\nthree\nfour\n", "{outcome:?}");
+    }
+    assert_eq!(fs::metadata(host.path("sparse")).map(|metadata| (metadata.len(), metadata.blocks())).ok(), Some((BYTES, 0)));
+    // Alone it is refused in words.
+    let volume = format!("{}:/sparse", host.path("sparse").display());
+    let outcome = Case::new("busybox", &["true"]).options(&["-v", &volume]).cell();
+    assert!(outcome.status == 125 && outcome.errors.contains("512 GiB"), "{outcome:?}");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A day's work in a cell: building, versioning, packing, scripting with many processes; the same as on the host.
+//! Daily work in a cell: building, versioning, packing, scripting with many processes; the same as on the host.
 
 use crate::case::{Case, compare_if};
 use pando_testing::are_installed;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 
-/// Four compilers at once, and a second run that has nothing to do.
+/// Four compilers in parallel, and a second run that has nothing to do.
 const BUILDING: &str = r#"
 cat > main.c <<'END'
 #include <stdio.h>
@@ -38,7 +38,7 @@ printf 'b\na\n' | tee copy | sort > sorted; cmp copy sorted; diff copy sorted; e
 set -o pipefail; false | true; echo $?; echo $(( $(nproc) > 0 ))
 "#;
 
-/// Pools, queues, locks and memory that processes share; threads; children; a loop of events.
+/// Pools, queues, locks and shared memory of processes; threads; children; an event loop.
 const PYTHON: &str = r#"
 import asyncio, concurrent.futures, mmap, multiprocessing, os, queue, signal, subprocess, sys, threading
 
@@ -95,11 +95,11 @@ fn python_runs_processes_and_threads() {
     compare_if(&["/usr/bin/python3"], "/usr/bin/python3", &["-c", PYTHON]);
 }
 
-/// The others: `cargo xtask suites cpython`.
+/// `cargo xtask suites cpython` runs the others.
 #[test]
 fn quick_ones_of_pythons_own_tests_pass() {
     const WORDS: [&str; 7] = ["-m", "test", "test_asyncore", "test_fcntl", "test_openpty", "test_popen", "test_pty"];
-    if !kvm_is_there() || !are_installed(&["/usr/lib/python3.11/test/test_select.py"]) {
+    if !is_kvm_available() || !are_installed(&["/usr/lib/python3.11/test/test_select.py"]) {
         return;
     }
     let outcome = Case::new("/usr/bin/python3", &WORDS).options(&["-w", "/tmp"]).cell();

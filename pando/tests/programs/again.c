@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A program that runs again and again, and each time does something else where the run before had code: what it finds must be what it asked for.
+// A program that executes itself repeatedly. Each time another mapping replaces the code of the run before, and must have
+// its own content.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -16,16 +17,16 @@
 
 enum { PAGE = 4096, SIZE = 2 * PAGE, TIMES = 8 };
 
-// Where all runs map the program's own code a second time, far from everything else.
+// The address where all runs map the program's own code a second time, far from everything else.
 static unsigned char *const place = (void *)0x200000000;
 
-// Asks for the process's number, in a page of its own.
+// Calls getpid, in a page of its own.
 __asm__(".balign 4096\n"
 	"asking: mov $39, %eax\n syscall\n nop\n nop\n nop\n nop\n ret\n"
 	".balign 4096\n .skip 4096, 0x90\n");
 extern unsigned char asking[];
 
-// The file's bytes that `asking` comes from.
+// The offset of `asking` in the file.
 static off_t offset;
 static unsigned char bytes[SIZE];
 static int file;
@@ -54,7 +55,7 @@ static unsigned char *map(int protection, int flags, off_t shift)
 	return mmap(place, SIZE - shift, protection, MAP_FIXED | flags, from, from < 0 ? 0 : offset + shift);
 }
 
-// Asks often enough for the site to be patched.
+// Calls often enough for the site to be patched.
 static void ask(unsigned char *code)
 {
 	int right = 0;
@@ -69,7 +70,7 @@ static void run(const char *what)
 	if (!strcmp(what, "execute")) {
 		ask(map(PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_DENYWRITE, 0));
 	} else if (!strcmp(what, "link")) {
-		// As linkers do it.
+		// The flags of dynamic linkers.
 		map(PROT_READ, MAP_PRIVATE | MAP_DENYWRITE, 0);
 		ask(map(PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_DENYWRITE, 0));
 	} else if (!strcmp(what, "read")) {
@@ -81,7 +82,7 @@ static void run(const char *what)
 	} else if (!strcmp(what, "write")) {
 		unsigned char *code = map(PROT_READ | PROT_WRITE, MAP_PRIVATE, 0);
 		printf("%d\n", memcmp(code, bytes, SIZE));
-		// Nobody may find this later.
+		// Later runs must not find this.
 		memset(code, 0xc3, SIZE);
 		mprotect(code, SIZE, PROT_READ | PROT_EXEC);
 	} else if (!strcmp(what, "zeros")) {

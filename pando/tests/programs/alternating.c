@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Writes single bytes in turn to its two output streams: so many in all.
+// Writes the given number of single bytes, alternating between its two output streams.
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Memory that is given up, or that grows by itself: what lies there afterwards, and for whom.
+// Memory that is discarded, or that grows automatically: its content afterwards, in each process.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -22,7 +22,7 @@ static void faulted(int signal)
 	siglongjmp(fault, signal);
 }
 
-// What touching a byte comes to: what it is, or a fault.
+// Reads a byte; returns its value, or a fault.
 static int look(volatile char *at)
 {
 	return sigsetjmp(fault, 1) ? -1 : *at;
@@ -36,7 +36,7 @@ static int put(volatile char *at, char byte)
 	return 0;
 }
 
-// A segment that is detached is nobody's to touch, though others have it.
+// A detached segment is inaccessible, although other processes have it attached.
 static void detached(void)
 {
 	int id = shmget(IPC_PRIVATE, PAGE, 0600 | IPC_CREAT), other[2];
@@ -47,7 +47,7 @@ static void detached(void)
 		return;
 	pid_t child = fork();
 	if (child == 0) {
-		// It keeps what it was given.
+		// It keeps the inherited attachment.
 		close(other[1]);
 		if (read(other[0], &byte, 1) != 1)
 			_exit(1);
@@ -78,7 +78,7 @@ static void detached(void)
 	SHOW(shmctl(id, IPC_RMID, NULL));
 }
 
-// The same of shared memory without a name.
+// The same with anonymous shared memory.
 static void unmapped(void)
 {
 	volatile char *memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +107,7 @@ static void unmapped(void)
 	SHOW(look(memory + PAGE));
 }
 
-// Many segments and sets, each found by its key.
+// Many segments and semaphore sets, each found by its key.
 static void many(void)
 {
 	enum { COUNT = 500, BASE = 0x7a000000 };
@@ -126,7 +126,7 @@ static void many(void)
 		shmctl(ids[at], IPC_RMID, NULL);
 }
 
-// Mappings that grow down to what is touched, as far as nothing is near.
+// Mappings that grow down to touched addresses, unless another mapping is near.
 static void growing(void)
 {
 	enum { ROOM = 16 << 20 };
@@ -138,7 +138,7 @@ static void growing(void)
 	SHOW(put(stack - 64 * PAGE, 2));
 	SHOW(look(stack - 32 * PAGE));
 	SHOW(look(stack - 65 * PAGE + 5));
-	// No further than a stack may.
+	// No further than the stack limit.
 	SHOW(look(end - (9 << 20)));
 	char *near = mmap(stack - 400 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	SHOW(near == stack - 400 * PAGE);

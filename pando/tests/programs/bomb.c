@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Programs that take all they can get of one thing, and say what stopped them. Nothing but a cell should run them.
+// Programs that allocate as much as they can of one resource, and print what stopped them. Run them only in a cell.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -19,7 +19,7 @@ enum { PIECE = 64 << 10 };
 
 static char piece[PIECE];
 
-// What stopped it, in one piece: others may say the same at the same time.
+// Prints what stopped it, in one write: others may print at the same time.
 static void stopped(const char *what)
 {
 	char line[100];
@@ -28,7 +28,7 @@ static void stopped(const char *what)
 		_exit(3);
 }
 
-// Everybody forks for ever.
+// All processes fork forever.
 static void forks(int count, char **words)
 {
 	(void)count, (void)words;
@@ -37,7 +37,7 @@ static void forks(int count, char **words)
 			stopped("fork");
 }
 
-// One forks for ever, and its children wait. There can be as many processes as the limit says, or as it is set to.
+// One process forks forever, and its children wait. The number of processes is limited by RLIMIT_NPROC.
 static void children(int count, char **words)
 {
 	struct rlimit limit;
@@ -106,7 +106,7 @@ static void files(int count, char **words)
 	}
 }
 
-// Names alone.
+// Hard links only.
 static void names(int count, char **words)
 {
 	(void)count;
@@ -144,7 +144,7 @@ static void descriptors(int count, char **words)
 	HOLDS(last + 1 == (int)limit.rlim_cur);
 }
 
-// Pipes and sockets filled as far as they go, by one process after the other.
+// Pipes and sockets filled completely, by one process after the other.
 static void filled(int count, char **words)
 {
 	(void)count, (void)words;

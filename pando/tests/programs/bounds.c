@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Bounds and arguments: what a process may not have more of, and what calls say of what makes no sense.
+// Limits and arguments: the resource limits of a process, and the errors for invalid arguments.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -55,7 +55,7 @@ static void limit(int resource, rlim_t most)
 	setrlimit(resource, &now);
 }
 
-// Files that grow no further.
+// Files that cannot grow further.
 static void files(void)
 {
 	char name[] = "/tmp/bounds-XXXXXX", bytes[100] = "";
@@ -82,7 +82,7 @@ static void files(void)
 	wait(NULL);
 }
 
-// Memory that there may be no more of.
+// Memory beyond the limit.
 static void memory(void)
 {
 	enum { MUCH = 64 << 20 };
@@ -123,7 +123,7 @@ static void memory(void)
 	SHOW(mlock(pages + 4 * PAGE, PAGE));
 }
 
-// What children do not get, and what is left where memory was.
+// Attributes that children do not inherit, and the state after an unmap.
 static void given(void)
 {
 	struct sigaction action = {.sa_handler = faulted};
@@ -154,7 +154,7 @@ struct arguments {
 	uint64_t flags, descriptor, child, parent, signal, stack, stack_size, base, numbers, numbers_count, group, more;
 };
 
-// A new process by its arguments, as far as that is one.
+// Calls clone3 with these arguments, as far as they are valid.
 static long make(struct arguments arguments, size_t size)
 {
 	long child = syscall(SYS_clone3, &arguments, size);
@@ -205,7 +205,7 @@ static void words(void)
 	SHOW(syscall(SYS_futex, &one, FUTEX_WAKE_OP, 1, 1, (char *)&other + 1, 0));
 }
 
-// What root is told of arguments before it is told that this is not its to do.
+// The order of errors for root: invalid arguments before missing permission.
 static void refused(void)
 {
 	struct timespec odd = {0, 1000000000};
@@ -238,7 +238,7 @@ static void refused(void)
 	SHOW(epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, status, &event));
 }
 
-// Whether what a process had in memory is told to be kept.
+// Whether a core dump is reported.
 static void kept(void)
 {
 	limit(RLIMIT_CORE, 0);

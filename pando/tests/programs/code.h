@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Machine code that a test program makes and runs, between registers that it sets and registers that it sees afterwards.
+// Machine code that a test program generates and runs, with given registers before and recorded registers after.
 #ifndef CODE_H
 #define CODE_H
 
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 #define PAGE 4096L
-// Where code lies: the same place natively and in a cell. Behind it lies data that it can write.
+// The address of generated code: the same natively and in a cell. Writable data follows it.
 uint8_t *code_base = (uint8_t *)0x20000000;
 #define CODE code_base
 #define DATA (CODE + 4 * PAGE)
@@ -22,18 +22,18 @@ static const char *const register_names[REGISTERS] = {
 	"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rsp", "flags",
 };
 
-// What code starts with and what it leaves: registers, the flags, some vector registers, the red zone below its stack pointer.
+// The state before and after code: registers, the flags, some vector registers, the red zone below its stack pointer.
 struct state {
 	uint64_t registers[REGISTERS];
 	uint8_t vectors[3][16];
 	uint8_t red_zone[RED_ZONE];
 };
 
-// The names are used by the assembly below.
+// The assembly below uses these names.
 struct state code_before, code_after;
 uint64_t code_stack, code_target;
 
-// Runs the code at `code_target` from `code_before`; it comes back by a jump to `code_end`, and leaves `code_after`.
+// Runs the code at `code_target` from `code_before`. The code returns by a jump to `code_end`, which fills `code_after`.
 void code_run(void);
 void code_end(void);
 
@@ -87,7 +87,7 @@ asm(".pushsection .text\n"
     "ret\n"
     ".popsection\n");
 
-// Code in the making.
+// The end of the code generated so far.
 static uint8_t *code_place;
 
 static inline void put(const void *bytes, size_t count)
@@ -103,14 +103,14 @@ static inline void put32(int64_t value)
 	put(&(int32_t){ (int32_t)value }, 4);
 }
 
-// Bytes that end with how far it is to somewhere, from behind them and `after` more.
+// Appends bytes that end with the distance to `to`, relative to the position `after` bytes behind them.
 static inline void put_relative(const void *bytes, size_t count, const void *to, int after)
 {
 	put(bytes, count);
 	put32((const uint8_t *)to - (code_place + 4 + after));
 }
 
-// Leaves the code.
+// Appends the jump that ends the code.
 static inline void put_end(void)
 {
 	uint64_t end = (uint64_t)(uintptr_t)code_end;
@@ -118,7 +118,7 @@ static inline void put_end(void)
 	put(&end, 8);
 }
 
-// Makes room for code at its fixed place, and data behind it.
+// Maps memory for code at its fixed address, and data behind it.
 static inline void code_open(void)
 {
 	if (mmap(CODE, 5 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != CODE)
@@ -140,7 +140,7 @@ static inline uint64_t code_random(void)
 	return code_seed >> 16 ^ code_seed << 32;
 }
 
-// Registers that are each another number; the call is `close(-1)`, which fails without doing anything.
+// Fills the registers with distinct numbers; the call is `close(-1)`, which fails without any effect.
 static inline void code_fill(uint64_t flags)
 {
 	for (int index = 0; index < REGISTERS; index++)
@@ -155,7 +155,7 @@ static inline void code_fill(uint64_t flags)
 			code_before.vectors[vector][index] = (uint8_t)code_random();
 }
 
-// A number that stands for all that the code left.
+// A hash of the state after the code.
 static inline uint64_t code_sum(void)
 {
 	uint64_t sum = 14695981039346656037u;
@@ -166,7 +166,7 @@ static inline uint64_t code_sum(void)
 	return sum;
 }
 
-// Prints what the code changed.
+// Prints the registers that the code changed.
 static inline void code_show(void)
 {
 	for (int index = 0; index < REGISTERS; index++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Computing and printing: formats, floating point, vector registers, jumps, the C library's own fast paths.
+// Computation and printing: formats, floating point, vector registers, jumps, the C library's own fast paths.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -70,7 +70,7 @@ static void floats(int count, char **arguments)
 	HOLDS(DBL_MIN * one / 4 > 0);
 }
 
-// Holds values in all vector registers while the system is called and while others run.
+// Keeps values in all vector registers during system calls and while other processes run.
 __attribute__((target("avx2"), noinline)) static bool keep_avx(void)
 {
 	uint8_t in[16][32], out[16][32];
@@ -170,7 +170,7 @@ static int by_value(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-// The C library picks its string functions by what the CPU can: each must agree with the plain loop.
+// The C library selects its string functions by CPU features: each must agree with the plain loop.
 static void strings(int count, char **arguments)
 {
 	(void)count, (void)arguments;

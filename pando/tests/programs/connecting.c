@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Opens as many TCP connections as it can to a port of its router, up to a thousand, says how many there are once no more come, and keeps them.
+// Opens as many TCP connections as possible to a port of its router, up to a thousand. Prints their number once no more
+// succeed, and keeps them.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What lies on the stack of a handler, what comes back from it, and what a program can do to it: faults, registers, alternate stacks, forged frames.
+// Signal frames: the content of the stack in a handler, the state after its return, and the effects of changes by a
+// program: faults, registers, alternate stacks, forged frames.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -20,7 +21,7 @@ static sigjmp_buf back;
 static siginfo_t told;
 static ucontext_t found;
 static volatile int count;
-// Of loops that a handler may jump back into.
+// The counter of loops that a handler may jump back into.
 static int round;
 static char other_stack[65536] __attribute__((aligned(16)));
 
@@ -47,8 +48,8 @@ static void handle_faults(void *handler, int flags)
 		handle(faults[at], handler, flags);
 }
 
-// Whether a page is there that may not be touched so is nobody's business.
-// The address that was told, relative to one that is known; and what the frame says.
+// The error code is printed without its bit for the presence of a page, which may differ. Prints the reported address
+// relative to known ones, and the frame's registers.
 static void tell(const char *what, const void *touched, const void *instruction)
 {
 	greg_t *registers = found.uc_mcontext.gregs;
@@ -69,7 +70,7 @@ static void tell(const char *what, const void *touched, const void *instruction)
 		tell(what, touched, NULL);                                                                                                 \
 	} while (0)
 
-// A fault at a label of assembler, so that the instruction is known too.
+// A fault at an assembler label, so that the instruction's address is known too.
 #define FAULT_AT(what, touched, ...)                                                                                                       \
 	do {                                                                                                                               \
 		void *instruction;                                                                                                         \
@@ -142,7 +143,7 @@ static void skip(int signal, siginfo_t *info, void *context)
 	((ucontext_t *)context)->uc_mcontext.gregs[REG_R12] += 1000;
 }
 
-// What is in all registers and in the red zone, around an instruction that a handler skips.
+// All registers and the red zone, around an instruction that a handler skips.
 static void registers(int arguments, char **words)
 {
 	(void)arguments, (void)words;
@@ -150,7 +151,7 @@ static void registers(int arguments, char **words)
 	static uint64_t after[18];
 	__asm__ volatile("mov %%rsp, 128(%0)\n"
 			 "movq $0x1234567, -8(%%rsp); movq $0x7654321, -128(%%rsp)\n"
-			 "push %%rbp; push %%rbx\n" // The red zone moves with the pointer; what matters lies below it again.
+			 "push %%rbp; push %%rbx\n" // The red zone moves with the pointer; the relevant one is below it again.
 			 "movq $0x51, -8(%%rsp); movq $0x52, -128(%%rsp)\n"
 			 "mov %0, %%r15\n"
 			 "mov $1, %%eax; mov $2, %%ebx; mov $3, %%ecx; mov $4, %%edx; mov $5, %%esi; mov $6, %%edi; mov $7, %%ebp\n"
@@ -174,7 +175,7 @@ static void registers(int arguments, char **words)
 
 static bool dirty_vectors;
 
-// Fills every vector register with something else, and looks at the state that was saved.
+// Overwrites every vector register, and checks the saved state.
 __attribute__((target("avx"))) static void disturb(int signal, siginfo_t *info, void *context)
 {
 	(void)signal, (void)info;
@@ -218,7 +219,7 @@ __attribute__((target("avx"))) static void vectors(int arguments, char **words)
 				 : "rax", "rdi", "rsi", "rcx", "r11", "xmm3", "xmm15", "memory");
 	HOLDS(!dirty_vectors || (!memcmp(before, after, 64) && after[8] > 3.14 && after[8] < 3.15));
 	HOLDS(_mm_getcsr() == 0x1f80);
-	// While it computes, at any instruction.
+	// During computation, at any instruction.
 	struct itimerval often = {{0, 3000}, {0, 3000}}, never = {0};
 	count = 1;
 	setitimer(ITIMER_REAL, &often, NULL);
@@ -337,7 +338,7 @@ static void keep(int signal, siginfo_t *info, void *context)
 	memcpy(good_vectors, good.uc_mcontext.fpregs, size >= 512 && size <= sizeof good_vectors ? size : 512);
 }
 
-// A thousand frames with something wrong in each; what was wrong decides how it ends.
+// A thousand frames with one error in each, which determines how the process ends.
 static void forged(int arguments, char **words)
 {
 	(void)arguments, (void)words;
@@ -378,7 +379,7 @@ static void forged(int arguments, char **words)
 	}
 	for (int kind = 0; kind < 8; kind++)
 		printf("frames of kind %d: %d refused, %d led elsewhere, %d were good\n", kind, ends[kind][0], ends[kind][1], ends[kind][2]);
-	// A stack pointer where no frame is.
+	// A stack pointer without a frame.
 	for (round = 0; round < 100; round++) {
 		told.si_signo = 0;
 		static uint64_t nowhere;
@@ -397,7 +398,7 @@ static void nest(int signal)
 	raise(signal);
 }
 
-// Ends of programs that make a mess of it: each is to end by a signal, never otherwise.
+// Programs that corrupt their state: each must end by a signal, and in no other way.
 static void mess(int arguments, char **words)
 {
 	const char *what = arguments ? words[0] : "";

@@ -140,7 +140,7 @@ static void pause_it(int count, char **arguments)
 	pause();
 }
 
-// Writes into ever more memory that nobody promised.
+// Writes to ever more memory, beyond the commit limit.
 static void hoard(int count, char **arguments)
 {
 	(void)count, (void)arguments;

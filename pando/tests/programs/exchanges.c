@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What goes from one to another, through pipes, sockets, queues and terminals, and who is told of it.
+// Data exchanged through pipes, sockets, queues and terminals, and the notifications about it.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -32,7 +32,7 @@ static void count(int signal)
 	signals++;
 }
 
-// Until another process waits, or has ended: it has begun its call once it does not run any more.
+// Waits until another process blocks, or has ended: it has entered its call once it no longer runs.
 static void let_wait(pid_t process)
 {
 	char name[64], state = 'R';
@@ -47,7 +47,7 @@ static void let_wait(pid_t process)
 	}
 }
 
-// A pipe that breaks while it is written to: some bytes, and the signal.
+// A pipe that breaks during a write: a short count, and the signal.
 static void broken(void)
 {
 	int ends[2];
@@ -68,7 +68,7 @@ static void broken(void)
 	waitpid(writer, NULL, 0);
 }
 
-// What can never be spliced is refused at once, and what is given to a pipe waits for room, not for room for all.
+// Invalid splices are refused at once; a write to a pipe waits for any room, not for room for all data.
 static void spliced(void)
 {
 	int ends[2], more[2];
@@ -81,7 +81,7 @@ static void spliced(void)
 	SHOW(vmsplice(ends[1], &all, 1, 0));
 	SHOW(vmsplice(ends[1], &all, 1, SPLICE_F_NONBLOCK));
 	SHOW(read(ends[0], block, sizeof block));
-	// Pieces of pages take whole ones.
+	// Parts of pages occupy whole pages.
 	struct iovec pieces[] = {{block + 100, 4096}, {block + 10, 20}, {block, 131072}};
 	SHOW(vmsplice(ends[1], pieces, 3, 0));
 	SHOW(read(ends[0], block, sizeof block));
@@ -97,7 +97,7 @@ static void on_thread(union sigval value)
 	signals++;
 }
 
-// A message that nobody waits for is told: by a signal, to whoever polls as well, and by a thread.
+// A message without a waiting receiver is notified: by a signal, even if a process polls, and by a thread.
 static void notified(void)
 {
 	struct mq_attr wanted = {.mq_maxmsg = 3, .mq_msgsize = 8};
@@ -139,7 +139,7 @@ static void notified(void)
 	SHOW(mq_unlink("/exchanges"));
 }
 
-// Of several who want to be woken alone one is; that the other end is gone all are told.
+// One of several exclusive waiters is woken; when the other end closes, all are.
 static void exclusive(void)
 {
 	enum { WAITERS = 4 };
@@ -174,7 +174,7 @@ static void exclusive(void)
 	printf("%s\n", told);
 }
 
-// What a message tells of who sent it, and of itself.
+// Control messages with the sender's credentials, and flags of a message.
 static void senders(void)
 {
 	int pair[2], on = 1;
@@ -197,7 +197,7 @@ static void senders(void)
 	}
 }
 
-// Datagrams that are put together.
+// Datagrams that are corked.
 static void corked(void)
 {
 	int receiver = socket(AF_INET, SOCK_DGRAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0), on = 1, off = 0;
@@ -223,7 +223,7 @@ static void corked(void)
 	SHOW(recv(receiver, bytes, sizeof bytes, 0));
 }
 
-// A connection to oneself, and a datagram that nobody takes.
+// A connection to the socket itself, and a datagram without a receiver.
 static void nobody(void)
 {
 	int both = socket(AF_INET, SOCK_STREAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0), receiver = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
@@ -252,7 +252,7 @@ static void nobody(void)
 	struct msghdr header = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &room, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	SHOW(recvmsg(sender, &header, MSG_ERRQUEUE));
 	struct cmsghdr *part = CMSG_FIRSTHDR(&header);
-	// An error, who says so, and why; then by whom.
+	// An error, its origin and its cause; then the offender's address.
 	struct { uint32_t number; uint8_t origin, kind, code, pad; } *error = part ? (void *)CMSG_DATA(part) : NULL;
 	printf("flags %#x, to the port: %d, %.3s\n", header.msg_flags, from.sin_port == address.sin_port, bytes);
 	if (error)
@@ -278,7 +278,7 @@ static void nothing(int signal)
 	(void)signal;
 }
 
-// Lines that a program does not read wait, and are not lost.
+// Unread lines wait, and are not lost.
 static void lines(void)
 {
 	int master, terminal = open_terminal(&master);
@@ -292,18 +292,18 @@ static void lines(void)
 	for (int at = 0; at < 40; at++)
 		sum += read(terminal, block, sizeof block);
 	printf("%ld bytes\n", sum);
-	// A line that nothing ends loses what is too much, but its end.
+	// An unterminated line loses its excess characters, but not its end.
 	memset(block, 'y', 6000);
 	SHOW(write(master, block, 6000));
 	SHOW(write(master, "z\n", 2));
 	SHOW(read(terminal, block, sizeof block));
 	printf("%c\n", block[4094]);
-	// An end without a line is one read.
+	// An end of file without a line is one read.
 	SHOW(write(master, "\004", 1));
 	SHOW(read(terminal, block, sizeof block));
 }
 
-// Who waits for room goes on when what was typed is dropped.
+// A writer that waits for room continues when the input queue is flushed.
 static void flushed(void)
 {
 	int master, terminal = open_terminal(&master);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Programs and scripts executed in every way there is, in an empty directory: what they are given, and why it fails.
+// All ways to execute programs and scripts, in an empty directory: their arguments, and the errors.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 
 extern char **environ;
 
-// A way to execute something; returns only if that fails.
+// A way to execute a file; returns only on failure.
 typedef void way(const void *what);
 
-// Executes in a child, and says how it failed or ended.
+// Executes in a child, and prints its error or its end.
 static void run(const char *title, way *way, const void *what)
 {
 	printf("%s\n", title);
@@ -126,7 +126,7 @@ static void copy_of_self(const char *to)
 	close(from), close(file);
 }
 
-// What a program sees of how it was started.
+// Prints what a program sees of its start.
 static int shown(int count, char **arguments)
 {
 	char text[4096];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Files and descriptors as programs use them. FILE is 100 KB of text or more, and there is nothing to find next to it but this program.
+// Files and descriptors as programs use them. FILE has 100 KB of text or more; its directory contains only FILE and this program.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -18,7 +18,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-// Addresses that lead nowhere, and a count below zero; volatile, so that no compiler warns of what is meant.
+// Invalid addresses, and a negative count; volatile, so that compilers do not warn about the intended error.
 static void *volatile nowhere = (void *)8, *volatile beyond = (void *)-5000L;
 static volatile int negative = -1;
 static const char READ_ONLY[100] = "what the program itself may not write";
@@ -165,7 +165,7 @@ static void sending(int count, char **arguments)
 	HOLDS(write(1, nowhere, 0) == 0);
 }
 
-// Standard input, by lines and by bytes, up to its end and beyond.
+// Reads standard input, by lines and by bytes, up to its end and beyond.
 static void input(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -187,7 +187,7 @@ static void input(int count, char **arguments)
 	free(line);
 }
 
-// Everything may be changed, and in a cell stays there.
+// Everything may be changed; in a cell the changes are not exported.
 static void changing(int count, char **arguments)
 {
 	(void)count;

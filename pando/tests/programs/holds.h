@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the C test programs share: each says what it asked of the system and whether the answer held.
-// Nothing that they print depends on the machine, so a cell must print what the host prints.
+// Shared by the C test programs: each prints its system calls and whether the results were as expected. The output does not
+// depend on the machine, so it must be the same in a cell as on the host.
 #ifndef HOLDS_H
 #define HOLDS_H
 
@@ -22,14 +22,14 @@ static inline void fails(long result, int wanted, const char *call)
 	printf("%s: %s fails: %s\n", result == -1 && found == wanted ? "holds" : "DOES NOT HOLD", call, strerror(found));
 }
 
-// Whether the CPU shows user code the host's memory protection keys.
+// Whether user code can see the host's memory protection keys.
 static inline int has_protection_keys(void)
 {
 	unsigned a, b, c, d;
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c & 1 << 4;
 }
 
-// A part of a program, chosen by its first argument.
+// A part of a program, selected by its first argument.
 struct part {
 	const char *name;
 	void (*run)(int count, char **arguments);

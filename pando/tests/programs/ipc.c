@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// System V's shared memory, semaphores and queues of messages, among several processes.
+// System V shared memory, semaphores and message queues, among several processes.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -20,7 +20,7 @@
 #define MSG_COPY 040000
 #endif
 
-// A key that nobody else on this machine is likely to use.
+// A key that is unlikely to be in use on this machine.
 static key_t key(int which)
 {
 	return (key_t)(0x50000000u + (unsigned)getpid() * 16 + (unsigned)which);
@@ -75,7 +75,7 @@ static void segments(int count, char **words)
 	});
 	HOLDS(status_of(child) == 0 && !strcmp(memory + 5000, "from the child") && attached(id) == 1);
 	HOLDS(shmctl(id, IPC_STAT, &status) == 0 && status.shm_lpid == child && status.shm_atime > 0 && status.shm_dtime > 0);
-	// A program that is executed has nothing attached.
+	// An executed program has no segments attached.
 	child = IN_CHILD(execl("/proc/self/exe", "ipc", "count", ({ static char room[20]; sprintf(room, "%d", id); room; }), NULL));
 	HOLDS(status_of(child) == 1 && attached(id) == 1);
 	FAILS(shmat(id, memory + 1, 0), EINVAL);
@@ -94,7 +94,7 @@ static void segments(int count, char **words)
 	HOLDS(shmctl(id, IPC_SET, &status) == 0 && shmctl(id, IPC_STAT, &status) == 0 && status.shm_perm.mode == 0777);
 	HOLDS(shmctl(id, SHM_LOCK, NULL) == 0 && shmctl(id, IPC_STAT, &status) == 0 && status.shm_perm.mode == (0777 | SHM_LOCKED));
 	HOLDS(shmctl(id, SHM_UNLOCK, NULL) == 0 && shmctl(id, IPC_STAT, &status) == 0 && status.shm_perm.mode == 0777);
-	// It stays while nobody has it, and goes with the last one once it is removed.
+	// It remains while unattached, and is destroyed after its removal with the last detach.
 	HOLDS(shmdt(memory) == 0 && attached(id) == 0);
 	FAILS(shmdt(memory), EINVAL);
 	memory = shmat(id, NULL, 0);
@@ -106,7 +106,7 @@ static void segments(int count, char **words)
 	HOLDS(status_of(child) == 2 && attached(id) == 1 && munmap(memory, 12288) == 0);
 	errno = 0;
 	HOLDS(attached(id) == -1 && (errno == EINVAL || errno == EIDRM));
-	// Ends with its process.
+	// A segment's attachments end with the process.
 	int mine = shmget(IPC_PRIVATE, 4 << 20, 0600);
 	child = IN_CHILD({
 		char *large = shmat(mine, NULL, 0);
@@ -158,7 +158,7 @@ static void semaphores(int count, char **words)
 	FAILS(semop(id, all, 2), EAGAIN);
 	HOLDS(semctl(id, 0, GETVAL) == 0 && semop(id, fine, 5) == 0 && semctl(id, 0, GETALL, values) == 0);
 	HOLDS(values[0] == 1 && values[1] == 0 && values[2] == 7 && semctl(id, 0, IPC_STAT, &status) == 0 && status.sem_otime > 0);
-	// Who waits goes on in the order of arrival, and as soon as it can.
+	// Waiters proceed in order of arrival, as soon as possible.
 	HOLDS(semctl(id, 0, SETVAL, 0) == 0);
 	int ends[2];
 	HOLDS(pipe(ends) == 0);
@@ -180,7 +180,7 @@ static void semaphores(int count, char **words)
 	HOLDS(semop(id, &(struct sembuf){0, 1, 0}, 1) == 0 && read(ends[0], room, 1) == 1 && room[0] == 'b' && semctl(id, 0, GETVAL) == 0);
 	HOLDS(semctl(id, 0, GETPID) == children[1] && semctl(id, 2, SETVAL, 0) == 0);
 	HOLDS(status_of(children[0]) == 0 && status_of(children[1]) == 0 && status_of(children[2]) == 0 && status_of(zero) == 0);
-	// What a process did is undone when it ends, however it ends.
+	// A process's operations with SEM_UNDO are undone when it ends, in any way.
 	HOLDS(semctl(id, 0, SETVAL, 3) == 0);
 	struct sembuf kept = {0, -2, SEM_UNDO}, plain = {0, -1, 0};
 	pid_t child = IN_CHILD({ semop(id, &kept, 1); semop(id, &plain, 1); write(ends[1], "x", 1); pause(); });
@@ -190,7 +190,7 @@ static void semaphores(int count, char **words)
 	HOLDS(status_of(child) == 0 && semctl(id, 0, GETVAL) == 7);
 	child = IN_CHILD({ semop(id, &kept, 1); if (fork() == 0) _exit(0); wait(NULL); _exit(semctl(id, 0, GETVAL)); });
 	HOLDS(status_of(child) == 5 && semctl(id, 0, GETVAL) == 7);
-	// A signal ends the waiting, and so does the end of the set.
+	// A signal ends the waiting, and so does the removal of the set.
 	struct sigaction action = {.sa_handler = ring, .sa_flags = SA_RESTART};
 	sigaction(SIGALRM, &action, NULL);
 	HOLDS(semctl(id, 0, SETVAL, 0) == 0);
@@ -252,14 +252,14 @@ static void messages(int count, char **words)
 	FAILS(msgrcv(id, &in, -1, 0, 0), EINVAL);
 	FAILS(msgctl(id, 99, &status), EINVAL);
 	FAILS(msgctl(id, IPC_STAT, (void *)8), EFAULT);
-	// A full queue lets nobody in until something was taken.
+	// A full queue blocks senders until a message is received.
 	HOLDS(msgctl(id, IPC_STAT, &status) == 0);
 	status.msg_qbytes = 12;
 	HOLDS(msgctl(id, IPC_SET, &status) == 0 && msgsnd(id, &out, 10, 0) == 0);
 	FAILS(msgsnd(id, &out, 3, IPC_NOWAIT), EAGAIN);
 	pid_t child = IN_CHILD(_exit(msgsnd(id, &out, 7, 0) == 0 ? 0 : 1));
 	HOLDS(msgrcv(id, &in, 100, 0, 0) == 10 && msgrcv(id, &in, 100, 0, 0) == 7 && status_of(child) == 0);
-	// Several wait for their types; each gets its own.
+	// Several receivers wait for different types; each gets its own.
 	pid_t children[3];
 	for (int at = 0; at < 3; at++)
 		children[at] = IN_CHILD({ ssize_t got = msgrcv(id, &in, 100, 10 + at, 0); _exit(got == 1 && in.type == 10 + at ? in.text[0] : 0); });
@@ -280,7 +280,7 @@ static void messages(int count, char **words)
 	HOLDS(read(ends[0], &room, 1) == 1 && msgctl(id, IPC_RMID, NULL) == 0 && status_of(child) == 7 && messages_in(id) == -1);
 }
 
-// Other users may do what the permissions say.
+// Other users have the access that the permissions allow.
 static void permissions(int count, char **words)
 {
 	(void)count, (void)words;
@@ -305,7 +305,7 @@ static void permissions(int count, char **words)
 	HOLDS(shmctl(memory, IPC_RMID, NULL) == 0 && semctl(set, 0, IPC_RMID) == 0 && msgctl(queue, IPC_RMID, NULL) == 0);
 }
 
-// What is used and what may be: by the calls, and as `/proc` lists it.
+// Usage and limits: from the calls, and in `/proc`.
 static void limits(int count, char **words)
 {
 	(void)count, (void)words;
@@ -338,7 +338,7 @@ static void limits(int count, char **words)
 	HOLDS(shmctl(id, IPC_RMID, NULL) == 0 && semctl(set, 0, IPC_RMID) == 0 && msgctl(queue, IPC_RMID, NULL) == 0);
 }
 
-// Ends with how often a segment is attached.
+// Exits with the number of attachments of a segment.
 static void number(int count, char **words)
 {
 	(void)count;

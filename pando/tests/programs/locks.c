@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Advisory locks of one process. Starts in an empty directory, and says what the system answers.
+// Advisory locks of one process. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -35,7 +35,7 @@ static void whole(int count, char **arguments)
 	SHOW(flock(other, LOCK_UN));
 	SHOW(flock(one, LOCK_SH));
 	SHOW(flock(other, LOCK_SH | LOCK_NB));
-	// It loses what it had.
+	// The old lock is lost.
 	SHOW(flock(one, LOCK_EX | LOCK_NB));
 	SHOW(flock(other, LOCK_EX | LOCK_NB));
 	SHOW(close(one));
@@ -69,7 +69,7 @@ static void ranges(int count, char **arguments)
 	(void)count, (void)arguments;
 	put("file", "0123456789");
 	int one = open("file", O_RDWR), other = open("file", O_RDONLY), name = open("file", O_PATH), third = open("file", O_RDWR);
-	// A process is not in its own way.
+	// A process's own locks do not conflict.
 	SHOW(lock(one, F_SETLK, F_WRLCK, SEEK_SET, 0, 0));
 	SHOW(lock(third, F_SETLK, F_WRLCK, SEEK_SET, 5, 10));
 	SHOW(lock(other, F_GETLK, F_WRLCK, SEEK_SET, 0, 0));
@@ -116,7 +116,7 @@ static void ranges(int count, char **arguments)
 	sigaction(SIGALRM, &action, NULL);
 	ualarm(20000, 0);
 	SHOW(lock(third, F_OFD_SETLKW, F_WRLCK, SEEK_SET, 0, 0));
-	// Closing any descriptor of the file gives up the process's locks.
+	// Closing any descriptor of the file releases the process's locks.
 	SHOW(close(other));
 	SHOW(lock(third, F_OFD_GETLK, F_WRLCK, SEEK_SET, 0, 0));
 	SHOW(lock(third, F_OFD_SETLKW, F_WRLCK, SEEK_SET, 0, 0));

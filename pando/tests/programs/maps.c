@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Files in memory. Starts in an empty directory, and says what the system answers.
+// Mapped files. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -20,7 +20,7 @@ static void handler(int number, siginfo_t *info, void *context)
 	siglongjmp(back, 1);
 }
 
-// What a byte in memory is, or which signal says that it is not there.
+// Prints a byte in memory, or the signal if it is inaccessible.
 static void touch(volatile char *address)
 {
 	if (!sigsetjmp(back, 1))
@@ -48,7 +48,7 @@ static int filled(const char *name, size_t bytes)
 	return file;
 }
 
-// Mappings of one's own: of a file that was made here, or of the one that is named.
+// Private mappings: of a file created here, or of the named one.
 static void private(int count, char **arguments)
 {
 	catch();
@@ -155,7 +155,7 @@ static void shared(int count, char **arguments)
 	poke(anonymous, 5), touch(anonymous);
 }
 
-// Several mappings of one part of a file, of which not all may be written: in one process, and in two.
+// Several mappings of one part of a file, not all of them writable: in one process, and in two.
 static void again(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -190,7 +190,7 @@ static void again(int count, char **arguments)
 	touch(shown + PAGE);
 	see("file");
 	SHOW(munmap(shown, 2 * PAGE));
-	// Two that share one page of three, the file as it grows, and one of them at a place of its own.
+	// Two mappings that share one page of three, while the file grows, and one of them at a fixed address.
 	char *first = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, PAGE);
 	SHOW(ftruncate(file, PAGE)), SHOW(ftruncate(file, 3 * PAGE));
 	char *second = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -215,7 +215,7 @@ static unsigned long draw(unsigned long below)
 	return (seed >> 33) % below;
 }
 
-// What a page shows at its start and its end.
+// The start and the end of a page's content.
 static unsigned look(volatile unsigned char *page)
 {
 	if (sigsetjmp(back, 1))
@@ -229,7 +229,7 @@ static void quiet(int number, siginfo_t *info, void *context)
 	siglongjmp(back, number);
 }
 
-// Anything in any order, on an area of a few pages: of the file that is named, and of one that changes.
+// Random operations on a range of a few pages: of the named file, and of one that changes.
 static void at_random(int count, char **arguments)
 {
 	enum { PAGES = 24, STEPS = 400 };
@@ -250,7 +250,7 @@ static void at_random(int count, char **arguments)
 			result = mmap(at, pages * PAGE, protection, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset) != at;
 			break;
 		case 2:
-			// One mapping of each part of a file that changes: pages are where they are in the file.
+			// One mapping of each part of a changing file: each page is at its offset in the file.
 			result = mmap(area, 8 * PAGE, protection, MAP_SHARED | MAP_FIXED, own, 0) != area;
 			break;
 		case 3:
@@ -272,7 +272,7 @@ static void at_random(int count, char **arguments)
 				result = (int)pwrite(own, &seed, sizeof seed, (off_t)draw(9 * PAGE));
 			break;
 		default:
-			// What is written behind a file's end in its last page is anybody's guess.
+			// The content of the last page behind the end of a file is unspecified.
 			if (!sigsetjmp(back, 1))
 				at[0] = (char)step;
 			else
@@ -289,7 +289,7 @@ static void at_random(int count, char **arguments)
 	}
 }
 
-// Mappings that are apart: what is written in one stays whatever is asked of another.
+// Independent mappings: writes to one remain, whatever is done with another.
 static void apart(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -309,7 +309,7 @@ static void apart(int count, char **arguments)
 	SHOW(fstat(file, &before)), SHOW(pread(file, buffer, 10, 6 * PAGE)), SHOW(fstat(file, &after));
 	HOLDS(before.st_mtim.tv_sec == after.st_mtim.tv_sec && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
 	SHOW(munmap(low, PAGE) + munmap(high, PAGE) + munmap(far, PAGE));
-	// Two of the same three pages: one is written at both ends, the other in the middle.
+	// Two mappings of the same three pages: one is written at both ends, the other in the middle.
 	char *ends = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, PAGE);
 	char *middle = mmap((char *)0x10000000, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, PAGE);
 	poke(ends, 'x'), poke(ends + 2 * PAGE, 'z'), poke(middle + PAGE, 'y');

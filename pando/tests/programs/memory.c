@@ -113,7 +113,7 @@ static void protection(int count, char **arguments)
 	HOLDS(mprotect(area, 4 * PAGE, PROT_NONE) == 0);
 	HOLDS(mprotect(area, 4 * PAGE, PROT_READ) == 0);
 	HOLDS(all_are(area, 8 * PAGE, 9));
-	// The system itself must not write where the program may not.
+	// The system itself must not write to memory that the program may not write.
 	FAILS(syscall(SYS_clock_gettime, 0, area), EFAULT);
 	HOLDS(mprotect(area, 8 * PAGE, PROT_READ | PROT_WRITE) == 0);
 	area[0] = 8;
@@ -149,7 +149,7 @@ static void moving(int count, char **arguments)
 	FAILS(mremap(place, PAGE, 0, MREMAP_MAYMOVE), EINVAL);
 }
 
-// Between here and the end nothing else may move the break, so no heap is used.
+// Between here and the end nothing else may move the break, so the heap is not used.
 static void breaking(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -183,7 +183,7 @@ static void stack(int count, char **arguments)
 	for (unsigned depth = 1; depth <= 3000; depth++)
 		sum += depth & 0xff;
 	HOLDS(deep(3000) == sum);
-	// The far end of a large frame is touched first.
+	// Touches the far end of a large frame first.
 	volatile unsigned char large[4 * MEGABYTE];
 	large[0] = 1;
 	large[sizeof large - 1] = 2;
@@ -193,7 +193,7 @@ static void stack(int count, char **arguments)
 	HOLDS(all_are(alongside, 100000, 5));
 }
 
-// What can be read up to where memory ends is, to the last byte, however close within its page the target lies behind it.
+// Copies up to the end of readable memory are complete to the last byte, for all alignments of the target within its page.
 static void edges(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -211,7 +211,7 @@ static void edges(int count, char **arguments)
 	HOLDS(right == 40);
 }
 
-// Takes all there is: malloc must say no before anything dies.
+// Allocates all memory: malloc must fail before the process is killed.
 static void exhaust(int count, char **arguments)
 {
 	(void)count, (void)arguments;

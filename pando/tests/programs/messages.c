@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What goes through sockets beside bytes, and what sockets are told. Starts in an empty directory, and says what the system answers.
+// Control messages of sockets, and socket options. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "sockets.h"
 
-// Sends a descriptor beside a byte.
+// Sends a descriptor with a byte.
 static ssize_t pass(int to, int passed)
 {
 	char control[CMSG_SPACE(sizeof passed)] = {0};
@@ -15,7 +15,7 @@ static ssize_t pass(int to, int passed)
 	return sendmsg(to, &message, MSG_NOSIGNAL);
 }
 
-// Receives a message with what is beside it. Returns the last descriptor that came.
+// Receives a message with its control messages. Returns the last received descriptor.
 static int receive(int from, size_t room, size_t control_room, int flags)
 {
 	static char control[1000];
@@ -135,7 +135,7 @@ static void messages(int count, char **arguments)
 	SHOW(setsockopt(ends[1], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
 }
 
-// Receives a datagram, and shows what its packet says of itself.
+// Receives a datagram, and prints its packet information.
 static void packet(int from, size_t control_room)
 {
 	char control[200];
@@ -247,7 +247,7 @@ static void options(int count, char **arguments)
 	printf("state %d\n", information.tcpi_state);
 }
 
-// Sockets that hear one interface alone, and one of IPv6 whose datagrams go to an address of IPv4.
+// Sockets bound to one interface, and an IPv6 socket whose datagrams go to an IPv4 address.
 static void bound(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -293,7 +293,7 @@ static const struct part PARTS[] = {
 
 int main(int count, char **arguments)
 {
-	// Whoever starts it may have more open than the usual three.
+	// The parent may have more descriptors open than the usual three.
 	close_range(3, ~0u, 0);
 	return run_part(PARTS, count, arguments);
 }

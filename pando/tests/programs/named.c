@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Making, removing and moving names. Starts in an empty directory, and says what the system answers.
+// Creating, removing and renaming files. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 

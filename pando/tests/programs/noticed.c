@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What inotify tells of changes, and what signalfd tells of signals. Starts in an empty directory, and says what the system answers.
+// inotify events and signalfd signals. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -18,7 +18,7 @@
 static const char *const NAMES[] = {"ACCESS", "MODIFY", "ATTRIB", "CLOSE_WRITE", "CLOSE_NOWRITE", "OPEN", "MOVED_FROM", "MOVED_TO", "CREATE",
 	"DELETE", "DELETE_SELF", "MOVE_SELF", "?", "UNMOUNT", "OVERFLOW", "IGNORED"};
 
-// Shows what there is to read; cookies count from the first one on.
+// Prints pending events; cookies are numbered from the first one.
 static void events(const char *what, int notes)
 {
 	static uint32_t first;
@@ -277,7 +277,7 @@ static void signals(int count, char **arguments)
 	SHOW(raise(SIGUSR1));
 	SHOW(epoll_wait(epoll, &event, 1, 0));
 	shown("raised", fd);
-	// A handler and this do not see the same one.
+	// A signal reaches either a handler or this descriptor, never both.
 	struct sigaction action = {.sa_handler = ring};
 	sigaction(SIGUSR1, &action, NULL);
 	SHOW(raise(SIGUSR1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One file under several processes: read, written, mapped, cut and replaced in random order by a seed. What each operation says goes into a sum, which is
-// printed now and then: natively and in a cell it must be the same.
+// One file under several processes: read, written, mapped, truncated and replaced in random order by a seed. The results of
+// all operations go into a checksum, which is printed regularly: natively and in a cell it must be the same.
 //
 // one_file DIRECTORY SEED OPERATIONS [FROM TO]: operations FROM to TO are printed one by one.
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, PAGES = 6, MOST = PAGES * PAGE, PROCESSES = 4, MAPPINGS = 2, EACH = 2000 };
-// Where mappings at an address of the program's go.
+// The address of fixed mappings.
 static char *const FIXED = (char *)0x600000000000;
 
 struct mapping {
@@ -60,7 +60,7 @@ static void on_bus(int signal)
 	siglongjmp(out, signal);
 }
 
-// A range inside of what may be: often at the borders of pages.
+// Draws a range below `most`: often at page boundaries.
 static void range(int most, int *start, int *length)
 {
 	*start = number(3) ? (int)number((uint32_t)most) : (int)number((uint32_t)(most / PAGE + 1)) * PAGE;
@@ -97,7 +97,7 @@ static long unmapped(struct mapping *mapping)
 	return result;
 }
 
-// One process maps a part of the file once: Linux alone lets it see one page at two places.
+// A process maps each part of the file at most once: only Linux shows one page at two addresses.
 static long mapped(int which, int process)
 {
 	struct mapping *mapping = &mappings[which];
@@ -132,7 +132,7 @@ static long loaded(const struct mapping *mapping, uint32_t *sum)
 	return length;
 }
 
-// What is stored lies in the file, or in a page behind its last: what becomes of the rest of the last page is nobody's business.
+// Stores only within the file, or in a page behind its last one: the rest of the last page is unspecified.
 static long stored(const struct mapping *mapping)
 {
 	int start, length;
@@ -153,7 +153,7 @@ static long stored(const struct mapping *mapping)
 	return length;
 }
 
-// A private mapping shows the file when it is new, keeps what is stored in it to itself, and ends where the file does.
+// A private mapping shows the file when it is new, keeps its stores private, and ends at the end of the file.
 static long private(uint32_t *sum)
 {
 	int start, length;
@@ -198,7 +198,7 @@ static long written(int at_offset)
 	fill(length);
 	if (at_offset)
 		return pwrite(file, bytes, (size_t)length, start);
-	// A file that is appended to and written by everybody would grow for ever.
+	// A file that all processes append to and write would grow without limit.
 	return lseek(file, 0, SEEK_CUR) > MOST ? lseek(file, 0, SEEK_SET) : write(file, bytes, (size_t)length);
 }
 
@@ -216,7 +216,7 @@ static long resized(void)
 {
 	struct stat status;
 	long size = number(MOST);
-	// Within a page, too.
+	// Also within a page.
 	if (!number(3) && !fstat(file, &status))
 		size = status.st_size / PAGE * PAGE + number(PAGE);
 	if (!number(6))
@@ -266,7 +266,7 @@ static long operate(uint32_t what, int process, uint32_t *sum)
 	}
 }
 
-// How often each comes.
+// The relative frequency of each operation.
 static const unsigned char WEIGHTS[] = {4, 6, 10, 6, 10, 3, 8, 3, 3, 20, 16, 3, 2, 8, 4, 1, 1, 4, 1};
 
 static uint32_t choose(void)
@@ -297,7 +297,7 @@ static struct answer obey(struct order order, int process)
 static int orders[PROCESSES][2], answers[PROCESSES][2];
 static pid_t children[PROCESSES];
 
-// Another process takes the place of one: it has what the first one has open and mapped.
+// Another process takes the place of one, with the same open files and mappings.
 static void start(int process)
 {
 	if (children[process]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What files hold and say about themselves, and changing it. Starts in an empty directory, and says what the system answers.
+// File content and metadata, and changes to them. Starts in an empty directory, and prints the results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// System calls in every surrounding that a patch must not disturb. What is printed depends on nothing but what the instructions do.
+// System calls in every context that a patch must preserve. The output depends only on the semantics of the instructions.
 #define _GNU_SOURCE
 #include "code.h"
 #include "holds.h"
@@ -22,7 +22,8 @@ static void run_at(const uint8_t *target)
 
 #define SYSCALL 0x0f, 0x05
 
-// What may follow a system call: its name, its bytes; 0xee four times stands for the distance to the data, whose end is `after` bytes further.
+// Instructions that may follow a system call: name and bytes. Four times 0xee stands for the distance to the data, relative
+// to `after` bytes further.
 static const struct follower {
 	const char *name;
 	int after;
@@ -60,7 +61,7 @@ static const struct follower {
 	{ "return, then room", 0, 8, { 0xc3, 0x0f, 0x1f, 0x80, 0, 0, 0, 0 } },
 };
 
-// Puts a follower with its distances filled in.
+// Appends a follower with its distances filled in.
 static void put_follower(const struct follower *follower)
 {
 	uint8_t *start = code_place;
@@ -70,22 +71,22 @@ static void put_follower(const struct follower *follower)
 			memcpy(at, &(int32_t){ (int32_t)(DATA - (at + 4 + follower->after)) }, 4);
 }
 
-// Every register, the red zone and the vector registers, after each of a few calls, in every surrounding and with many flags.
+// Every register, the red zone and the vector registers, after each of a few calls, in every context and with many flags.
 static void registers(int count, char **arguments)
 {
 	(void)count, (void)arguments;
 	static const uint64_t flags[] = { 0, 0x8d5, 0x41, 0x800, 0x84, 0x400, 0x200000, 0x40000 };
 	for (const struct follower *follower = followers; follower < followers + sizeof followers / sizeof *followers; follower++) {
 		code_open();
-		// Called, so that a follower that returns does.
+		// Reached by a call, so that a follower that returns does.
 		PUT(0xe8, 2, 0, 0, 0, 0xeb, 0x33);
 		PUT(SYSCALL);
 		put_follower(follower);
 		PUT(0xc3);
-		// In the data: a number, or where to go on.
+		// The data: a number, or the address to continue at.
 		uint64_t value = (uint64_t)(uintptr_t)(code_place - 1);
 		memcpy(DATA, &value, 8);
-		// Aligned, as one of the flags wants it.
+		// Aligned, because one of the flags requires it.
 		code_place = CODE + 0x3a;
 		put_end();
 		code_protect(PROT_READ | PROT_EXEC);
@@ -119,7 +120,7 @@ static void catch_faults(void)
 		sigaction(*signal, &action, NULL);
 }
 
-// Runs code and says how it ended.
+// Runs code and prints how it ended.
 static void run_or_fault(const uint8_t *target, const char *what)
 {
 	code_fill(0);
@@ -132,7 +133,7 @@ static void run_or_fault(const uint8_t *target, const char *what)
 	code_show();
 }
 
-// Jumps to every byte of a patched site and what follows it, to instructions and into the middle of them, a few times and many.
+// Jumps to every byte of a patched site and its followers, to instructions and into the middle of them, a few times and many.
 static void into(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -168,7 +169,7 @@ static void into(int count, char **arguments)
 			}
 }
 
-// The most common place that is jumped to: right behind the call, in a loop.
+// The most common jump target: right behind the call, in a loop.
 static void loops(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -184,7 +185,7 @@ static void loops(int count, char **arguments)
 	}
 }
 
-// Sites at the end of what can be executed, and across the border of two pages.
+// Sites at the end of executable memory, and across a page boundary.
 static void ends(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -192,7 +193,7 @@ static void ends(int count, char **arguments)
 	for (int left = 2; left <= 9; left++)
 		for (int beyond = 0; beyond < 4; beyond++) {
 			code_open();
-			// So many bytes of the page are left from the site on.
+			// The number of bytes of the page from the site on is `left`.
 			uint8_t *site = CODE + PAGE - left;
 			code_place = site;
 			PUT(SYSCALL, 0x48, 0xff, 0xc3, 0x48, 0xff, 0xc5, 0x90);
@@ -209,11 +210,11 @@ static void ends(int count, char **arguments)
 				snprintf(what, sizeof what, "%d left, beyond %d", left, beyond);
 				run_or_fault(site, what);
 			}
-			// What lies beyond goes away afterwards.
+			// The next page is removed afterwards.
 			mprotect(CODE + PAGE, PAGE, PROT_NONE);
 			run_or_fault(site, "and without");
 		}
-	// With protection keys Linux lets nobody read it, which a cell does not.
+	// With protection keys Linux makes it unreadable, which a cell does not.
 	if (has_protection_keys())
 		return;
 	code_open();
@@ -226,7 +227,7 @@ static void ends(int count, char **arguments)
 		run_or_fault(CODE, "what can only be executed");
 }
 
-// A function that makes a call and returns: so and so far into it, after it.
+// Appends a function that makes a call and returns, with padding before and after the call.
 static void put_function(int before, int after)
 {
 	memset(code_place, 0x90, (size_t)before);
@@ -248,7 +249,7 @@ static bool is_function(const uint8_t *code, int before, int after)
 	return same;
 }
 
-// Code that is written, run, read and written again, in every way that memory can change hands.
+// Code that is written, run, read and written again, with all ways to change memory protection.
 static void written(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -294,7 +295,7 @@ static void written(int count, char **arguments)
 	HOLDS(CODE[0] == 0 && CODE[4] == 0);
 }
 
-// All the room that is free around the program taken, and given back.
+// Occupies all free address space around the program, and frees it again.
 static void taken(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -305,7 +306,7 @@ static void taken(int count, char **arguments)
 	struct {
 		uintptr_t start, end;
 	} rooms[] = { { 0x21000000, 0x3f000000 }, { 0x40000000, 0xf0000000 } };
-	// Linux puts the heap anywhere in the first GiB or so behind the program.
+	// Linux puts the heap at a random address in the first GiB or so behind the program.
 	uintptr_t heap = ((uintptr_t)sbrk(0) + (4 << 20)) & ~(uintptr_t)(PAGE - 1);
 	uintptr_t below = heap - (8 << 20);
 	for (int room = 0; room < 2; room++)
@@ -315,7 +316,7 @@ static void taken(int count, char **arguments)
 			else
 				rooms[room].end = below;
 		}
-	// A cell puts the stack somewhere at the end of the first GiB, with small mappings on both sides.
+	// A cell puts the stack at a random address at the end of the first GiB, with small mappings on both sides.
 	uintptr_t stack = ((uintptr_t)&heap - (32 << 20)) & ~(uintptr_t)(PAGE - 1);
 	if (stack > rooms[0].start && stack < rooms[0].end)
 		rooms[0].end = stack;
@@ -347,7 +348,7 @@ static void on_step(int signal, siginfo_t *information, void *context)
 	ucontext_t *interrupted = context;
 	long at = (long)(interrupted->uc_mcontext.gregs[REG_RIP] - (long)(intptr_t)CODE);
 	if (at < 0 || at > 64) {
-		// Not there yet, or out of it: no further.
+		// Before the site, or behind it: stops stepping.
 		if (steps)
 			interrupted->uc_mcontext.gregs[REG_EFL] &= ~0x100;
 		return;
@@ -356,7 +357,7 @@ static void on_step(int signal, siginfo_t *information, void *context)
 	step_at[steps++] = at;
 }
 
-// A program that steps through a patched site with the CPU's own single steps.
+// A program that steps through a patched site with the CPU's single-step flag.
 static void steps_through(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -392,7 +393,7 @@ static void on_tick(int signal, siginfo_t *information, void *context)
 	ticks++;
 }
 
-// Signals that arrive anywhere: a handler sees the program in its own code, and the program goes on as if nothing had been.
+// Signals at random moments: a handler sees the program in its own code, and the program continues undisturbed.
 static void interrupted(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -419,7 +420,7 @@ static void interrupted(int count, char **arguments)
 	HOLDS(strays == 0);
 }
 
-// Instructions behind a call that raise exceptions: the handler sees where they stand.
+// Instructions behind a call that raise exceptions: the handler sees their addresses.
 static void faulting(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -453,7 +454,7 @@ static void reading(int count, char **arguments)
 	printf("as it was written: %s\n", is_function(CODE, 1, 3) ? "yes" : "no");
 }
 
-// So many calls.
+// Makes the given number of calls.
 static void counted(int count, char **arguments)
 {
 	long calls = count > 0 ? atol(arguments[0]) : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Processes that are files.
+// Pidfds: descriptors of processes.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -81,7 +81,7 @@ static void ending(int count, char **words)
 	FAILS(pidfd_open_(getpid(), 1), EINVAL);
 	FAILS(waitid(BY_DESCRIPTOR, (id_t)ends[0], &told, WEXITED), EBADF);
 	FAILS(waitid(BY_DESCRIPTOR, (id_t)-1, &told, WEXITED), EINVAL);
-	// One's own, and one that nobody waits for.
+	// A pidfd of the process itself, and of a child that is never waited for.
 	fd = pidfd_open_(getpid(), 0);
 	HOLDS(fd >= 0 && !readable(fd, 0) && close(fd) == 0);
 	signal(SIGCHLD, SIG_IGN);
@@ -108,7 +108,7 @@ static void sending(int count, char **words)
 	told.si_code = SI_USER;
 	FAILS(send_signal(fd, SIGTERM, &told, 0), EPERM);
 	told.si_code = SI_QUEUE;
-	// A process's directory does as well.
+	// A directory of `/proc` also serves as a pidfd.
 	char name[32];
 	snprintf(name, sizeof name, "/proc/%d", child);
 	int directory = open(name, O_RDONLY | O_DIRECTORY), all = open("/proc", O_RDONLY | O_DIRECTORY);
@@ -118,7 +118,7 @@ static void sending(int count, char **words)
 	HOLDS(waitid(BY_DESCRIPTOR, (id_t)fd, &told, WEXITED) == 0 && told.si_code == CLD_KILLED && told.si_status == SIGTERM);
 	FAILS(send_signal(directory, 0, NULL, 0), ESRCH);
 	close(fd), close(directory), close(all);
-	// What the other has open.
+	// Descriptors of the other process.
 	HOLDS(pipe(others) == 0);
 	child = waiter(ends, 3);
 	fd = pidfd_open_(child, 0);

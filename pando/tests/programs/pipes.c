@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Pipes, FIFOs, counters of events, and waiting for them, within one process. Starts in an empty directory, and says what the system answers.
+// Pipes, FIFOs, event counters, and waiting for them, within one process. Starts in an empty directory, and prints the
+// results of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -190,11 +191,11 @@ static void waiting(int count, char **arguments)
 	struct timeval soon = {0, 20000};
 	FD_ZERO(&reading);
 	SHOW(select(0, NULL, NULL, NULL, &soon));
-	// Beyond the first 64 Linux looks no further than the process has had descriptors.
+	// Beyond the first 64 descriptors Linux checks only as many as the process has ever had.
 	FD_SET(60, &reading);
 	SHOW(select(61, &reading, NULL, NULL, &soon));
 	SHOW(select(-1, NULL, NULL, NULL, NULL));
-	// No set is longer than the table of descriptors, whatever is said.
+	// No set is longer than the descriptor table, whatever the argument.
 	fd_set many;
 	memset(&many, 0, sizeof many);
 	FD_SET(1000, &many);
@@ -212,7 +213,7 @@ static void waiting(int count, char **arguments)
 static void descriptors(int count, char **arguments)
 {
 	(void)count, (void)arguments;
-	// Whoever starts this may have left some open.
+	// The parent may have left some open.
 	syscall(SYS_close_range, 3, ~0u, 0);
 	put("file", "0123456789");
 	int file = SHOW(open("file", O_RDWR | O_APPEND | O_CLOEXEC));
@@ -295,7 +296,7 @@ static void packets(int count, char **arguments)
 	SHOW(write(ends[1], "second", 6));
 	SHOW(write(ends[1], "third", 5));
 	SHOW(read(ends[0], buffer, sizeof buffer));
-	// What there is no room for is lost.
+	// Bytes that do not fit are lost.
 	SHOW(read(ends[0], buffer, 2));
 	printf("%s\n", buffer);
 	SHOW(read(ends[0], buffer, sizeof buffer));
@@ -310,7 +311,7 @@ static void packets(int count, char **arguments)
 	SHOW(readv(ends[0], in, 2));
 	SHOW(memcmp(other, " with", 5));
 	SHOW(readv(ends[0], in, 2));
-	// One page each, whatever they hold.
+	// One page each, regardless of their size.
 	int held = 0;
 	while (write(ends[1], "x", 1) == 1)
 		held++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Processes and threads: who waits for whom, who is who, and what a child is given.
+// Processes and threads: waiting, identities, and inheritance.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -31,7 +31,7 @@ static int child_that_ends(int status)
 	return child;
 }
 
-// A child that can only end neither stops nor goes on.
+// A child that can only end neither stops nor continues.
 static void waiting(void)
 {
 	siginfo_t info;
@@ -45,7 +45,7 @@ static void waiting(void)
 	SHOW(waitid(P_ALL, 0, &info, WEXITED));
 }
 
-// Orphans go to the nearest ancestor that asked for them.
+// Orphans are reparented to the nearest subreaper.
 static void reaping(void)
 {
 	pid_t reaper = fork();
@@ -64,7 +64,7 @@ static void reaping(void)
 			if (fork() == 0) {
 				char byte;
 				close(go[1]);
-				// Until the one between has ended.
+				// Until the process between them has ended.
 				while (read(go[0], &byte, 1) > 0)
 					;
 				while (getppid() != own && getppid() != 1)
@@ -97,7 +97,7 @@ static void *other_user(void *unused)
 	return NULL;
 }
 
-// What a thread asks the system to make of it, others are not.
+// System calls that change the identity of one thread do not affect other threads.
 static void identities(void)
 {
 	pthread_t thread;
@@ -105,7 +105,7 @@ static void identities(void)
 	pthread_join(thread, NULL);
 	SHOW(geteuid());
 	SHOW(access(secret, R_OK));
-	// The library makes it so for all.
+	// The library changes it for all threads.
 	pthread_create(&thread, NULL, other_user, NULL);
 	pthread_join(thread, NULL);
 	SHOW(seteuid(STRANGER));
@@ -117,7 +117,7 @@ static void identities(void)
 	wait(NULL);
 }
 
-// As whom files are asked for.
+// The identity used for file access.
 static void files(void)
 {
 	SHOW(syscall(SYS_setfsuid, STRANGER));
@@ -142,7 +142,7 @@ static void drop(int capability)
 	SHOW(syscall(SYS_capset, &header, sets));
 }
 
-// Root that has given a capability up is refused what goes by it.
+// Root without a capability is refused operations that need it.
 static void powerless(void)
 {
 	enum { CHOWN = 0, DAC_OVERRIDE = 1, DAC_READ_SEARCH = 2, FOWNER = 3, KILL = 5, SYS_CHROOT = 18, SYS_RESOURCE = 24, SYS_NICE = 23, MKNOD = 27 };
@@ -177,7 +177,7 @@ static void powerless(void)
 	SHOW(mknod("/tmp/powerless-device", S_IFCHR | 0600, 0x103));
 	drop(SYS_CHROOT);
 	SHOW(chroot("/tmp"));
-	// It may signal whom it could become, and that is anybody while it is root.
+	// It may signal every process while it is root.
 	while (kill(other, 0) != 0 && errno == EPERM)
 		sched_yield();
 	drop(KILL);
@@ -204,7 +204,7 @@ static void *asks_by_thread(void *unused)
 	return NULL;
 }
 
-// A thread's number stands for its process where signals are sent.
+// Signals to a thread's number go to its process.
 static void naming(void)
 {
 	sigset_t set;
@@ -230,7 +230,7 @@ static void show_policy(void)
 	wait(NULL);
 }
 
-// What a child keeps of how its parent is scheduled.
+// Scheduling attributes that a child inherits.
 static void scheduling(void)
 {
 	enum { RESET = 0x40000000 };
@@ -254,7 +254,7 @@ static void count(int signal)
 	told++;
 }
 
-// Who uses the CPU too long is told, and ended.
+// A process that exceeds its CPU time gets a signal, and is then killed.
 static void limited(void)
 {
 	pid_t child = fork();
@@ -284,7 +284,7 @@ static void limited(void)
 	printf("ended by %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
-// How much memory was used, by oneself and by children.
+// The memory usage of a process and of its children.
 static void used(void)
 {
 	enum { MUCH = 64 << 20 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// POSIX's queues of messages.
+// POSIX message queues.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -51,7 +51,7 @@ static void opening(int count, char **words)
 	FAILS(mq_getattr(0, &found), EBADF);
 	HOLDS(ready(queue) == POLLOUT && mq_send(writer, "low", 3, 1) == 0 && mq_send(writer, "high", 4, 9) == 0 && ready(queue) == (POLLIN | POLLOUT));
 	HOLDS(mq_send(writer, "again", 5, 9) == 0 && ready(queue) == POLLIN && mq_getattr(queue, &found) == 0 && found.mq_curmsgs == 3);
-	// Read as a file, it tells its state.
+	// Reading it as a file gives its state.
 	char text[100] = "";
 	HOLDS(read(reader, text, 11) == 11 && read(reader, text + 11, 80) == 49 && read(reader, text, 80) == 0);
 	printf("%s", text);
@@ -71,7 +71,7 @@ static void opening(int count, char **words)
 	HOLDS(mq_close(queue) == 0 && mq_unlink(name) == 0);
 	FAILS(mq_unlink(name), ENOENT);
 	FAILS(mq_open(name, O_RDWR), ENOENT);
-	// Who has it open has it still; a new one of that name is another.
+	// Open descriptors keep the old queue; a new one of that name is another.
 	queue = mq_open(name, O_RDWR | O_CREAT, 0600, NULL);
 	HOLDS(mq_getattr(queue, &found) == 0 && found.mq_maxmsg == 10 && found.mq_msgsize == 8192);
 	HOLDS(mq_send(writer, "x", 1, 0) == 0 && ready(queue) == POLLOUT && mq_receive(reader, room, 20, NULL) == 1 && mq_unlink(name) == 0);
@@ -109,7 +109,7 @@ static void waiting(int count, char **words)
 	if (child == 0)
 		_exit(mq_receive(queue, room, 8, NULL) == 3 ? 7 : 8);
 	HOLDS(mq_send(queue, "end", 3, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
-	// A signal for the first message that comes.
+	// A signal for the first message.
 	struct sigaction action = {.sa_sigaction = ring, .sa_flags = SA_SIGINFO | SA_RESTART};
 	sigaction(SIGUSR1, &action, NULL);
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 77};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Futexes whose waiters are given a lock when they are woken, or wait for it.
+// Futexes with requeueing: woken waiters get a lock, or wait for it.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -16,7 +16,7 @@
 
 enum { WAIT = 0, WAKE = 1, LOCK = 6, UNLOCK = 7, WAIT_REQUEUE = 11, COMPARE_REQUEUE = 12 };
 
-// Shared by all: the word, the lock, and what came of whom.
+// Shared by all processes: the word, the lock, and the results.
 static struct {
 	volatile uint32_t word, lock, other;
 	volatile int waiting, order[8], done;
@@ -43,10 +43,9 @@ static pid_t waiter(int number)
 	return child;
 }
 
-// Waits until so many wait on a word: whoever would be woken is counted, and none is.
+// Waits until this many waiters have counted themselves, just before they wait on the word.
 static void await_waiters(int wanted)
 {
-	// Nobody is moved to the word itself.
 	while (shared->waiting != wanted)
 		sched_yield();
 }
@@ -64,7 +63,7 @@ static void requeued(int count, char **words)
 	FAILS(futex(&shared->word, COMPARE_REQUEUE, 1, NULL, &shared->word, 5), EINVAL);
 	FAILS(futex(&shared->word, COMPARE_REQUEUE, 1, NULL, &shared->lock, 4), EAGAIN);
 	HOLDS(futex(&shared->word, COMPARE_REQUEUE, 1, (void *)7, &shared->lock, 5) == 0);
-	// The lock is free: who waits gets it.
+	// The lock is free: the waiter gets it.
 	pid_t first = waiter(1);
 	await_waiters(1);
 	long moved;
@@ -72,7 +71,7 @@ static void requeued(int count, char **words)
 		sched_yield();
 	int status;
 	HOLDS(moved == 1 && waitpid(first, &status, 0) == first && status == 0 && shared->order[0] == 1 && (shared->lock & 0x3fffffff) == 0);
-	// The lock is held: who waits for it gets it when it is let go of, one after the other.
+	// The lock is held: the waiters get it one after the other when it is released.
 	shared->waiting = 0;
 	HOLDS(futex(&shared->lock, LOCK, 0, NULL, NULL, 0) == 0 && shared->lock == (uint32_t)getpid());
 	pid_t others[3];
@@ -86,7 +85,7 @@ static void requeued(int count, char **words)
 	for (int at = 0; at < 3; at++)
 		HOLDS(waitpid(others[at], &status, 0) == others[at] && status == 0);
 	HOLDS(shared->done == 4 && shared->order[1] + shared->order[2] + shared->order[3] == 9 && (shared->lock & 0x3fffffff) == 0);
-	// It waits for another lock than the one that is meant.
+	// It waits for another lock than the given one.
 	shared->waiting = 0;
 	first = waiter(1);
 	await_waiters(1);
@@ -95,7 +94,7 @@ static void requeued(int count, char **words)
 	HOLDS(moved == -1 && errno == EINVAL && kill(first, SIGKILL) == 0 && waitpid(first, &status, 0) == first);
 }
 
-// Who waits for less than a turn takes gives others one: it is woken, and a child has the slack of its maker.
+// A process whose timeout is shorter than its timer slack still yields the CPU, so it is woken. A child inherits the slack.
 static void slack(int count, char **words)
 {
 	(void)count, (void)words;

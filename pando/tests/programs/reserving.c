@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The address space as runtimes use it: reserved in large pieces, advised upon, and with a stack whose limit moves.
+// The address space as runtimes use it: reserved in large pieces, with madvise, and with a stack whose limit changes.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -17,7 +17,7 @@
 #define PAGE 4096L
 #define MEGABYTE (1L << 20)
 #define GIGABYTE (1L << 30)
-#ifndef MADV_POPULATE_READ // as in musl
+#ifndef MADV_POPULATE_READ // missing in musl
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -31,7 +31,7 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 	siglongjmp(back, signal * 100 + information->si_code);
 }
 
-// What a touch gives: nothing, or a signal with its code.
+// The result of an access: nothing, or a signal with its code.
 static int touch(volatile char *at)
 {
 	int fault = sigsetjmp(back, 1);
@@ -86,7 +86,7 @@ static void advising(int count, char **arguments)
 	FAILS(mprotect(memory, PAGE, PROT_READ | PROT_GROWSDOWN), EINVAL);
 	FAILS(mprotect(memory, PAGE, PROT_READ | PROT_GROWSUP), EINVAL);
 
-	// What is wiped is a child's as zeros, and the child of that one's; what was mapped anew is not.
+	// Wiped memory reads zero in a child, and in the child's child; newly mapped memory is not wiped.
 	char *secret = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, PRIVATE, -1, 0);
 	memset(secret, 's', 4 * PAGE);
 	HOLDS(!madvise(secret, 4 * PAGE, MADV_WIPEONFORK) && !madvise(secret + PAGE, PAGE, MADV_KEEPONFORK));

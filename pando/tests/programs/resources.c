@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a process may use: processors, memory, files; asked for, set, and told again.
+// Resource limits of a process: processors, memory, files; queried, set, and queried again.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -102,7 +102,7 @@ static void limits(int count, char **words)
 	FAILS(syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &first), EPERM);
 }
 
-// Tells the child at the end of these pipes to go on, or the parent that it has; and waits for the same.
+// Tells the child at the end of these pipes to continue, or the parent that it has; and waits for the same.
 static void step(int out, int in)
 {
 	char byte = 0;
@@ -136,7 +136,7 @@ static void limits_of_others(int count, char **words)
 	FAILS(syscall(SYS_prlimit64, child, RLIMIT_STACK, &wrong, NULL), EINVAL);
 	HOLDS(getrlimit(RLIMIT_NOFILE, &found) == 0 && found.rlim_cur > 15);
 	step(down[1], up[0]);
-	// Those of a user are the same user's to change, not his to raise; others' are not even his to see.
+	// A user may change the limits of his processes, but not raise them; those of other users he may not even read.
 	files.rlim_max = 16;
 	HOLDS(setgid(1) == 0 && setreuid(1, 1) == 0);
 	HOLDS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found) == 0 && found.rlim_max == 15);
@@ -147,7 +147,7 @@ static void limits_of_others(int count, char **words)
 	HOLDS(close(end[1]) == 0 && waitpid(roots, &status, 0) == roots && WEXITSTATUS(status) == 8);
 	HOLDS(write(down[1], "", 1) == 1 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
 	FAILS(syscall(SYS_prlimit64, child, RLIMIT_NOFILE, NULL, &found), ESRCH);
-	// How many descriptors one can ask about goes with it.
+	// The maximum number of descriptors for poll follows this limit.
 	struct pollfd asked[20];
 	for (int at = 0; at < 20; at++)
 		asked[at].fd = -1;
@@ -158,7 +158,7 @@ static void limits_of_others(int count, char **words)
 	FAILS(select(-1, NULL, NULL, NULL, &none), EINVAL);
 }
 
-// More files than a process may have at first: it can ask for more.
+// More files than the initial limit of a process: it can raise the limit.
 static void many_files(int count, char **words)
 {
 	(void)count, (void)words;
@@ -272,7 +272,7 @@ static void capabilities(int count, char **words)
 
 enum { SETS = 3, CAPABILITY_KILL = 5, CAPABILITY_SETGID, CAPABILITY_NET_BIND_SERVICE = 10, CAPABILITY_MKNOD = 27, AMBIENT_SET = 1, AMBIENT_RAISE, AMBIENT_LOWER, AMBIENT_CLEAR };
 
-// The low halves of the sets that count, that may, and that are handed on; of a process.
+// The low halves of the effective, permitted and inheritable capability sets of a process.
 static void has(int pid, unsigned sets[SETS])
 {
 	unsigned header[2] = {0x20080522, (unsigned)pid}, all[2 * SETS];
@@ -286,7 +286,7 @@ static long set_low(unsigned effective, unsigned permitted, unsigned inheritable
 	return syscall(SYS_capset, header, all);
 }
 
-// What a program has that was executed by who is not root any more.
+// The capabilities after an exec by a process that is no longer root.
 static void capabilities_kept(int count, char **words)
 {
 	(void)words;
@@ -317,7 +317,7 @@ static void capabilities_kept(int count, char **words)
 	HOLDS(prctl(PR_CAPBSET_READ, CAPABILITY_MKNOD) == 0);
 	int child = fork(), status;
 	if (child == 0) {
-		// What acts as another has nothing that counts; what it may have comes back with root.
+		// A process with another effective user has no effective capabilities; they come back with root.
 		HOLDS(seteuid(1) == 0);
 		has(0, sets);
 		HOLDS(sets[0] == 0 && (sets[1] & kill_only));
@@ -329,14 +329,14 @@ static void capabilities_kept(int count, char **words)
 		_exit(0);
 	}
 	HOLDS(waitpid(child, &status, 0) == child && status == 0);
-	// Who keeps what becoming others takes can go on.
+	// A process that keeps its capabilities across a change of user can use them.
 	HOLDS(prctl(PR_SET_KEEPCAPS, 1) == 0 && prctl(PR_GET_SECUREBITS) == 1 << 4 && setuid(1) == 0);
 	has(0, sets);
 	HOLDS(sets[0] == 0 && (sets[1] & kill_only));
 	FAILS(setgid(1), EPERM);
 	HOLDS(set_low(1 << CAPABILITY_SETGID, sets[1], 0) == 0 && setgid(1) == 0 && setgroups(0, NULL) == 0 && getgid() == 1);
 	FAILS(setuid(0), EPERM);
-	// A port of root's, for which one capability is enough. Some hosts leave all ports to everybody.
+	// A privileged port, for which one capability is enough. Some hosts let everybody use all ports.
 	struct sockaddr_in low = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1023)};
 	int bound = socket(AF_INET, SOCK_DGRAM, 0);
 	HOLDS(set_low(1 << CAPABILITY_NET_BIND_SERVICE, sets[1], 0) == 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Many files, and as many as there is room for.
+// Many files, and as many as fit.
 #define _GNU_SOURCE
 #include "tree.h"
 
 #define BYTES 65536
 
-// A directory of many files: made, listed, looked at, renamed, linked, and removed while it is listed.
+// A directory with many files: created, listed, examined, renamed, linked, and removed during a listing.
 static void many(int count, char **arguments)
 {
 	int files = count ? atoi(arguments[0]) : 1000;
@@ -49,7 +49,7 @@ static void fill(int file)
 		*(long *)(bytes + at) = file * 1000003L + (long)at;
 }
 
-// Writes a file as far as that goes. Says how many bytes it has then, or 0 if it could not even be made.
+// Writes a file as far as possible. Returns its size, or 0 if it could not even be created.
 static size_t written(int number, size_t length)
 {
 	char name[32];
@@ -84,7 +84,7 @@ static void removed(int number)
 		printf("%s: %s\n", name, strerror(errno));
 }
 
-// Files until there is no room for more. Says how many are whole.
+// Creates files until there is no room for more. Returns the number of complete ones.
 static int filled(size_t length)
 {
 	int files = 0;
@@ -100,7 +100,7 @@ static int filled(size_t length)
 	return files;
 }
 
-// Everything that there is room for, of large files, of small ones and of empty ones, twice.
+// Fills all room with large files, with small ones and with empty ones, twice.
 static void full(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -112,7 +112,7 @@ static void full(int count, char **arguments)
 		for (int file = 0; file < files; file++)
 			damaged += !holds_what_was_written(file, length);
 		HOLDS(damaged == 0);
-		// Half of it makes room for as much again.
+		// Removing half of them makes room for as many again.
 		for (int file = 0; file < files; file += 2)
 			removed(file);
 		for (int file = 0; file < files; file += 2)

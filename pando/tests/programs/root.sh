@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Fills the directory $1 with a small Debian-like system around a static busybox: what programs in a cell are compared on.
-# $2 is a text, $3 bytes of any value; with $4 = all, the whole of /usr/share comes along.
+# Fills the directory $1 with a small Debian-like system around a static busybox, for comparing programs in cells with the
+# host. $2 is a text, $3 bytes of any value; with $4 = all, the whole of /usr/share is included.
 set -eu
 busybox=$(command -v busybox)
 cd "$1"
@@ -68,7 +68,7 @@ touch -d '2100-01-01 00:00:00' future
 touch -d '2001-02-03 04:05:06.123456789' fraction
 cd ..
 
-# Data, and what packers make of it.
+# Data, and compressed and archived forms of it.
 cd data
 cp "$2" text
 cp "$3" binary

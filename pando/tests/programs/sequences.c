@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Restartable sequences: code that is led elsewhere when it is interrupted. For a C library that has none of its own.
+// Restartable sequences: code that is aborted when it is interrupted. For a C library that does not use them itself.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -78,7 +78,7 @@ static void registering(int count, char **words)
 	FAILS(register_(&other, 32, 1, SIGNATURE), EINVAL);
 	FAILS(register_(&area, 32, 1, 5), EPERM);
 	fflush(stdout);
-	// A child has it, too.
+	// A child inherits the registration.
 	pid_t child = fork();
 	if (child == 0)
 		_exit(register_(&area, 32, 1, SIGNATURE) == 0 ? 3 : 0);
@@ -101,7 +101,7 @@ static void interrupting(int count, char **words)
 {
 	(void)count, (void)words;
 	HOLDS(register_(&area, 32, 0, SIGNATURE) == 0);
-	// Another process may take the processor first, and the handler start outside.
+	// Another process may be scheduled first, so that the handler starts outside the sequence.
 	int led = 1;
 	while (!at_elsewhere) {
 		rings = 0;
@@ -110,14 +110,14 @@ static void interrupting(int count, char **words)
 			led &= endless(&described);
 	}
 	HOLDS(led == 1 && area.sequence == 0);
-	// Whoever stands elsewhere goes on there.
+	// A thread that is interrupted outside the sequence continues at its address.
 	rings = 0;
 	ring_soon();
 	area.sequence = (uintptr_t)&described;
 	while (!rings)
 		;
 	HOLDS(!at_elsewhere);
-	// Another process takes the processor, where it has to share it.
+	// Another process takes the CPU, where it has to be shared.
 	cpu_set_t processors, one;
 	HOLDS(sched_getaffinity(0, sizeof processors, &processors) == 0);
 	int first = 0;
@@ -135,7 +135,7 @@ static void interrupting(int count, char **words)
 	HOLDS(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
-// What makes no sense ends the program.
+// An invalid sequence ends the program.
 static void wrong(int count, char **words)
 {
 	(void)count, (void)words;

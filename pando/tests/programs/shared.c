@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Memory that a process shares with its child: what each of them may do with it is its own affair.
+// Memory shared between a process and its child, with permissions of their own.
 #define _GNU_SOURCE
 #include "holds.h"
 #include "show.h"
@@ -27,7 +27,7 @@ static void catch(void)
 	sigaction(SIGSEGV, &action, NULL), sigaction(SIGBUS, &action, NULL);
 }
 
-// What reading a byte, or writing it, gives: the byte, or a signal with its code.
+// The result of reading or writing a byte: the byte, or a signal with its code.
 static int look(volatile char *at)
 {
 	int fault = sigsetjmp(back, 1);
@@ -40,7 +40,7 @@ static int put(volatile char *at, char value)
 	return fault ? fault : (*at = value);
 }
 
-// What the line of a mapping says of it: its permissions, and its name.
+// The permissions and the name in the line of a mapping.
 static void tell(const char *at)
 {
 	char line[512], permissions[8], name[256];
@@ -56,7 +56,7 @@ static void tell(const char *at)
 	fflush(stdout);
 }
 
-// The processes take turns: one says that it is done and waits until the other is.
+// The processes take turns: one signals that it is done and waits until the other is.
 static void turn(int own)
 {
 	char byte = 0;
@@ -107,7 +107,7 @@ static void protecting(int count, char **arguments)
 	SHOW(look(area + 2 * PAGE)), SHOW(put(area + 2 * PAGE, 13));
 }
 
-// What nobody may touch at first; what moves, and what grows past the end that it had when it was made.
+// Memory that is inaccessible at first; memory that moves, and that grows past its initial end.
 static void moving(int count, char **arguments)
 {
 	(void)count, (void)arguments;

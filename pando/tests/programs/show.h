@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What C test programs share that only say what the system answers: the same program on the host knows what is right.
+// Shared by C test programs that only print the results of system calls: the same program on the host gives the expected output.
 #ifndef SHOW_H
 #define SHOW_H
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// A call, what it returned, and why if it failed.
+// A call, its result, and its error.
 #define SHOW(call) (errno = 0, show((long)(call), #call))
 
 static inline long show(long result, const char *call)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Signals that a program raises and handles itself: what handlers see, what they leave, what interrupts what.
+// Signals that a program raises and handles itself: the view and the effects of handlers, and which calls they interrupt.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -161,7 +161,7 @@ static void waiting(int arguments, char **words)
 	FAILS(sigsuspend(&none), EINTR);
 	HOLDS(count == 1 && sigprocmask(SIG_SETMASK, NULL, &now) == 0 && sigismember(&now, SIGUSR1));
 	HOLDS(!sigismember(&inside, SIGUSR2) && sigismember(&inside, SIGUSR1));
-	// What a handler may block does not outlive the suspension either.
+	// A signal mask set by a handler does not outlive the suspension either.
 	sigset_t second = set_of(SIGUSR2, 0);
 	raise(SIGUSR1);
 	FAILS(sigsuspend(&second), EINTR);
@@ -216,7 +216,7 @@ static void queueing(int arguments, char **words)
 
 static struct timespec left;
 
-/* Makes a call while alarms come, one after the other: whoever is kept from the processor for long misses the first. */
+/* Makes a call while alarms come, one after the other: a process that is not scheduled for long misses the first. */
 #define INTERRUPTED(call)                                                       \
 	do {                                                                    \
 		count = 0;                                                      \
@@ -240,12 +240,12 @@ static void interrupted(int arguments, char **words)
 		INTERRUPTED(syscall(SYS_ppoll, NULL, 0, NULL, NULL, 8) == -1 && errno == EINTR);
 		INTERRUPTED(syscall(SYS_pselect6, 0, NULL, NULL, NULL, NULL, NULL) == -1 && errno == EINTR);
 	}
-	// A sleep until a moment is not made again either.
+	// A sleep with an absolute deadline is not restarted either.
 	struct timespec then;
 	clock_gettime(CLOCK_MONOTONIC, &then);
 	then.tv_sec += 100;
 	INTERRUPTED(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, NULL) == EINTR);
-	// A blocked signal interrupts nothing, unless the call itself lets it through.
+	// A blocked signal interrupts nothing, unless the call itself unblocks it.
 	sigset_t alarm_only = set_of(SIGALRM, 0), none;
 	sigemptyset(&none);
 	count = 0;

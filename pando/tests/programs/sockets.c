@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sockets within one process: Unix ones, and TCP and UDP over loopback. Starts in an empty directory, and says what the system answers.
+// Sockets within one process: Unix sockets, and TCP and UDP over loopback. Starts in an empty directory, and prints the
+// results of system calls.
 #define _GNU_SOURCE
 #include "sockets.h"
 
@@ -31,7 +32,7 @@ static int port_of(int fd)
 	return ntohs(((struct sockaddr_in *)&found)->sin_port);
 }
 
-// The name of a socket, or of its peer, with ports that differ from run to run only compared.
+// Prints the name of a socket, or of its peer. Ports differ from run to run and are only compared.
 static void name_of(const char *what, int fd, int (*ask)(int, struct sockaddr *, socklen_t *))
 {
 	struct sockaddr_storage found = {0};
@@ -488,7 +489,7 @@ static const struct part PARTS[] = {
 
 int main(int count, char **arguments)
 {
-	// Whoever starts it may have more open than the usual three.
+	// The parent may have more descriptors open than the usual three.
 	close_range(3, ~0u, 0);
 	return run_part(PARTS, count, arguments);
 }

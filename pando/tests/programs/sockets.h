@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What test programs share that use sockets.
+// Shared by test programs with sockets.
 #ifndef SOCKETS_H
 #define SOCKETS_H
 
@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 
-// What a descriptor is ready for.
+// Prints the readiness of a descriptor.
 static inline void ready(const char *name, int fd)
 {
 	struct pollfd asked = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP | POLLPRI | POLLRDNORM | POLLWRNORM | POLLWRBAND};

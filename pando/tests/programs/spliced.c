@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Bytes that go from file to file without the program: splice, tee, vmsplice; files of memory and their seals. Starts in an empty directory.
+// Data moved between files in the kernel: splice, tee, vmsplice; memfds and their seals. Starts in an empty directory.
 #define _GNU_SOURCE
 #include "tree.h"
 

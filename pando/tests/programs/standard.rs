@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a static Rust program uses of the system, part by part; each prints the same in a cell as on the host.
+//! The system calls of a static Rust program, part by part; each prints the same in a cell as on the host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, IsTerminal, Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs, io};
 
 fn main() -> ExitCode {
-    // The usual message names the thread by its number, which differs.
+    // The usual message contains the thread's number, which differs.
     std::panic::set_hook(Box::new(|information| eprintln!("{information}")));
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -84,7 +84,7 @@ fn clocks() {
     println!("{}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since.as_secs() > 1_700_000_000));
 }
 
-/// Lets a second thread say something.
+/// Runs a second thread and prints its result.
 fn thread() -> ExitCode {
     match std::thread::Builder::new().spawn(|| 42) {
         Ok(thread) => println!("{:?}", thread.join().ok()),

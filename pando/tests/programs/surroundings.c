@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// System calls, and `cpuid`, in random surroundings: for each a line with a number that stands for all that it left, each time that it ran.
+// System calls, and `cpuid`, between random instructions: each prints a line with a hash of the resulting state, each time that it ran.
 #define _GNU_SOURCE
 #include "code.h"
 
@@ -7,7 +7,7 @@
 
 enum { TIMES = 4, ROOM = 96 };
 
-// Instructions that may come before and after; 0xee four times stands for the distance to some data.
+// Instructions that may come before and after; four times 0xee stands for the distance to some data.
 static const struct {
 	uint8_t size, bytes[15];
 } pool[] = {
@@ -31,7 +31,7 @@ static const struct {
 	{ 8, { 0x0f, 0x85, 0x02, 0, 0, 0, 0xff, 0xc5 } }, { 6, { 0xe9, 0x01, 0, 0, 0, 0xf9 } }, { 3, { 0x7c, 0x01, 0x98 } },
 };
 
-// The one instruction that takes its last byte from what comes next; and the one whose answer no two machines share.
+// Leaves out the instruction whose last byte is the next instruction, and the one whose result differs on every machine.
 static bool is_wanted(size_t index)
 {
 	bool is_cut = pool[index].size == 4 && !memcmp(pool[index].bytes, (const uint8_t[]){ 0xf3, 0x48, 0x0f, 0xb8 }, 4);
@@ -54,7 +54,7 @@ static void put_random(int count)
 	}
 }
 
-// Makes a program of its own for each number, all in the same pages, and runs each a few times.
+// Generates a program for each number, all in the same pages, and runs each a few times.
 int main(int count, char **arguments)
 {
 	uint64_t seed = count > 1 ? strtoul(arguments[1], NULL, 10) : 1;
@@ -67,7 +67,7 @@ int main(int count, char **arguments)
 		code_seed = seed * 1000 + (uint64_t)program;
 		code_place = CODE + program * ROOM;
 		put_random((int)(code_random() % 3));
-		// mov eax, 3; or eax and ecx for an answer that is the same on every core
+		// mov eax, 3; or eax and ecx for a leaf that is the same on every core
 		if (is_cpuid)
 			PUT(0xb8, (uint8_t)(code_random() % 2 * 2), 0, 0, 0, 0x31, 0xc9, 0x0f, 0xa2);
 		else

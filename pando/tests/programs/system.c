@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What programs ask the system about itself and about themselves: time, names, numbers, randomness, signals, arguments, the terminal.
+// Information about the system and the process: time, names, numbers, randomness, signals, arguments, the terminal.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -192,7 +192,7 @@ static void surroundings(int count, char **arguments)
 	printf("started as %s from %s\n", arguments[-2], (char *)getauxval(AT_EXECFN));
 }
 
-// How each standard stream answers a program that asks whether it is a terminal.
+// Checks whether each standard stream is a terminal.
 static void terminal(int count, char **arguments)
 {
 	(void)count, (void)arguments;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Timers: those of the process and those that it creates, while it computes, sleeps and waits.
+// Timers: interval timers and POSIX timers, while a process computes, sleeps and waits.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -34,7 +34,7 @@ static double seconds(clockid_t clock)
 	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-// Computes without a system call until a handler has run so often.
+// Computes without a system call until a handler has run this often.
 static void compute(int times)
 {
 	while (count < times)
@@ -99,7 +99,7 @@ static void created(int arguments, char **words)
 	compute(1);
 	HOLDS(told.si_code == SI_TIMER && told.si_signo == SIGRTMIN && told.si_value.sival_int == 99 && told.si_overrun == 0);
 	HOLDS(timer_gettime(timer, &now) == 0 && now.it_value.tv_nsec == 0 && timer_getoverrun(timer) == 0);
-	// It may run out before anybody waits for it.
+	// It may expire before the wait starts.
 	sigset_t set, none;
 	sigemptyset(&set), sigemptyset(&none);
 	sigaddset(&set, SIGALRM);
@@ -108,7 +108,7 @@ static void created(int arguments, char **words)
 	FAILS(sigsuspend(&none), EINTR);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	HOLDS(count == 2 && told.si_signo == SIGALRM && told.si_code == SI_TIMER);
-	// While its signal is blocked it counts.
+	// While its signal is blocked it counts overruns.
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN);
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -124,7 +124,7 @@ static void created(int arguments, char **words)
 	FAILS(sigtimedwait(&set, &info, &at_once), EAGAIN);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	count = 0;
-	// A moment, on either clock; one that is past comes at once.
+	// An absolute time, on either clock; one in the past expires at once.
 	struct itimerspec then = {{0, 0}, {0, 0}};
 	clock_gettime(CLOCK_MONOTONIC, &then.it_value);
 	HOLDS(timer_settime(timer, TIMER_ABSTIME, &then, NULL) == 0);
@@ -159,7 +159,7 @@ static void created(int arguments, char **words)
 static void running(int arguments, char **words)
 {
 	(void)arguments, (void)words;
-	// Sleeping costs no CPU time, computing does.
+	// Sleeping costs no CPU time; computing does.
 	double before = seconds(CLOCK_PROCESS_CPUTIME_ID);
 	usleep(300000);
 	double slept = seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -182,7 +182,7 @@ static void running(int arguments, char **words)
 	FAILS(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, 8, NULL), EFAULT);
 }
 
-// Whoever waits uses no CPU time, whatever others use meanwhile; who runs uses its own.
+// A waiting process uses no CPU time while others run; a running one uses only its own.
 static void parked(int arguments, char **words)
 {
 	(void)arguments, (void)words;

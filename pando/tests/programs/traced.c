@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// System calls of every family, for strace and --strace to tell.
+// System calls of every family, to be traced by strace and --strace.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -204,7 +204,7 @@ static void unknown(int count, char **words)
 	FAILS(syscall(123456), ENOSYS);
 }
 
-// Calls that end, move or stop the program, or take away what it needs.
+// Calls that end, move or stop the program, or remove something that it needs.
 static const int spared[] = {
 	SYS_read, SYS_close, SYS_poll, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigreturn, SYS_readv, SYS_select, SYS_mremap,
 	SYS_madvise, SYS_dup2, SYS_pause, SYS_nanosleep, SYS_alarm, SYS_setitimer, SYS_exit, SYS_kill, SYS_arch_prctl, SYS_rt_sigtimedwait,
@@ -221,7 +221,7 @@ static int is_spared(int number)
 	return 0;
 }
 
-// Calls with addresses where nothing is, or where little is before there is nothing.
+// Calls with invalid addresses, or with addresses close to the end of a mapping.
 static void hostile(int count, char **words)
 {
 	(void)count, (void)words;

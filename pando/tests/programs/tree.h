@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What test programs share that make files: making one, and showing what became of it.
+// Shared by test programs that create files: creating a file, and printing its state.
 #ifndef TREE_H
 #define TREE_H
 
@@ -22,7 +22,7 @@ static inline void put(const char *name, const char *text)
 	HOLDS(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
 }
 
-// What a file holds, or why that cannot be said.
+// Prints the content of a file, or the error.
 static inline void see(const char *name)
 {
 	int file = open(name, O_RDONLY);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a program at a terminal reads, and what it is told meanwhile.
+// Input and signals of a program at a terminal.
 #define _GNU_SOURCE
 #include "holds.h"
 
@@ -23,7 +23,7 @@ static void handle(int signal, int flags)
 	sigaction(signal, &action, NULL);
 }
 
-// Reads once and shows what came, with newlines as C writes them.
+// Reads once and prints the data, with newlines as in C.
 static int show(void)
 {
 	char line[300];

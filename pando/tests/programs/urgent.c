@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Urgent bytes of TCP, and sets of `select`. Says what the system answers.
+// Urgent data of TCP, and sets of `select`. Prints the results of system calls.
 #define _GNU_SOURCE
 #include "sockets.h"
 
@@ -20,7 +20,7 @@ static void connected(void)
 	close(listener);
 }
 
-// Waits until something is urgent.
+// Waits until urgent data has arrived.
 static void arrived(void)
 {
 	SHOW(poll(&(struct pollfd){.fd = server, .events = POLLPRI}, 1, 10000));
@@ -81,7 +81,7 @@ static void in_line(int count, char **arguments)
 	ready("passed", server);
 }
 
-// What the three sets say of a pipe whose reader is gone, and of urgent bytes.
+// The three sets for a pipe whose reader has closed, and for urgent data.
 static void sets(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -107,7 +107,7 @@ static const struct part PARTS[] = {{"beside", beside}, {"in-line", in_line}, {"
 
 int main(int count, char **arguments)
 {
-	// Whoever starts it may have more open than the usual three, and `select` is asked of small sets.
+	// The parent may have more descriptors open than the usual three, and `select` is called with small sets.
 	close_range(3, ~0u, 0);
 	return run_part(PARTS, count, arguments);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Files that go back to the host: what is there after fsync, and what is there when the program is gone.
+// Files of a volume: their state on the host after fsync, and after the program's end.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// What has to work for the rest to make sense.
+// A condition without which the rest makes no sense.
 #define MUST(condition) ((condition) ? (void)0 : give_up(#condition))
 
 static void give_up(const char *what)
@@ -42,7 +42,7 @@ static void wait_for_a_line(void)
 	MUST(fgets(line, sizeof line, stdin) != NULL);
 }
 
-// Something that is synced, and something that is not, each said before the next.
+// One change that is synced, and one that is not, each announced before the next.
 static int durable(const char *path)
 {
 	int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0640);
@@ -71,7 +71,7 @@ static int mapped(const char *path)
 	return 0;
 }
 
-// One byte of a large file changes, and is synced; the rest is read after that.
+// One byte of a large file is changed and synced; the rest is read after that.
 static int patched(const char *path)
 {
 	static char buffer[1 << 16];
@@ -87,7 +87,7 @@ static int patched(const char *path)
 	return 0;
 }
 
-// Files that are written anew again and again, each full of one letter.
+// Files that are rewritten repeatedly, each filled with one letter.
 static int rounds(const char *directory)
 {
 	static char content[50000];
@@ -107,7 +107,7 @@ static int rounds(const char *directory)
 	}
 }
 
-// A file that is read half, and the other half later.
+// Half of a file is read early, and the other half later.
 static int halves(const char *path)
 {
 	static char buffer[1 << 16];
@@ -127,7 +127,7 @@ static int halves(const char *path)
 	return 0;
 }
 
-// More than there is room for on the host.
+// Writes more than fits on the host.
 static int fill(const char *path)
 {
 	static char content[1 << 20];

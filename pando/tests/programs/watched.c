@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Descriptors that one waits on: epoll, timers and what can be watched. Says what the system answers.
+// Waiting for descriptors: epoll, timers and other pollable files. Prints the results of system calls.
 #define _GNU_SOURCE
 #include "show.h"
 #include "holds.h"
@@ -26,7 +26,7 @@ static int by_data(const void *one, const void *other)
 	return (first->data.u64 > second->data.u64) - (first->data.u64 < second->data.u64);
 }
 
-// What an instance tells, now, in the order of what comes with it.
+// Prints the events of an instance, sorted by their data.
 static void told(int epoll, int max)
 {
 	struct epoll_event events[64];
@@ -182,7 +182,7 @@ static void nested(int count, char **arguments)
 	SHOW(read(event, &number, 8));
 	told(chain[2], 8);
 	SHOW(poll(&polled, 1, 0));
-	// What one level tells once is told once above.
+	// An edge-triggered event of one level is reported once above.
 	SHOW(change(chain[0], EPOLL_CTL_MOD, event, EPOLLIN | EPOLLET, 11));
 	SHOW(change(chain[1], EPOLL_CTL_MOD, chain[0], EPOLLIN | EPOLLET, 12));
 	number = 1;
@@ -292,7 +292,7 @@ static void waits(int count, char **arguments)
 	SHOW(epoll_wait(epoll, events, 2, -1));
 	printf("%x %d\n", events[0].events, events[0].data.fd);
 	uint64_t number;
-	// Nobody has read it, so that it has run out is no news.
+	// The expiration is still unread, so it is not a new edge.
 	SHOW(epoll_wait(epoll, events, 2, 30));
 	SHOW(read(timer, &number, 8));
 	HOLDS(number >= 3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Processes and threads that wake each other from every kind of wait. Starts in an empty directory, and says what the system answers.
+// Processes and threads that wake each other from every kind of wait. Starts in an empty directory, and prints the results
+// of system calls.
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -21,7 +22,7 @@ static void pause_a_little(void)
 	nanosleep(&little, NULL);
 }
 
-// A child that waits a little and then does something.
+// A child that waits a little and then acts.
 #define LATER(act) \
 	do { \
 		fflush(stdout); \
@@ -108,7 +109,7 @@ static void locks(int count, char **arguments)
 	fflush(stdout);
 	if (!fork()) {
 		int own = open("file", O_RDWR);
-		// It is one open file for both until the child lets go of it.
+		// Both share one open file until the child closes it.
 		HOLDS(close(one) == 0);
 		FAILS(flock(own, LOCK_EX | LOCK_NB), EWOULDBLOCK);
 		fflush(stdout);
@@ -142,7 +143,7 @@ static void locks(int count, char **arguments)
 	int shared = fcntl(one, F_SETLK, &whole);
 	SHOW(read(ends[0], buffer, 1));
 	SHOW(shared);
-	// The child's goes with the child.
+	// The child's lock is released when the child ends.
 	whole.l_type = F_WRLCK;
 	SHOW(fcntl(one, F_SETLKW, &whole));
 	SHOW(wait(NULL) > 0);
@@ -176,7 +177,7 @@ static void signals(int count, char **arguments)
 	LATER(_exit(0));
 	struct pollfd polled = {fd, POLLIN, 0};
 	SHOW(poll(&polled, 1, 5000));
-	// What a process had open goes when a signal ends it.
+	// A signal that ends a process closes its descriptors.
 	int ends[2];
 	SHOW(pipe(ends));
 	LATER(raise(SIGKILL));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers that keep data: redis, memcached and PostgreSQL, used by their own clients.
+//! Data servers: redis, memcached and PostgreSQL, with their own clients.
 
 use crate::server::{Served, Server, long_runs, noise};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 fn redis_keeps_values() {
     let needs = &["/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark"];
     let script = "exec redis-server /etc/redis/redis.conf --bind '* -::*' --protected-mode no --daemonize no --logfile '' --dir /tmp --supervised no";
-    // Its configuration can be read by itself alone: what Debian changes in it stands here.
+    // Only the server can read its configuration file, so Debian's changes are repeated here.
     let script = script.replace("/etc/redis/redis.conf ", "");
     let (size, rounds) = if long_runs() { (100_000_000, 1_000_000) } else { (30_000_000, 50_000) };
     let value = |directory: &Path| fs::write(directory.join("value"), noise(size)).expect("there is room");
@@ -21,7 +21,7 @@ fn redis_keeps_values() {
         server.client("seq 1 20000 | sed 's/.*/set key& &/' | redis-cli -p $P --pipe | tail -1; redis-cli -p $P dbsize"),
         "errors: 0, replies: 20000\n20001\n"
     );
-    // Its own benchmark, one request at a time and many in a pipeline.
+    // Its own benchmark, one request at a time and pipelined.
     let tested = server.client(&format!(
         "redis-benchmark -p $P -n 2000 -t set,get,lpush,lrange_100 --csv; redis-benchmark -p $P -n {rounds} -P 32 -t set,get,mset --csv"
     ));
@@ -30,7 +30,7 @@ fn redis_keeps_values() {
     server.client(&format!(
         "redis-cli -p $P -x set large < value > /dev/null; redis-cli -p $P --raw get large | head -c {size} | cmp - value; redis-cli -p $P strlen large"
     ));
-    // One that listens hears what another publishes.
+    // A subscriber receives the messages that another client publishes.
     let script = "coproc redis-cli -p $P subscribe news; for line in 1 2 3; do read -r -u ${COPROC[0]}; done; redis-cli -p $P publish news hello; \
                   for line in 1 2 3; do read -r -u ${COPROC[0]} word; echo $word; done; kill $COPROC_PID";
     assert_eq!(server.client(script), "1\nmessage\nnews\nhello\n");
@@ -47,7 +47,7 @@ fn memcached_keeps_values() {
     let Some(server) = (Served { needs, script, ports, ready: "is open" }).start(|_| ()) else { return };
     let tested = server.client("memccapable -h 127.0.0.1 -p $P");
     assert!(tested.ends_with("All tests passed\n"), "{tested}");
-    // What it was given it gives back, however large, to one who asks for many at once.
+    // It returns all stored data, of any size, to a client that requests many keys at once.
     server.client(
         "seq 1 500000 > one; seq 500000 900000 > two; memccp --servers=127.0.0.1:$P one two; memccat --servers=127.0.0.1:$P one | cmp - <(cat one; echo); \
         memccat --servers=127.0.0.1:$P two | cmp - <(cat two; echo); memcrm --servers=127.0.0.1:$P one; ! memcexist --servers=127.0.0.1:$P one",
@@ -56,7 +56,7 @@ fn memcached_keeps_values() {
     assert!(tested.contains("Time total"), "{tested}");
     let told = server.client("memcstat --servers=127.0.0.1:$P");
     assert!(told.contains("curr_items: ") && told.contains("version: "), "{told}");
-    // Over UDP each answer comes in as many datagrams as it takes.
+    // Over UDP each answer takes as many datagrams as needed.
     let script = r#"python3 - <<'END'
 import os, socket
 to = ("127.0.0.1", int(os.environ["P"]))
@@ -79,7 +79,7 @@ END"#;
     assert_eq!(server.client(script), "True True\n");
 }
 
-/// A cluster as Debian's tools make it, opened for the network as its documentation says; nothing is saved on time, because that is the disk's work.
+/// A database cluster made by Debian's tools, opened for the network as documented, without synchronous writes: they would measure the disk.
 const POSTGRESQL: &str = r#"
 export PATH=/usr/lib/postgresql/15/bin:$PATH
 mkdir -p /var/lib/postgresql /var/run/postgresql && chown postgres /var/lib/postgresql /var/run/postgresql
@@ -97,7 +97,7 @@ fn postgresql() -> Option<Server> {
     Some(server)
 }
 
-/// How clients of PostgreSQL find the server.
+/// The clients' connection settings for PostgreSQL.
 const PG: &str = "export PGHOST=127.0.0.1 PGPORT=$P PGUSER=postgres PGPASSWORD=secret";
 
 #[test]
@@ -105,13 +105,13 @@ fn postgresql_keeps_tables() {
     let Some(server) = postgresql() else { return };
     let psql = |script: &str| server.client(&format!("{PG}; {script}"));
     psql("createdb bench");
-    // Many at once change the same rows; then the books are balanced.
+    // Many clients change the same rows concurrently; then the totals are balanced.
     let transactions = if long_runs() { 1000 } else { 25 };
     let told = psql(&format!("pgbench -i -q -s 1 bench 2>&1; pgbench -c 8 -j 2 -t {transactions} bench 2>&1"));
     assert!(told.contains(&format!("processed: {0}/{0}", 8 * transactions)), "{told}");
     let sums = psql("psql -At bench -c 'select count(*), sum(delta) = (select sum(abalance) from pgbench_accounts) from pgbench_history'");
     assert_eq!(sums, format!("{}|t\n", 8 * transactions));
-    // What goes in comes out.
+    // Exported data equals imported data.
     psql(
         "seq 1 1000000 | awk '{ print $1 \"\\t\" $1 * 7 % 1000003 }' > rows; psql -q bench -c 'create table t (a int, b int)' -c '\\copy t from rows' \
         -c '\\copy t to back'; cmp rows back",

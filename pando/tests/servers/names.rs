@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers of names: BIND and dnsmasq, asked by dig over UDP and TCP.
+//! DNS servers: BIND and dnsmasq, queried by dig over UDP and TCP.
 
 use crate::server::Served;
 use std::fmt::Write;
@@ -34,12 +34,13 @@ fn bind_answers() {
     assert_eq!(dig("+short +tcp www.example.test AAAA"), "fd00::2\n");
     assert_eq!(server.client("dig +time=20 +tries=2 @::1 -p $P +short h1999.example.test"), "10.2.7.250\n");
     assert!(dig("none.example.test").contains("status: NXDOMAIN"));
-    // Too much for a datagram: it says so, and is asked again by TCP; with room for it, it comes in fragments or not at all.
+    // An answer that exceeds a datagram is truncated, and then requested by TCP; with a large buffer it arrives in
+    // fragments or not at all.
     assert!(dig("+ignore +bufsize=1232 big.example.test TXT").contains("flags: qr aa tc"));
     assert_eq!(dig("+noall +answer big.example.test TXT").lines().count(), 60);
-    // All of the zone, with its first record once more at the end.
+    // The whole zone, with its first record once more at the end.
     assert_eq!(dig("+noall +answer example.test AXFR").lines().count(), 2066);
-    // Many in one go.
+    // Many queries in one batch.
     let script = format!("seq 0 1999 | sed 's/.*/h&.example.test/' > hosts; {DIG} +short -f hosts");
     let wanted: Vec<String> = (0..2000).map(|number| format!("10.2.{}.{}", number / 250, number % 250 + 1)).collect();
     assert_eq!(server.client(&script).lines().collect::<Vec<_>>(), wanted);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients in cells that go by names: through `/etc/resolv.conf` and the gateway to the host's resolver, which is dnsmasq on the loopback of a host made for this test.
+//! Clients in cells that resolve names: through `/etc/resolv.conf` and the gateway to the host's resolver, which is dnsmasq
+//! on the loopback of a host created for this test.
 
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use pando_testing::{are_installed, host_program};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A host of its own: a network with a web server behind a link, a resolver on its loopback, and `cell`, which runs a script in a cell.
+/// A separate host: a network with a web server behind a link, a resolver on its loopback, and `cell`, which runs a script in a cell.
 const HOST: &str = r#"
 set -euo pipefail
 ip link set lo up
@@ -27,16 +28,16 @@ until curl -s -o /dev/null http://web.test/ && curl -s -o /dev/null http://[2001
 cell() { rules=$1; shift; "$PANDO" run $rules -- bash -c "$*" 2>&1; }
 "#;
 
-/// Runs a script on such a host. Returns what it says; `None`: this machine lacks something, which was said.
+/// Runs a script on such a host and returns its output. If this machine lacks something, prints that and returns `None`.
 fn on_host(script: &str) -> Option<String> {
-    if !kvm_is_there() || !are_installed(&["dnsmasq", "dig", "curl", "wget", "python3", "nsenter", "ip"]) {
+    if !is_kvm_available() || !are_installed(&["dnsmasq", "dig", "curl", "wget", "python3", "nsenter", "ip"]) {
         return None;
     }
     let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let may =
         Command::new(host_program("unshare")).args(namespaces).args(["sh", "-c", "ip link add near type veth peer name far"]).output();
     if !may.is_ok_and(|output| output.status.success()) {
-        println!("left out: a network of one's own needs root, and a kernel that has links in pairs");
+        println!("left out: a network namespace needs root, and a kernel with veth");
         return None;
     }
     let directory = tempfile::tempdir().expect("the host has room");
@@ -68,10 +69,10 @@ cell '--allow dns' 'dig +short web.test; dig +short web.test AAAA; dig +short +t
         "a page\na page\n",
         "198.51.100.2\n2001:db8::2\n198.51.100.2\nREFUSED\n2030\n2\n7\n",
     ];
-    // What the gateway refuses is said meanwhile.
+    // The gateway's refusals are printed in between.
     let (refusals, said): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("pando: "));
     assert_eq!(said, wanted.concat().lines().collect::<Vec<_>>());
-    for refused in ["asking for other.test is", "198.51.100.2:80 is"] {
+    for refused in ["resolving other.test is", "198.51.100.2:80 is"] {
         assert!(refusals.iter().any(|line| line.starts_with(&format!("pando: bash: {refused} not allowed: add --allow "))), "{refusals:?}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server in a cell, and clients of the host that use it.
+//! A server in a cell, and clients on the host that use it.
 
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use pando_testing::{are_installed, host_program};
 use std::fmt::Write as _;
 use std::fs;
@@ -14,48 +14,49 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// After this long a server that has not said that it listens hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often another port is tried where somebody else got the first.
+/// Timeout for a server that does not report that it listens.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The number of attempts with another port if the first one is taken.
 const ATTEMPTS: usize = 5;
-/// Seconds after which a client hangs.
+/// The timeout of a client in seconds.
 const CLIENT_SECONDS: &str = "120";
-/// Where programs are, as the clients' shell finds them.
+/// The search path of the clients' shell.
 const PATH: &str = "/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// A server that shall run.
+/// The configuration of a server.
 pub struct Served<'a> {
-    /// Programs that must be there, the clients' too.
+    /// Programs that must be installed, including the clients.
     pub needs: &'a [&'a str],
-    /// What the cell's shell does: in the end it becomes the server.
+    /// The script of the cell's shell, which in the end becomes the server.
     pub script: &'a str,
-    /// How ports are published, with `{}` for each in the place of the host's: one number for all of them.
+    /// The port forwards, with `{}` in the place of the host's port: one number for all of them.
     pub ports: &'a [&'a str],
-    /// Part of the line by which the server says that it listens.
+    /// Part of the line that reports that the server listens.
     pub ready: &'a str,
 }
 
 /// A server that runs in a cell. Ended when dropped.
 pub struct Server {
     child: Child,
-    /// The port of the host that leads to it.
+    /// The forwarded port of the host.
     pub port: u16,
-    /// What it says, once it listens.
+    /// Its output after it started to listen.
     said: Option<thread::JoinHandle<String>>,
-    /// Shown to it as `/srv`, as it was when it started; clients stand in it.
+    /// The directory that it sees as `/srv`, as it was at the start; the clients' working directory.
     pub directory: PathBuf,
     _kept: tempfile::TempDir,
 }
 
-/// Whether the long runs were asked for.
+/// Whether the long runs were requested.
 pub fn long_runs() -> bool {
     std::env::var("PANDO_TESTS").as_deref() == Ok("all")
 }
 
 impl Served<'_> {
-    /// Starts it, with what `prepare` put into the directory; returns when it listens. `None`: this machine lacks something, which was said.
+    /// Starts it, after `prepare` has filled the directory, and waits until it listens. If this machine lacks something,
+    /// prints that and returns `None`.
     pub fn start(&self, prepare: impl FnOnce(&Path)) -> Option<Server> {
-        if !kvm_is_there() || !are_installed(self.needs) {
+        if !is_kvm_available() || !are_installed(self.needs) {
             return None;
         }
         let kept = tempfile::tempdir().expect("the host has room");
@@ -70,10 +71,10 @@ impl Served<'_> {
                 Ok(said) => return Some(Server { child, port, said: Some(said), directory, _kept: kept }),
                 Err(said) => told = said,
             }
-            // Nobody may listen to it any more, so it is not asked to end.
+            // Nobody may be reading its output any more, so it is killed.
             let _ = child.kill();
             child.wait().expect("it is ours");
-            assert!(told.contains("is taken"), "it does not listen: {told}");
+            assert!(told.contains("is taken"), "the server does not listen: {told}");
         }
         panic!("no port is free: {told}");
     }
@@ -87,19 +88,19 @@ impl Served<'_> {
         }
         command.arg("-v").arg(format!("{}:/srv:ro", directory.display())).args(["-w", "/", "-u", "0", "--", "sh", "-c", self.script]);
         surround(&mut command);
-        // What pando remembers of the host's software from run to run, as the command line's other tests have it.
+        // Pando's cache of the host's software, shared with the command line's other tests.
         command.env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli/cache"));
         command.stdin(Stdio::null()).stdout(writer.try_clone().expect("a pipe can be shared")).stderr(writer);
         (reader, command.spawn().expect("pando starts"))
     }
 }
 
-/// Little is around servers and clients, so that the tests are the same everywhere.
+/// Sets a minimal environment for servers and clients, so that the tests are the same everywhere.
 fn surround(command: &mut Command) {
     command.env_clear().envs([("LC_ALL", "C.UTF-8"), ("PATH", PATH), ("TERM", "dumb"), ("TZ", "UTC0")]).current_dir("/");
 }
 
-/// Bytes without any order, always the same (xorshift64*).
+/// Reproducible random bytes (xorshift64*).
 pub fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -111,7 +112,7 @@ pub fn noise(size: usize) -> Vec<u8> {
     std::iter::from_fn(next).flatten().take(size).collect()
 }
 
-/// A port that nobody has now, neither of TCP nor of UDP.
+/// Finds a port that is free for both TCP and UDP.
 fn free_port() -> u16 {
     let both = || {
         let listener = TcpListener::bind("127.0.0.1:0").ok()?;
@@ -121,7 +122,8 @@ fn free_port() -> u16 {
     (0..100).find_map(|_| both()).expect("the host has a port")
 }
 
-/// Waits until a line says that the server listens; goes on reading on a thread of its own. Otherwise all that it said.
+/// Waits until a line reports that the server listens; a thread reads the remaining output. If the server ends before,
+/// returns all its output.
 fn listen(reader: PipeReader, ready: &str) -> Result<thread::JoinHandle<String>, String> {
     let (sender, receiver) = mpsc::channel();
     let ready = ready.to_owned();
@@ -137,7 +139,7 @@ fn listen(reader: PipeReader, ready: &str) -> Result<thread::JoinHandle<String>,
         }
         said
     });
-    match receiver.recv_timeout(PATIENCE) {
+    match receiver.recv_timeout(TIMEOUT) {
         Ok(()) => Ok(thread),
         Err(mpsc::RecvTimeoutError::Disconnected) => Err(thread.join().expect("it does not panic")),
         Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("nothing with {CLIENT_SECONDS} s of patience")),
@@ -145,9 +147,9 @@ fn listen(reader: PipeReader, ready: &str) -> Result<thread::JoinHandle<String>,
 }
 
 impl Server {
-    /// Runs a script of the shell on the host, which finds the server's port in `$P`, standing in the server's directory; returns what it says.
+    /// Runs a script on the host, in the server's directory, with the server's port in `$P`; returns its output.
     ///
-    /// Fails where any of its commands does.
+    /// Fails if any of its commands fails.
     pub fn client(&self, script: &str) -> String {
         let mut command = Command::new(host_program("timeout"));
         command.args([CLIENT_SECONDS, "bash", "-euo", "pipefail", "-c", script]);
@@ -160,7 +162,7 @@ impl Server {
         output.into_owned()
     }
 
-    /// Asks it to end. Returns its exit status as a shell has it, and all that it said.
+    /// Asks it to end. Returns its exit status as a shell shows it, and all its output.
     pub fn end(mut self) -> (i32, String) {
         self.ask();
         let status = self.child.wait().expect("it is ours");
@@ -185,7 +187,7 @@ impl Drop for Server {
             && let Some(said) = self.said.take()
             && let Ok(said) = said.join()
         {
-            println!("the server said:\n{said}");
+            println!("the server's output:\n{said}");
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shells from afar: OpenSSH's server and dropbear, used by OpenSSH's clients.
+//! Remote shells: OpenSSH's server and dropbear, with OpenSSH's clients.
 
 use crate::server::{Served, Server, noise};
 use pando_testing::host_program;
@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// How clients are told whom to trust, and who they are.
+/// The clients' options for keys and known hosts.
 const OPTIONS: &str = "-i key -o UserKnownHostsFile=hosts -o StrictHostKeyChecking=accept-new -o BatchMode=yes -o LogLevel=ERROR -F none";
-/// A user beside root, and whose keys open what. The keys of this host are its own, so the cell makes others.
+/// Creates a user beside root, and installs the authorised keys. The cell cannot use the host's private host keys, so it
+/// creates its own.
 const USERS: &str = "mkdir -p /run/sshd /var/log /etc/dropbear; : > /var/log/lastlog; : > /var/log/wtmp; : > /run/utmp
 groupadd -g 4321 guest && useradd -u 4321 -g 4321 -m -s /bin/bash guest || exit
 for user in root guest; do
@@ -23,7 +24,7 @@ fn key(directory: &Path) {
     fs::write(directory.join("large"), noise(50_000_000)).expect("there is room");
 }
 
-/// What users do: commands, files each way, a session at a terminal.
+/// Typical use: commands, file transfers in both directions, a session at a terminal.
 fn use_it(server: &Server) {
     let ssh = format!("ssh {OPTIONS} -p $P");
     let scp = format!("scp -q {OPTIONS} -P $P");
@@ -44,7 +45,7 @@ fn use_it(server: &Server) {
             )
             .contains("Permission denied")
     );
-    // Files by the new protocol and by the old, each way.
+    // File transfers by the new protocol and by the old, in both directions.
     server.client(&format!("{scp} large guest@127.0.0.1:new; {scp} guest@127.0.0.1:new back; cmp large back"));
     server.client(&format!("{scp} -O large guest@127.0.0.1:old; {ssh} guest@127.0.0.1 cmp new old"));
     let sftp = format!(
@@ -52,15 +53,15 @@ fn use_it(server: &Server) {
     );
     let listed = server.client(&sftp);
     assert!(listed.contains("some/other"), "{listed}");
-    // Through a shell's pipes, both ways at once.
+    // Through the pipes of a shell, in both directions at once.
     server.client(&format!("{ssh} root@127.0.0.1 'tr a-y b-z | tr b-z a-y' < <(seq 1 200000) | cmp - <(seq 1 200000)"));
-    // A session at a terminal, which the server makes.
+    // A session at a terminal that the server allocates.
     let script = format!(
         "printf 'tty; stty size cols 90 rows 30; stty size; sh -c \"kill -INT 0\"; echo went on\\nexit 3\\n' | {ssh} -tt guest@127.0.0.1 || echo status $?"
     );
     let said = server.client(&script);
     assert!(["/dev/pts/", "30 90", "status 3"].iter().all(|word| said.contains(word)), "{said}");
-    // A port of the cell's, led through the connection to a socket of the client's.
+    // A port of the cell, forwarded through the connection to a socket of the client.
     let script = format!(
         "{ssh} -f -N -M -S control -L $PWD/through:127.0.0.1:22 root@127.0.0.1; \
         curl -sS --http0.9 -m 20 --unix-socket through http://x/ | head -c 4 || true; {ssh} -S control -O exit root@127.0.0.1 2> /dev/null"

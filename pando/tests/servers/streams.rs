@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! iperf3: streams and datagrams, each way, several at once.
+//! iperf3: TCP streams and UDP datagrams, in each direction, several at once.
 
 use crate::server::{Served, Server, long_runs};
 
-/// Bytes or seconds of each run.
+/// The amount of data or the time of each run.
 fn size() -> &'static str {
     if long_runs() { "-t 10" } else { "-n 100M" }
 }
 
-/// Runs its client. Returns bytes that were sent and received, as it counts them at the other end: in each direction, if there are two.
+/// Runs its client. Returns the bytes sent and received, as counted at the other end, for each direction.
 fn measure(server: &Server, words: &str) -> Vec<[u64; 2]> {
     let told = server.client(&format!("iperf3 -J -p $P {words}"));
     let told: serde_json::Value = serde_json::from_str(&told).expect("it speaks JSON");
@@ -30,14 +30,14 @@ fn iperf3_measures() {
     for words in ["", "-R", "-P 4", "-P 4 -R", "--bidir"] {
         let directions = measure(&server, &format!("-c 127.0.0.1 {} {words}", size()));
         assert_eq!(directions.len(), if words == "--bidir" { 2 } else { 1 }, "{words}: {directions:?}");
-        // Of two, the one that is through first ends the other.
+        // Of two directions, the first to finish ends the other.
         assert!(directions.iter().any(|[sent, _]| *sent >= 100_000_000), "{words}: {directions:?}");
         assert!(directions.iter().all(|[sent, received]| *received > 0 && received <= sent), "{words}: {directions:?}");
     }
     let directions = measure(&server, &format!("-c ::1 {}", size()));
     assert!(directions.iter().all(|[sent, received]| *sent >= 100_000_000 && *received > 0), "{directions:?}");
     for words in ["-c 127.0.0.1", "-c 127.0.0.1 -R", "-c 127.0.0.1 -P 4", "-c ::1"] {
-        // Little enough that a loaded machine carries it; some may be lost all the same.
+        // A rate that a loaded machine can carry; some datagrams may still be lost.
         let told = server.client(&format!("iperf3 -J -p $P {words} -u -l 1400 -b 4M -n 1M"));
         let told: serde_json::Value = serde_json::from_str(&told).expect("it speaks JSON");
         let (packets, lost) = (told["end"]["sum"]["packets"].as_u64(), told["end"]["sum"]["lost_packets"].as_u64());

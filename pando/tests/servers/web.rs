@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Web servers: nginx and Python's, asked by curl and wget.
+//! Web servers: nginx and Python's, with curl and wget as clients.
 
 use crate::server::{Served, Server, noise};
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::Path;
 
 const CURL: &str = "/usr/bin/curl";
-/// Bytes that go each way at once.
+/// Bytes that are transferred in both directions at once.
 const LARGE: usize = 50_000_000;
 
-/// Pages: a hundred small ones, a text, and a large one without any order.
+/// Pages: a hundred small ones, a text, and a large one with random bytes.
 fn pages(directory: &Path) {
     let pages = directory.join("pages");
     fs::create_dir(&pages).expect("it is fresh");
@@ -25,7 +25,7 @@ fn pages(directory: &Path) {
     fs::write(pages.join("large"), noise(LARGE)).expect("there is room");
 }
 
-/// As Debian's configuration has it, but for what is asked of it here: places for what is put, and compressed texts.
+/// Debian's configuration, with additions for this test: folders for uploads, and compressed texts.
 const NGINX: &str = r#"
 mkdir -p /var/lib/nginx /var/log/nginx
 cat > /tmp/conf <<'END'
@@ -56,7 +56,7 @@ fn nginx_gives_pages() {
     server.client(
         "diff <(curl -sS 'http://[::1]:'$P/lines.txt) pages/lines.txt; diff <(wget -qO- http://127.0.0.1:$P/lines.txt) pages/lines.txt",
     );
-    // Pieces, the last bytes, and two pieces in one answer.
+    // Ranges: a middle part, the last bytes, and two ranges in one response.
     server.client("cmp <(curl -sS -r 1000-30000000 http://127.0.0.1:$P/large) <(tail -c +1001 pages/large | head -c 29999001)");
     server.client("cmp <(curl -sS -r -777 http://127.0.0.1:$P/large) <(tail -c 777 pages/large)");
     assert!(
@@ -71,7 +71,7 @@ fn nginx_gives_pages() {
         server.client("curl -sS 'http://127.0.0.1:'$P'/[1-100].html' | sha256sum"),
         server.client("cat pages/{1..100}.html | sha256sum")
     );
-    // Many at once.
+    // Many requests in parallel.
     let script = "seq 1 100 | xargs -P 16 -I% curl -sS http://127.0.0.1:$P/%.html | sort -k 2n";
     assert_eq!(server.client(script), server.client("cat pages/{1..100}.html"));
     server.client("diff <(curl -sS --compressed http://127.0.0.1:$P/lines.txt) pages/lines.txt");
@@ -86,7 +86,7 @@ fn nginx_gives_pages() {
 fn nginx_takes_and_gives_what_is_large() {
     let Some(server) = nginx() else { return };
     assert_eq!(server.client("curl -sS -w '%{http_code}' -T pages/large http://127.0.0.1:$P/put/some/where"), "201");
-    // Both ways at the same time.
+    // Both directions at the same time.
     let script = "curl -sS -T pages/large http://127.0.0.1:$P/put/another & curl -sS http://127.0.0.1:$P/put/some/where | cmp - pages/large; wait $!";
     server.client(script);
     server.client("curl -sS http://127.0.0.1:$P/put/another | cmp - pages/large");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What everybody expects of TCP and UDP.
+//! Basic behaviour of TCP and UDP.
 
-use pando_stack::{Datagram, Failure, Obstacle, Tuple};
+use pando_stack::{Datagram, Failure, Tuple, Unreachable};
 use std::net::SocketAddr;
 
-use crate::net::{End, Link, MS, Net, address, address6, echo, noise};
+use crate::net::{Link, LinkEnd, MS, Net, address, address6, echo, noise};
 
 #[test]
 fn bytes_arrive_both_ways_and_both_ends_close() {
@@ -12,7 +12,7 @@ fn bytes_arrive_both_ways_and_both_ends_close() {
     net.hosts[1].echoes = true;
     let (client, server) = net.open();
     let sent = noise(300_000, 7);
-    net.say(0, client, &sent);
+    net.send(0, client, &sent);
     net.hosts[0].ends.get_mut(&client).unwrap().finishes = true;
     let now = net.now;
     net.hosts[0].pump(client, now);
@@ -26,7 +26,7 @@ fn bytes_arrive_both_ways_and_both_ends_close() {
 fn nobody_listens() {
     let mut net = Net::pair(Link::GOOD, 1);
     let tuple = net.tuple(0, 40_000, 1, 81);
-    let id = net.connect(tuple, 0, End::default());
+    let id = net.connect(tuple, 0, LinkEnd::default());
     net.run_until(1_000 * MS, "refused", |net| net.end(0, id).is_closed);
     assert_eq!(net.end(0, id).failure, Some(Failure::Reset));
 }
@@ -34,23 +34,23 @@ fn nobody_listens() {
 #[test]
 fn datagrams_and_echoes() {
     let mut net = Net::pair(Link::GOOD, 1);
-    net.hosts[1].door.udp.insert(53);
+    net.hosts[1].listeners.udp.insert(53);
     let (local, remote) = (SocketAddr::new(address(0), 5000), SocketAddr::new(address(1), 53));
     let datagram = Datagram { local, remote, bytes: noise(1000, 3), hops: 64 };
     let now = net.now;
     let host = &mut net.hosts[0];
-    host.stack.send_datagram(&datagram, now, &mut host.outbox).unwrap();
+    host.stack.send_datagram(&datagram, now, &mut host.tx_queue).unwrap();
     let nobody = Datagram { remote: SocketAddr::new(address(1), 54), ..datagram.clone() };
-    host.stack.send_datagram(&nobody, now, &mut host.outbox).unwrap();
+    host.stack.send_datagram(&nobody, now, &mut host.tx_queue).unwrap();
     let questions = [(address(0), address(1)), (address6(0), address6(1))].map(|(from, to)| echo(from, to, &noise(56, 4)));
     for question in &questions {
-        host.stack.send_message(question, now, &mut host.outbox).unwrap();
+        host.stack.send_message(question, now, &mut host.tx_queue).unwrap();
     }
     net.run_for(100 * MS);
     assert_eq!(net.hosts[1].datagrams.len(), 1);
     assert_eq!(net.hosts[1].datagrams[0], Datagram { local: remote, remote: local, ..datagram });
-    let notices: Vec<_> = net.hosts[0].notices.iter().map(|notice| (notice.local, notice.remote, notice.obstacle)).collect();
-    assert_eq!(notices, [(local, nobody.remote, Obstacle::Port)]);
+    let notices: Vec<_> = net.hosts[0].notices.iter().map(|notice| (notice.local, notice.remote, notice.unreachable)).collect();
+    assert_eq!(notices, [(local, nobody.remote, Unreachable::Port)]);
     for question in questions {
         let answer = net.hosts[0].messages.iter().find(|message| matches!(message.bytes[0], 0 | 129) && message.remote == question.remote);
         let answer = answer.expect("it is answered");
@@ -65,10 +65,10 @@ fn who_asks_an_address_that_nobody_has_is_told_by_its_own_stack() {
         let question = echo(from, to, &noise(56, 4));
         let now = net.now;
         let host = &mut net.hosts[0];
-        host.stack.send_message(&question, now, &mut host.outbox).unwrap();
+        host.stack.send_message(&question, now, &mut host.tx_queue).unwrap();
         net.run_for(10_000 * MS);
-        let notice = net.hosts[0].notices.pop().expect("it is told");
-        assert_eq!((notice.from, notice.kind, notice.code, notice.obstacle), (from, numbers.0, numbers.1, Obstacle::Host));
+        let notice = net.hosts[0].notices.pop().expect("an error is reported");
+        assert_eq!((notice.from, notice.kind, notice.code, notice.unreachable), (from, numbers.0, numbers.1, Unreachable::Host));
         assert_eq!((notice.local, notice.remote), (SocketAddr::new(from, 0), SocketAddr::new(to, 0)));
         assert_eq!(notice.quoted, question.bytes);
     }
@@ -78,9 +78,9 @@ fn who_asks_an_address_that_nobody_has_is_told_by_its_own_stack() {
 fn tcp_over_ipv6() {
     let mut net = Net::pair(Link::GOOD, 1);
     net.hosts[1].serves = Some(noise(100_000, 5));
-    net.hosts[1].door.tcp.insert(80, pando_stack::Verdict::Admit);
+    net.hosts[1].listeners.tcp.insert(80, pando_stack::Verdict::Admit);
     let tuple = Tuple { local: SocketAddr::new(address6(0), 40_000), remote: SocketAddr::new(address6(1), 80) };
-    let id = net.connect(tuple, 0, End { finishes: true, ..End::default() });
+    let id = net.connect(tuple, 0, LinkEnd { finishes: true, ..LinkEnd::default() });
     net.run_until(10_000 * MS, "closed", |net| net.end(0, id).is_closed);
     assert_eq!(net.end(0, id).received, noise(100_000, 5));
 }
@@ -93,7 +93,7 @@ fn a_connection_opens_in_one_and_a_half_times_round() {
         let begin = net.now;
         let (client, _) = net.open();
         assert_eq!((net.now - begin, net.end(0, client).is_open), (3 * Link::GOOD.delay, true));
-        // Whatever the numbers that connections begin with.
+        // Independent of the initial sequence numbers.
         for _ in 0..10 {
             let begin = net.now;
             net.open();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links that lose, double, delay and reorder: what was sent arrives whole, in order, once.
+//! Links that lose, duplicate, delay and reorder: all data arrives whole, in order, once.
 
 use proptest::prelude::*;
 
 use crate::net::{Link, MS, Net, address, config, noise};
 
-/// Sends so much each way over a connection whose link becomes such when it is open.
+/// Sends so many bytes each way over a connection whose link becomes `link` once it is open.
 fn transfer(link: Link, seed: u64, there: usize, back: usize, mtu: usize) -> Net {
     let mut configs = vec![config(0), config(1)];
     for config in &mut configs {
@@ -17,7 +17,7 @@ fn transfer(link: Link, seed: u64, there: usize, back: usize, mtu: usize) -> Net
     let (client, server) = net.open();
     net.link = link;
     net.hosts[0].ends.get_mut(&client).unwrap().finishes = true;
-    net.say(0, client, &question);
+    net.send(0, client, &question);
     let is_over = |net: &Net| net.end(0, client).is_closed && net.end(1, server).is_closed;
     net.run_until(3_600_000 * MS, "both have finished", is_over);
     assert!(net.end(0, client).received == answer && net.end(1, server).received == question, "something was changed on the way");
@@ -62,17 +62,17 @@ proptest! {
 #[test]
 fn a_neighbour_is_asked_again_when_the_question_is_lost() {
     let mut net = Net::pair(Link::GOOD, 9);
-    net.deaf.insert(1);
-    net.hosts[1].door.tcp.insert(80, pando_stack::Verdict::Admit);
+    net.discarding.insert(1);
+    net.hosts[1].listeners.tcp.insert(80, pando_stack::Verdict::Admit);
     let tuple = net.tuple(0, 40_000, 1, 80);
     let id = net.connect(tuple, 0, Default::default());
     net.run_for(500 * MS);
     assert!(!net.end(0, id).is_open, "{} is deaf", address(1));
-    net.deaf.clear();
+    net.discarding.clear();
     net.run_until(1_000 * MS, "open", |net| net.end(0, id).is_open);
 }
 
-/// smoltcp alone would wait here without end: each side sends again what the other has, and throws away what acknowledges its own.
+/// smoltcp alone would wait here forever: each side retransmits what the other has, and drops the acknowledgement of its own data.
 #[test]
 fn both_sides_send_again_at_once() {
     let mut configs = vec![config(0), config(1)];
@@ -81,59 +81,59 @@ fn both_sides_send_again_at_once() {
     }
     let mut net = Net::new(configs, Link { delay: MS, ..Link::GOOD }, 1);
     let (client, server) = net.open();
-    net.say(0, client, &noise(20_000, 1));
-    net.say(1, server, &noise(20_000, 2));
+    net.send(0, client, &noise(20_000, 1));
+    net.send(1, server, &noise(20_000, 2));
     net.settle();
-    // What both have sent is under way and arrives, and every acknowledgement of it is lost.
-    net.deaf.extend([0, 1]);
+    // The data of both is in flight and arrives, and every acknowledgement of it is lost.
+    net.discarding.extend([0, 1]);
     net.run_for(50 * MS);
-    net.deaf.clear();
+    net.discarding.clear();
     assert!(!net.end(0, client).received.is_empty() && !net.end(1, server).received.is_empty());
     net.run_until(2_000 * MS, "all arrives", |net| {
         net.end(0, client).received.len() == 20_000 && net.end(1, server).received.len() == 20_000
     });
 }
 
-/// Here too: its clock would stop when an end that is under way alone seems to be lost.
+/// Likewise: smoltcp's timer would stop when a FIN that is in flight alone seems to be lost.
 #[test]
 fn an_end_is_lost_and_what_came_before_it_is_acknowledged_again() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
-    net.say(0, client, b"the last words");
+    net.send(0, client, b"the last words");
     net.run_for(1_000 * MS);
     net.recording = Some(Vec::new());
-    net.say(0, client, b"and these");
+    net.send(0, client, b"and these");
     net.run_for(1_000 * MS);
     let acknowledgement = net.recording.take().unwrap().pop().unwrap();
-    net.deaf.insert(1);
+    net.discarding.insert(1);
     let now = net.now;
     net.hosts[0].stack.finish(client, now);
     net.run_for(10 * MS);
-    net.deaf.clear();
+    net.discarding.clear();
     for _ in 0..5 {
         net.post(1, &acknowledgement);
     }
     net.run_until(1_000 * MS, "the end arrives", |net| net.end(1, server).has_finished);
 }
 
-/// And here: its clock would stop when the window closes while something is under way that is lost.
+/// Likewise: smoltcp's timer would stop when the window closes while something in flight is lost.
 #[test]
 fn a_window_closes_while_something_is_lost() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
-    net.say(0, client, b"first");
+    net.send(0, client, b"first");
     net.run_for(1_000 * MS);
     net.recording = Some(Vec::new());
-    net.say(0, client, b"second");
+    net.send(0, client, b"second");
     net.run_for(1_000 * MS);
     let mut acknowledgement = net.recording.take().unwrap().pop().unwrap();
     acknowledgement[48..50].fill(0);
-    net.deaf.insert(1);
-    net.say(0, client, b"lost");
+    net.discarding.insert(1);
+    net.send(0, client, b"lost");
     net.settle();
     net.post(1, &acknowledgement);
-    // Long enough that what is sent again for other reasons is lost too.
+    // Long enough that retransmissions for other reasons are lost too.
     net.run_for(2_000 * MS);
-    net.deaf.clear();
+    net.discarding.clear();
     net.run_until(10_000 * MS, "it is sent again", |net| net.end(1, server).received == b"firstsecondlost");
 }

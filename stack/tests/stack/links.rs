@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast a connection is over links that are far, slow, or bad: the clock is the net's own, so this is the same on every machine.
+//! Throughput of a connection over links that are long, slow, or bad. The clock is simulated, so the results are the same on every machine.
 
 use crate::net::{Link, MS, Net, config, noise};
 
 const MEGABYTE: usize = 1_000_000;
 
-/// Carries so many bytes over such a link, and returns megabytes in a second and how many segments were sent again.
+/// Sends so many bytes over such a link. Returns MB/s and the number of retransmitted segments.
 fn carry(link: Link, mtu: usize, bytes: usize, seed: u64) -> (f64, u64) {
     let mut configs = vec![config(0), config(1)];
     for config in &mut configs {
@@ -15,14 +15,14 @@ fn carry(link: Link, mtu: usize, bytes: usize, seed: u64) -> (f64, u64) {
     let (client, server) = net.open();
     let (begin, before) = (net.now, net.hosts[0].stack.counts().sent_again);
     let words = noise(bytes, seed);
-    net.say(0, client, &words);
+    net.send(0, client, &words);
     net.run_until(3_600_000 * MS, "all has arrived", |net| net.end(1, server).received.len() == bytes);
     assert!(net.end(1, server).received == words, "something was changed on the way");
     (bytes as f64 * 1e3 / (net.now - begin) as f64, net.hosts[0].stack.counts().sent_again - before)
 }
 
-/// A link; how many megabytes in a second it carries at least in packets of 1500 and of 65535, and how many segments of 2 MB are sent again at most.
-/// About three quarters of what was measured, and half as many again.
+/// A link, the minimum MB/s in packets of 1500 and of 65535, and the maximum number of retransmitted segments of 2 MB.
+/// The bounds are about three quarters of the measured rates, and one and a half times the measured retransmissions.
 type Promise = (&'static str, Link, [f64; 2], u64);
 
 const PROMISES: [Promise; 9] = [

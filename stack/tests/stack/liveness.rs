@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hostile TCP peer cannot keep a stack busy: every `run` ends, also where the outlet takes every frame, a wait costs few of them, and a peer that behaves again gets every byte.
+//! A hostile TCP peer cannot keep a stack busy. Every `run` ends, even if the tx sink takes every frame; a wait costs
+//! few runs; and a peer that behaves again gets every byte.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use pando_stack::{ConnectionId, Happening, Outlet, Stack, Verdict};
+use pando_stack::{ConnectionId, SocketEvent, Stack, TxSink, Verdict};
 use pando_testing::lab::repetitions;
 
-use crate::net::{Door, MS, config, mac};
+use crate::net::{MS, TestListeners, config, mac};
 
 const SECOND: u64 = 1000 * MS;
-/// Frames that one `run` may send for one connection: 64 turns of 16 frames, each with an answer that smoltcp gives at once.
+/// Frames that one `run` may send for one connection: 64 turns of 16 frames, each with an immediate answer of smoltcp.
 const FRAMES_OF_A_RUN: usize = 64 * 17;
-/// Frames and calls of `run` that one moment may take: the whole buffer in segments of 48 bytes, once.
+/// Frames and calls of `run` that one point in time may take: the whole buffer in segments of 48 bytes, once.
 const FRAMES_OF_A_MOMENT: usize = 2048;
-/// The same in each second of silence: a timer that has run out, a segment, an acknowledgement. (A window of 10 segments is sent again at the first timeout.)
+/// The same in each second of silence: an expired timer, a segment, an acknowledgement. (A window of 10 segments is
+/// retransmitted at the first timeout.)
 const LOOKS_OF_A_WAIT: u64 = 64;
 const LOOKS_OF_A_SECOND: u64 = 16;
 
@@ -25,28 +27,28 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// The byte of the stream at this place.
+/// The byte of the stream at this offset.
 fn byte(at: u32) -> u8 {
     (at ^ at >> 8) as u8
 }
 
-/// An outlet that always has room, and what a peer needs to know of the frames.
+/// A tx sink that always has room, and the state that a peer learns from the frames.
 struct Sink {
     room: Vec<u8>,
     frames: usize,
-    /// The first number of the stream, the next one that an honest peer waits for, and the end of what was sent.
+    /// The first number of the stream, the next one that an honest peer waits for, and the end of the sent data.
     begin: u32,
     next: u32,
     end: u32,
-    /// What the stack waits for.
+    /// The next number that the stack expects.
     expected: u32,
-    /// The stack's first number, from its answer to the opening.
+    /// The stack's initial sequence number, from its SYN-ACK.
     opening: Option<u32>,
-    /// The stack asks for the peer's Ethernet address.
-    asks: bool,
+    /// The stack requests the peer's Ethernet address.
+    accepts_echo: bool,
 }
 
-impl Outlet for Sink {
+impl TxSink for Sink {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
         if self.room.len() < length {
             self.room.resize(length, 0);
@@ -59,7 +61,7 @@ impl Outlet for Sink {
         assert!(self.frames <= FRAMES_OF_A_MOMENT, "sending without end");
         let frame = &self.room[..length];
         if frame[12..14] != [8, 0] {
-            self.asks = true;
+            self.accepts_echo = true;
             return;
         }
         let segment = &frame[34..];
@@ -86,24 +88,24 @@ impl Outlet for Sink {
 /// A stack with one connection, and its peer.
 struct Duel {
     stack: Stack,
-    door: Door,
+    listeners: TestListeners,
     sink: Sink,
     now: u64,
     id: ConnectionId,
-    /// The peer's next number, what it acknowledged last, and bytes that were given to be sent.
+    /// The peer's next number, its last acknowledgement, and the bytes given to be sent.
     number: u32,
     acknowledged: u32,
     given: u32,
     is_over: bool,
 }
 
-/// What the peer says of its Ethernet address.
+/// The peer's ARP reply.
 fn arp() -> Vec<u8> {
     let [stack, peer] = [mac(1), mac(0)];
     [&stack[..], &peer, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &peer, &[10, 1, 0, 1], &stack, &[10, 1, 0, 2]].concat()
 }
 
-/// A segment of the peer's.
+/// A segment from the peer.
 fn segment(flags: u8, number: u32, acknowledged: u32, window: u16, options: &[u8], length: usize) -> Vec<u8> {
     let header = 20 + options.len().next_multiple_of(4);
     let mut frame = vec![0; 34 + header];
@@ -124,23 +126,23 @@ fn segment(flags: u8, number: u32, acknowledged: u32, window: u16, options: &[u8
 }
 
 impl Duel {
-    /// A connection that the peer has opened, with options as the seed says.
+    /// A connection that the peer has opened, with random options.
     fn new(rng: &mut Rng) -> Self {
         let buffer = [8 << 10, 16 << 10, 64 << 10][rng.usize(..3)];
         let scale = [0, 0, 2, 7, 14][rng.usize(..5)];
         Self::open(rng, buffer, scale)
     }
 
-    /// The same with buffers of so many bytes, and the peer's windows told in this scale.
+    /// The same with buffers of this size, and this scale of the peer's windows.
     fn open(rng: &mut Rng, buffer: usize, scale: u8) -> Self {
         let mut settings = config(1);
         settings.buffer = buffer;
-        let door = Door { tcp: [(80, Verdict::Admit)].into(), udp: BTreeSet::new(), asked: Vec::new() };
-        let sink = Sink { room: Vec::new(), frames: 0, begin: 0, next: 0, end: 0, expected: 0, opening: None, asks: false };
+        let listeners = TestListeners { tcp: [(80, Verdict::Admit)].into(), udp: BTreeSet::new(), asked: Vec::new() };
+        let sink = Sink { room: Vec::new(), frames: 0, begin: 0, next: 0, end: 0, expected: 0, opening: None, accepts_echo: false };
         let number = rng.u32(..);
         let mut duel = Self {
             stack: Stack::new(settings, 0),
-            door,
+            listeners,
             sink,
             now: SECOND,
             id: ConnectionId::default(),
@@ -161,36 +163,36 @@ impl Duel {
         duel
     }
 
-    /// The stack receives a frame and sends what there is to send. Frames and calls are bounded.
+    /// The stack receives a frame and sends what is due. Frames and calls are bounded.
     fn take(&mut self, frame: &[u8]) {
         self.sink.frames = 0;
-        self.stack.take(frame, self.now, &mut self.door, &mut self.sink);
+        self.stack.take(frame, self.now, &mut self.listeners, &mut self.sink);
         self.run();
     }
 
-    /// Sends until nothing is left. How many calls that took.
+    /// Sends until nothing is left. Returns the number of calls.
     fn run(&mut self) -> u64 {
         self.sink.frames = 0;
         for call in 1..=FRAMES_OF_A_MOMENT as u64 {
             let before = self.sink.frames;
             let is_done = self.stack.run(self.now, &mut self.sink);
             assert!(self.sink.frames - before <= FRAMES_OF_A_RUN, "one run sends {} frames", self.sink.frames - before);
-            while let Some(happening) = self.stack.next_happening() {
-                match happening {
-                    Happening::Accepted(id) => self.id = id,
-                    Happening::Failed(..) | Happening::Closed(_) => self.is_over = true,
+            while let Some(event) = self.stack.next_event() {
+                match event {
+                    SocketEvent::Accepted(id) => self.id = id,
+                    SocketEvent::Failed(..) | SocketEvent::Closed(_) => self.is_over = true,
                     _ => {}
                 }
             }
-            if is_done && !std::mem::take(&mut self.sink.asks) {
+            if is_done && !std::mem::take(&mut self.sink.accepts_echo) {
                 return call;
             }
-            self.stack.take(&arp(), self.now, &mut self.door, &mut self.sink);
+            self.stack.take(&arp(), self.now, &mut self.listeners, &mut self.sink);
         }
         panic!("there is always more to send");
     }
 
-    /// Time goes by, and the stack does what is due: when it is, or late.
+    /// Time passes, and the stack does its due work: in time, or late.
     fn wait(&mut self, span: u64, is_late: bool) {
         if is_late {
             self.now += span;
@@ -219,7 +221,7 @@ impl Duel {
         self.given = at;
     }
 
-    /// The peer sends anything, mostly near what fits.
+    /// The peer sends a random segment, mostly near a valid one.
     fn attack(&mut self, rng: &mut Rng) {
         let length = [0, 0, 0, 1, 10, 1000][rng.usize(..6)];
         let near = |rng: &mut Rng, base: u32| match rng.u8(..8) {
@@ -266,7 +268,7 @@ impl Duel {
         self.take(&segment(flags, number, acknowledged, window, &options, length));
     }
 
-    /// Does anything.
+    /// A random step.
     fn step(&mut self, rng: &mut Rng) {
         match rng.u8(..20) {
             0..=2 => self.send([1, 100, 1460, 5000, 100_000][rng.usize(..5)]),
@@ -279,7 +281,7 @@ impl Duel {
     }
 }
 
-/// A random attack, after which the peer behaves: it gets all that was given, unless one of its segments has ended the connection.
+/// A random attack, after which the peer behaves: it gets all data, unless one of its segments has ended the connection.
 fn attack(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
     let mut duel = Duel::new(rng);
@@ -309,7 +311,7 @@ fn no_peer_keeps_a_stack_busy() {
     attacks(0..u64::from(repetitions(1000, 20_000, 1_000_000)));
 }
 
-/// smoltcp panicked: it took the window of its SYN for one in its scale, here of twice the buffer.
+/// smoltcp panicked: it took the window of its SYN as scaled, here for twice the buffer.
 #[test]
 fn a_peer_sends_more_than_there_is_room_for() {
     const BUFFER: usize = 64 << 10;
@@ -321,7 +323,7 @@ fn a_peer_sends_more_than_there_is_room_for() {
         duel.take(&segment);
     }
     assert_eq!(duel.stack.receive(duel.id, &mut |piece| piece.len()), BUFFER);
-    // Tells the peer that there is room again.
+    // Sends the window update.
     duel.run();
     duel.take(&segment(ACK, begin.wrapping_add(BUFFER as u32), duel.sink.begin, 0xffff, &[], 10));
     assert_eq!(duel.stack.receive(duel.id, &mut |piece| piece.len()), 10, "what comes after that is received");

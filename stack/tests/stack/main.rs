@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stacks that talk to each other over a simulated link, and strangers who mean no good.
+//! Stacks that talk to each other over a simulated link, and hostile peers.
 
 mod basics;
 mod ends;

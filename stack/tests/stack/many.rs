@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of connections, strangers and ends: the work for a packet stays the same, and nothing is left behind.
+//! Thousands of connections and requests: the work for a packet stays the same, and nothing leaks.
 
 use pando_stack::{Counts, TcpOptions, Verdict};
 
-use crate::net::{End, Link, MS, Net, config, noise};
+use crate::net::{Link, LinkEnd, MS, Net, config, noise};
 
 const SECOND: u64 = 1000 * MS;
 
-/// Hosts whose connections are small, so that there can be many.
+/// Hosts with small buffers, so that there can be many connections.
 fn small(hosts: usize) -> Net {
     let configs = (0..hosts).map(|host| {
         let mut config = config(host);
@@ -19,19 +19,19 @@ fn small(hosts: usize) -> Net {
     net
 }
 
-/// How often connections are looked at for one more byte, asked and answered, when so many others are open.
+/// Looks at connections for one more byte and its echo, with so many other connections open.
 fn looks_for_a_byte(others: u16) -> u64 {
     let mut net = small(2);
     net.hosts[1].echoes = true;
-    net.hosts[1].door.tcp.insert(80, Verdict::Admit);
-    let ids: Vec<_> = (0..others).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, End::default())).collect();
+    net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
+    let ids: Vec<_> = (0..others).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, LinkEnd::default())).collect();
     net.run_until(10 * SECOND, "all open", |net| ids.iter().all(|id| net.end(0, *id).is_open));
     net.run_for(SECOND);
     assert_eq!(net.hosts[1].accepted.len(), usize::from(others));
     let looks = |net: &Net| net.hosts.iter().map(|host| host.stack.counts().looks).sum::<u64>();
     let before = looks(&net);
     let some = ids[usize::from(others) / 2];
-    net.say(0, some, b"x");
+    net.send(0, some, b"x");
     net.run_until(SECOND, "answered", |net| net.end(0, some).received == b"x");
     net.run_for(SECOND);
     looks(&net) - before
@@ -50,13 +50,13 @@ fn ten_thousand_strangers_are_bounded_and_a_friend_comes_in() {
     configs[1].half_open = 1000;
     let mut net = Net::new(configs, Link::GOOD, 1);
     net.introduce();
-    net.hosts[1].door.tcp.insert(80, Verdict::Admit);
-    // Host 0 knocks and never answers the answers.
+    net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
+    // Host 0 sends SYNs and never completes the handshake.
     for port in 0..10_000 {
         let tuple = net.tuple(0, 1000 + port, 1, 80);
-        net.connect(tuple, 0, End::default());
+        net.connect(tuple, 0, LinkEnd::default());
         net.settle();
-        net.deaf.insert(0);
+        net.discarding.insert(0);
         if port % 100 == 0 {
             net.step(u64::MAX);
         }
@@ -65,11 +65,11 @@ fn ten_thousand_strangers_are_bounded_and_a_friend_comes_in() {
     let counts = net.hosts[1].stack.counts();
     assert_eq!((counts.half_open, counts.connections), (1000, 0));
     assert!(counts.forgotten >= 9000, "{counts:?}");
-    let friend = net.connect(net.tuple(2, 40_000, 1, 80), 2, End { to_send: noise(5000, 1), finishes: true, ..End::default() });
+    let friend = net.connect(net.tuple(2, 40_000, 1, 80), 2, LinkEnd { to_send: noise(5000, 1), finishes: true, ..LinkEnd::default() });
     net.run_until(SECOND, "the friend is open", |net| net.end(2, friend).is_open);
     net.run_for(SECOND);
     assert_eq!(net.hosts[1].ends.values().next().unwrap().received, noise(5000, 1));
-    // Host 0 knocks for two minutes more, and is forgotten when it has given up.
+    // Host 0 retransmits its SYNs for two minutes more; after that the requests expire.
     net.run_for(200 * SECOND);
     assert_eq!(net.hosts[1].stack.counts().half_open, 0);
 }
@@ -78,14 +78,14 @@ fn ten_thousand_strangers_are_bounded_and_a_friend_comes_in() {
 fn a_hundred_thousand_connections_leave_nothing() {
     const AT_ONCE: usize = 100;
     let mut net = small(2);
-    net.hosts[1].door.tcp.insert(80, Verdict::Admit);
+    net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
     net.hosts[1].serves = Some(b"answer".to_vec());
     let mut most = Counts::default();
     for round in 0..100_000 / AT_ONCE {
         let port = |number: usize| 1024 + ((round * AT_ONCE + number) % 60_000) as u16;
         let ids: Vec<_> = (0..AT_ONCE)
             .map(|number| {
-                let end = End { to_send: b"question".to_vec(), finishes: true, ..End::default() };
+                let end = LinkEnd { to_send: b"question".to_vec(), finishes: true, ..LinkEnd::default() };
                 net.connect(net.tuple(0, port(number), 1, 80), 0, end)
             })
             .collect();
@@ -93,21 +93,21 @@ fn a_hundred_thousand_connections_leave_nothing() {
         assert!(ids.iter().all(|id| net.end(0, *id).received == b"answer" && net.end(0, *id).failure.is_none()));
         let counts = net.hosts[0].stack.counts();
         most.connections = most.connections.max(counts.connections);
-        most.lingering = most.lingering.max(counts.lingering);
+        most.time_wait = most.time_wait.max(counts.time_wait);
         for host in &mut net.hosts {
             host.ends.clear();
             host.accepted.clear();
-            host.door.asked.clear();
+            host.listeners.asked.clear();
         }
-        // The ports come again after 600 rounds, and the ends before that are to be over by then.
+        // The ports are reused after 600 rounds; the old connections must be over by then.
         net.run_for(20 * MS);
     }
-    assert!(most.lingering <= 16_384, "{most:?}");
+    assert!(most.time_wait <= 16_384, "{most:?}");
     net.run_for(200 * SECOND);
     for host in &mut net.hosts {
-        host.stack.run(net.now, &mut host.outbox);
-        let Counts { connections, half_open, lingering, neighbours, waiting_bytes, buffer_bytes, .. } = host.stack.counts();
-        assert_eq!((connections, half_open, lingering, neighbours, waiting_bytes, buffer_bytes), (0, 0, 0, 1, 0, 0));
+        host.stack.run(net.now, &mut host.tx_queue);
+        let Counts { connections, half_open, time_wait, neighbours, waiting_bytes, buffer_bytes, .. } = host.stack.counts();
+        assert_eq!((connections, half_open, time_wait, neighbours, waiting_bytes, buffer_bytes), (0, 0, 0, 1, 0, 0));
         assert_eq!(host.stack.deadline(), None);
     }
 }
@@ -117,18 +117,18 @@ fn as_many_connections_as_are_allowed() {
     let mut configs = vec![config(0), config(1)];
     (configs[0].connections, configs[1].connections) = (10, 5);
     let mut net = Net::new(configs, Link::GOOD, 1);
-    net.hosts[1].door.tcp.insert(80, Verdict::Admit);
-    let ids: Vec<_> = (0..10).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, End::default())).collect();
+    net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
+    let ids: Vec<_> = (0..10).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, LinkEnd::default())).collect();
     let one_more = net.tuple(0, 2000, 1, 80);
     assert_eq!(net.hosts[0].stack.connect(one_more, TcpOptions::default(), net.now), Err(pando_stack::Error::TooMany));
     net.run_for(SECOND);
     assert_eq!((net.hosts[1].accepted.len(), net.hosts[1].stack.counts().connections), (5, 5));
-    // Who could not come in tries again, and there is room by then.
+    // The refused peers retry, and there is room by then.
     for id in net.hosts[1].accepted.clone() {
         net.hosts[1].stack.abort(id);
     }
     for id in &ids {
-        net.say(0, *id, b"let me in");
+        net.send(0, *id, b"let me in");
     }
     net.run_for(10 * SECOND);
     assert_eq!(net.hosts[1].accepted.len(), 10);
@@ -142,14 +142,14 @@ fn as_memory_fills_new_connections_get_less() {
     let first = net.open().1;
     let room = |net: &Net, id| net.hosts[1].stack.writable(id);
     assert_eq!(room(&net, first), 256 << 10);
-    let ids: Vec<_> = (0..1000).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, End::default())).collect();
+    let ids: Vec<_> = (0..1000).map(|port| net.connect(net.tuple(0, 1000 + port, 1, 80), 0, LinkEnd::default())).collect();
     net.run_until(10 * SECOND, "all open", |net| net.hosts[1].accepted.len() == 1001);
     let last = *net.hosts[1].accepted.last().unwrap();
     assert_eq!((room(&net, first), room(&net, last)), (256 << 10, 8 << 10));
     let bytes = net.hosts[1].stack.counts().buffer_bytes;
     assert!(bytes <= (16 << 20) + 1000 * (16 << 10), "{bytes}");
-    // However little it has, it carries everything.
+    // However small its buffers, it carries everything.
     net.hosts[1].echoes = true;
-    net.say(0, ids[999], &noise(100_000, 1));
+    net.send(0, ids[999], &noise(100_000, 1));
     net.run_until(10 * SECOND, "all arrives", |net| net.end(0, ids[999]).received.len() == 100_000);
 }

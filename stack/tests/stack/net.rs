@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network of stacks in one thread, with a clock of its own and links that lose, double, delay and reorder as a seed says.
+//! A network of stacks in one thread, with a simulated clock and links that lose, duplicate, delay and reorder as a seed decides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fastrand::Rng;
 use pando_stack::{
-    Config, ConnectionId, Datagram, Doorkeeper, Failure, Happening, Hearing, Message, Notice, Outbox, Stack, TcpOptions, Tuple, Verdict,
+    Config, ConnectionId, Datagram, DatagramVerdict, Failure, IcmpError, Listeners, Message, SocketEvent, Stack, TcpOptions, Tuple,
+    TxQueue, Verdict,
 };
 
 /// A millisecond.
 pub const MS: u64 = 1_000_000;
 
-/// What a link does to frames: chances in a thousand, and spans.
+/// The faults of a link: chances in a thousand, and durations.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub loss: u32,
     pub doubles: u32,
-    /// Chance of being held back by up to ten times the delay.
+    /// Chance of an additional delay, up to ten times `delay`.
     pub reorders: u32,
     pub delay: u64,
-    /// By how much longer each frame may take.
+    /// Maximum additional delay of each frame.
     pub jitter: u64,
-    /// Bytes in a second, if it is not any number at once.
+    /// Bytes per second, if the rate is limited.
     pub rate: Option<u64>,
 }
 
@@ -30,7 +31,7 @@ impl Link {
     pub const GOOD: Self = Self { loss: 0, doubles: 0, reorders: 0, delay: 10_000, jitter: 0, rate: None };
 }
 
-/// The question for an echo, as the first.
+/// An echo request.
 pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> Message {
     let kind = if local.is_ipv4() { 8 } else { 128 };
     let mut bytes = [&[kind, 0, 0, 0, 0, 7, 0, 9], bytes].concat();
@@ -38,38 +39,38 @@ pub fn echo(local: IpAddr, remote: IpAddr, bytes: &[u8]) -> Message {
     Message { local, remote, bytes, hops: 64 }
 }
 
-/// Who is let in.
-pub struct Door {
+/// The decisions on requests.
+pub struct TestListeners {
     pub tcp: BTreeMap<u16, Verdict>,
     pub udp: BTreeSet<u16>,
-    /// Whoever was asked about.
+    /// All requests that were decided.
     pub asked: Vec<Tuple>,
 }
 
-impl Doorkeeper for Door {
+impl Listeners for TestListeners {
     fn admits(&mut self, tuple: &Tuple) -> Verdict {
         self.asked.push(*tuple);
         *self.tcp.get(&tuple.local.port()).unwrap_or(&Verdict::Refuse(pando_stack::Refusal::Reset))
     }
 
-    fn hears(&mut self, local: SocketAddr, _: SocketAddr) -> Hearing {
-        if self.udp.contains(&local.port()) { Hearing::Heard } else { Hearing::Nobody }
+    fn accepts_datagram(&mut self, local: SocketAddr, _: SocketAddr) -> DatagramVerdict {
+        if self.udp.contains(&local.port()) { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
     }
 
-    fn overhears(&mut self) -> bool {
+    fn wants_icmp(&mut self) -> bool {
         true
     }
 }
 
-/// One end of a connection, as a program has it: everything is kept.
+/// One end of a connection, as a program sees it: all data is kept.
 #[derive(Debug, Default)]
-pub struct End {
+pub struct LinkEnd {
     pub received: Vec<u8>,
     pub to_send: Vec<u8>,
-    /// Finishes when everything was given.
+    /// Finishes when all data is given.
     pub finishes: bool,
     /// Does not read.
-    pub is_deaf: bool,
+    pub discards_input: bool,
     pub given: usize,
     pub is_open: bool,
     pub has_finished: bool,
@@ -79,55 +80,55 @@ pub struct End {
 
 pub struct Host {
     pub stack: Stack,
-    pub door: Door,
-    pub outbox: Outbox,
-    pub ends: HashMap<ConnectionId, End>,
+    pub listeners: TestListeners,
+    pub tx_queue: TxQueue,
+    pub ends: HashMap<ConnectionId, LinkEnd>,
     pub accepted: Vec<ConnectionId>,
-    /// What those that are let in send, and then finish.
+    /// Data that is sent on each accepted connection, which then finishes.
     pub serves: Option<Vec<u8>>,
-    /// Those that are let in send back what they get, and finish when the other side has.
+    /// Accepted connections echo everything, and finish when the peer has.
     pub echoes: bool,
     pub datagrams: Vec<Datagram>,
-    pub notices: Vec<Notice>,
+    pub notices: Vec<IcmpError>,
     pub messages: Vec<Message>,
 }
 
 impl Host {
     fn do_what_programs_do(&mut self, now: u64) {
-        while let Some(happening) = self.stack.next_happening() {
-            match happening {
-                Happening::Accepted(id) => {
+        while let Some(event) = self.stack.next_event() {
+            match event {
+                SocketEvent::Accepted(id) => {
                     self.accepted.push(id);
                     let to_send = self.serves.clone();
                     let finishes = to_send.is_some();
-                    self.ends.insert(id, End { is_open: true, to_send: to_send.unwrap_or_default(), finishes, ..End::default() });
+                    self.ends.insert(id, LinkEnd { is_open: true, to_send: to_send.unwrap_or_default(), finishes, ..LinkEnd::default() });
                     self.pump(id, now);
                 }
-                Happening::Opened(id) => {
+                SocketEvent::Opened(id) => {
                     self.ends.entry(id).or_default().is_open = true;
                     self.pump(id, now);
                 }
-                Happening::Data(id) | Happening::Room(id) => self.pump(id, now),
-                Happening::Failed(id, failure) => {
+                SocketEvent::Data(id) | SocketEvent::Room(id) => self.pump(id, now),
+                SocketEvent::Failed(id, failure) => {
                     self.pump(id, now);
                     self.ends.entry(id).or_default().failure = Some(failure);
                 }
-                Happening::Closed(id) => {
+                SocketEvent::Closed(id) => {
                     let end = self.ends.entry(id).or_default();
-                    assert!(!end.is_closed, "the last word is said once");
+                    assert!(!end.is_closed, "a connection closes once");
                     (end.is_closed, end.has_finished) = (true, true);
                 }
-                Happening::Datagram(datagram) => self.datagrams.push(datagram),
-                Happening::Unreachable(notice) => self.notices.push(notice),
-                Happening::Message(message) => self.messages.push(message),
+                SocketEvent::Datagram(datagram) => self.datagrams.push(datagram),
+                SocketEvent::Unreachable(notice) => self.notices.push(notice),
+                SocketEvent::Message(message) => self.messages.push(message),
             }
         }
     }
 
-    /// Reads and writes as much as there is.
+    /// Reads and writes as much as possible.
     pub fn pump(&mut self, id: ConnectionId, now: u64) {
         let end = self.ends.entry(id).or_default();
-        if !end.is_deaf {
+        if !end.discards_input {
             self.stack.receive(id, &mut |piece| {
                 end.received.extend_from_slice(piece);
                 if self.echoes {
@@ -158,18 +159,18 @@ pub struct Net {
     pub hosts: Vec<Host>,
     pub link: Link,
     pub rng: Rng,
-    /// Frames under way: when they arrive, in which order, for whom.
+    /// Frames in flight: time of arrival, order, receiver.
     under_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     serial: u64,
     /// When each host's link has carried the last byte of its last frame.
     free_at: Vec<u64>,
     pub frames: u64,
-    /// Frames with nobody behind the address that they are for.
+    /// Frames to an address that no host has.
     pub astray: u64,
-    /// Every frame that was sent, if somebody wants to know.
+    /// Every frame that was sent, if it is recorded.
     pub recording: Option<Vec<Vec<u8>>>,
-    /// Frames are lost on the way to these.
-    pub deaf: BTreeSet<usize>,
+    /// Hosts that receive no frames: they are lost on the way.
+    pub discarding: BTreeSet<usize>,
 }
 
 pub fn mac(host: usize) -> [u8; 6] {
@@ -184,7 +185,7 @@ pub fn address6(host: usize) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host as u16 + 1))
 }
 
-/// A host's configuration as most tests want it.
+/// A host's configuration for most tests.
 pub fn config(host: usize) -> Config {
     let mut config = Config::new(mac(host), 0x5eed + host as u64);
     config.addresses = vec![(address(host), 16), (address6(host), 64)];
@@ -198,8 +199,8 @@ impl Net {
             .into_iter()
             .map(|config| Host {
                 stack: Stack::new(config, 0),
-                door: Door { tcp: BTreeMap::new(), udp: BTreeSet::new(), asked: Vec::new() },
-                outbox: Outbox::new(256 << 10),
+                listeners: TestListeners { tcp: BTreeMap::new(), udp: BTreeSet::new(), asked: Vec::new() },
+                tx_queue: TxQueue::new(256 << 10),
                 ends: HashMap::new(),
                 accepted: Vec::new(),
                 serves: None,
@@ -221,7 +222,7 @@ impl Net {
             frames: 0,
             astray: 0,
             recording: None,
-            deaf: BTreeSet::new(),
+            discarding: BTreeSet::new(),
         }
     }
 
@@ -245,7 +246,7 @@ impl Net {
         for receiver in receivers {
             let copies = if self.rng.u32(..1000) < self.link.doubles { 2 } else { 1 };
             for _ in 0..copies {
-                if self.rng.u32(..1000) < self.link.loss || self.deaf.contains(&receiver) {
+                if self.rng.u32(..1000) < self.link.loss || self.discarding.contains(&receiver) {
                     continue;
                 }
                 let sent = &mut self.free_at[from];
@@ -260,7 +261,7 @@ impl Net {
         }
     }
 
-    /// Lets everybody speak, and their programs work.
+    /// Lets all hosts transmit, and their programs work.
     pub fn settle(&mut self) {
         for host in 0..self.hosts.len() {
             self.settle_host(host);
@@ -271,10 +272,10 @@ impl Net {
         loop {
             let host = &mut self.hosts[index];
             host.do_what_programs_do(self.now);
-            let is_done = host.stack.run(self.now, &mut host.outbox);
+            let is_done = host.stack.run(self.now, &mut host.tx_queue);
             host.do_what_programs_do(self.now);
             let mut frames = Vec::new();
-            host.outbox.drain(&mut |frame| {
+            host.tx_queue.drain(&mut |frame| {
                 frames.push(frame.to_vec());
                 true
             });
@@ -288,7 +289,7 @@ impl Net {
         }
     }
 
-    /// Goes on to the next moment at which something happens, if that is not after `until`. Whether there was one.
+    /// Advances to the next event, unless it is after `until`. Returns whether there was one.
     pub fn step(&mut self, until: u64) -> bool {
         self.settle();
         let deadline = self.hosts.iter().filter_map(|host| host.stack.deadline()).min();
@@ -299,13 +300,13 @@ impl Net {
         while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
             let (receiver, frame) = entry.remove();
             let host = &mut self.hosts[receiver];
-            host.stack.take(&frame, self.now, &mut host.door, &mut host.outbox);
+            host.stack.take(&frame, self.now, &mut host.listeners, &mut host.tx_queue);
             touched.insert(receiver);
         }
         true
     }
 
-    /// Goes on until something is so, for at most so long; panics if it is not by then.
+    /// Runs until a condition holds; panics if it does not within `span`.
     pub fn run_until(&mut self, span: u64, what: &str, is_so: impl Fn(&Self) -> bool) {
         let until = self.now + span;
         loop {
@@ -317,7 +318,7 @@ impl Net {
         }
     }
 
-    /// Goes on until nothing is left to do, or for so long.
+    /// Runs for this time.
     pub fn run_for(&mut self, span: u64) {
         let until = self.now + span;
         while self.step(until) {}
@@ -328,45 +329,45 @@ impl Net {
         Tuple { local: SocketAddr::new(address(from), local_port), remote: SocketAddr::new(address(to), port) }
     }
 
-    /// Begins to connect, with something to send.
-    pub fn connect(&mut self, tuple: Tuple, host: usize, end: End) -> ConnectionId {
+    /// Starts to connect, with something to send.
+    pub fn connect(&mut self, tuple: Tuple, host: usize, end: LinkEnd) -> ConnectionId {
         let id = self.hosts[host].stack.connect(tuple, TcpOptions::default(), self.now).expect("it can be asked for");
         self.hosts[host].ends.insert(id, end);
         id
     }
 
-    /// Lets host 0 and host 1 know each other.
+    /// Lets host 0 and host 1 resolve each other.
     pub fn introduce(&mut self) {
         let now = self.now;
         let host = &mut self.hosts[0];
-        host.stack.send_message(&echo(address(0), address(1), &[]), now, &mut host.outbox).expect("there is room");
+        host.stack.send_message(&echo(address(0), address(1), &[]), now, &mut host.tx_queue).expect("there is room");
         self.run_until(100 * MS, "known", |net| !net.hosts[0].messages.is_empty());
     }
 
-    /// A connection from host 0 to port 80 of host 1, opened: its names on both sides.
+    /// An open connection from host 0 to port 80 of host 1: its ids on both sides.
     pub fn open(&mut self) -> (ConnectionId, ConnectionId) {
-        self.hosts[1].door.tcp.insert(80, Verdict::Admit);
+        self.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
         let port = 40_000 + self.hosts[1].accepted.len() as u16;
         let tuple = self.tuple(0, port, 1, 80);
-        let id = self.connect(tuple, 0, End::default());
+        let id = self.connect(tuple, 0, LinkEnd::default());
         let before = self.hosts[1].accepted.len();
         self.run_until(60_000 * MS, "opened", |net| net.hosts[0].ends[&id].is_open && net.hosts[1].accepted.len() > before);
         (id, self.hosts[1].accepted[before])
     }
 
-    pub fn end(&self, host: usize, id: ConnectionId) -> &End {
+    pub fn end(&self, host: usize, id: ConnectionId) -> &LinkEnd {
         &self.hosts[host].ends[&id]
     }
 
     /// Gives a program something to send.
-    pub fn say(&mut self, host: usize, id: ConnectionId, bytes: &[u8]) {
+    pub fn send(&mut self, host: usize, id: ConnectionId, bytes: &[u8]) {
         self.hosts[host].ends.get_mut(&id).unwrap().to_send.extend_from_slice(bytes);
         let now = self.now;
         self.hosts[host].pump(id, now);
     }
 }
 
-/// So many bytes without a pattern.
+/// Random bytes.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Rng::with_seed(seed).fill(&mut bytes);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast two stacks are when nothing but themselves takes time. Printed, not asserted: tests of the whole say what matters.
+//! Rates of two stacks when nothing else takes time. They are printed, not asserted: the tests of the whole system assert.
 
 use std::time::Instant;
 
-use pando_stack::{ConnectionId, Happening, Outbox, Stack, TcpOptions, Tuple, Verdict};
+use pando_stack::{ConnectionId, SocketEvent, Stack, TcpOptions, Tuple, TxQueue, Verdict};
 
-use crate::net::{Door, End, Link, MS, Net, config, noise};
+use crate::net::{Link, LinkEnd, MS, Net, TestListeners, config, noise};
 
-/// Two stacks with an open connection between them, and frames that take no time.
+/// Two stacks with an open connection between them; frames take no time.
 struct Wire {
     stacks: [Stack; 2],
     ids: [ConnectionId; 2],
-    boxes: [Outbox; 2],
+    boxes: [TxQueue; 2],
     now: u64,
     frames: u64,
 }
@@ -26,7 +26,7 @@ impl Wire {
         let mut wire = Self {
             stacks: [Stack::new(one, 0), Stack::new(other, 0)],
             ids: [ConnectionId::default(), ConnectionId::default()],
-            boxes: [Outbox::new(1 << 20), Outbox::new(1 << 20)],
+            boxes: [TxQueue::new(1 << 20), TxQueue::new(1 << 20)],
             now: 1,
             frames: 0,
         };
@@ -41,8 +41,8 @@ impl Wire {
         while opened < 2 {
             self.exchange();
             for side in 0..2 {
-                while let Some(happening) = self.stacks[side].next_happening() {
-                    if let Happening::Opened(id) | Happening::Accepted(id) = happening {
+                while let Some(event) = self.stacks[side].next_event() {
+                    if let SocketEvent::Opened(id) | SocketEvent::Accepted(id) = event {
                         self.ids[side] = id;
                         opened += 1;
                     }
@@ -51,9 +51,9 @@ impl Wire {
         }
     }
 
-    /// Lets both speak, and both hear it.
+    /// Lets both transmit, and both receive.
     fn exchange(&mut self) {
-        let mut door = Door { tcp: [(80, Verdict::Admit)].into(), udp: Default::default(), asked: Vec::new() };
+        let mut listeners = TestListeners { tcp: [(80, Verdict::Admit)].into(), udp: Default::default(), asked: Vec::new() };
         self.now += 1000;
         for side in 0..2 {
             self.stacks[side].run(self.now, &mut self.boxes[side]);
@@ -63,7 +63,7 @@ impl Wire {
             let (from_box, to_box) = if side == 0 { (one, other) } else { (other, one) };
             from_box.drain(&mut |frame| {
                 heard += 1;
-                self.stacks[to].take(frame, self.now, &mut door, to_box);
+                self.stacks[to].take(frame, self.now, &mut listeners, to_box);
                 true
             });
             self.frames += heard;
@@ -127,7 +127,7 @@ fn rates() {
     println!("a connection opened and broken: {:?}", begin.elapsed() / OPENS);
 }
 
-/// What a fresh connection takes to ask for something and get it, where a packet takes 50 µs.
+/// Time of the first request and answer on a fresh connection, where a packet takes 50 µs.
 #[test]
 fn first_answers() {
     for mtu in [1500, 65_535] {
@@ -138,10 +138,10 @@ fn first_answers() {
             }
             let mut net = Net::new(configs, Link { delay: 50_000, ..Link::GOOD }, 1);
             net.introduce();
-            net.hosts[1].door.tcp.insert(80, Verdict::Admit);
+            net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
             net.hosts[1].serves = Some(noise(bytes, 1));
             let (begin, frames) = (net.now, net.frames);
-            let id = net.connect(net.tuple(0, 40_000, 1, 80), 0, End { to_send: noise(100, 2), ..End::default() });
+            let id = net.connect(net.tuple(0, 40_000, 1, 80), 0, LinkEnd { to_send: noise(100, 2), ..LinkEnd::default() });
             net.run_until(10_000 * MS, "all arrived", |net| net.end(0, id).received.len() == bytes);
             println!("packets of {mtu}: {bytes} bytes after {} µs, {} frames", (net.now - begin) / 1000, net.frames - frames);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of the host that tests use, and the Debian packages that hold them: declared once, in [`table`].
+//! The host programs that tests use, and the Debian packages that contain them: declared once, in [`table`].
 //!
-//! Tests reach a program through [`host_program`], which panics for one that the table does not have; `cargo xtask test` installs what the table
-//! names; `cargo xtask tidy` finds programs in the scripts of tests that the table does not have.
+//! Tests reach a program through [`host_program`], which panics for a program that the table lacks. `cargo xtask test`
+//! installs the packages of the table. `cargo xtask tidy` finds programs in the scripts of tests that the table lacks.
 #![forbid(unsafe_code)]
 
 mod table;
@@ -18,29 +18,30 @@ use std::process::Command;
 pub struct Package {
     /// Its name.
     pub name: &'static str,
-    /// What the tests use of it: programs to be found on `PATH`, or files with their full paths.
+    /// The files that tests use: programs to be found on `PATH`, or files with their full paths.
     pub files: &'static [&'static str],
-    /// What for.
+    /// Why tests need it.
     pub purpose: &'static str,
 }
 
 /// Programs of Rust's own toolchain, which runs the tests.
 pub const TOOLCHAIN: [&str; 3] = ["cargo", "rustc", "rustup"];
-/// Names of no program at all, for tests of what is said then.
+/// Names of no program at all, for tests of the error message.
 pub const ABSENT: [&str; 2] = ["no-such-program-anywhere", ""];
-/// Folders that hold the system's programs.
+/// Folders of the system's programs.
 const FOLDERS: [&str; 4] = ["/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"];
 /// Folders where Debian keeps further programs, which the table names with their full paths.
 const LIBRARIES: [&str; 2] = ["/usr/lib/", "/usr/libexec/"];
 
 impl Package {
-    /// The files that are not there.
+    /// The files that are missing on this machine.
     pub fn missing(&self) -> impl Iterator<Item = &'static str> {
         self.files.iter().copied().filter(|file| !is_present(file))
     }
 }
 
-/// The package that holds a program: a bare name, or a path in one of the system's folders. `None`: the table has none.
+/// Returns the package that contains a program, given as a bare name or as a path in one of the system's folders. `None`:
+/// the table has none.
 #[must_use]
 pub fn package_of(program: &str) -> Option<&'static Package> {
     let name = FOLDERS.iter().find_map(|folder| program.strip_prefix(folder)).unwrap_or(program);
@@ -53,16 +54,16 @@ pub fn all() -> impl Iterator<Item = &'static Package> {
     [BASE, NEEDED, OPTIONAL, EXTRA].into_iter().flatten()
 }
 
-/// Whether a path or a bare name means a program of the system, not one that a test has made.
+/// Whether a path or a bare name means a program of the system, not one that a test has created.
 #[must_use]
 pub fn is_of_the_system(program: &str) -> bool {
     !program.contains('/') || FOLDERS.iter().chain(&LIBRARIES).any(|folder| program.starts_with(folder))
 }
 
-/// A program that a test is about to start: returned as it is given, once its package is known.
+/// Returns its argument, a program that a test is about to start, after checking that the table knows its package.
 ///
 /// # Panics
-/// It is a program of the system that no package in the table holds.
+/// If it is a program of the system that no package in the table contains.
 #[must_use]
 #[track_caller]
 pub fn host_program<P: AsRef<OsStr>>(program: P) -> P {
@@ -74,38 +75,38 @@ pub fn host_program<P: AsRef<OsStr>>(program: P) -> P {
     program
 }
 
-/// Whether all these programs are there; if not, prints which one a test leaves itself out for.
+/// Whether all these programs are installed. If not, prints the first missing one, for which the test is left out.
 ///
 /// # Panics
-/// One of them is in no package of the table.
+/// If one of them is in no package of the table.
 #[must_use]
 #[track_caller]
 pub fn are_installed(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_present(host_program(program)));
     if let Some((program, package)) = missing.and_then(|program| Some((program, package_of(program)?))) {
-        println!("left out: {program} is not there: install Debian's {} (`cargo xtask test` does where it can)", package.name);
+        println!("left out: {program} is missing: install Debian's {} (`cargo xtask test` does that where it can)", package.name);
     }
     missing.is_none()
 }
 
-/// The path of a program on `PATH` or in the system's folders that `PATH` of ordinary users leaves out.
+/// Returns the path of a program on `PATH` or in the system's folders that the `PATH` of ordinary users leaves out.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     folders().map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// The folders that programs are looked for in.
+/// The folders that are searched for programs.
 pub fn folders() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path: Vec<PathBuf> = std::env::split_paths(&path).collect();
     on_path.into_iter().chain(FOLDERS.map(PathBuf::from))
 }
 
-/// Whether a file of the table is there: on `PATH`, or under its full path; `static:` says that it must be linked statically.
+/// Whether a file of the table exists: on `PATH`, or under its full path. With the prefix `static:` it must also be linked statically.
 #[must_use]
 pub fn is_present(file: &str) -> bool {
     if let Some(program) = file.strip_prefix("static:") {
-        // ldd fails on what is static.
+        // ldd fails on static executables.
         return find(program)
             .is_some_and(|path| !Command::new(host_program("ldd")).arg(path).output().is_ok_and(|output| output.status.success()));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table: which package holds what, and what tests use it for.
+//! The table: the files that each package contains, and their purpose in tests.
 
 use crate::Package;
 
@@ -203,13 +203,13 @@ pub const NEEDED: &[Package] = &[
     package("man-db", &["man", "column", "hexdump", "look", "write"], "a reader of manual pages"),
 ];
 
-/// Packages that not every Debian has: `cargo xtask test` installs them where it can, and tests leave themselves out without them.
+/// Packages that not every Debian has. `cargo xtask test` installs them where it can; tests that need a missing one are left out.
 pub const OPTIONAL: &[Package] = &[
     package("mmdebstrap", &["mmdebstrap"], "a fresh system for the README's first command"),
     package("libpython3.11-testsuite", &["/usr/lib/python3.11/test/test_select.py"], "CPython's own tests"),
 ];
 
-/// Packages that nobody installs for the suite: tests use them where they are.
+/// Packages that nobody installs for the suite: tests use them where they are installed already.
 pub const EXTRA: &[Package] = &[
     package("nodejs", &["node"], "clones of Node"),
     package("python3-numpy", &["/usr/lib/python3/dist-packages/numpy"], "clones of a large Python"),

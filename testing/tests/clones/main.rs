@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clones of programs of the host, many and large: Python with numpy, and servers. Each is exactly its template, nobody but itself, and leaves nothing.
+//! Clones of host programs, many and large: Python with numpy, and servers. Each clone is exactly its template, is distinct
+//! from its siblings, and leaks nothing.
 //!
-//! `PANDO_TESTS=all` takes the full sizes.
+//! `PANDO_TESTS=all` uses the full sizes.
 #![forbid(unsafe_code)]
 
-mod crowd;
-mod grove;
+mod batch;
+mod fixture;
 mod random;
 mod same;
 mod servers;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No two clones draw the same, whoever is asked.
+//! No two clones draw the same random numbers from any source.
 
-use crate::grove::{Grove, PYTHON, first_random_bytes, program};
+use crate::fixture::{CloneFixture, PYTHON, first_random_bytes, program};
 use pando_launch::Program;
 use pando_machine::PageCount;
 use pando_testing::lab::repetitions;
 use std::collections::HashSet;
 
-/// Something is drawn before from each source, so that what is left over would be the same in all clones.
+/// Draws from each source before the freeze, so that left-over buffered bytes would be the same in all clones.
 const SCRIPT: &str = "
 import os, random, secrets, ssl, subprocess, tempfile, uuid, numpy, pando
 device = open('/dev/urandom', 'rb', buffering=0)
@@ -21,11 +21,11 @@ pando.ready()
 print(*draw(), flush=True)
 os._exit(0)
 ";
-/// How many things are drawn.
+/// The number of values drawn.
 const SOURCES: usize = 15;
 const NODE_SOURCES: usize = 9;
 
-/// The same for Node, whose generators are its own.
+/// The same for Node, which has its own generators.
 const NODE: &str = "
 const crypto = require('crypto')
 const { promisify } = require('util')
@@ -56,16 +56,16 @@ fn no_two_clones_of_node_draw_the_same_from_any_source() {
     check(&["/usr/bin/node"], &program("/usr/bin/node", &["-e", NODE]), NODE_SOURCES, repetitions(2, 5, 100) as usize);
 }
 
-/// Lets so many clones draw from so many sources. Leaves the test out where what it needs is not there.
+/// Checks that this many clones draw distinct values from this many sources. Left out on machines that lack the needed files.
 fn check(needs: &[&str], program: &Program, sources: usize, clones: usize) {
-    let Some(mut grove) = Grove::new(PageCount(1 << 18), needs) else { return };
-    let root = grove.root.clone();
-    let template = grove.freeze(&root, program);
+    let Some(mut fixture) = CloneFixture::new(PageCount(1 << 18), needs) else { return };
+    let root = fixture.root.clone();
+    let template = fixture.freeze(&root, program);
     let mut drawn: Vec<HashSet<String>> = vec![HashSet::new(); sources];
     for _ in 0..clones {
-        let clone = grove.clone(&template, &[]);
+        let clone = fixture.clone(&template, &[]);
         clone.port.close_input();
-        let said = grove.said(&clone);
+        let said = fixture.said(&clone);
         let words: Vec<&str> = said.split_whitespace().collect();
         assert_eq!(words.len(), sources, "{said}");
         drawn.iter_mut().zip(words).for_each(|(drawn, word)| _ = drawn.insert(word.into()));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A clone is exactly its template, whatever its siblings do.
 
-use crate::grove::{Grove, PYTHON, program};
+use crate::fixture::{CloneFixture, PYTHON, program};
 use pando_machine::PageCount;
 use pando_testing::lab::repetitions;
 
 #[test]
 fn a_clone_is_its_template_and_what_it_changes_is_its_own() {
-    let Some(mut grove) = Grove::new(PageCount(1 << 18), &[PYTHON]) else { return };
-    let root = grove.root.clone();
-    let template = grove.freeze(&root, &program(PYTHON, &["-c", include_str!("programs/same.py")]));
+    let Some(mut fixture) = CloneFixture::new(PageCount(1 << 18), &[PYTHON]) else { return };
+    let root = fixture.root.clone();
+    let template = fixture.freeze(&root, &program(PYTHON, &["-c", include_str!("programs/same.py")]));
     // They live at the same time.
-    let clones: Vec<_> = (0..repetitions(2, 4, 50)).map(|_| grove.clone(&template, &[])).collect();
+    let clones: Vec<_> = (0..repetitions(2, 4, 50)).map(|_| fixture.clone(&template, &[])).collect();
     for clone in &clones {
-        assert_eq!(grove.said(clone), "changed\n");
+        assert_eq!(fixture.said(clone), "changed\n");
     }
 }

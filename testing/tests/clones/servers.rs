@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers that have warmed up, cloned, and asked where their clones are.
+//! Clones of warmed-up servers answer requests at their own addresses.
 
-use crate::grove::{Grove, Running, SHELL, given, program};
+use crate::fixture::{CloneFixture, Running, SHELL, given, program};
 use pando_kernel::network::link::Link;
 use pando_machine::PageCount;
 use pando_testing::lab::repetitions;
@@ -11,31 +11,32 @@ const ARENA: PageCount = PageCount(1 << 19);
 
 /// Clones of a server.
 struct Clones {
-    grove: Grove,
+    fixture: CloneFixture,
     clones: Vec<Running>,
 }
 
 impl Clones {
-    /// Starts a server by a script, which ends in saying that it is ready and waiting; and two clones of it. `None`: this machine lacks something, which was said.
+    /// Starts a server by a script, which freezes once the server is ready, and two clones of it. If this machine lacks
+    /// something, prints that and returns `None`.
     fn of(needs: &[&str], script: &str) -> Option<Clones> {
-        let mut grove = Grove::new(ARENA, needs)?;
-        let root = grove.root.clone();
-        let template = grove.freeze(&root, &program(SHELL, &["-c", script]));
-        let clones = [(); 2].map(|()| grove.start(&template, &given(&[]), Some(Link::default()))).into();
-        Some(Clones { grove, clones })
+        let mut fixture = CloneFixture::new(ARENA, needs)?;
+        let root = fixture.root.clone();
+        let template = fixture.freeze(&root, &program(SHELL, &["-c", script]));
+        let clones = [(); 2].map(|()| fixture.start(&template, &given(&[]), Some(Link::default()))).into();
+        Some(Clones { fixture, clones })
     }
 
-    /// What a client says that is told the address of a clone as `$A`.
+    /// Returns the output of a client, which gets the address of a clone as `$A`.
     fn client(&mut self, clone: usize, script: &str) -> String {
         let address = self.clones[clone].addresses.expect("it has a card").v4;
-        let root = self.grove.root.clone();
-        self.grove.run(&root, &program(SHELL, &["-ec", &format!("A={address}\n{script}")]), Some(Link::default()))
+        let root = self.fixture.root.clone();
+        self.fixture.run(&root, &program(SHELL, &["-ec", &format!("A={address}\n{script}")]), Some(Link::default()))
     }
 }
 
 #[test]
 fn clones_of_nginx_serve_at_addresses_of_their_own() {
-    // Its cache is warm: each page was asked for, through a proxy that keeps it, before whoever had it first stopped to.
+    // Its cache is warm: each page was requested through a caching proxy before the pages were removed.
     const SCRIPT: &str = "
 mkdir -p /run /tmp/site /tmp/cache /var/lib/nginx /var/log/nginx; cd /tmp
 for page in 1 2 3 4 5 6 7 8; do seq $page 5000 > site/$page.html; done
@@ -85,7 +86,7 @@ exec sleep 1000
             clone,
             "redis-cli -h $A incr counter; redis-cli -h $A dbsize; redis-cli -h $A strlen key:999; redis-cli -h $A set own$A 1",
         );
-        // What was loaded, the counter, and from the second time on what it was told itself.
+        // The loaded value, the counter, and from the second time on the value that this client itself had set.
         assert_eq!(said, format!("{counter}\n{}\n1000\nOK\n", u64::from(size) * 1000 + 1 + (counter - 42)));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests with programs in cells share: busybox's shell, from the libOS's boot to what it has said.
+//! Code shared by tests with programs in cells: busybox's shell, from the libOS's boot to the program's output.
 
 use pando_image::{Attributes, Builder, HostFile};
 use pando_kernel::cell::State;
@@ -14,7 +14,7 @@ fn busybox() -> PathBuf {
     places.into_iter().find(|place| place.exists()).expect("busybox is there")
 }
 
-/// A root with busybox under these names and some files of the host, in a lab whose vCPU 0 is driven until the libOS has booted.
+/// Creates a root with busybox under these names and some files of the host. Drives vCPU 0 of the lab until the libOS has booted.
 pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
     let template = Template::boot(&lab.kernel).expect("the libOS boots");
     while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
@@ -40,7 +40,7 @@ pub fn volumes(applets: &[&str], others: &[PathBuf]) -> Vec<Volume> {
     vec![Volume::new("/", files.image().expect("a few files make an image"))]
 }
 
-/// A script for the shell.
+/// A program that runs a script in the shell.
 pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
     Program {
         path: b"/bin/sh".to_vec(),
@@ -53,7 +53,7 @@ pub fn script(script: &str, memory: PageCount, calls: Calls) -> Program {
     }
 }
 
-/// What a program says on its standard output until it ends, with status 0 and no complaint.
+/// Returns a program's standard output once it has ended. It must exit with status 0 and print nothing on standard error.
 pub fn said(lab: &mut Lab, id: CellId, port: &ConsolePort) -> String {
     let outcome = lab.finish(id);
     let (mut output, mut errors) = (Vec::new(), Vec::new());

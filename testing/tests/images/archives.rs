@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tar archives: those of GNU tar in all its forms, and those that nobody should trust.
+//! Tar archives: all formats of GNU tar, and hostile ones.
 
 use pando_testing::host_program;
 use std::{
@@ -10,18 +10,18 @@ use std::{
     process::Command,
 };
 
-use pando_image::{Attributes, Builder, Error, Time};
+use pando_image::{Attributes, Builder, Error, Timestamp};
 use pando_libos::erofs::{Image, LastLink};
 use proptest::prelude::*;
 use tar::{EntryType, Header};
 
 use crate::{
     all_bytes, linux,
-    model::{self, Node, Tree},
+    model::{self, ModelNode, ModelTree},
     reading,
 };
 
-/// What an archive holds, read from a file and from a stream, which must say the same.
+/// Reads an archive from a file and from a stream, which must give the same image.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let image = |fill: &dyn Fn(&mut Builder) -> Result<(), Error>| {
         let mut builder = Builder::new();
@@ -37,7 +37,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     from_file
 }
 
-fn tree(bytes: &[u8]) -> Tree {
+fn tree(bytes: &[u8]) -> ModelTree {
     reading::tree(&Image::new(bytes).unwrap())
 }
 
@@ -52,7 +52,7 @@ fn gnu_tar(directory: &Path, options: &[&str]) -> (tempfile::TempDir, PathBuf) {
     (scratch, path)
 }
 
-fn whole_seconds(mut tree: Tree) -> Tree {
+fn whole_seconds(mut tree: ModelTree) -> ModelTree {
     tree.values_mut().for_each(|(attributes, _)| attributes.modified.nanoseconds = 0);
     tree
 }
@@ -70,7 +70,7 @@ fn archives_of_gnu_tar_are_read_in_all_forms() {
     linux::run_well("mkfifo", &[top.join("fifo").to_str().unwrap()]);
     let sparse = fs::File::create(top.join("sparse")).unwrap();
     sparse.set_len(100 << 20).unwrap();
-    // More pieces than fit into a header; at odd places; up to the end in one, a hole at the end in the other.
+    // More fragments than fit into a header; at unaligned offsets; data up to the end in one file, a hole at the end in the other.
     for at in [0, 5000, 1 << 20, 3 << 20, 40 << 20, 41 << 20, 42 << 20, 50 << 20, (100 << 20) - 1] {
         sparse.write_all_at(b"here", at).unwrap();
     }
@@ -89,7 +89,7 @@ fn archives_of_gnu_tar_are_read_in_all_forms() {
     }
     let (_scratch, path) = gnu_tar(top, &["--format=pax", "--sparse"]);
     let error = read(&path).unwrap_err().to_string();
-    assert!(error.ends_with("is sparse in POSIX form, which is not understood: make the archive with `tar --format=gnu`"), "{error}");
+    assert!(error.ends_with("is sparse in POSIX form, which is not supported: create the archive with `tar --format=gnu`"), "{error}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn old_forms_of_tar_are_read() {
     }
 }
 
-/// A member of an archive, with a name as it comes.
+/// A member of an archive; its name is not validated.
 struct Member<'a>(&'a str, EntryType, &'a str, &'a [u8]);
 
 /// An archive of members that no careful program would write.
@@ -137,17 +137,17 @@ fn names_and_links_that_lead_out_are_refused() {
     use EntryType::{Directory, Link, Regular, Symlink};
     let file = |name| Member(name, Regular, "", b"x");
     for (members, problem) in [
-        (vec![file("../x")], "the name '../x' leads out of it"),
-        (vec![file("a/../../x")], "the name 'a/../../x' leads out of it"),
-        (vec![file("a/..")], "the name 'a/..' leads out of it"),
-        (vec![file("/etc/passwd")], "the name '/etc/passwd' is absolute: make the archive with relative names"),
-        (vec![Member("..", Directory, "", b"")], "the name '..' leads out of it"),
-        (vec![Member("x", Link, "../../etc/passwd", b"")], "the target of a hard link '../../etc/passwd' leads out of it"),
+        (vec![file("../x")], "the name '../x' is outside of it"),
+        (vec![file("a/../../x")], "the name 'a/../../x' is outside of it"),
+        (vec![file("a/..")], "the name 'a/..' is outside of it"),
+        (vec![file("/etc/passwd")], "the name '/etc/passwd' is absolute: create the archive with relative names"),
+        (vec![Member("..", Directory, "", b"")], "the name '..' is outside of it"),
+        (vec![Member("x", Link, "../../etc/passwd", b"")], "the target of a hard link '../../etc/passwd' is outside of it"),
         (
             vec![Member("x", Link, "/etc/passwd", b"")],
-            "the target of a hard link '/etc/passwd' is absolute: make the archive with relative names",
+            "the target of a hard link '/etc/passwd' is absolute: create the archive with relative names",
         ),
-        (vec![Member("x", EntryType::new(b'M'), "", b"")], "'x' is of type 'M', which is not understood"),
+        (vec![Member("x", EntryType::new(b'M'), "", b"")], "'x' is of type 'M', which is not supported"),
     ] {
         let (_scratch, path) = archive(&members);
         assert_eq!(read(&path).unwrap_err().to_string(), format!("cannot read the archive '{}': {problem}", path.display()));
@@ -159,8 +159,8 @@ fn names_and_links_that_lead_out_are_refused() {
             "cannot add the hard link 'x' to the image: 'd' is a directory",
         ),
         (vec![Member("l", Symlink, "/etc", b""), file("l/passwd")], "cannot add 'l/passwd' to the image: 'l' is not a directory"),
-        (vec![file("d/x"), file("d")], "cannot add 'd' to the image: it is there already"),
-        (vec![file("d"), Member("d", Directory, "", b"")], "cannot add 'd' to the image: it is there already"),
+        (vec![file("d/x"), file("d")], "cannot add 'd' to the image: it exists already"),
+        (vec![file("d"), Member("d", Directory, "", b"")], "cannot add 'd' to the image: it exists already"),
         (vec![Member("l", Symlink, "", b"")], "the link 'l' has no target"),
     ] {
         let (_scratch, path) = archive(&members);
@@ -184,18 +184,18 @@ fn what_comes_twice_counts_the_second_time() {
         Member("link", Symlink, "/../../anywhere", b""),
         Member("device", Char, "", b""),
     ]);
-    let attributes = Attributes { permissions: 0o644, uid: 1, gid: 2, modified: Time { seconds: 3, nanoseconds: 0 } };
+    let attributes = Attributes { permissions: 0o644, uid: 1, gid: 2, modified: Timestamp { seconds: 3, nanoseconds: 0 } };
     let bytes = read(&path).unwrap();
     let tree = tree(&bytes);
-    let expected: Tree = [
-        ("/", attributes, Node::Directory),
-        ("/also", attributes, Node::File(b"first".to_vec())),
-        ("/device", attributes, Node::Special(0o02)),
-        ("/file", attributes, Node::File(b"second".to_vec())),
-        ("/implied", Attributes::root(0o755), Node::Directory),
-        ("/implied/sub", attributes, Node::Directory),
-        ("/implied/sub/x", attributes, Node::File(Vec::new())),
-        ("/link", attributes, Node::Symlink(b"/../../anywhere".to_vec())),
+    let expected: ModelTree = [
+        ("/", attributes, ModelNode::Directory),
+        ("/also", attributes, ModelNode::File(b"first".to_vec())),
+        ("/device", attributes, ModelNode::Special(0o02)),
+        ("/file", attributes, ModelNode::File(b"second".to_vec())),
+        ("/implied", Attributes::root(0o755), ModelNode::Directory),
+        ("/implied/sub", attributes, ModelNode::Directory),
+        ("/implied/sub/x", attributes, ModelNode::File(Vec::new())),
+        ("/link", attributes, ModelNode::Symlink(b"/../../anywhere".to_vec())),
     ]
     .into_iter()
     .map(|(path, attributes, node)| (path.as_bytes().to_vec(), (attributes, node)))
@@ -218,16 +218,16 @@ fn what_is_no_archive_is_refused_with_a_reason() {
     };
     assert!(refused(b"\x1f\x8b\x08 and so on").starts_with("it is compressed: `gzip -dc ARCHIVE | pando image build - -o IMAGE`"));
     assert!(refused(b"\xfd7zXZ\0 and so on").starts_with("it is compressed: `xz -dc"));
-    assert_eq!(refused(b""), "it was cut: its end is missing");
+    assert_eq!(refused(b""), "it is truncated: its end is missing");
     assert!(!refused(&[b'x'; 5000]).is_empty());
     let (_scratch, whole) = archive(&[Member("a", EntryType::Regular, "", &[7; 1000]), Member("b", EntryType::Regular, "", &[8; 1000])]);
     let whole = fs::read(whole).unwrap();
-    assert_eq!(refused(&whole[..512]), "it was cut: the content of 'a' is missing");
-    assert_eq!(refused(&whole[..1536]), "it was cut: its end is missing");
-    assert_eq!(refused(&whole[..3072]), "it was cut: its end is missing");
+    assert_eq!(refused(&whole[..512]), "it is truncated: the content of 'a' is missing");
+    assert_eq!(refused(&whole[..1536]), "it is truncated: its end is missing");
+    assert_eq!(refused(&whole[..3072]), "it is truncated: its end is missing");
 }
 
-/// Lengths in headers are anybody's: nobody gives memory to a name of gigabytes, which costs its author a hole.
+/// Header lengths are untrusted: the reader allocates no memory for a name of gigabytes, which costs its author a hole.
 #[test]
 fn names_of_gigabytes_are_refused() {
     for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
@@ -257,7 +257,7 @@ fn an_archive_that_changes_is_named() {
     bytes[600] ^= 1;
     fs::write(&path, bytes).unwrap();
     let error = image.read_blocks(image.blocks() - 1, &mut [0; 4096]).unwrap_err().to_string();
-    assert_eq!(error, format!("'{}' has changed: what it held can no longer be read", path.display()));
+    assert_eq!(error, format!("'{}' has changed: its earlier content can no longer be read", path.display()));
 }
 
 /// A small archive of everything, as GNU tar writes it.
@@ -272,7 +272,7 @@ fn sample() -> Vec<u8> {
     sparse.set_len(1 << 20).unwrap();
     (0..6).for_each(|piece| sparse.write_all_at(b"piece", piece * 160_000).unwrap());
     let [gnu, pax] = [&["--format=gnu", "--sparse"][..], &["--format=pax"]].map(|options| fs::read(gnu_tar(top, options).1).unwrap());
-    // Two in one, without the zeros between them.
+    // Two archives in one file, without the zero blocks between them.
     let end = gnu.len() - gnu.iter().rev().take_while(|byte| **byte == 0).count();
     [&gnu[..end.next_multiple_of(512)], &pax].concat()
 }
@@ -287,7 +287,7 @@ proptest! {
         for (at, value, mend) in changes {
             let at = at % bytes.len();
             bytes[at] = value;
-            // With its checksum put right, a header is believed what it says.
+            // With a correct checksum, the reader trusts a header's fields.
             let header = at / 512 * 512;
             if mend && bytes.len() >= header + 512 {
                 let block = &mut bytes[header..header + 512];

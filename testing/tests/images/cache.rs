@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Host images kept in files: the same image again, or none; whatever happens to the file, never another.
+//! Cached host images: loading yields the same image or none, but never a different one, whatever happens to the file.
 
 use std::{
     fs::{self, Permissions},
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{all_bytes, host::image_of, linux};
 
-/// A directory with a tree, and beside it a cached image of it.
+/// A directory with a tree, and a cached image of it beside the tree.
 fn kept(signs: u64) -> (TempDir, Cache, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("tree")).unwrap();
@@ -36,7 +36,7 @@ fn what_is_kept_is_what_was_made() {
     assert!(kept.checked.elapsed().unwrap() < Duration::from_secs(60));
     assert!(!kept.is_outdated());
     assert!(all_bytes(&kept.image) == bytes);
-    // The file has the metadata and none of the data; and nothing is left beside it.
+    // The file has the metadata and none of the data, and no other file is left beside it.
     assert!(fs::metadata(file(&directory)).unwrap().len() < bytes.len() as u64);
     assert_eq!(fs::read_dir(directory.path().join("cache/deeper")).unwrap().count(), 1);
 }
@@ -98,18 +98,18 @@ fn where_nothing_can_be_written_the_error_says_so() {
     let error = cache.store(&image, 0).unwrap_err().to_string();
     assert!(error.starts_with("cannot write '/proc/nonexistent/image': "), "{error}");
     assert!(cache.open().is_none());
-    // What has data of its own, or lies in a file, is not made from the host.
+    // An image with data of its own, or one stored in a file, is not a host image.
     let grafted = {
         let mut image = Builder::new().image().unwrap();
         image.add_directory(b"/new", Attributes::root(0o755)).unwrap();
         image
     };
     let cache = Cache::new(directory.path().join("other"));
-    assert!(cache.store(&grafted, 0).unwrap_err().to_string().ends_with("only a fresh host image can be kept"));
+    assert!(cache.store(&grafted, 0).unwrap_err().to_string().ends_with("only a fresh host image can be cached"));
     assert!(!Path::new(&directory.path().join("other")).exists());
 }
 
-/// Reads every block, alone; each must be as it was or refused.
+/// Reads every block individually. Each must be unchanged or refused; returns the number refused.
 fn use_all(image: &Image, bytes: &[u8]) -> usize {
     let mut refused = 0;
     for (number, expected) in (0..image.blocks()).zip(bytes.chunks(4096)) {
@@ -150,7 +150,7 @@ fn a_file_that_was_altered_is_refused_where_it_was() {
     let (mut unusable, mut refused) = (0, 0);
     let writer = fs::File::options().write(true).open(&path).unwrap();
     for round in 0..100 {
-        // Half of them in what the last block begins with: the trailer.
+        // Half of them at the start of the last block: the trailer.
         let at = if round % 2 == 0 { number(whole.len()) } else { whole.len() - 4096 + number(92) };
         writer.write_all_at(&[whole[at] ^ (1 << number(8))], at as u64).unwrap();
         match cache.open() {

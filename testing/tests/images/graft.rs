@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Directories and files that are added to an image afterwards.
+//! Directories and files added to a finished image.
 
 use std::{fs, path::Path};
 
-use pando_image::{Attributes, Builder, Error, HostFile, Image as Writer, Kind, Readable, Time};
+use pando_image::{Attributes, Builder, Error, HostFile, Image as Writer, Kind, Readable, Timestamp};
 use pando_libos::erofs::Image;
 use proptest::prelude::*;
 
@@ -11,16 +11,16 @@ use crate::{
     all_bytes,
     host::image_of,
     hostile, linux,
-    model::{self, Node, Tree, additions, build},
+    model::{self, ModelNode, ModelTree, additions, build},
     reading,
 };
 
-fn tree(image: &Writer) -> Tree {
+fn tree(image: &Writer) -> ModelTree {
     reading::tree(&Image::new(&all_bytes(image)).unwrap())
 }
 
-/// What the image holds, if `fsck.erofs` finds no fault in it.
-fn sound_tree(image: &Writer) -> Tree {
+/// Returns the image's tree after `fsck.erofs` has found no fault in it.
+fn sound_tree(image: &Writer) -> ModelTree {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     fs::write(&path, all_bytes(image)).unwrap();
@@ -37,23 +37,23 @@ proptest! {
         let (builder, mut expected) = build(&first);
         let mut image = builder.image().unwrap();
         for (names, attributes, node) in later {
-            if node != Node::Directory {
+            if node != ModelNode::Directory {
                 continue;
             }
             let path = [b"/", names.join(&b'/').as_slice()].concat();
             let ancestors: Vec<Vec<u8>> = (1..=names.len()).map(|depth| [b"/", names[..depth].join(&b'/').as_slice()].concat()).collect();
-            // Links lead who knows where; the tests below follow some.
-            if ancestors.iter().any(|path| matches!(expected.get(path), Some((_, Node::Symlink(_))))) {
+            // Symbolic links may point anywhere; the tests below follow some.
+            if ancestors.iter().any(|path| matches!(expected.get(path), Some((_, ModelNode::Symlink(_))))) {
                 continue;
             }
-            let clear = ancestors.iter().all(|path| expected.get(path).is_none_or(|(_, node)| *node == Node::Directory));
+            let clear = ancestors.iter().all(|path| expected.get(path).is_none_or(|(_, node)| *node == ModelNode::Directory));
             let outcome = image.add_directory(&path, attributes);
             prop_assert_eq!(outcome.is_ok(), clear);
             if clear {
                 prop_assert_eq!(outcome.unwrap(), path.clone());
-                expected.entry(path).or_insert((attributes, Node::Directory));
+                expected.entry(path).or_insert((attributes, ModelNode::Directory));
                 for path in ancestors {
-                    expected.entry(path).or_insert((Attributes::root(0o755), Node::Directory));
+                    expected.entry(path).or_insert((Attributes::root(0o755), ModelNode::Directory));
                 }
             }
         }
@@ -87,8 +87,8 @@ fn directories_and_files_are_added_to_any_image() {
         assert!(matches!(image.add_directory(b"sub/link/..", Attributes::root(0o700)), Err(Error::NotADirectory { .. })));
         assert_eq!(image.add_directory(b"//sub/./deep/", Attributes::root(0o700)).unwrap(), b"/sub/deep");
         assert_eq!(image.add_directory(b"/", Attributes::root(0o700)).unwrap(), b"/");
-        let added = (host.attributes(), Node::File(content.clone()));
-        expected.insert(b"/sub/more".to_vec(), (Attributes::root(0o755), Node::Directory));
+        let added = (host.attributes(), ModelNode::File(content.clone()));
+        expected.insert(b"/sub/more".to_vec(), (Attributes::root(0o755), ModelNode::Directory));
         expected.insert(b"/sub/more/program".to_vec(), added.clone());
         expected.insert(b"/sub/many/added".to_vec(), added.clone());
         expected.insert(b"/small".to_vec(), added);
@@ -110,7 +110,7 @@ fn directories_and_files_are_added_to_any_image() {
 #[test]
 fn links_lead_to_where_a_directory_is_added() {
     let mut builder = Builder::new();
-    let attributes = Attributes { permissions: 0o750, uid: 7, gid: 8, modified: Time { seconds: 9, nanoseconds: 10 } };
+    let attributes = Attributes { permissions: 0o750, uid: 7, gid: 8, modified: Timestamp { seconds: 9, nanoseconds: 10 } };
     builder.directory("/usr/lib", Attributes::root(0o755)).unwrap();
     builder.symlink("/lib", Attributes::root(0o777), "usr/lib").unwrap();
     builder.symlink("/usr/up", Attributes::root(0o777), "/../usr/../lib/./").unwrap();
@@ -121,19 +121,19 @@ fn links_lead_to_where_a_directory_is_added() {
     assert_eq!(image.add_directory(b"/usr/up/one/two", attributes).unwrap(), b"/usr/lib/one/two");
     assert_eq!(image.add_directory(b"/nowhere/x", attributes).unwrap(), b"/missing/there/x");
     for (path, problem) in [
-        ("/loop/x", "cannot add '/loop/x' to the image: it leads through too many links"),
+        ("/loop/x", "cannot add '/loop/x' to the image: it contains too many links"),
         ("/file/x", "cannot add '/file/x' to the image: 'file' is not a directory"),
         ("/file", "cannot add '/file' to the image: 'file' is not a directory"),
-        ("/new/../x", "cannot add '/new/../x' to the image: it leads through a directory that is not there"),
+        ("/new/../x", "cannot add '/new/../x' to the image: it contains a directory that does not exist"),
         ("/a\0b", "cannot add '/a\\x00b' to the image: a name has a NUL"),
     ] {
         assert_eq!(image.add_directory(path.as_bytes(), attributes).unwrap_err().to_string(), problem);
     }
     assert!(matches!(image.add_directory("n".repeat(256).as_bytes(), attributes), Err(Error::Path { .. })));
     let tree = sound_tree(&image);
-    assert_eq!(tree[&b"/usr/lib/one/two"[..]], (attributes, Node::Directory));
-    assert_eq!(tree[&b"/usr/lib/one"[..]], (Attributes::root(0o755), Node::Directory));
-    assert_eq!(tree[&b"/missing/there/x"[..]], (attributes, Node::Directory));
+    assert_eq!(tree[&b"/usr/lib/one/two"[..]], (attributes, ModelNode::Directory));
+    assert_eq!(tree[&b"/usr/lib/one"[..]], (Attributes::root(0o755), ModelNode::Directory));
+    assert_eq!(tree[&b"/missing/there/x"[..]], (attributes, ModelNode::Directory));
     assert_eq!(tree.len(), 13);
 }
 
@@ -149,14 +149,14 @@ fn what_is_no_image_is_refused_by_name() {
     let sound = all_bytes(&Builder::new().image().unwrap());
     assert_eq!(refused(b""), format!("'{name}' cannot be used as an image: it is too short"));
     assert_eq!(refused(&[0; 8192]), format!("'{name}' cannot be used as an image: it has no EROFS superblock"));
-    assert_eq!(refused(&sound[..4096]), format!("'{name}' cannot be used as an image: it was cut: blocks are missing at its end"));
+    assert_eq!(refused(&sound[..4096]), format!("'{name}' cannot be used as an image: it is truncated: blocks are missing at its end"));
     let mut other = sound.clone();
     other[1024 + 12] = 9;
     assert!(refused(&other).contains("its blocks are not of 4 KiB"));
     fs::write(&path, &sound).unwrap();
     assert!(all_bytes(&Writer::open(&path).unwrap()) == sound);
     assert_eq!(Writer::open(Path::new("/dev/null")).unwrap_err().to_string(), "'/dev/null' is not a regular file");
-    // An image that is written to is like any other file that changes.
+    // An image opened for writing is treated like any other file that changes.
     let image = Writer::open(&path).unwrap();
     fs::write(&path, &sound).unwrap();
     assert!(image.read_blocks(0, &mut [0; 4096]).is_err());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees of the host as images: what is in them, who may see what, and what happens when a file changes.
+//! Images of host trees: their content, their visibility, and the effect of changing files.
 
 use std::{
     fs::{self, File, Permissions},
@@ -12,45 +12,45 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pando_image::{Attributes, BlockError, Builder, Error, Image as Writer, Readable, Walk};
+use pando_image::{Attributes, BlockError, Builder, Error, Image as Writer, Readable, Scan};
 use pando_libos::erofs::{Image, LastLink, Position};
 use proptest::prelude::*;
 
 use crate::{
     all_bytes, linux,
-    model::{self, Node, Tree, additions, build},
+    model::{self, ModelNode, ModelTree, additions, build},
     reading,
 };
 
-pub(crate) fn walk(readable: Readable) -> Walk<'static> {
-    Walk { readable, limit: u64::MAX, parallel: true, progress: &|_| () }
+pub(crate) fn walk(readable: Readable) -> Scan<'static> {
+    Scan { readable, limit: u64::MAX, parallel: true, progress: &|_| () }
 }
 
-/// A directory of the host, looked at.
+/// Scans a directory of the host into an image.
 pub(crate) fn image_of(directory: &Path, readable: Readable) -> Writer {
     let mut builder = Builder::new();
     builder.host("/", directory, &walk(readable)).unwrap();
     builder.image().unwrap()
 }
 
-fn tree_of(directory: &Path, readable: Readable) -> Tree {
+fn tree_of(directory: &Path, readable: Readable) -> ModelTree {
     reading::tree(&Image::new(&all_bytes(&image_of(directory, readable))).unwrap())
 }
 
-/// Makes a tree on the host; owners and times stay as they come.
-fn make(tree: &Tree, top: &Path) {
+/// Creates a tree on the host, with default owners and times.
+fn make(tree: &ModelTree, top: &Path) {
     for (path, (attributes, node)) in tree {
         let path = top.join(std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap()));
-        // So that whoever runs the tests can read it again.
+        // Lets the user who runs the tests read it again.
         let permissions = Permissions::from_mode(u32::from(attributes.permissions | 0o700));
         match node {
-            Node::Directory => fs::create_dir_all(&path).unwrap(),
-            Node::File(data) => fs::write(&path, data).unwrap(),
-            Node::Symlink(target) => {
+            ModelNode::Directory => fs::create_dir_all(&path).unwrap(),
+            ModelNode::File(data) => fs::write(&path, data).unwrap(),
+            ModelNode::Symlink(target) => {
                 symlink(std::ffi::OsStr::from_bytes(target), &path).unwrap();
                 continue;
             }
-            Node::Special(_) => unreachable!("the generator makes none"),
+            ModelNode::Special(_) => unreachable!("the generator makes none"),
         }
         fs::set_permissions(&path, permissions).unwrap();
     }
@@ -68,7 +68,7 @@ proptest! {
     }
 }
 
-/// All kinds of things that a directory may hold; devices only if the caller may make them.
+/// Creates every type of file that a directory may contain; devices only if the caller may create them.
 fn curiosities(top: &Path) {
     linux::sample_directory(top);
     linux::run_well("mkfifo", &[top.join("fifo").to_str().unwrap()]);
@@ -95,7 +95,7 @@ fn everything_that_a_directory_may_hold_is_shown() {
     let inode = |path: &str| image.resolve(image.root(), path.as_bytes(), LastLink::Keep).unwrap();
     assert_eq!(inode("large"), inode("sub/also-large"));
     assert_eq!((inode("large").links, inode("fifo").links, inode("small").links), (2, 2, 1));
-    // The same through Linux's own eyes: as fsck extracts it, and as it is mounted, device numbers included.
+    // The same as seen by Linux: extracted by fsck, and mounted, device numbers included.
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("image");
     fs::write(&file, &bytes).unwrap();
@@ -129,9 +129,9 @@ fn a_hundred_thousand_files_lie_in_one_directory() {
         assert!(root.lookup(format!("{number:05}-{}", "x".repeat(number % 60)).as_bytes()).is_ok());
     }
     let mut limited = Builder::new();
-    let error = limited.host("/", directory.path(), &Walk { limit: 99_999, ..walk(Readable::All) }).unwrap_err();
-    assert_eq!(error.to_string(), format!("'{}' holds more than 99999 files and directories", directory.path().display()));
-    Builder::new().host("/", directory.path(), &Walk { limit: 100_000, ..walk(Readable::All) }).unwrap();
+    let error = limited.host("/", directory.path(), &Scan { limit: 99_999, ..walk(Readable::All) }).unwrap_err();
+    assert_eq!(error.to_string(), format!("'{}' contains more than 99999 files and directories", directory.path().display()));
+    Builder::new().host("/", directory.path(), &Scan { limit: 100_000, ..walk(Readable::All) }).unwrap();
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_kernels_own_file_systems_are_not_walked() {
     assert_eq!(tree_of(Path::new("/sys"), Readable::ByCaller).len(), 1);
 }
 
-/// The block that holds the start of a file's data.
+/// Returns the block with the start of a file's data.
 fn block_of(image: &Writer, path: &str) -> u64 {
     let bytes = all_bytes(image);
     let reader = Image::new(&bytes).unwrap();
@@ -201,7 +201,7 @@ fn a_file_that_changes_is_an_error_that_names_it_and_no_other() {
             fs::write(&path, vec![b'x'; 10_000]).unwrap();
             fs::write(directory.path().join("steady"), vec![b'y'; 10_000]).unwrap();
             let image = image_of(directory.path(), Readable::All);
-            // Another image finds where things lie, so that the one under test has not opened anything yet.
+            // A second image locates the blocks, so that the one under test has not opened any file yet.
             let (changing, steady) = {
                 let other = image_of(directory.path(), Readable::All);
                 (block_of(&other, "changing"), block_of(&other, "steady"))
@@ -215,7 +215,7 @@ fn a_file_that_changes_is_an_error_that_names_it_and_no_other() {
             let outcome = image.read_blocks(changing + 1, &mut block);
             let lost_its_name = ["removed", "another file", "a link to the same", "a FIFO, which must not be waited for"].contains(&name);
             if opened_before && lost_its_name {
-                // It is open still.
+                // Its descriptor is still open.
                 outcome.unwrap();
                 assert_eq!(block, [b'x'; 4096], "{name}");
                 continue;
@@ -289,7 +289,7 @@ fn content_that_was_read_is_compared_when_only_the_change_time_tells() {
         file.write_all_at(b"other", number * 4096).unwrap();
         file.set_modified(modified).unwrap();
     };
-    // Nobody has seen this one yet.
+    // This block has not been read yet.
     rewrite(4);
     image.read_blocks(first + 4, &mut block).unwrap();
     assert!(block.starts_with(b"other"));
@@ -322,7 +322,7 @@ fn content_is_never_mixed_while_it_is_rewritten() {
                 if image.read_blocks(first + block, &mut bytes).is_err() {
                     break;
                 }
-                // A block may be half old and half new only if writing it was not over: then the times say so.
+                // A block may be half old and half new only during a write; afterwards the times reveal the change.
                 assert!(bytes.iter().all(|&byte| byte == *seen.get_or_insert(bytes[0])), "block {block}");
             }
         }
@@ -342,7 +342,7 @@ fn more_files_than_stay_open_are_read() {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let ours = open.filter(|path| path.starts_with(directory.path())).count();
     assert!(ours <= 256, "{ours} files are open");
-    // Any block, in any order.
+    // Blocks in any order.
     for block in (0..image.blocks()).rev() {
         let mut one = [0; 4096];
         image.read_blocks(block, &mut one).unwrap();
@@ -355,9 +355,9 @@ fn blocks_beyond_the_end_are_refused() {
     let image = Builder::new().image().unwrap();
     let outside = |first, blocks: usize| image.read_blocks(first, &mut vec![0; blocks * 4096]).unwrap_err().to_string();
     assert_eq!(image.blocks(), 2);
-    assert_eq!(outside(2, 1), "block 2 of an image that has 2");
-    assert_eq!(outside(1, 2), "block 2 of an image that has 2");
-    assert_eq!(outside(u64::MAX, 1), "block 18446744073709551615 of an image that has 2");
+    assert_eq!(outside(2, 1), "block 2 is outside of the image, which has 2 blocks");
+    assert_eq!(outside(1, 2), "block 2 is outside of the image, which has 2 blocks");
+    assert_eq!(outside(u64::MAX, 1), "block 18446744073709551615 is outside of the image, which has 2 blocks");
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn trees_meet_in_one_image() {
     let tree = reading::tree(&Image::new(&bytes).unwrap());
     let content = |path: &[u8]| &tree[path].1;
     assert_eq!(tree.len(), 8);
-    assert_eq!(content(b"/a/b/sub/file"), &Node::File(b"1".to_vec()));
-    assert_eq!(content(b"/a/two"), &Node::File(b"2".to_vec()));
-    assert_eq!(content(b"/link"), &Node::Symlink(b"one".to_vec()));
+    assert_eq!(content(b"/a/b/sub/file"), &ModelNode::File(b"1".to_vec()));
+    assert_eq!(content(b"/a/two"), &ModelNode::File(b"2".to_vec()));
+    assert_eq!(content(b"/link"), &ModelNode::Symlink(b"one".to_vec()));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Damaged images: the reader refuses them, whatever the damage, without panic and in bounded time.
+//! Damaged images: the reader refuses them without panic and in bounded time.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{image_bytes, linux, model};
 
-/// Images of both writers, small so that damage hits something that matters.
+/// Images of both writers, small so that damage hits relevant bytes.
 pub(crate) static SOUND: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     let mut builder = Builder::new();
     let attributes = Attributes::root(0o755);
@@ -22,21 +22,21 @@ pub(crate) static SOUND: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     [image_bytes(builder), linux::compact_image()]
 });
 
-/// How an image is damaged.
+/// A kind of damage to an image.
 #[derive(Clone, Debug)]
 pub(crate) enum Damage {
-    /// Bytes of another value at an offset, taken modulo the size.
+    /// Overwrites bytes at an offset, taken modulo the size.
     Bytes(usize, Vec<u8>),
-    /// One bit.
+    /// Flips one bit.
     Bit(usize, u8),
-    /// One field of eight bytes becomes another's.
+    /// Copies one field of eight bytes over another.
     Copy(usize, usize),
-    /// Cut at this size, taken modulo the size.
+    /// Truncates to this size, taken modulo the size.
     Cut(usize),
 }
 
 pub(crate) fn damage() -> impl Strategy<Value = Damage> {
-    // The superblock, inodes and the first directories are where the damage does most.
+    // Damage to the superblock, inodes and the first directories has the most effect.
     let offset = || prop_oneof![4 => 1024..1152usize, 8 => 1152..8192usize, 1 => any::<usize>()];
     let extreme = prop::sample::select(vec![vec![0], vec![0xff], vec![0; 2], vec![0xff; 2], vec![0xff; 4], vec![0; 8], vec![0xff; 8]]);
     prop_oneof![
@@ -68,7 +68,7 @@ pub(crate) fn apply(image: &mut Vec<u8>, damage: &Damage) {
     }
 }
 
-/// Does with an image whatever can be done; returns how many inodes it found and how many paths led somewhere.
+/// Uses every operation on an image. Returns the number of inodes found and the number of paths that resolved.
 pub(crate) fn exercise(image: &Image<'_>) -> (usize, usize) {
     let (mut inodes, mut paths) = (0, 0);
     let (mut seen, mut pending) = (BTreeSet::new(), vec![image.root(), Nid::new(0), Nid::new(u64::MAX), Nid::new(u64::MAX / 32)]);
@@ -126,7 +126,7 @@ proptest! {
 
     #[test]
     fn noise_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 4096..16_384)) {
-        // Behind a superblock that is understood, with every inode and directory made of noise.
+        // A valid superblock, followed by inodes and directories made of noise.
         bytes.resize(16_384, 0xa5);
         bytes[1024..1152].copy_from_slice(&SOUND[0][1024..1152]);
         bytes[1024 + 36..][..4].copy_from_slice(&4u32.to_le_bytes());
@@ -135,7 +135,7 @@ proptest! {
     }
 }
 
-/// So that the tests above are known to reach all there is.
+/// Ensures that the tests above reach every operation.
 #[test]
 fn sound_images_are_used_throughout() {
     assert_eq!(exercise(&Image::new(&SOUND[0]).unwrap()), (306, 7));

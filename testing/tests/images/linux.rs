@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The writer's images as Linux and its tools see them, and images of `mkfs.erofs` as the reader sees them.
+//! The writer's images as seen by Linux and its tools, and images of `mkfs.erofs` as seen by the reader.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
     sync::Mutex,
 };
 
-use pando_image::{Attributes, Builder, Time};
+use pando_image::{Attributes, Builder, Timestamp};
 use pando_libos::erofs::{Error, Image, LastLink};
 use pando_testing::host_program;
 use proptest::prelude::*;
@@ -20,11 +20,11 @@ use tempfile::TempDir;
 
 use crate::{
     image_bytes,
-    model::{self, Node, Tree, additions, build},
+    model::{self, ModelNode, ModelTree, additions, build},
     reading,
 };
 
-/// Runs a program that must be there.
+/// Runs a program that must exist.
 fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(host_program(program)).args(arguments).output().unwrap_or_else(|error| panic!("cannot run '{program}': {error}"))
 }
@@ -36,34 +36,34 @@ pub(crate) fn run_well(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&said));
 }
 
-/// Runs `fsck.erofs`; whether it found no fault, and what it said. Version 1.5 names some faults and still exits with 0.
+/// Runs `fsck.erofs`. Returns whether it found no fault, and its output. Version 1.5 names some faults and still exits with 0.
 pub(crate) fn fsck(arguments: &[&str]) -> (bool, String) {
     let output = run("fsck.erofs", arguments);
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.success() && !said.contains("<E>"), said)
 }
 
-/// Everything below a directory of the host, the directory itself as `/`.
-pub(crate) fn host_tree(top: &Path) -> Tree {
-    let mut tree = Tree::new();
+/// All files below a directory of the host; the directory itself is `/`.
+pub(crate) fn host_tree(top: &Path) -> ModelTree {
+    let mut tree = ModelTree::new();
     let mut pending = vec![top.to_path_buf()];
     while let Some(path) = pending.pop() {
         let metadata = fs::symlink_metadata(&path).unwrap();
         let node = if metadata.is_dir() {
             pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            Node::Directory
+            ModelNode::Directory
         } else if metadata.is_symlink() {
-            Node::Symlink(fs::read_link(&path).unwrap().into_os_string().into_vec())
+            ModelNode::Symlink(fs::read_link(&path).unwrap().into_os_string().into_vec())
         } else if metadata.is_file() {
-            Node::File(fs::read(&path).unwrap())
+            ModelNode::File(fs::read(&path).unwrap())
         } else {
-            Node::Special((metadata.mode() >> 12) as u16)
+            ModelNode::Special((metadata.mode() >> 12) as u16)
         };
         let attributes = Attributes {
             permissions: (metadata.mode() & 0o7777) as u16,
             uid: metadata.uid(),
             gid: metadata.gid(),
-            modified: Time { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() as u32 },
+            modified: Timestamp { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() as u32 },
         };
         let below = path.strip_prefix(top).unwrap();
         tree.insert([b"/", below.as_os_str().as_bytes()].concat(), (attributes, node));
@@ -71,8 +71,8 @@ pub(crate) fn host_tree(top: &Path) -> Tree {
     tree
 }
 
-/// A tree without its attributes, to compare what cannot keep them.
-fn content(tree: Tree) -> Vec<(Vec<u8>, Node)> {
+/// A tree without its attributes, to compare formats that do not keep them.
+fn content(tree: ModelTree) -> Vec<(Vec<u8>, ModelNode)> {
     tree.into_iter().map(|(path, (_, node))| (path, node)).collect()
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Mount(pub(crate) TempDir);
 
 impl Mount {
     pub(crate) fn new(image: &str) -> Self {
-        // Finding a loop device that is free and taking it are two steps.
+        // Finding a free loop device and attaching it are two steps.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock();
         let directory = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ proptest! {
         let extracted = directory.path().join("extracted");
         let (sound, said) = fsck(&[&format!("--extract={}", extracted.display()), "--no-preserve", &image]);
         prop_assert!(sound, "{}", said);
-        // Whoever is not root cannot look into directories that their owner may not read.
+        // Only root can read directories that their owner may not read.
         let root = fs::metadata("/proc/self").unwrap().uid() == 0;
         if root || tree.values().all(|(attributes, _)| attributes.permissions & 0o500 == 0o500) {
             prop_assert_eq!(content(host_tree(&extracted)), content(tree));
@@ -173,7 +173,7 @@ pub(crate) fn sample_directory(top: &Path) {
     fs::set_permissions(top.join("small"), fs::Permissions::from_mode(0o4711)).unwrap();
 }
 
-/// The image that `mkfs.erofs` makes of a directory.
+/// The image that `mkfs.erofs` creates from a directory.
 pub(crate) fn mkfs(options: &[&str], directory: &Path) -> Vec<u8> {
     let target = tempfile::tempdir().unwrap();
     let image = text(target.path().join("image"));
@@ -181,7 +181,7 @@ pub(crate) fn mkfs(options: &[&str], directory: &Path) -> Vec<u8> {
     fs::read(image).unwrap()
 }
 
-/// A small image by `mkfs.erofs`, with compact inodes and data beside them.
+/// A small image by `mkfs.erofs`, with compact inodes and inline data.
 pub(crate) fn compact_image() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), [7; 5000]).unwrap();
@@ -203,7 +203,7 @@ fn images_of_mkfs_are_read() {
     // Compact inodes keep no times.
     let bytes = mkfs(&["-Eforce-inode-compact", "-T77"], directory.path());
     let mut timeless = tree.clone();
-    timeless.values_mut().for_each(|(attributes, _)| attributes.modified = Time { seconds: 77, nanoseconds: 0 });
+    timeless.values_mut().for_each(|(attributes, _)| attributes.modified = Timestamp { seconds: 77, nanoseconds: 0 });
     assert_eq!(reading::tree(&Image::new(&bytes).unwrap()), timeless);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Root images from all sides: what the writer writes, the library OS reads, and so do Linux and its tools; what
-//! `mkfs.erofs` writes, the library OS reads; what is damaged, it refuses.
+//! Root images: the library OS, Linux and its tools all read the writer's output. The library OS reads the output of
+//! `mkfs.erofs` and refuses damaged images.
 
 mod archives;
 mod cache;
@@ -10,19 +10,20 @@ mod hostile;
 mod linux;
 mod model;
 mod reading;
+mod revisions;
 mod sources;
 
-use model::{Tree, additions, build};
+use model::{ModelTree, additions, build};
 use pando_image::{Attributes, BLOCK_SIZE, Builder};
 use pando_libos::erofs::{Error, Image, LastLink};
 use proptest::prelude::*;
 
-/// The image of what a builder has collected.
+/// Writes the image of a builder's files.
 fn image_bytes(builder: Builder) -> Vec<u8> {
     all_bytes(&builder.image().unwrap())
 }
 
-/// The whole image in memory, checking what [`pando_image::Image::write_to`] promises of its pieces.
+/// The whole image in memory. Also checks the guarantees of [`pando_image::Image::write_to`] about its pieces.
 fn all_bytes(image: &pando_image::Image) -> Vec<u8> {
     assert_eq!(image.size(), image.blocks() * BLOCK_SIZE);
     let mut bytes = Vec::new();
@@ -56,7 +57,7 @@ proptest! {
         for path in tree.keys() {
             let inode = image.resolve(image.root(), path, LastLink::Keep).unwrap();
             prop_assert_eq!(reading::attributes(&inode), tree[path].0);
-            // A name just before and just after one that is there.
+            // Names just before and just after an existing one.
             for end in [&b"\x01"[..], b"~"] {
                 let other = [path, end].concat();
                 if !tree.contains_key(&other) && other.rsplit(|&byte| byte == b'/').next().unwrap().len() <= 255 {
@@ -79,7 +80,7 @@ proptest! {
 fn an_empty_image_has_a_root() {
     let bytes = image_bytes(Builder::new());
     let tree = reading::tree(&Image::new(&bytes).unwrap());
-    assert_eq!(tree, Tree::from([(b"/".to_vec(), (Attributes::root(0o755), model::Node::Directory))]));
+    assert_eq!(tree, ModelTree::from([(b"/".to_vec(), (Attributes::root(0o755), model::ModelNode::Directory))]));
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn names_that_cannot_be_are_refused() {
         ("./a", "cannot add './a' to the image: '.' and '..' cannot be names"),
         ("a\0b", "cannot add 'a\\x00b' to the image: a name has a NUL"),
         (&long, &format!("cannot add '{long}' to the image: a name has more than 255 bytes")),
-        ("file", "cannot add 'file' to the image: it is there already"),
+        ("file", "cannot add 'file' to the image: it exists already"),
         ("/file/x", "cannot add '/file/x' to the image: 'file' is not a directory"),
         ("/file/x/y", "cannot add '/file/x/y' to the image: 'file' is not a directory"),
     ] {

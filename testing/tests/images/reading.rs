@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads whole images with the library OS's reader.
 
-use pando_image::{Attributes, Time};
+use pando_image::{Attributes, Timestamp};
 use pando_libos::erofs::{FileType, Image, Inode, Nid, Position};
 
-use crate::model::{Node, Tree};
+use crate::model::{ModelNode, ModelTree};
 
 /// The attributes of an inode in the writer's terms.
 pub(crate) fn attributes(inode: &Inode) -> Attributes {
-    let modified = Time { seconds: inode.modified.seconds, nanoseconds: inode.modified.nanoseconds };
+    let modified = Timestamp { seconds: inode.modified.seconds, nanoseconds: inode.modified.nanoseconds };
     Attributes { permissions: inode.permissions, uid: inode.uid, gid: inode.gid, modified }
 }
 
-/// A file's data, read piece by piece.
+/// Reads a file's data piece by piece.
 pub(crate) fn data(image: &Image<'_>, inode: &Inode) -> Vec<u8> {
     let data = image.data(inode).unwrap();
     let (mut read, mut piece) = (Vec::new(), [0; 1000]);
@@ -26,9 +26,9 @@ pub(crate) fn data(image: &Image<'_>, inode: &Inode) -> Vec<u8> {
     read
 }
 
-/// Everything in an image that it is right to have in one; entries that contradict the inodes fail the test.
-pub(crate) fn tree(image: &Image<'_>) -> Tree {
-    let mut tree = Tree::new();
+/// Reads all valid entries of an image; entries that contradict their inodes fail the test.
+pub(crate) fn tree(image: &Image<'_>) -> ModelTree {
+    let mut tree = ModelTree::new();
     let mut pending = vec![(b"/".to_vec(), image.root(), image.root())];
     while let Some((path, nid, parent)) = pending.pop() {
         let inode = image.inode(nid).unwrap();
@@ -36,21 +36,21 @@ pub(crate) fn tree(image: &Image<'_>) -> Tree {
             FileType::Directory => {
                 let subdirectories = list(image, &path, &inode, parent, &mut pending);
                 assert_eq!(inode.links, 2 + subdirectories, "{}", path.escape_ascii());
-                Node::Directory
+                ModelNode::Directory
             }
-            FileType::Regular => Node::File(data(image, &inode)),
-            FileType::Symlink => Node::Symlink(image.link_target(&inode).unwrap().to_vec()),
-            FileType::Fifo => Node::Special(0o01),
-            FileType::CharacterDevice => Node::Special(0o02),
-            FileType::BlockDevice => Node::Special(0o06),
-            FileType::Socket => Node::Special(0o14),
+            FileType::Regular => ModelNode::File(data(image, &inode)),
+            FileType::Symlink => ModelNode::Symlink(image.link_target(&inode).unwrap().to_vec()),
+            FileType::Fifo => ModelNode::Special(0o01),
+            FileType::CharacterDevice => ModelNode::Special(0o02),
+            FileType::BlockDevice => ModelNode::Special(0o06),
+            FileType::Socket => ModelNode::Special(0o14),
         };
         tree.insert(path, (attributes(&inode), node));
     }
     tree
 }
 
-/// Puts a directory's children on the list; returns how many are directories.
+/// Appends a directory's children to the list; returns the number of directories among them.
 fn list(image: &Image<'_>, path: &[u8], inode: &Inode, parent: Nid, pending: &mut Vec<(Vec<u8>, Nid, Nid)>) -> u32 {
     let directory = image.directory(inode).unwrap();
     let (mut last, mut dots, mut subdirectories) = (Vec::new(), Vec::new(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of the host as sources of data.
+//! Host files as data sources.
 
 use std::{
     fs::{self, File},
@@ -34,7 +34,7 @@ fn a_host_file_arrives_whole_with_its_attributes() {
     assert_eq!((inode.modified.seconds, inode.modified.nanoseconds), (1_234_567, 89));
     let extent = image.data(&inode).unwrap().extent();
     assert!(extent.start.is_multiple_of(4096) && bytes[extent.start as usize..extent.end as usize] == content);
-    // The rest of the last block is there to be mapped, and zero.
+    // The rest of the last block is zero, because it can be mapped.
     assert!(bytes[extent.end as usize..].iter().all(|&byte| byte == 0));
 }
 
@@ -51,12 +51,12 @@ fn a_host_file_that_changes_is_named() {
     ];
     let expected = format!("'{}' changed while the image was built; try again when nothing writes to it", path.display());
     for (name, change) in changes {
-        // Before it is read.
+        // A change before the read.
         fs::write(&path, vec![b'x'; 2 * PIECE_SIZE]).unwrap();
         let image = with_host_file(&path).image().unwrap();
         change(&path);
         assert_eq!(write(&image, &mut || ()).unwrap_err().to_string(), expected, "{name}");
-        // While it is read. Whoever removes it then leaves the reader with the content that it had.
+        // A change during the read. If the file is removed then, the reader keeps its old content.
         if name == "removed" {
             continue;
         }
@@ -68,7 +68,7 @@ fn a_host_file_that_changes_is_named() {
     }
 }
 
-/// Writes the image to nowhere; `meanwhile` is called after each piece.
+/// Writes the image to a null sink; `meanwhile` is called after each piece.
 fn write(image: &Writer, meanwhile: &mut dyn FnMut()) -> Result<(), Error> {
     image.write_to(&mut |_, _| {
         meanwhile();

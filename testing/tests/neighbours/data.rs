@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers that keep data: redis, memcached and PostgreSQL, used by their own clients.
+//! Data servers: redis, memcached and PostgreSQL, with their own clients.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 
 #[test]
 fn redis_is_asked_by_its_client_and_its_benchmark() {
-    let Some(world) = World::new(&["/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark"]) else { return };
     let server = world.serve("exec redis-server --protected-mode no --save ''", "Ready to accept connections");
     let (four, six) = (server.addresses.v4, server.addresses.v6);
     assert_eq!(world.run(&format!("redis-cli -h {four} set a 41; redis-cli -h {six} incr a")), "OK\n42\n");
@@ -18,7 +18,7 @@ fn redis_is_asked_by_its_client_and_its_benchmark() {
         "seq 1 4000000 > value; redis-cli -h {four} -x set large < value; redis-cli -h {four} --raw get large | head -c -1 | cmp - value"
     );
     assert_eq!(world.run(&script), "OK\n");
-    // One cell hears what another publishes.
+    // One cell receives the messages that another publishes.
     let listener = world.serve(&format!("redis-cli -h {four} subscribe news"), "subscribe");
     assert_eq!(world.run(&format!("redis-cli -h {four} publish news hello")), "1\n");
     world.run(&format!("until redis-cli -h {four} ping | grep -q PONG; do :; done"));
@@ -27,7 +27,7 @@ fn redis_is_asked_by_its_client_and_its_benchmark() {
 
 #[test]
 fn memcached_is_asked_by_its_clients() {
-    let Some(world) = World::new(&["/usr/bin/memcached", "/usr/bin/memccapable", "/usr/bin/memcslap"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/bin/memcached", "/usr/bin/memccapable", "/usr/bin/memcslap"]) else { return };
     let server =
         world.serve("(until memcping --servers=127.0.0.1 2> /dev/null; do :; done; echo is open) & exec memcached -u memcache", "is open");
     let four = server.addresses.v4;
@@ -38,7 +38,7 @@ fn memcached_is_asked_by_its_clients() {
     assert!(tested.contains("Time total"), "{tested}");
 }
 
-/// A cluster that trusts its neighbours.
+/// A database cluster that trusts all addresses of the network.
 const POSTGRESQL: &str =
     "mkdir -p /var/lib/postgresql /var/run/postgresql; chown postgres /var/lib/postgresql /var/run/postgresql; cd /var/lib/postgresql
 as() { setpriv --reuid postgres --regid postgres --init-groups \"$@\"; }
@@ -48,7 +48,7 @@ exec setpriv --reuid postgres --regid postgres --init-groups postgres -D data -c
 
 #[test]
 fn postgresql_is_asked_by_its_clients() {
-    let Some(world) = World::new(&["/usr/lib/postgresql/15/bin/postgres", "/usr/bin/setpriv"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/lib/postgresql/15/bin/postgres", "/usr/bin/setpriv"]) else { return };
     let server = world.serve(POSTGRESQL, "ready to accept connections");
     let (four, six) = (server.addresses.v4, server.addresses.v6);
     let script = format!(

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that the operator starts in running cells, beside the first one.
+//! Jobs: programs that the operator starts in running cells, beside the first one.
 
-use crate::world::{Running, World};
+use crate::world::{CellNetwork, Running};
 use pando_abi::control::{JOBS, WINDOW};
 use pando_kernel::Stream;
 use pando_launch::{Command, Job, JobEnd, Jobs, LaunchError, Task};
 use std::sync::Arc;
 use std::thread;
 
-/// A cell whose first program waits, and what starts others in it.
-fn waiting(world: &World) -> (Running, Jobs) {
+/// A cell whose first program waits, and the handle that starts jobs in it.
+fn waiting(world: &CellNetwork) -> (Running, Jobs) {
     let first = world.serve("echo here; sleep 1000", "here");
     let jobs = first.jobs();
     (first, jobs)
 }
 
-/// A script of the shell.
+/// A command that runs a script in the shell.
 fn script(script: &str) -> Command {
     Command {
         task: Task::Run,
@@ -32,7 +32,7 @@ fn start(jobs: &Jobs, command: &Command) -> Arc<Job> {
     jobs.start(command).expect("there are few")
 }
 
-/// What a job says on its two streams until it has ended, and how it does.
+/// Returns a job's output on both streams until it has ended, and its end.
 fn said(job: &Job) -> (String, String, JobEnd) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     while let Some((stream, bytes)) = job.port().receive() {
@@ -42,7 +42,7 @@ fn said(job: &Job) -> (String, String, JobEnd) {
     (output, errors, job.wait())
 }
 
-/// The same of a script that is given no input.
+/// Runs a script without input and returns the same.
 fn run(jobs: &Jobs, text: &str) -> (String, String, JobEnd) {
     let job = start(jobs, &script(text));
     job.port().close_input();
@@ -51,7 +51,7 @@ fn run(jobs: &Jobs, text: &str) -> (String, String, JobEnd) {
 
 #[test]
 fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let job = start(&jobs, &script("cat; echo wrong >&2; exit 3"));
     assert!(job.port().send(b"one\ntwo\n"));
@@ -65,13 +65,13 @@ fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
     (command.user, command.group) = (1000, 100);
     let job = start(&jobs, &command);
     assert_eq!(said(&job), ("it's /var/tmp 1000 100 sh\n0\n".into(), String::new(), JobEnd::Exited(0)));
-    // Files are the cell's.
+    // The files are the cell's.
     assert_eq!(run(&jobs, "cat /var/tmp/file; stat -c %u /var/tmp/file").0, "kept\n1000\n");
 }
 
 #[test]
 fn what_cannot_be_started_says_why() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let missing = Command { path: b"/bin/nothing".to_vec(), ..script("") };
     let nowhere = Command { directory: b"/nowhere".to_vec(), ..script("") };
@@ -92,7 +92,7 @@ fn what_cannot_be_started_says_why() {
 
 #[test]
 fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let endless = start(&jobs, &script("yes"));
     let bytes: Vec<u8> = (0..20 * WINDOW).map(|index| (index / 7) as u8).collect();
@@ -108,24 +108,24 @@ fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
     }
     feeder.join().expect("all was taken");
     assert!(came == bytes && job.wait() == JobEnd::Exited(0));
-    // No more than its window has come of the other, which writes on once it is read, until nobody reads it any more.
-    assert!(endless.port().unheard() <= WINDOW as usize && endless.end().is_none());
+    // At most a window of the other job's output has arrived. It continues as its output is read, until the reader closes.
+    assert!(endless.port().untaken() <= WINDOW as usize && endless.end().is_none());
     for _ in 0..100 {
         assert!(endless.port().receive().is_some_and(|(_, bytes)| bytes.starts_with(b"y\n") || bytes.starts_with(b"\ny")));
     }
-    endless.port().hang_up(Stream::Output);
-    // The shell has become `yes`, or says what has ended it.
+    endless.port().close_stream(Stream::Output);
+    // The shell has become `yes`, or reports the signal that ended `yes`.
     assert!(matches!(endless.wait(), JobEnd::Signalled(13) | JobEnd::Exited(141)));
-    // A program that reads nothing of what it is given does not keep anybody waiting either.
+    // A program that does not read its input does not block anybody either.
     let deaf = start(&jobs, &script("exec sleep 0.1"));
-    // It may have ended before all was given.
+    // It may have ended before the whole input was sent.
     let _ = deaf.port().send(&bytes);
     assert_eq!(deaf.wait(), JobEnd::Exited(0));
 }
 
 #[test]
 fn signals_reach_a_job_and_its_cell_takes_it_along() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (first, jobs) = waiting(&world);
     let job = start(&jobs, &script("trap 'echo heard; exit 5' TERM; echo here; sleep 1000 & wait"));
     assert_eq!(job.port().receive(), Some((Stream::Output, b"here\n".to_vec())));
@@ -143,7 +143,7 @@ fn signals_reach_a_job_and_its_cell_takes_it_along() {
 
 #[test]
 fn a_job_runs_beside_a_program_that_computes_or_waits_for_input() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     for first in ["echo here; while :; do :; done", "exec 3<> /tmp/fifo; echo here; read line <&3"] {
         let first = world.serve(&format!("mkfifo /tmp/fifo; {first}"), "here");
         assert_eq!(run(&first.jobs(), "echo hello"), ("hello\n".into(), String::new(), JobEnd::Exited(0)));
@@ -152,7 +152,7 @@ fn a_job_runs_beside_a_program_that_computes_or_waits_for_input() {
 
 #[test]
 fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     for as_it_stands in [false, true] {
         let (first, jobs) = waiting(&world);
         let job = start(&jobs, &script("echo here; while ! [ -e /tmp/go ]; do sleep 0.01; done; echo gone > /tmp/done; sleep 1000"));
@@ -169,7 +169,7 @@ fn clones_have_the_processes_of_jobs_and_jobs_of_their_own() {
 
 #[test]
 fn files_are_read_and_written_without_a_program() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let file = |task: Task, path: &str| Command { task, path: path.into(), directory: b"/tmp".to_vec(), ..Command::default() };
     let bytes: Vec<u8> = (0..20 * WINDOW + 5).map(|index| (index / 3) as u8).collect();
@@ -187,10 +187,10 @@ fn files_are_read_and_written_without_a_program() {
     }
     assert!(came == bytes && job.wait() == JobEnd::Exited(0));
     assert_eq!(run(&jobs, "stat -c '%a %u %s' made").0, format!("644 0 {}\n", bytes.len()));
-    // What lies in an image as well.
+    // Files of an image can be read too.
     let job = start(&jobs, &file(Task::Read, "/etc/passwd"));
     assert_eq!(said(&job).0, run(&jobs, "cat /etc/passwd").0);
-    // As a user who may not, and what is no file.
+    // Reading without permission, and reading other file types.
     let other = |task, path| Command { user: 1000, group: 1000, ..file(task, path) };
     let cases = [
         (file(Task::Read, "nothing"), "pando: nothing: no such file or directory\n"),
@@ -208,10 +208,10 @@ fn files_are_read_and_written_without_a_program() {
     assert_eq!((job.wait(), &run(&jobs, "stat -c '%u %s' mine").0[..]), (JobEnd::Exited(0), "1000 0\n"));
 }
 
-/// A file that is written has no name until it is whole, and takes the place of what was there at once.
+/// A file has no name until it is written completely; then it replaces the old file atomically.
 #[test]
 fn files_are_replaced_whole_or_not_at_all() {
-    let Some(world) = World::new(&["/bin/bash"]) else { return };
+    let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let shell = |script: &str| run(&jobs, script).0;
     assert_eq!(shell("mkdir d; cd d; echo old > it; chmod 640 it; chown 7:8 it; ln -s it link; ls"), "it\nlink\n");
@@ -222,7 +222,7 @@ fn files_are_replaced_whole_or_not_at_all() {
         assert_eq!(shell("cat /tmp/d/it; ls /tmp/d"), "old\nit\nlink\n");
         job
     };
-    // More of these than a cell has jobs: who breaks off leaves nothing, and is gone.
+    // More of these than a cell has jobs: an aborted job leaves nothing behind and frees its slot.
     for _ in 0..20 {
         let job = write();
         job.signal(9);
@@ -232,12 +232,12 @@ fn files_are_replaced_whole_or_not_at_all() {
     let job = write();
     job.port().close_input();
     assert_eq!(job.wait(), JobEnd::Exited(0));
-    // Like what it replaces, where a link leads.
+    // It keeps the attributes of the file that it replaces, also through a link.
     assert_eq!(
         shell("cd d; cat link; stat -c '%n %F %a %u:%g' *; ls -a"),
         "new\nit regular file 640 7:8\nlink symbolic link 777 0:0\n.\n..\nit\nlink\n"
     );
-    // Two who make the same: the last is there, and whole.
+    // Two jobs write the same file: the last one wins, and the file is complete.
     let made: Vec<_> = ["one", "two"]
         .iter()
         .map(|text| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers of names: BIND and dnsmasq, asked by dig over UDP and TCP, IPv4 and IPv6.
+//! DNS servers: BIND and dnsmasq, queried by dig over UDP and TCP, IPv4 and IPv6.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 
-/// Asks how well it wants it.
+/// A query with a generous timeout.
 const DIG: &str = "dig +time=20 +tries=2";
 /// A zone with a thousand hosts, and a name whose answer is large.
 const ZONE: &str = "{ echo '$TTL 60
@@ -17,7 +17,7 @@ zone \"example.test\" { type primary; file \"/tmp/zone\"; };' > /tmp/named.conf;
 
 #[test]
 fn bind_is_asked_by_dig() {
-    let Some(world) = World::new(&["/usr/sbin/named", "/usr/bin/dig"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/sbin/named", "/usr/bin/dig"]) else { return };
     let server = world.serve(&format!("{ZONE}; exec named -g -u bind -c /tmp/named.conf"), "all zones loaded");
     let (four, six) = (server.addresses.v4, server.addresses.v6);
     for host in [four.to_string(), six.to_string()] {
@@ -25,7 +25,7 @@ fn bind_is_asked_by_dig() {
             "{DIG} @{host} +short www.example.test; {DIG} @{host} +short +tcp www.example.test AAAA; {DIG} @{host} +short h1000.example.test"
         );
         assert_eq!(world.run(&script), "10.1.1.2\nfd00::2\n10.2.3.4\n");
-        // More than one packet of the network carries: a datagram that comes in one frame all the same, or a stream after it was cut.
+        // Answers above one packet of the network: a datagram that still arrives in one frame, or TCP after truncation.
         let script = format!(
             "{DIG} @{host} +noall +answer +bufsize=4096 big.example.test TXT | wc -l; {DIG} @{host} +noall +answer example.test AXFR | wc -l"
         );
@@ -37,7 +37,7 @@ fn bind_is_asked_by_dig() {
 
 #[test]
 fn dnsmasq_is_asked_by_dig_and_resolves_for_others() {
-    let Some(world) = World::new(&["/usr/sbin/dnsmasq", "/usr/bin/dig", "/usr/bin/curl", "/usr/bin/wget", "/usr/bin/python3"]) else {
+    let Some(world) = CellNetwork::new(&["/usr/sbin/dnsmasq", "/usr/bin/dig", "/usr/bin/curl", "/usr/bin/wget", "/usr/bin/python3"]) else {
         return;
     };
     let web = world.serve("echo a page > index.html; exec python3 -u -m http.server 80", "Serving HTTP on");
@@ -50,7 +50,7 @@ fn dnsmasq_is_asked_by_dig_and_resolves_for_others() {
     let script =
         format!("{DIG} @{four} +short web.test; {DIG} @{six} +short +tcp web.test AAAA; {DIG} @{four} none.test | grep -o NXDOMAIN");
     assert_eq!(world.run(&script), format!("{web4}\n{web6}\nNXDOMAIN\n"));
-    // Programs that ask by name, of the resolver that a file names.
+    // Programs that resolve names through the resolver of `/etc/resolv.conf`.
     for resolver in [four.to_string(), six.to_string()] {
         let script = format!(
             "echo nameserver {resolver} > /etc/resolv.conf; curl -sS http://web.test/; wget -4 -qO- http://web.test/; getent ahosts web.test | grep -c STREAM"

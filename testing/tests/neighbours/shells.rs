@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shells from afar: OpenSSH's server and dropbear, used by OpenSSH's client.
+//! Remote shells: OpenSSH's server and dropbear, with OpenSSH's client.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 use pando_testing::host_program;
 use std::fs;
 use std::process::Command;
 
-/// A pair of keys: what the client has, and what the server knows.
+/// A pair of keys: the client's private key and the server's public key.
 fn keys() -> (String, String) {
     let directory = tempfile::tempdir().expect("the host has room");
     let path = directory.path().join("key");
@@ -16,7 +16,7 @@ fn keys() -> (String, String) {
     (read(path.clone()), read(path.with_extension("pub")))
 }
 
-fn is_used(world: &World, server: &str, ready: &str) {
+fn is_used(world: &CellNetwork, server: &str, ready: &str) {
     let (secret, public) = keys();
     let places = format!("mkdir -p /run/sshd /root/.ssh /etc/dropbear; chmod 700 /root/.ssh; echo '{public}' > /root/.ssh/authorized_keys");
     let server = world.serve(&format!("{places}; {server}"), ready);
@@ -39,12 +39,12 @@ LogLevel ERROR' > conf"
 
 #[test]
 fn openssh_is_used_by_ssh() {
-    let Some(world) = World::new(&["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp"]) else { return };
     is_used(&world, "ssh-keygen -A > /dev/null; exec /usr/sbin/sshd -D -e", "Server listening on 0.0.0.0");
 }
 
 #[test]
 fn dropbear_is_used_by_ssh() {
-    let Some(world) = World::new(&["/usr/sbin/dropbear", "/usr/bin/ssh", "/usr/bin/scp"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/sbin/dropbear", "/usr/bin/ssh", "/usr/bin/scp"]) else { return };
     is_used(&world, "exec dropbear -F -E -R -p 22", "Not backgrounding");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! iperf3: streams and datagrams, each way, several at once.
+//! iperf3: TCP streams and UDP datagrams, in each direction, several at once.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 
 #[test]
 fn iperf3_measures_between_cells() {
-    let Some(world) = World::new(&["/usr/bin/iperf3"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/bin/iperf3"]) else { return };
     let server = world.serve("exec iperf3 -s --forceflush", "Server listening on 5201");
     let (four, six) = (server.addresses.v4, server.addresses.v6);
     for words in ["", "-R", "-P 4", "--bidir"] {
@@ -14,7 +14,7 @@ fn iperf3_measures_between_cells() {
     }
     let told = world.run(&format!("iperf3 -c {six} -n 200M"));
     assert!(told.ends_with("iperf Done.\n"), "{told}");
-    // Little enough that a loaded machine carries it; some may be lost all the same.
+    // A rate that a loaded machine can carry; some datagrams may still be lost.
     for (host, words) in [(four.to_string(), ""), (four.to_string(), "-R"), (six.to_string(), "-P 2")] {
         let told = world.run(&format!("iperf3 -c {host} -u -l 1400 -b 4M -n 1M {words}"));
         let last = told.lines().rfind(|line| line.contains("receiver")).unwrap_or_default();

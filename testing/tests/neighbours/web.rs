@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Web servers: nginx and Python's, asked by curl and wget.
+//! Web servers: nginx and Python's, with curl and wget as clients.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 
 /// A directory with small pages and a large one.
 const PAGES: &str = "mkdir -p /srv/pages; cd /srv/pages; for n in {1..50}; do echo page $n > $n.html; done; seq 1 3000000 > large";
-/// The sum of the large page.
+/// Prints the checksum of the large page.
 const SUM: &str = "sha256sum | cut -c 1-64";
 
 #[test]
 fn nginx_is_asked_by_curl_and_wget() {
-    let Some(world) = World::new(&["/usr/sbin/nginx", "/usr/bin/curl", "/usr/bin/wget"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/sbin/nginx", "/usr/bin/curl", "/usr/bin/wget"]) else { return };
     let script = format!(
         "{PAGES}; mkdir -p /var/lib/nginx /var/log/nginx /tmp/kept; chmod 777 /tmp/kept
         cat > /tmp/conf <<'END'
@@ -43,7 +43,7 @@ END
 
 #[test]
 fn python_is_asked_by_wget() {
-    let Some(world) = World::new(&["/usr/bin/python3", "/usr/bin/wget"]) else { return };
+    let Some(world) = CellNetwork::new(&["/usr/bin/python3", "/usr/bin/wget"]) else { return };
     let server = world.serve(&format!("{PAGES}; exec python3 -u -m http.server --bind :: 80"), "Serving HTTP on");
     let (four, six) = (server.addresses.v4, server.addresses.v6);
     world.run(&format!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells that see the host's software as it is, on a network that each test has for itself.
+//! Cells that see the host's software, on a separate network for each test.
 
-use pando_image::{Attributes, Builder, Readable, Walk};
+use pando_image::{Attributes, Builder, Readable, Scan};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, End, Kernel, NetworkConfig, NetworkId};
@@ -9,23 +9,23 @@ use pando_launch::{Jobs, Program, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_testing::are_installed;
-use pando_testing::lab::kvm_is_there;
+use pando_testing::lab::is_kvm_available;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// 4 GiB, which the host gives as they are used.
+/// 4 GiB, which the host allocates on demand.
 const ARENA: PageCount = PageCount(1 << 20);
-/// Blocks of files: 512 MiB.
+/// The block registry: 512 MiB.
 const REGISTRY: PageCount = PageCount(1 << 17);
-/// What a program may have: 768 MiB.
+/// The quota of a program: 768 MiB.
 const QUOTA: PageCount = PageCount(3 << 16);
-/// After this long a program hangs: the slowest takes a small part of it on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What of the host is software, as `pando run` shows it.
+/// Timeout for a hanging program; the slowest one takes a small part of it on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The host's directories of software, as `pando run` shows them.
 const SOFTWARE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
-/// What stands beside it, and with which permissions.
+/// Further empty directories and their permissions.
 const EMPTY: [(&str, u16); 8] = [
     ("/root", 0o700),
     ("/home", 0o755),
@@ -37,14 +37,14 @@ const EMPTY: [(&str, u16); 8] = [
     ("/sys", 0o555),
 ];
 
-/// The kernel, and the root that its cells are cloned from.
+/// The kernel, and the root of its cells.
 struct Shared {
     kernel: Arc<Kernel>,
     root: Root,
 }
 
 /// Cells on one network.
-pub struct World {
+pub struct CellNetwork {
     shared: &'static Shared,
     network: NetworkId,
 }
@@ -55,7 +55,7 @@ pub struct Running {
     id: CellId,
     kernel: Arc<Kernel>,
     said: Arc<Mutex<String>>,
-    /// Told when a line says that it is ready, and when it has ended.
+    /// Notified when a line contains the ready mark, and when the program has ended.
     told: mpsc::Receiver<Told>,
 }
 
@@ -77,7 +77,7 @@ fn shared() -> &'static Shared {
         for (path, permissions) in EMPTY {
             files.directory(path, Attributes::root(permissions)).expect("a fresh name");
         }
-        let walk = Walk { readable: Readable::ByEveryone, limit: u64::MAX, parallel: true, progress: &|_| () };
+        let walk = Scan { readable: Readable::ByEveryone, limit: u64::MAX, parallel: true, progress: &|_| () };
         for top in SOFTWARE.into_iter().filter(|top| Path::new(top).exists()) {
             files.host(top, Path::new(top), &walk).expect("everybody may read it");
         }
@@ -87,20 +87,20 @@ fn shared() -> &'static Shared {
     })
 }
 
-impl World {
-    /// A network where nothing runs. `None`: this machine lacks something, which was said.
-    pub fn new(needs: &[&str]) -> Option<World> {
-        if !kvm_is_there() || !are_installed(needs) {
+impl CellNetwork {
+    /// Creates a network without cells. If this machine lacks something, prints that and returns `None`.
+    pub fn new(needs: &[&str]) -> Option<CellNetwork> {
+        if !is_kvm_available() || !are_installed(needs) {
             return None;
         }
         let shared = shared();
         let network = shared.kernel.add_network(NetworkConfig::default()).expect("there are few");
-        Some(World { shared, network })
+        Some(CellNetwork { shared, network })
     }
 
-    /// Starts a script of the shell in a cell of its own; a line with `ready` in it says that it is ready.
+    /// Starts a shell script in a cell of its own; a line that contains `ready` marks it as ready.
     fn start(&self, script: &str, ready: &str) -> Running {
-        self.launch(&self.shared.root, &World::program(script), ready)
+        self.launch(&self.shared.root, &CellNetwork::program(script), ready)
     }
 
     fn program(script: &str) -> Program {
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Starts a program in a clone of a root; a line with `ready` in it says that it is ready.
+    /// Starts a program in a clone of a root; a line that contains `ready` marks it as ready.
     fn launch(&self, root: &Root, program: &Program, ready: &str) -> Running {
         let kernel = &self.shared.kernel;
         let id = program.prepare(kernel, root).expect("room for a cell");
@@ -141,55 +141,55 @@ impl World {
         Running { addresses, id, kernel: Arc::clone(kernel), said, told }
     }
 
-    /// Starts a server; returns when it says that it listens.
+    /// Starts a server and waits until it listens.
     pub fn serve(&self, script: &str, ready: &str) -> Running {
-        World::wait(script, self.start(script, ready))
+        CellNetwork::wait(script, self.start(script, ready))
     }
 
     fn wait(script: &str, server: Running) -> Running {
-        let told = server.told.recv_timeout(PATIENCE);
+        let told = server.told.recv_timeout(TIMEOUT);
         assert_eq!(told, Ok(Told::Ready), "{script}\ndoes not listen: {}", server.said());
         server
     }
 
-    /// Freezes what runs, which is asked to or stopped as it stands. Returns what its clones are made of.
+    /// Freezes a running program, by a request or as it stands. Returns the root of its clones.
     pub fn freeze(&self, running: &Running, as_it_stands: bool) -> Root {
         let Shared { kernel, root } = self.shared;
         let asked = if as_it_stands { kernel.freeze_as_it_stands(running.id) } else { kernel.ask_to_freeze(running.id) };
         assert_eq!(asked, Ok(()), "it has ended: {}", running.said());
-        assert_eq!(kernel.wait_frozen_for(running.id, PATIENCE), Ok(true), "it does not freeze: {}", running.said());
-        // None of these programs asks for a signal in its clones, so nothing promises that their random numbers differ.
+        assert_eq!(kernel.wait_frozen_for(running.id, TIMEOUT), Ok(true), "it does not freeze: {}", running.said());
+        // None of these programs requests a signal in its clones, so their random numbers are not guaranteed to differ.
         assert_eq!(kernel.is_forced(running.id), Ok(true));
         root.frozen(running.id)
     }
 
-    /// A clone of what was frozen, which goes on.
+    /// Starts a clone of a frozen program, which continues.
     pub fn resume(&self, frozen: &Root) -> Running {
-        self.launch(frozen, &World::program(""), "\0")
+        self.launch(frozen, &CellNetwork::program(""), "\0")
     }
 
-    /// The same, when it has said that it is ready.
+    /// Starts a clone of a frozen server, and waits until it is ready.
     pub fn resume_server(&self, frozen: &Root, ready: &str) -> Running {
-        World::wait("a clone", self.launch(frozen, &World::program(""), ready))
+        CellNetwork::wait("a clone", self.launch(frozen, &CellNetwork::program(""), ready))
     }
 
-    /// Runs a client to its end, which must be a good one. Returns what it says.
+    /// Runs a client until it ends, which must succeed. Returns its output.
     pub fn run(&self, script: &str) -> String {
         self.finish(script, self.start(script, "\0"))
     }
 
-    /// The same with one that was started.
+    /// Waits for a started client in the same way.
     pub fn finish(&self, script: &str, client: Running) -> String {
-        let told = client.told.recv_timeout(PATIENCE);
+        let told = client.told.recv_timeout(TIMEOUT);
         assert_eq!(told, Ok(Told::Ended), "{script}\nhangs: {}", client.said());
         let outcome = client.kernel.wait(client.id).expect("it is known");
-        assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\nsaid: {}", client.said());
+        assert_eq!(outcome.end.to_string(), "exited with status 0", "{script}\noutput: {}", client.said());
         client.said()
     }
 }
 
 impl Running {
-    /// The way to start programs beside this one.
+    /// The handle that starts jobs beside this program.
     pub fn jobs(&self) -> Jobs {
         Jobs::open(&self.kernel, self.id).expect("it lives, and this is the first time")
     }
@@ -199,7 +199,7 @@ impl Running {
         self.kernel.end(self.id, End::Killed).expect("it lives");
     }
 
-    /// What it has said.
+    /// Its output so far.
     pub fn said(&self) -> String {
         self.said.lock().expect("nobody panics with it").clone()
     }
@@ -207,12 +207,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A client has ended, and was waited for.
+        // A client has ended and was waited for already.
         if self.kernel.end(self.id, End::Killed).is_ok() {
             let _ = self.kernel.wait(self.id);
         }
         if thread::panicking() {
-            println!("it said:\n{}", self.said());
+            println!("its output:\n{}", self.said());
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bad links: what two cells say to each other at once arrives whole, whatever the links between them do to frames.
+//! Faulty links: data that two cells exchange in both directions arrives complete, whatever the links between them do to frames.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 use pando_kernel::NetworkConfig;
 use pando_kernel::network::link::{Link, PerMillion};
 use pando_testing::lab::repetitions;
@@ -16,7 +16,7 @@ const fn megabytes(count: u64) -> Option<NonZeroU64> {
     NonZeroU64::new(count * 1_000_000)
 }
 
-/// What the links of both sides are like.
+/// The properties of the links of both sides.
 const LINKS: [(&str, Link); 9] = [
     ("perfect", PERFECT),
     ("1% lost, 1 ms", Link { loss: PerMillion(10_000), delay: micros(1000), ..PERFECT }),
@@ -32,10 +32,11 @@ const LINKS: [(&str, Link); 9] = [
     ),
 ];
 
-/// Lets two cells say so many bytes to each other over such links, and returns how many seconds it took until both had all. `None`: this machine cannot.
+/// Lets two cells exchange this many bytes over such links. Returns the seconds until both have received all; `None` on
+/// machines that cannot run it.
 fn exchange(link: Link, mtu: u16, seed: u64, there: u64, back: u64) -> Option<f64> {
     let network = NetworkConfig { mtu, seed, ..NetworkConfig::default() };
-    let mut world = World::with_peer(network)?;
+    let mut world = CellNetwork::with_peer(network)?;
     let server = world.serve(&format!("/peer hear 5000 {back} {there}"), link);
     let client = world.start(&format!("/peer tell {} 5000 {there} {back}", server.addresses.v4), link);
     let said = [&client, &server].map(|cell| world.said(cell));
@@ -48,7 +49,7 @@ fn exchange(link: Link, mtu: u16, seed: u64, there: u64, back: u64) -> Option<f6
 fn what_is_said_over_bad_links_arrives_whole() {
     let bytes = u64::from(repetitions(100_000, 1_000_000, 100_000_000));
     for (number, (name, link)) in LINKS.into_iter().enumerate() {
-        // In the ordinary run each link carries one size of packets only.
+        // In the ordinary run each link is tested with one packet size only.
         for mtu in [1500, u16::MAX].into_iter().skip(usize::from(repetitions(number as u32 % 2, number as u32 % 2, 0) > 0)) {
             let rate = |seconds: f64| bytes as f64 / 1e6 / seconds;
             let Some(alone) = exchange(link, mtu, 1, bytes, 0).map(rate) else { return };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cells that flood, lie and talk nonsense, and somebody of the host's who does: others go on with what they say to each other, and serve.
+//! Hostile cells that flood and send false or malformed frames, and a hostile host port: other cells keep exchanging data and serving.
 
-use crate::outsider::Outsider;
-use crate::world::{Running, World};
+use crate::host_peer::HostPeer;
+use crate::world::{CellNetwork, Running};
 use bytes::Bytes;
 use fastrand::Rng;
 use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
@@ -12,7 +12,7 @@ use pando_abi::{Event, Hypercall, MapFlags, Permissions, frame};
 use pando_kernel::cell::State;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, End, NetworkConfig, Station};
+use pando_kernel::{CellId, End, HostPort, NetworkConfig};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
@@ -21,26 +21,27 @@ use pando_testing::mutate::mutate;
 use std::mem::offset_of;
 use std::net::IpAddr;
 
-/// Where a hostile cell has its frames: 1 MiB.
+/// The frame memory of a hostile cell: 1 MiB.
 const FRAMES: u64 = 0x2000_0000;
 const TRANSMIT: u64 = NETWORK_RINGS + offset_of!(NetworkRings, transmit) as u64;
 /// Frames of one batch.
 const BATCH: usize = 48;
-/// Ports that are taken before any cell comes: so no single change makes somebody else's address of a cell's.
+/// Ports reserved before any cell: no single change of a frame turns another's address into a cell's.
 const TAKEN: usize = 200;
 
-/// Two cells that speak with each other.
+/// Two cells that exchange data.
 struct Pair {
     server: Running,
     client: Running,
     bytes: u32,
-    _taken: Vec<Station>,
+    _taken: Vec<HostPort>,
 }
 
 impl Pair {
-    fn new(bytes: u32) -> Option<(World, Pair)> {
-        let mut world = World::with_peer(NetworkConfig::default())?;
-        let taken = (0..TAKEN).map(|_| world.lab.kernel.station(world.network, Link::default(), || {}).expect("there are ports")).collect();
+    fn new(bytes: u32) -> Option<(CellNetwork, Pair)> {
+        let mut world = CellNetwork::with_peer(NetworkConfig::default())?;
+        let taken =
+            (0..TAKEN).map(|_| world.lab.kernel.host_port(world.network, Link::default(), || {}).expect("there are ports")).collect();
         let server = world.serve(
             &format!("echo well > index.html; httpd -p 80 -h /tmp; /peer hear 5000 {bytes} {bytes}; exec httpd -f -p 81 -h /tmp"),
             Link::default(),
@@ -49,18 +50,18 @@ impl Pair {
         Some((world, Pair { server, client, bytes, _taken: taken }))
     }
 
-    /// All was said and heard, and the server serves on.
-    fn is_well(&self, world: &mut World) {
+    /// Checks that all data was exchanged, and that the server still serves.
+    fn is_well(&self, world: &mut CellNetwork) {
         let said = world.said(&self.client);
         assert!(said.starts_with(&format!("whole: said {0}, heard {0}", self.bytes)), "{said}");
-        print!("beside whoever means no good, {said}");
+        print!("beside hostile cells: {said}");
         assert_eq!(world.run(&format!("wget -qO- http://{}/", self.server.addresses.v4)), "well\n");
         assert_eq!(world.run(&format!("wget -qO- http://[{}]/", self.server.addresses.v6)), "well\n");
         assert!(world.pages(&self.server).0 < 4096, "{:?}", world.pages(&self.server));
     }
 }
 
-/// Frames of all kinds from somebody to somebody: true ones, and such as only `as_another` could say.
+/// Frames of all kinds between two cells: valid ones, and ones that only `as_another` may send.
 fn frames(own: &Addresses, to: &Addresses, as_another: &Addresses) -> Vec<Vec<u8>> {
     let ethernet = |from: &Addresses, kind: [u8; 2], packet: &[u8]| [&to.mac.0[..], &from.mac.0, &kind, packet].concat();
     let v4 = |protocol: u8, payload: &[u8]| {
@@ -89,7 +90,7 @@ fn frames(own: &Addresses, to: &Addresses, as_another: &Addresses) -> Vec<Vec<u8
         frames.push(ethernet(from, [0x86, 0xdd], &v6(from, 58, &claim(from))));
         frames.push(ethernet(from, [0x88, 0xcc], &[1; 60]));
     }
-    // The same as everybody's.
+    // The same frames to the broadcast address.
     let everybody = frames.clone().into_iter().map(|mut frame| {
         frame[..6].fill(0xff);
         frame
@@ -109,8 +110,8 @@ fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A cell on the network that runs this, with memory for frames, not yet started.
-fn hostile(world: &World, code: &[u8]) -> (CellId, Addresses) {
+/// A cell on the network with this code and memory for frames, not yet started.
+fn hostile(world: &CellNetwork, code: &[u8]) -> (CellId, Addresses) {
     let kernel = &world.lab.kernel;
     let id = world.lab.cell(code);
     kernel.map(id, FRAMES, PageCount(256), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its memory");
@@ -118,7 +119,7 @@ fn hostile(world: &World, code: &[u8]) -> (CellId, Addresses) {
     (id, addresses)
 }
 
-fn post(world: &World, id: CellId, slots: u64, descriptor: Descriptor) {
+fn post(world: &CellNetwork, id: CellId, slots: u64, descriptor: Descriptor) {
     let words: Vec<u8> = descriptor.to_words().into_iter().flat_map(u64::to_le_bytes).collect();
     for slot in 0..slots {
         world.lab.kernel.write(id, TRANSMIT + 16 + slot * Descriptor::SIZE as u64, &words).expect("it is at rest");
@@ -129,7 +130,7 @@ fn post(world: &World, id: CellId, slots: u64, descriptor: Descriptor) {
 fn who_floods_and_lies_disturbs_nobody() {
     let Some((mut world, pair)) = Pair::new(repetitions(100_000, 3_000_000, 100_000_000)) else { return };
     let mut asm = Asm::new();
-    // All descriptors at once, over and over, and never a pause.
+    // All descriptors at once, over and over, without a pause.
     asm.mov_imm(Rbx, TRANSMIT);
     let again = asm.here();
     asm.load(Rax, Rbx, 8).add_imm(Rax, NETWORK_DESCRIPTORS as i32).store(Rbx, 0, Rax).call_kernel(Hypercall::Doorbell {}).jmp(again);
@@ -139,11 +140,11 @@ fn who_floods_and_lies_disturbs_nobody() {
     world.lab.kernel.write(id, FRAMES, &bytes).expect("it is at rest");
     post(&world, id, NETWORK_DESCRIPTORS as u64, Descriptor { address: FRAMES, length: bytes.len() as u32, tag: 0 });
     world.lab.kernel.start(id).expect("it was not started before");
-    // And one that floods by its libOS.
+    // And one that floods through its libOS.
     let flood = world.start(&format!("exec /peer flood {}", pair.server.addresses.v4), Link::default());
     pair.is_well(&mut world);
     let traffic = world.lab.kernel.traffic(id).expect("it lives").expect("it has a card");
-    println!("{} frames sent, {} of them in another's name", traffic.sent.frames, traffic.spoofed);
+    println!("{} frames sent, {} of them with another's address", traffic.sent.frames, traffic.spoofed);
     assert!(traffic.spoofed > 0 && traffic.sent.frames > traffic.spoofed);
     world.lab.kernel.end(id, End::Killed).expect("it lives");
     world.end(&flood);
@@ -163,7 +164,7 @@ fn nonsense_in_frames_and_rings_disturbs_nobody() {
     let (mut rounds, least) = (0_u32, repetitions(50, 1000, 50_000));
     while rounds < least {
         if !matches!(world.lab.kernel.inspect(id), Ok((State::Idle { .. }, ..))) {
-            assert!(world.lab.turn(0), "seed {seed}, round {rounds}: nobody goes on");
+            assert!(world.lab.turn(0), "seed {seed}, round {rounds}: no cell makes progress");
             continue;
         }
         rounds += 1;
@@ -185,7 +186,7 @@ fn nonsense_in_frames_and_rings_disturbs_nobody() {
     }
     pair.is_well(&mut world);
     let traffic = world.lab.kernel.traffic(id).expect("it lives").expect("it has a card");
-    println!("{rounds} rounds, {} frames, {} of them in another's name", traffic.sent.frames, traffic.spoofed);
+    println!("{rounds} rounds, {} frames, {} of them with another's address", traffic.sent.frames, traffic.spoofed);
 }
 
 #[test]
@@ -193,27 +194,27 @@ fn nonsense_from_a_station_breaks_no_libos() {
     let seed = 2;
     let Some((mut world, pair)) = Pair::new(repetitions(100_000, 3_000_000, 100_000_000)) else { return };
     let to = pair.server.addresses;
-    let mut outsider = Outsider::new(&world, world.network);
+    let mut host_peer = HostPeer::new(&world, world.network);
     let (router, _) = world.lab.kernel.router(world.network).expect("the network is there");
-    // What two who mean well say to each other, and what nobody would say.
+    // Frames of a regular exchange as templates, and frames that nobody should send.
     let listener = world.lab.kernel.listen(world.network, || {}).expect("there are ports");
     for host in [IpAddr::from(to.v4), to.v6.into()] {
-        let heard = outsider.ask(&mut world, (host, 80).into(), b"GET / HTTP/1.0\r\n\r\n");
+        let heard = host_peer.ask(&mut world, (host, 80).into(), b"GET / HTTP/1.0\r\n\r\n");
         assert!(heard.ends_with(b"well\n"));
     }
     let said = listener.receive(usize::MAX);
     let mut templates: Vec<Vec<u8>> = said.iter().map(|(_, frame)| frame.to_vec()).filter(|frame| frame[6..12] == router.mac.0).collect();
     drop(listener);
-    assert!(templates.len() > 8, "the station hears its talk");
+    assert!(templates.len() > 8, "the station receives its traffic");
     templates.extend(frames(&router, &to, &router));
     let mut random = Rng::with_seed(seed);
     let (mut sent, least) = (0_u32, repetitions(1000, 100_000, 3_000_000));
     while sent < least {
         let frames = (0..BATCH).map(|_| Bytes::from(mutate(&templates[random.usize(..templates.len())], &mut random)));
-        outsider.station.send(frames.collect::<Vec<_>>());
+        host_peer.host_port.send(frames.collect::<Vec<_>>());
         sent += BATCH as u32;
-        // What it answers is not heard by anybody.
-        outsider.station.receive(usize::MAX);
+        // Its responses are discarded.
+        host_peer.host_port.receive(usize::MAX);
         world.lab.turn(0);
         assert!(world.lab.kernel.inspect(pair.server.id).is_ok(), "seed {seed}, after {sent}: {}", world.said(&pair.server));
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in cells that speak with each other over a network: unmodified servers in some, their clients in others.
+//! Programs in cells that communicate over a network: unmodified servers in some, their clients in others.
 
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
-mod grove;
+mod host_peer;
 mod hostile;
 mod many;
-mod outsider;
 mod peer;
 mod ping;
 mod slow;

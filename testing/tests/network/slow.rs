@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receivers that take nothing: whoever sends to them goes on with others.
+//! Receivers that take nothing do not block a sender's other connections.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 use pando_abi::Hypercall;
 use pando_kernel::NetworkConfig;
 use pando_kernel::network::link::Link;
@@ -10,8 +10,8 @@ use pando_testing::lab::repetitions;
 
 #[test]
 fn a_receiver_that_takes_nothing_does_not_hold_up_one_that_does() {
-    let Some(mut world) = World::with_peer(NetworkConfig::default()) else { return };
-    // A program that accepts and never reads; and a cell that has no room for frames and never will.
+    let Some(mut world) = CellNetwork::with_peer(NetworkConfig::default()) else { return };
+    // A program that accepts and never reads, and a cell that never provides receive buffers.
     let deaf = world.serve("exec /peer deaf 5000", Link::default());
     let mut asm = Asm::new();
     let again = asm.here();
@@ -30,7 +30,7 @@ fn a_receiver_that_takes_nothing_does_not_hold_up_one_that_does() {
     let said = world.said(&sender);
     assert!(said.starts_with("whole:"), "{said}");
     assert!(world.said(&quick).starts_with("whole:"));
-    print!("beside two that take nothing, {said}");
+    print!("beside two receivers that read nothing: {said}");
     let traffic = world.lab.kernel.traffic(dead).expect("it lives").expect("it has a card");
     assert_eq!(traffic.received.frames, 0);
     world.end(&deaf);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers and clients of busybox.
 
-use crate::world::World;
+use crate::world::CellNetwork;
 use pando_kernel::network::link::{Link, PerMillion};
 use std::time::Duration;
 
-/// What makes a file that is larger than any packet.
+/// Prints a file that is larger than any packet.
 const NUMBERS: &str = "seq 1 200000";
 
 #[test]
 fn a_web_server_answers_a_client_in_another_cell() {
-    let Some(mut world) = World::new() else { return };
+    let Some(mut world) = CellNetwork::new() else { return };
     let server =
         world.serve(&format!("mkdir www; echo hello > www/index.html; {NUMBERS} > www/numbers; httpd -f -p 80 -h www"), Link::default());
     let (four, six) = (server.addresses.v4, server.addresses.v6);
@@ -23,7 +23,7 @@ fn a_web_server_answers_a_client_in_another_cell() {
 
 #[test]
 fn what_is_larger_than_all_buffers_arrives_whole() {
-    let Some(mut world) = World::new() else { return };
+    let Some(mut world) = CellNetwork::new() else { return };
     let server = world.serve("mkdir www; seq 1 1000000 > www/numbers; httpd -f -p 80 -h www", Link::default());
     let fetch = format!("wget -qO- http://{}/numbers | sha256sum", server.addresses.v4);
     let sums = world.run(&format!("seq 1 1000000 | sha256sum; for round in 1 2 3 4 5; do {fetch}; done"));
@@ -33,7 +33,7 @@ fn what_is_larger_than_all_buffers_arrives_whole() {
 
 #[test]
 fn nobody_listens_and_nobody_is_there() {
-    let Some(mut world) = World::new() else { return };
+    let Some(mut world) = CellNetwork::new() else { return };
     let server = world.serve("sleep 1000", Link::default());
     let told = world.run(&format!("wget -qO- http://{}/ 2>&1; echo $?", server.addresses.v4));
     assert!(told.contains("Connection refused") && told.ends_with("1\n"), "{told}");
@@ -43,7 +43,7 @@ fn nobody_listens_and_nobody_is_there() {
 
 #[test]
 fn a_link_that_loses_doubles_and_reorders_changes_no_byte() {
-    let Some(mut world) = World::new() else { return };
+    let Some(mut world) = CellNetwork::new() else { return };
     let link = Link {
         delay: Duration::from_micros(200),
         jitter: Duration::from_micros(500),

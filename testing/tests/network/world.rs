@@ -9,24 +9,24 @@ use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId};
 use pando_launch::{Calls, Root};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::{Lab, is_kvm_available};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// 1 GiB.
 const ARENA: PageCount = PageCount(1 << 18);
-/// What a program may have: 128 MiB.
+/// The quota of a program: 128 MiB.
 const QUOTA: PageCount = PageCount(1 << 15);
-/// Busybox's names that scripts call.
+/// The names of busybox that scripts call.
 const APPLETS: [&str; 11] = ["sh", "seq", "sha256sum", "sleep", "httpd", "wget", "mkdir", "nc", "head", "ping", "ping6"];
 
-/// How large a world is, and what it has.
+/// The size and content of a world.
 #[derive(Clone, Debug)]
 pub struct Extent {
     /// Physical memory.
     pub arena: PageCount,
     pub network: NetworkConfig,
-    /// Files of the host that all cells see, in their root.
+    /// Host files in the root of all cells.
     pub files: Vec<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Extent {
 }
 
 /// Cells on one network.
-pub struct World {
+pub struct CellNetwork {
     pub lab: Lab,
     arena: PageCount,
     root: Root,
@@ -51,27 +51,27 @@ pub struct Running {
     pub port: Arc<ConsolePort>,
 }
 
-impl World {
-    /// A world where nothing runs. `None`: this machine has no KVM.
-    pub fn new() -> Option<World> {
-        World::with(Extent::default())
+impl CellNetwork {
+    /// Creates a world without cells. `None`: this machine has no KVM.
+    pub fn new() -> Option<CellNetwork> {
+        CellNetwork::with(Extent::default())
     }
 
-    /// One of such a size. `None`: this machine has no KVM.
-    pub fn with(extent: Extent) -> Option<World> {
-        if !kvm_is_there() {
+    /// Creates a world of this extent. `None`: this machine has no KVM.
+    pub fn with(extent: Extent) -> Option<CellNetwork> {
+        if !is_kvm_available() {
             return None;
         }
         let Extent { arena, network, files } = extent;
         let mut lab = Lab::kvm(arena, 1, Config::default(), Omit::NOTHING);
         let root = common::root(&mut lab, &APPLETS, &files);
         let network = lab.kernel.add_network(network).expect("there are few");
-        Some(World { lab, arena, root, network })
+        Some(CellNetwork { lab, arena, root, network })
     }
 
-    /// One of such a network, whose cells have [`peer::program`]. `None`: this machine has no KVM, or no compiler.
-    pub fn with_peer(network: NetworkConfig) -> Option<World> {
-        World::with(Extent { network, files: vec![peer::program()?], ..Extent::default() })
+    /// Creates a world with this network, whose cells have [`peer::program`]. `None`: this machine has no KVM, or no compiler.
+    pub fn with_peer(network: NetworkConfig) -> Option<CellNetwork> {
+        CellNetwork::with(Extent { network, files: vec![peer::program()?], ..Extent::default() })
     }
 
     /// Starts a script in a cell of its own, with a link of this kind.
@@ -79,14 +79,14 @@ impl World {
         self.start_with(script, link, QUOTA)
     }
 
-    /// The same, with so much memory.
+    /// Starts a script with this quota.
     pub fn start_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
         let program = self.open(script, link, quota);
         program.port.close_input();
         program
     }
 
-    /// The same, whose standard input stays open.
+    /// Starts a script whose standard input stays open.
     fn open(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
         let program = common::script(script, quota, Calls::default());
         let id = program.prepare(&self.lab.kernel, &self.root).expect("room for a cell");
@@ -96,26 +96,26 @@ impl World {
         Running { id, addresses, port }
     }
 
-    /// Starts a server, and lets it run until it waits.
+    /// Starts a server, and runs it until it waits.
     pub fn serve(&mut self, script: &str, link: Link) -> Running {
         self.serve_with(script, link, QUOTA)
     }
 
-    /// The same, with so much memory.
+    /// Starts a server with this quota, and runs it until it waits.
     pub fn serve_with(&mut self, script: &str, link: Link, quota: PageCount) -> Running {
         let server = self.start_with(script, link, quota);
         self.rest(&server);
         server
     }
 
-    /// Lets everybody go on until a program waits.
+    /// Drives all cells until a program waits.
     fn rest(&mut self, program: &Running) {
         while !matches!(self.lab.kernel.inspect(program.id), Ok((State::Idle { .. }, ..))) {
             assert!(self.lab.turn(0) && self.lab.kernel.inspect(program.id).is_ok(), "it has ended: {}", self.said(program));
         }
     }
 
-    /// What a program says on its standard output until it ends, with status 0 and no complaint.
+    /// Returns a program's standard output once it has ended. It must exit with status 0 and print nothing on standard error.
     pub fn said(&mut self, program: &Running) -> String {
         common::said(&mut self.lab, program.id, &program.port)
     }
@@ -126,14 +126,14 @@ impl World {
         self.said(&program)
     }
 
-    /// Starts a script whose standard input stays open, and lets it run until it waits.
+    /// Starts a script whose standard input stays open, and runs it until it waits.
     pub fn listening(&mut self, script: &str, link: Link) -> Running {
         let listener = self.open(script, link, QUOTA);
         self.rest(&listener);
         listener
     }
 
-    /// Pages that are a cell's alone.
+    /// The private pages of a cell.
     pub fn pages(&self, program: &Running) -> PageCount {
         self.lab.kernel.inspect(program.id).expect("it lives").2.used
     }
@@ -144,7 +144,7 @@ impl World {
         self.lab.finish(program.id);
     }
 
-    /// Frames that are somebody's, but for those of blocks, which nobody has to give back.
+    /// The number of used frames without those of the block registry, which need not be returned.
     pub fn owned(&self) -> PageCount {
         self.arena - self.lab.kernel.free() - self.lab.kernel.registry().used
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exports: whatever is done to an overlay, a directory of the host that began with the same files ends with the same files, once they were synced.
+//! Exports: after each sync, an overlay and a host directory that started with the same files contain the same files.
 
+use crate::compare::{ComparedTrees, TreeListing, on_host, see_host};
 use crate::operation::{Given, Operation, operations, trees};
-use crate::twins::{Seen, Twins, on_host, see_host};
-use pando_launch::{Export, Report, obey};
+use pando_launch::{Export, WriteBackReport, obey};
 use pando_libos::errno::Errno;
 use pando_libos::files::export::Channel;
 use proptest::prelude::*;
@@ -14,12 +14,12 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A channel that leads straight to who writes back.
+/// A channel that is connected directly to the host's write-back.
 struct Straight<'a> {
     host: &'a Path,
     said: Vec<u8>,
     answers: Vec<u8>,
-    reports: Vec<Report>,
+    reports: Vec<WriteBackReport>,
 }
 
 impl Channel for Straight<'_> {
@@ -44,35 +44,35 @@ impl Channel for Straight<'_> {
     }
 }
 
-/// An overlay, its twin, and a directory that only hears of what is exported.
+/// An overlay, its twin, and a directory that only receives exports.
 struct Exported {
-    twins: Twins,
+    trees: ComparedTrees,
     host: TempDir,
 }
 
 impl Exported {
     fn new(tree: &[(String, Given)]) -> Exported {
-        let mut twins = Twins::new(tree);
-        twins.files().export(b"/").expect("something is mounted at the root");
-        Exported { twins, host: on_host(tree) }
+        let mut trees = ComparedTrees::new(tree);
+        trees.files().export(b"/").expect("something is mounted at the root");
+        Exported { trees, host: on_host(tree) }
     }
 
-    /// Syncs; returns how much had to be said for it. A small buffer, so that records do not fit.
+    /// Syncs; returns the number of bytes sent. A small buffer, so that records do not fit.
     fn sync(&mut self) -> Result<usize, Errno> {
         let mut channel = Straight { host: self.host.path(), said: Vec::new(), answers: Vec::new(), reports: Vec::new() };
         let mut counted = Counted(&mut channel, 0);
-        let outcome = self.twins.files().sync_all_through(&mut counted, &mut [0; 5000]);
+        let outcome = self.trees.files().sync_all_through(&mut counted, &mut [0; 5000]);
         let bytes = counted.1;
         if outcome.is_ok() {
-            assert!(channel.reports.iter().all(|report| *report == Report::default()), "{:?}", channel.reports);
+            assert!(channel.reports.iter().all(|report| *report == WriteBackReport::default()), "{:?}", channel.reports);
         }
         outcome.map(|()| bytes)
     }
 
-    /// The overlay, and what the host has. Names of one file are files of their own on the host.
-    fn trees(&mut self) -> (Seen, Seen) {
-        let (mut overlay, _) = self.twins.trees();
-        let mut host = Seen::new();
+    /// The trees of the overlay and of the host. Hard links of the overlay are separate files on the host.
+    fn trees(&mut self) -> (TreeListing, TreeListing) {
+        let (mut overlay, _) = self.trees.trees();
+        let mut host = TreeListing::new();
         see_host(self.host.path(), "", &mut host);
         for (_, links, _) in overlay.values_mut().chain(host.values_mut()) {
             *links = (*links).min(1);
@@ -81,7 +81,7 @@ impl Exported {
     }
 
     fn perform(&mut self, operation: Operation) {
-        self.twins.overlay(&operation).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
+        self.trees.overlay(&operation).unwrap_or_else(|error| panic!("{operation:?}: {error}"));
     }
 
     fn check(&mut self) {
@@ -91,7 +91,7 @@ impl Exported {
     }
 }
 
-/// Counts what is said.
+/// Counts the bytes sent.
 struct Counted<'a, 'b>(&'a mut Straight<'b>, usize);
 
 impl Channel for Counted<'_, '_> {
@@ -114,13 +114,13 @@ proptest! {
         let mut exported = Exported::new(&tree);
         for operations in rounds {
             for operation in &operations {
-                // What fails changes nothing.
-                let _ = exported.twins.overlay(operation);
+                // Failed operations change nothing.
+                let _ = exported.trees.overlay(operation);
             }
             exported.sync().expect("the host takes it");
             let (overlay, host) = exported.trees();
             prop_assert_eq!(overlay, host);
-            // Whoever has nothing new has nothing to say but the question.
+            // Without changes only the query is sent.
             prop_assert_eq!(exported.sync(), Ok(8));
         }
     }
@@ -130,7 +130,7 @@ fn word(text: &str) -> String {
     text.to_owned()
 }
 
-/// Takes note of what is said, and says that all is well.
+/// Records the bytes sent, and reports success.
 struct Noted(Vec<u8>);
 
 impl Channel for Noted {
@@ -156,12 +156,15 @@ fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhe
     exported.perform(Operation::Rename(word("/a/moves"), word("/b/moved")));
     exported.perform(Operation::Write(word("/changes"), 100, 7000));
     let mut noted = Noted(Vec::new());
-    exported.twins.files().sync_all_through(&mut noted, &mut [0; 5000]).expect("all is well");
+    exported.trees.files().sync_all_through(&mut noted, &mut [0; 5000]).expect("all is well");
     let old = fs::read(exported.host.path().join("changes")).expect("it is there");
     for cut in (0..noted.0.len()).step_by(311).chain([noted.0.len()]) {
         let host = on_host(&tree);
         let directory = open(host.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
-        assert_eq!(obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true), Report::default());
+        assert_eq!(
+            obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true),
+            WriteBackReport::default()
+        );
         let read = |name: &str| fs::read(host.path().join(name));
         let moved = read("b/moved").or_else(|_| read("a/moves")).expect("it is somewhere");
         let changed = read("changes").expect("it is there");
@@ -171,9 +174,9 @@ fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhe
     }
 }
 
-/// Every path below a directory.
+/// All paths below a directory.
 fn walked(directory: &Path) -> Vec<String> {
-    let mut seen = Seen::new();
+    let mut seen = TreeListing::new();
     see_host(directory, "", &mut seen);
     seen.into_keys().collect()
 }
@@ -185,11 +188,11 @@ fn only_what_changed_is_said() {
     assert_eq!(exported.sync(), Ok(8));
     exported.perform(Operation::Write(word("/7"), 3, 1));
     let said = exported.sync().expect("the host takes it");
-    assert!((9000..10_000).contains(&said), "{said} bytes were said");
+    assert!((9000..10_000).contains(&said), "{said} bytes were sent");
     exported.perform(Operation::Permissions(word("/8"), 0o600));
     exported.perform(Operation::Unlink(word("/9")));
     let said = exported.sync().expect("the host takes it");
-    assert!((9000..10_000).contains(&said), "{said} bytes were said");
+    assert!((9000..10_000).contains(&said), "{said} bytes were sent");
     exported.check();
 }
 
@@ -206,7 +209,7 @@ fn holes_stay_holes() {
 fn what_the_host_could_not_take_is_said_again() {
     let mut exported = Exported::new(&[(word("/a"), Given::Directory)]);
     exported.perform(Operation::Write(word("/a/b"), 0, 10));
-    // Somebody has put a file where the directory was.
+    // The directory was replaced by a file.
     fs::remove_dir(exported.host.path().join("a")).expect("it is empty");
     fs::write(exported.host.path().join("a"), "in the way").expect("the directory is ours");
     assert_eq!(exported.sync(), Err(Errno::ENOTDIR));

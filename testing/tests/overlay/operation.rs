@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations on trees of names, and how random ones are made: few names, so that they meet.
+//! Operations on file trees and their random generators: few names, so that paths collide.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Something that is done to a tree. Paths start at its root.
+/// An operation on a tree. Paths start at its root.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    /// Opens a file for writing, makes it if it is not there, and writes so many bytes at an offset.
+    /// Opens a file for writing, creates it if it is missing, and writes this many bytes at an offset.
     Write(String, u64, usize),
-    /// Opens a file that must not be there.
+    /// Creates a file that must not exist.
     Create(String),
-    /// Empties a file while it is opened.
+    /// Opens a file and truncates it.
     Empty(String),
     Read(String),
     Resize(String, u64),
@@ -28,7 +28,7 @@ pub(crate) enum Operation {
     List(String),
 }
 
-/// A file that is there from the start.
+/// A file of the initial tree.
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
     Directory,
@@ -40,7 +40,7 @@ fn name() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just("a"), Just("b"), Just("c")]
 }
 
-/// A path of a few names. Nothing in it leads above the root: `..` follows a name, and no target has one.
+/// A path of a few names. It cannot escape above the root: `..` follows a name, and no target contains one.
 fn path() -> impl Strategy<Value = String> {
     let step = prop_oneof![
         8 => name().prop_map(|name| format!("/{name}")),
@@ -82,7 +82,7 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
     vec(operation, 0..40)
 }
 
-/// Files that are there from the start, parents first.
+/// Initial files, parents first.
 pub(crate) fn trees() -> impl Strategy<Value = Vec<(String, Given)>> {
     let given = || {
         prop_oneof![

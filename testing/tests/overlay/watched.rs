@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Epoll against Linux's own: the same random pipes, counters and instances, changed and watched in the same way, tell the same events.
+//! Epoll compared with Linux's: the same random pipes, counters and instances, changed and watched in the same way, must
+//! report the same events.
 
-use crate::twins::empty_files;
+use crate::compare::empty_files;
 use pando_libos::errno::Errno;
+use pando_libos::files::edge::Pulse;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
-use pando_libos::files::pulse::Pulse;
 use pando_libos::files::watch::Change;
-use pando_libos::files::{Files, Kind, OpenFile, Target, flag};
+use pando_libos::files::{DescriptorTarget, Files, Kind, OpenFile, flag};
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Events that a wait gives at most.
+/// The maximum number of events of one wait.
 const MANY: usize = 64;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Opens a pipe, a counter that starts there, or an instance.
+    /// Opens a pipe, a counter with this initial value, or an instance.
     Pipe,
     Counter(u8),
     Instance,
-    /// One more descriptor of an open file, or one less.
+    /// Duplicates or closes a descriptor of an open file.
     Duplicate(usize),
     Close(usize),
-    /// Changes what an instance watches.
+    /// Changes the interest list of an instance.
     Add(usize, usize, u32),
     Modify(usize, usize, u32),
     Remove(usize, usize),
-    /// Writes or reads so many bytes of a pipe; counts, or takes what was counted.
+    /// Writes or reads this many bytes of a pipe; adds to a counter, or reads it.
     Put(usize, usize),
     Take(usize, usize),
-    /// Asks an instance.
+    /// Waits at an instance.
     Wait(usize),
 }
 
-/// How an instance's items are changed.
+/// A change of an interest list.
 enum How {
     Add(u32),
     Modify(u32),
@@ -67,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What both have open: a descriptor of the host and one of the libOS, under a number of their own.
+/// An open file on both sides: a descriptor of the host and one of the libOS, under a common number.
 struct Open {
     number: u64,
     host: OwnedFd,
@@ -75,8 +76,8 @@ struct Open {
     is_instance: bool,
 }
 
-/// Events with what comes with them, in the order of that; or an error's number.
-type Answer = Result<Vec<(u64, u32)>, i32>;
+/// Events and their data, sorted by data; or an error number.
+type CallResult = Result<Vec<(u64, u32)>, i32>;
 
 struct Both {
     files: Files,
@@ -103,11 +104,11 @@ impl Both {
         self.opens(host, fd, false);
     }
 
-    /// Changes what an instance watches.
-    fn control(&mut self, epoll: usize, file: usize, how: How) -> Option<(Answer, Answer)> {
+    /// Changes the interest list of an instance.
+    fn control(&mut self, epoll: usize, file: usize, how: How) -> Option<(CallResult, CallResult)> {
         let open = |index: usize| self.open.get(index % self.open.len().max(1));
         let (epoll, file) = (open(epoll)?, open(file)?);
-        // Instances watch those that are younger, so that they never watch each other.
+        // Instances watch only younger ones, so that they never watch each other.
         if !epoll.is_instance || file.is_instance && file.number <= epoll.number {
             return None;
         }
@@ -127,8 +128,8 @@ impl Both {
         Some((found.map(|()| Vec::new()), linux(host).map(|()| Vec::new())))
     }
 
-    /// Takes a step on both, if there is what it is about. Returns what each answers.
-    fn take(&mut self, step: &Step) -> Option<(Answer, Answer)> {
+    /// Performs a step on both, if its object exists. Returns both answers.
+    fn take(&mut self, step: &Step) -> Option<(CallResult, CallResult)> {
         let open = |index: usize| self.open.get(index % self.open.len().max(1));
         match *step {
             Step::Pipe => {
@@ -153,7 +154,7 @@ impl Both {
             Step::Duplicate(index) => {
                 let Open { host, fd, is_instance, .. } = open(index)?;
                 let (host, is_instance) = (rustix::io::dup(host).expect("there are not many"), *is_instance);
-                let fd = self.files.duplicate(*fd, Target::From(0), false).expect("there are not many");
+                let fd = self.files.duplicate(*fd, DescriptorTarget::From(0), false).expect("there are not many");
                 self.opens(host, fd, is_instance);
                 None
             }
@@ -189,7 +190,7 @@ impl Both {
     }
 }
 
-/// How many bytes were moved, as an answer.
+/// The number of bytes moved, as an answer.
 fn counted(bytes: usize) -> Vec<(u64, u32)> {
     vec![(bytes as u64, 0)]
 }

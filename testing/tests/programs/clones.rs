@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that say that they are ready, and their clones: each is exactly its template, and nobody but itself.
+//! Programs that report that they are ready, and their clones: each clone is exactly its template, and distinct from its siblings.
 
 use crate::{APPLETS, ARENA, QUOTA, common};
 use pando_kernel::cell::State;
 use pando_kernel::{CellId, Config, Kernel};
 use pando_launch::{Calls, Program, Root};
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::{Lab, is_kvm_available};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A template that a script becomes, and what clones of it are given.
-pub struct Grove {
+/// A template made from a script, and the request for its clones.
+pub struct CloneFixture {
     pub lab: Lab,
     pub template: Root,
     pub program: Program,
 }
 
-impl Grove {
-    pub fn plant(script: &str, calls: Calls) -> Grove {
+impl CloneFixture {
+    pub fn plant(script: &str, calls: Calls) -> CloneFixture {
         let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
         let root = common::root(&mut lab, &APPLETS, &[]);
         let program = Program { is_template: true, ..common::script(script, QUOTA, calls) };
-        let template = Grove::freeze(&mut lab, &root, &program);
-        Grove { lab, template, program: Program { is_template: false, ..program } }
+        let template = CloneFixture::freeze(&mut lab, &root, &program);
+        CloneFixture { lab, template, program: Program { is_template: false, ..program } }
     }
 
     /// Runs a program until it is ready.
@@ -37,7 +37,7 @@ impl Grove {
         root.frozen(cell)
     }
 
-    /// What a clone says that is given these words.
+    /// Returns the output of a clone with these arguments.
     pub fn said(&mut self, words: &[&str]) -> String {
         let program = Program { arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(), ..self.program.clone() };
         let cell = program.prepare(&self.lab.kernel, &self.template).expect("room for a cell");
@@ -54,7 +54,7 @@ fn both() -> [Calls; 2] {
 
 #[test]
 fn a_clone_goes_on_where_its_template_stood_with_words_of_its_own() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     const SCRIPT: &str = "
@@ -66,10 +66,10 @@ echo $x $line $(tr '\\0' ' ' < /proc/pando/arguments)$(cat /proc/pando/clone)
 kill -USR1 $$; echo more >> file; cat file; wait $late; echo $?
 ";
     for calls in both() {
-        let mut grove = Grove::plant(SCRIPT, calls);
+        let mut fixture = CloneFixture::plant(SCRIPT, calls);
         for (index, words) in [&["a", "b c"][..], &[], &["d"]].into_iter().enumerate() {
             let said = words.iter().map(|word| format!("{word} ")).collect::<String>();
-            assert_eq!(grove.said(words), format!("5 kept {said}{index}\nheard\nkept\nmore\n0\n"));
+            assert_eq!(fixture.said(words), format!("5 kept {said}{index}\nheard\nkept\nmore\n0\n"));
         }
     }
 }
@@ -77,63 +77,63 @@ kill -USR1 $$; echo more >> file; cat file; wait $late; echo $?
 #[test]
 fn no_two_clones_share_random_numbers() {
     const CLONES: usize = 50;
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Some was taken before, so that what is left over would be the same.
+    // Draws before the freeze, so that left-over buffered bytes would be the same.
     const SCRIPT: &str = "
 head -c 5 /dev/urandom > /dev/null
 echo ready > /dev/pando
 head -c 16 /dev/urandom | sha256sum
 cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id
 ";
-    let mut grove = Grove::plant(SCRIPT, Calls::default());
-    let said: HashSet<String> = (0..CLONES).flat_map(|_| grove.said(&[]).lines().map(String::from).collect::<Vec<_>>()).collect();
+    let mut fixture = CloneFixture::plant(SCRIPT, Calls::default());
+    let said: HashSet<String> = (0..CLONES).flat_map(|_| fixture.said(&[]).lines().map(String::from).collect::<Vec<_>>()).collect();
     assert_eq!(said.len(), 3 * CLONES);
 }
 
 #[test]
 fn a_clone_can_become_a_template_too() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     const SCRIPT: &str = "
 for level in 1 2 3; do echo ready > /dev/pando; path=$path.$(cat /proc/pando/clone); done
 echo $path
 ";
-    let mut grove = Grove::plant(SCRIPT, Calls::default());
+    let mut fixture = CloneFixture::plant(SCRIPT, Calls::default());
     for _ in 0..2 {
-        let again = Program { is_template: true, ..grove.program.clone() };
-        // Siblings before it, so that its number tells.
-        let spare = again.prepare(&grove.lab.kernel, &grove.template).expect("room for a cell");
-        grove.lab.kernel.end(spare, pando_kernel::End::Killed).expect("it has not started");
-        grove.template = Grove::freeze(&mut grove.lab, &grove.template, &again);
+        let again = Program { is_template: true, ..fixture.program.clone() };
+        // A sibling started before it, so that its cell number differs.
+        let spare = again.prepare(&fixture.lab.kernel, &fixture.template).expect("room for a cell");
+        fixture.lab.kernel.end(spare, pando_kernel::End::Killed).expect("it has not started");
+        fixture.template = CloneFixture::freeze(&mut fixture.lab, &fixture.template, &again);
     }
-    assert_eq!(grove.said(&[]), ".1.1.0\n");
-    // Nobody asks for templates any more: saying that it is ready changes nothing.
-    assert_eq!(grove.said(&[]), ".1.1.1\n");
+    assert_eq!(fixture.said(&[]), ".1.1.0\n");
+    // Templates are no longer requested: reporting readiness changes nothing.
+    assert_eq!(fixture.said(&[]), ".1.1.1\n");
 }
 
 #[test]
 fn clones_leave_nothing() {
     const CLONES: usize = 20;
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    let mut grove = Grove::plant("echo ready > /dev/pando; echo $(seq 1 3)", Calls::default());
+    let mut fixture = CloneFixture::plant("echo ready > /dev/pando; echo $(seq 1 3)", Calls::default());
     let free = |kernel: &Kernel| {
         kernel.settle();
         kernel.free()
     };
-    grove.said(&[]);
-    let before = free(&grove.lab.kernel);
+    fixture.said(&[]);
+    let before = free(&fixture.lab.kernel);
     for _ in 0..CLONES {
-        assert_eq!(grove.said(&[]), "1 2 3\n");
+        assert_eq!(fixture.said(&[]), "1 2 3\n");
     }
-    assert_eq!(free(&grove.lab.kernel), before);
+    assert_eq!(free(&fixture.lab.kernel), before);
 }
 
-/// A program whose input stays open, driven until it waits for something that will not come by itself, or for so many turns.
+/// Starts a program whose input stays open, and drives it until it waits for external input, or for this many turns.
 fn begin(lab: &mut Lab, root: &Root, program: &Program, turns: u32) -> CellId {
     let cell = program.prepare(&lab.kernel, root).expect("room for a cell");
     lab.kernel.start(cell).expect("it was not started before");
@@ -141,7 +141,7 @@ fn begin(lab: &mut Lab, root: &Root, program: &Program, turns: u32) -> CellId {
     cell
 }
 
-/// Freezes a program from outside, and says what each of some clones says that is given this to read.
+/// Freezes a program from outside, and returns the output of some clones with this input.
 fn said_by_clones(lab: &mut Lab, root: &Root, cell: CellId, program: &Program, input: &[u8]) -> Vec<String> {
     while !lab.kernel.wait_frozen_for(cell, Duration::ZERO).expect("it does not end") {
         assert!(lab.turn(0), "it waits for ever");
@@ -161,11 +161,11 @@ fn said_by_clones(lab: &mut Lab, root: &Root, cell: CellId, program: &Program, i
 
 #[test]
 fn the_operator_freezes_a_program_that_waits_or_computes() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     const ENDLESS: u32 = u32::MAX;
-    // Alone in a call that waits for input; beside a child that sleeps; computing, beside such a child.
+    // Alone in a call that waits for input; beside a sleeping child; computing beside such a child.
     let cases = [
         ("read line; echo $line; head -c 16 /dev/urandom | sha256sum", ENDLESS, "word\n"),
         ("sleep 1000 & read line; kill $!; echo $line; head -c 16 /dev/urandom | sha256sum", 100, "word\n"),
@@ -193,7 +193,7 @@ fn the_operator_freezes_a_program_that_waits_or_computes() {
 
 #[test]
 fn clones_of_a_program_that_was_stopped_as_it_stood_hear_that_they_are_clones() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     const SCRIPT: &str = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; read line; echo $i $line; head -c 16 /dev/urandom | sha256sum";

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was said to a cell is not said to its clones, however little of it was done when the cell was frozen.
+//! Clones do not receive the input, signals and jobs that were sent to their source, however little of them was processed
+//! at the freeze.
 
 use crate::{APPLETS, ARENA, QUOTA, common};
 use pando_abi::Event;
-use pando_kernel::{CellId, Config, ConsolePort, Heard, Stream};
-use pando_launch::{Calls, Carrier, Command, Job, JobEnd, Jobs, Program, Root};
+use pando_kernel::{CellId, Config, ConsoleOutput, ConsolePort, Stream};
+use pando_launch::{Calls, Command, Job, JobEnd, Jobs, Multiplexer, Program, Root};
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::{Lab, is_kvm_available};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A script in a cell, of which clones shall be made.
-pub struct Source {
+/// A script in a cell that is to be cloned.
+pub struct TemplateSource {
     pub lab: Lab,
     root: Root,
     program: Program,
@@ -20,10 +21,10 @@ pub struct Source {
     port: Arc<ConsolePort>,
 }
 
-impl Source {
-    /// One that was started and waits. `None`: there is no KVM here.
-    pub fn start(script: &str, is_template: bool, files: &[PathBuf]) -> Option<Source> {
-        if !kvm_is_there() {
+impl TemplateSource {
+    /// Starts one and runs it until it waits. `None`: this machine has no KVM.
+    pub fn start(script: &str, is_template: bool, files: &[PathBuf]) -> Option<TemplateSource> {
+        if !is_kvm_available() {
             return None;
         }
         let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
@@ -33,18 +34,18 @@ impl Source {
         let port = lab.kernel.console(cell).expect("it has a console");
         lab.kernel.start(cell).expect("it was not started before");
         lab.run_all();
-        Some(Source { lab, root, program, cell, port })
+        Some(TemplateSource { lab, root, program, cell, port })
     }
 
-    /// Gives it input, and lets it do what it does then.
+    /// Sends input, and runs until the cell is idle.
     pub fn give(&mut self, input: &[u8]) {
         assert!(self.port.send(input));
         self.lab.run_all();
     }
 
-    /// Hears all that it says.
+    /// Receives all its output.
     fn hear(&mut self) {
-        while let Heard::Bytes(..) = self.port.hear() {
+        while let ConsoleOutput::Bytes(..) = self.port.hear() {
             self.lab.run_all();
         }
     }
@@ -63,7 +64,7 @@ impl Source {
         self.lab.run_all();
     }
 
-    /// What a clone of it says that is given this to read.
+    /// Returns the output of a clone with this input.
     fn said_by_clone(&mut self, input: &[u8]) -> String {
         assert!(self.is_frozen());
         let template = self.root.frozen(self.cell);
@@ -76,12 +77,12 @@ impl Source {
         common::said(&mut self.lab, cell, &port)
     }
 
-    pub fn jobs(&self) -> (Jobs, Carrier) {
+    pub fn jobs(&self) -> (Jobs, Multiplexer) {
         Jobs::carried(&self.lab.kernel, self.cell, || ()).expect("it lives")
     }
 
-    /// Lets a job go on until nothing happens any more.
-    pub fn carry(&mut self, carrier: &mut Carrier) {
+    /// Drives a job until no event is pending.
+    pub fn carry(&mut self, carrier: &mut Multiplexer) {
         for _ in 0..10 {
             carrier.turn();
             self.lab.run_all();
@@ -89,35 +90,36 @@ impl Source {
     }
 }
 
-/// A script of the shell as a job.
+/// A command that runs a script in the shell as a job.
 pub fn script(text: &str) -> Command {
     let arguments = ["sh", "-c", text].map(|word| word.into()).to_vec();
     Command { path: b"/bin/sh".to_vec(), directory: b"/tmp".to_vec(), arguments, ..Command::default() }
 }
 
-/// All that a job has said.
+/// All output of a job so far.
 pub fn said(job: &Job) -> Vec<(Stream, String)> {
     let heard = std::iter::from_fn(|| match job.port().hear() {
-        Heard::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
+        ConsoleOutput::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
         _ => None,
     });
     heard.collect()
 }
 
-/// More than the console keeps, so that a part of it is not taken before somebody hears it: until then the cell does not freeze.
+/// Prints more than the console buffers: the rest stays in the cell until the output is received, and until then the cell
+/// does not freeze.
 const LOUD: &str = "read line; head -c 1056768 /dev/zero; read line; sleep 0.1; echo; echo $line /tmp/*";
 
 #[test]
 fn orders_and_signals_of_the_operator_are_not_for_clones() {
     for is_asked in [true, false] {
-        let Some(mut source) = Source::start(LOUD, false, &[]) else { return };
+        let Some(mut source) = TemplateSource::start(LOUD, false, &[]) else { return };
         let (jobs, mut carrier) = source.jobs();
         let first = jobs.start(&script("echo here")).expect("it is the first");
         source.carry(&mut carrier);
         assert_eq!((first.end(), said(&first)), (Some(JobEnd::Exited(0)), vec![(Stream::Output, "here\n".into())]));
         source.give(b"\n");
         source.ask();
-        // It has heard of all this, and is in the middle of freezing.
+        // It has received all this, and is in the middle of freezing.
         let second = jobs.start(&script("echo made > /tmp/made")).expect("there is room");
         source.carry(&mut carrier);
         source.lab.kernel.interrupt(source.cell).expect("it lives");
@@ -140,13 +142,13 @@ fn orders_and_signals_of_the_operator_are_not_for_clones() {
 
 #[test]
 fn a_cell_that_need_not_freeze_any_more_goes_on() {
-    let Some(mut source) = Source::start(LOUD, false, &[]) else { return };
+    let Some(mut source) = TemplateSource::start(LOUD, false, &[]) else { return };
     source.give(b"\n");
     source.ask();
     assert_eq!(source.lab.kernel.withdraw_freeze(source.cell), Ok(true));
     source.hear();
     assert!(!source.is_frozen());
-    // It can be asked again.
+    // It can be requested again.
     source.ask();
     assert!(source.said_by_clone(b"word\n").ends_with("\nword /tmp/*\n"));
 }
@@ -154,8 +156,8 @@ fn a_cell_that_need_not_freeze_any_more_goes_on() {
 #[test]
 fn what_nobody_reads_of_the_source_is_read_of_clones() {
     for is_asked in [true, false] {
-        let Some(mut source) = Source::start("read line; echo gone; read line; echo $line", false, &[]) else { return };
-        source.port.hang_up(Stream::Output);
+        let Some(mut source) = TemplateSource::start("read line; echo gone; read line; echo $line", false, &[]) else { return };
+        source.port.close_stream(Stream::Output);
         source.give(b"\n");
         if is_asked {
             source.ask()
@@ -169,7 +171,7 @@ fn what_nobody_reads_of_the_source_is_read_of_clones() {
 #[test]
 fn the_end_of_the_sources_input_is_not_that_of_clones() {
     const SCRIPT: &str = "read line; echo ready > /dev/pando; read line; echo $line; read line || echo end";
-    let Some(mut source) = Source::start(SCRIPT, true, &[]) else { return };
+    let Some(mut source) = TemplateSource::start(SCRIPT, true, &[]) else { return };
     assert!(source.port.send(b"first\n"));
     source.port.close_input();
     source.lab.run_all();
@@ -182,9 +184,9 @@ fn the_end_of_the_sources_input_is_not_that_of_clones() {
 fn processes_of_jobs_go_on_in_clones_without_their_operator() {
     for is_asked in [true, false] {
         let script_of_first = "read line; until [ -e /tmp/read ] && [ -e /tmp/unread ]; do sleep 0.01; done; cat /tmp/read /tmp/unread";
-        let Some(mut source) = Source::start(script_of_first, false, &[]) else { return };
+        let Some(mut source) = TemplateSource::start(script_of_first, false, &[]) else { return };
         let (jobs, mut carrier) = source.jobs();
-        // One waits for more input, the other for somebody to hear it.
+        // One waits for more input, the other for its output to be received.
         let reader = jobs.start(&script("(cat; echo) > part; exec cat part > read")).expect("there is room");
         assert!(reader.port().send(b"some"));
         let writer = jobs.start(&script("trap '' PIPE; while echo; do :; done 2> /dev/null; echo none > unread")).expect("there is room");

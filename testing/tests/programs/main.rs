@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in cells, from the machine to the libOS, on whatever kind of virtualisation runs the test: what the command line's tests show on one kind in
-//! breadth, these show on each.
+//! Programs in cells, from the machine to the libOS, on every kind of virtualisation that runs the tests. The command
+//! line's tests cover more programs, on one kind only.
 
 mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod inherited;
+mod input;
 mod orders;
 mod saved;
 
@@ -13,16 +14,16 @@ use pando_kernel::Config;
 use pando_launch::Calls;
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_testing::lab::{Lab, is_kvm_available};
 
 /// 256 MiB.
 const ARENA: PageCount = PageCount(1 << 16);
-/// What the program may have.
+/// The quota of the program.
 const QUOTA: PageCount = PageCount(1 << 14);
-/// Busybox's names that scripts call.
+/// The names of busybox that scripts call.
 const APPLETS: [&str; 10] = ["sh", "seq", "sort", "head", "sha256sum", "true", "kill", "sleep", "cat", "tr"];
 
-/// What a script says on standard output, run by busybox's shell in a cell of its own that ends with status 0.
+/// Returns the standard output of a script, run by busybox's shell in a cell of its own that must end with status 0.
 fn said(script: &str, calls: Calls) -> String {
     let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
     let root = common::root(&mut lab, &APPLETS, &[]);
@@ -33,7 +34,7 @@ fn said(script: &str, calls: Calls) -> String {
     common::said(&mut lab, cell, &port)
 }
 
-/// Programs that run again find their code patched, `cpuid` included, which traps wherever virtualisation is the hardware's.
+/// Programs that run again find their code patched, including `cpuid`, which exits under all hardware virtualisation.
 const AGAIN: &str = "
 for round in 1 2 3 4 5 6 7 8; do /bin/true && seq 1 200 | sort -rn | head -n 1; done
 seq 1 20000 | sha256sum
@@ -41,7 +42,7 @@ seq 1 20000 | sha256sum
 
 #[test]
 fn a_shell_and_its_children_say_the_same_however_their_calls_are_served() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let patched = said(AGAIN, Calls::default());
@@ -52,7 +53,7 @@ fn a_shell_and_its_children_say_the_same_however_their_calls_are_served() {
 
 #[test]
 fn children_end_and_signals_come() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let script = "

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell answers to orders that it cannot follow, so that nobody waits for ever.
+//! A cell's answers to job requests that it cannot fulfil, so that no caller waits for ever.
 
-use crate::inherited::{Source, said};
+use crate::inherited::{TemplateSource, said};
 use pando_abi::control::{Frame, JOBS, Kind, Malformed, RUN, Start};
-use pando_kernel::{Heard, Stream};
+use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, JobEnd, Task};
 use std::fs::File;
 
@@ -12,18 +12,18 @@ fn a_file_that_cannot_be_read_is_told_of_at_once() {
     let directory = tempfile::tempdir().expect("the host has room");
     let path = directory.path().join("short");
     std::fs::write(&path, vec![1; 1 << 20]).expect("the host has room");
-    let Some(mut source) = Source::start("read line", false, std::slice::from_ref(&path)) else { return };
-    // Not what the image was made of any more.
+    let Some(mut source) = TemplateSource::start("read line", false, std::slice::from_ref(&path)) else { return };
+    // The file has changed since the image was created.
     File::options().write(true).open(&path).and_then(|file| file.set_len(0)).expect("it is there");
     let (jobs, mut carrier) = source.jobs();
     let command = Command { task: Task::Read, path: b"/short".to_vec(), directory: b"/".to_vec(), ..Command::default() };
     let job = jobs.start(&command).expect("it is the first");
     source.carry(&mut carrier);
-    let complaint = "pando: /short: input/output error\n".to_owned();
-    assert_eq!((job.end(), said(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, complaint)]));
+    let last_error = "pando: /short: input/output error\n".to_owned();
+    assert_eq!((job.end(), said(&job)), (Some(JobEnd::Exited(1)), vec![(Stream::Errors, last_error)]));
 }
 
-/// An order to start a script of the shell.
+/// A request to start a shell script.
 fn start(number: u32, script: &str) -> Vec<u8> {
     let given = Start { user: 0, group: 0, arguments: 3, environment: 0 };
     let following = [&given.to_bytes()[..], b"/bin/sh\0/\0sh\0-c\0", script.as_bytes(), b"\0"].concat();
@@ -33,13 +33,13 @@ fn start(number: u32, script: &str) -> Vec<u8> {
 
 #[test]
 fn a_job_too_many_ends_at_once_and_nonsense_is_answered_once() {
-    let Some(mut source) = Source::start("read line", false, &[]) else { return };
+    let Some(mut source) = TemplateSource::start("read line", false, &[]) else { return };
     let control = source.lab.kernel.control(source.cell).expect("it lives");
     let mut say = |orders: &[u8]| {
         assert!(control.send(orders));
         source.lab.run_all();
         let reports = std::iter::from_fn(|| match control.hear() {
-            Heard::Bytes(_, bytes) => Some(bytes),
+            ConsoleOutput::Bytes(_, bytes) => Some(bytes),
             _ => None,
         });
         reports.collect::<Vec<_>>().concat()
@@ -49,11 +49,11 @@ fn a_job_too_many_ends_at_once_and_nonsense_is_answered_once() {
     }
     let number = JOBS as u32;
     let reports = say(&start(number, "echo here"));
-    let complaint = Frame::parse(&reports).ok().flatten().expect("it says why");
-    assert_eq!((complaint.kind, complaint.job), (Kind::Output, number));
-    let end = Frame::parse(&reports[Frame::SIZE + complaint.length as usize..]);
+    let last_error = Frame::parse(&reports).ok().flatten().expect("it says why");
+    assert_eq!((last_error.kind, last_error.job), (Kind::Output, number));
+    let end = Frame::parse(&reports[Frame::SIZE + last_error.length as usize..]);
     assert_eq!(end, Ok(Some(Frame::new(Kind::Ended, number, 125 << 8))));
-    // There is room again.
+    // A job slot is free again.
     assert_eq!(say(&Frame::new(Kind::InputEnd, 0, 0).to_bytes()), Frame::new(Kind::Ended, 0, 1 << 8).to_bytes());
     assert!(say(&start(number, "echo here")).ends_with(&Frame::new(Kind::Ended, number, 0).to_bytes()));
     assert_eq!(Frame::parse(&say(&[0xff; Frame::SIZE])), Err(Malformed));

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that go into a file in one kernel and come out of it in another.
+//! Templates that are saved to a file in one kernel and loaded in another.
 
-use crate::clones::Grove;
+use crate::clones::CloneFixture;
 use crate::{APPLETS, ARENA, QUOTA, common};
 use pando_kernel::cell::State;
 use pando_kernel::{Config, DiskId};
 use pando_launch::{Calls, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
-use pando_store::{Saved, save};
-use pando_testing::lab::{Lab, kvm_is_there};
+use pando_store::{TemplateFile, save};
+use pando_testing::lab::{Lab, is_kvm_available};
 
 fn lab() -> Lab {
     Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING)
 }
 
-/// Loads a template that has these volumes.
-fn load(lab: &Lab, saved: &Saved, volumes: Vec<Volume>) -> Root {
+/// Loads a template with these volumes.
+fn load(lab: &Lab, saved: &TemplateFile, volumes: Vec<Volume>) -> Root {
     let add = |volume: &Volume| lab.kernel.add_disk(volume.disk.clone()).expect("room for a disk");
     let disks: Vec<DiskId> = volumes.iter().map(add).collect();
     let (cell, _) = saved.load(&lab.kernel, &disks, QUOTA).expect("the same machine");
@@ -25,10 +25,10 @@ fn load(lab: &Lab, saved: &Saved, volumes: Vec<Volume>) -> Root {
 
 #[test]
 fn a_shell_that_was_saved_goes_on_in_another_kernel() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
-    // Files of its own, one of them open, a handler, a child that waits, and code that was patched.
+    // Files of its own, one of them open; a signal handler; a waiting child; patched code.
     const SCRIPT: &str = "
 cd /tmp; seq 1 5000 > file; exec 3< file; trap 'echo heard' USR1
 { sleep 0.05; echo late > late; } & child=$!
@@ -41,26 +41,26 @@ kill -USR1 $$; wait $child; cat late; seq 1 3000 | sha256sum; sha256sum < file; 
     for calls in [Calls::default(), Calls { trap: true, ..Calls::default() }] {
         let directory = tempfile::tempdir().expect("room for a directory");
         let path = directory.path().join("shell");
-        let mut grove = Grove::plant(SCRIPT, calls);
-        let summary = save(&grove.lab.kernel, grove.template.cell(), &path, b"").expect("a template can be saved");
+        let mut fixture = CloneFixture::plant(SCRIPT, calls);
+        let summary = save(&fixture.lab.kernel, fixture.template.cell(), &path, b"").expect("a template can be saved");
         assert!(summary.stored < summary.pages && summary.bytes < 8 << 20, "{summary:?}");
-        let here = ["a", "b"].map(|word| grove.said(&[word]));
+        let here = ["a", "b"].map(|word| fixture.said(&[word]));
         assert!(here[0].starts_with("1 2 a 0\nheard\nlate\n"), "{}", here[0]);
-        let program = grove.program;
-        drop(grove.lab);
+        let program = fixture.program;
+        drop(fixture.lab);
 
         let lab = lab();
-        let template = load(&lab, &Saved::open(&path).expect("it was just written"), common::volumes(&APPLETS, &[]));
-        let mut grove = Grove { lab, template, program };
-        // Straight from the file, and once its pages are in memory.
-        assert_eq!(["a", "b"].map(|word| grove.said(&[word])), here);
+        let template = load(&lab, &TemplateFile::open(&path).expect("it was just written"), common::volumes(&APPLETS, &[]));
+        let mut fixture = CloneFixture { lab, template, program };
+        // First read from the file, then from memory.
+        assert_eq!(["a", "b"].map(|word| fixture.said(&[word])), here);
     }
 }
 
-/// The libOS alone, before it has volumes or a program: what a cell is when nothing else is.
+/// The libOS alone, before it has volumes or a program.
 #[test]
 fn a_libos_that_was_saved_runs_programs() {
-    if !kvm_is_there() {
+    if !is_kvm_available() {
         return;
     }
     let directory = tempfile::tempdir().expect("room for a directory");
@@ -74,7 +74,7 @@ fn a_libos_that_was_saved_runs_programs() {
     drop(old);
 
     let mut lab = lab();
-    let loaded = load(&lab, &Saved::open(&path).expect("it was just written"), Vec::new());
+    let loaded = load(&lab, &TemplateFile::open(&path).expect("it was just written"), Vec::new());
     let root = Root::new(&lab.kernel, &Template::loaded(loaded.cell()), common::volumes(&APPLETS, &[])).expect("room for a root");
     let cell = common::script("echo hello", PageCount(1 << 14), Calls::default()).prepare(&lab.kernel, &root).expect("room for a cell");
     let port = lab.kernel.console(cell).expect("it has a console");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations on sockets, and how random ones are made: few sockets, so that they meet.
+//! Operations on sockets and their random generators: few sockets, so that they interact.
 
 use pando_libos::files::socket::Style;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// How many sockets there are at most.
+/// The maximum number of sockets.
 pub(crate) const SOCKETS: usize = 6;
 
-/// What kind of socket.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unix(Style),
@@ -16,36 +16,36 @@ pub(crate) enum Kind {
     Udp,
 }
 
-/// Something that is done with a socket, which is named by its place.
+/// An operation on a socket, which is named by its slot.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    /// Puts two sockets that are connected into two places.
+    /// Puts two connected sockets into two slots.
     Pair(usize, usize, Style),
-    /// Puts a fresh socket into a place.
+    /// Puts a new socket into a slot.
     Open(usize, Kind),
-    /// Gives it a name of its own, or a port.
+    /// Binds it to a unique name or a port.
     Bind(usize),
     Listen(usize, u32),
-    /// Connects it to what another was bound to.
+    /// Connects it to the address of another.
     Connect(usize, usize),
-    /// Takes its connection back.
+    /// Dissolves its connection (AF_UNSPEC).
     Disconnect(usize),
-    /// Puts what it accepts into a place.
+    /// Accepts a connection and puts its socket into a slot.
     Accept(usize, usize),
     Send(usize, usize),
-    /// Sends to what another was bound to.
+    /// Sends to the address of another.
     SendTo(usize, usize, usize),
     Receive(usize, usize),
     Peek(usize, usize),
     Shutdown(usize, u64),
     Close(usize),
-    /// What it is ready for.
+    /// Returns its readiness (poll).
     Ready(usize),
-    /// What went wrong.
+    /// Returns its pending error (SO_ERROR).
     Error(usize),
     /// Whether it is connected.
     Peer(usize),
-    /// Bytes that wait.
+    /// Returns the number of unread bytes.
     Waiting(usize),
 }
 
@@ -57,7 +57,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![3 => style().prop_map(Kind::Unix), 3 => Just(Kind::Tcp), 1 => Just(Kind::Udp)]
 }
 
-/// Operations that together make a connection, which single ones seldom do.
+/// Operations that together make a connection, which random single ones seldom do.
 fn connection() -> impl Strategy<Value = Vec<Operation>> {
     use Operation as O;
     (kind(), 0..SOCKETS, 0..SOCKETS, 0..SOCKETS).prop_map(|(kind, listener, client, server)| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several sockets at one port: who shares it gets a part of those who come, as on Linux.
+//! Several sockets at one port (SO_REUSEPORT): each receives a share of the connections and datagrams, as on Linux.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
 use pando_libos::files::socket::options::{level, option};
-use pando_libos::files::socket::queue::Beside;
+use pando_libos::files::socket::queue::ControlMessage;
 use pando_libos::files::socket::transfer::{Destination, Receiving, Sending, giving};
-use pando_libos::files::socket::{Family, SocketId, Sockets, Style, Who};
+use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
 
 const MEMBERS: usize = 4;
 const CLIENTS: usize = 400;
@@ -15,18 +15,18 @@ const PORT: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// Sockets that share a port.
 fn members(sockets: &mut Sockets, style: Style) -> Vec<SocketId> {
     let member = |_| {
-        let id = sockets.open(Family::Internet4, style, 0, Who::default()).expect("there is memory");
+        let id = sockets.open(Family::Internet4, style, 0, PeerCredentials::default()).expect("there is memory");
         sockets.get_mut(id).and_then(|socket| socket.set_option(level::SOCKET, option::REUSEPORT, 1, None, true)).expect("it has it");
         sockets.bind_port(id, PORT, true).expect("it is shared");
         if style == Style::Stream {
-            sockets.listen(id, CLIENTS as u32, Who::default()).expect("it is shared");
+            sockets.listen(id, CLIENTS as u32, PeerCredentials::default()).expect("it is shared");
         }
         id
     };
     (0..MEMBERS).map(member).collect()
 }
 
-/// How many connections wait at each.
+/// The number of pending connections of each.
 fn accepted(sockets: &mut Sockets, members: &[SocketId]) -> Vec<usize> {
     members.iter().map(|member| std::iter::from_fn(|| sockets.accept(*member, false).ok()).count()).collect()
 }
@@ -41,7 +41,7 @@ fn connections_are_spread_over_who_listens() {
     let mut members = members(&mut sockets, Style::Stream);
     let connect = |sockets: &mut Sockets| {
         for _ in 0..CLIENTS {
-            let client = sockets.open(Family::Internet4, Style::Stream, 0, Who::default()).expect("there is memory");
+            let client = sockets.open(Family::Internet4, Style::Stream, 0, PeerCredentials::default()).expect("there is memory");
             assert_eq!(sockets.connect_port(client, PORT, false), Err(Errno::EINPROGRESS));
             assert_eq!(sockets.connect_port(client, PORT, false), Ok(()));
         }
@@ -49,7 +49,7 @@ fn connections_are_spread_over_who_listens() {
     connect(&mut sockets);
     let parts = accepted(&mut sockets, &members);
     assert!(is_fair(&parts), "{parts:?}");
-    // Who is gone gets nothing more.
+    // A closed socket gets no more connections.
     sockets.close(members.remove(1));
     connect(&mut sockets);
     let parts = accepted(&mut sockets, &members);
@@ -61,11 +61,11 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
     let mut sockets = Sockets::default();
     let members = members(&mut sockets, Style::Datagram);
     for number in 0..CLIENTS as u16 {
-        let client = sockets.open(Family::Internet4, Style::Datagram, 0, Who::default()).expect("there is memory");
+        let client = sockets.open(Family::Internet4, Style::Datagram, 0, PeerCredentials::default()).expect("there is memory");
         for _ in 0..3 {
             let bytes = number.to_le_bytes();
             let mut give = giving(&bytes);
-            let sending = Sending { length: bytes.len(), beside: Beside::default(), urgent: false, more: false, give: &mut give };
+            let sending = Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give };
             assert_eq!(sockets.send(client, &Destination::Internet(PORT), sending), Ok(bytes.len()));
         }
     }
@@ -76,7 +76,7 @@ fn datagrams_are_spread_and_those_of_one_sender_stay_together() {
             bytes.len()
         };
         while sockets.receive(*member, Receiving { room: 2, peeks: false, waits: false, take: &mut take }).is_ok() {}
-        // A sender's three come one behind the other.
+        // The three datagrams of each sender arrive one after the other.
         assert!(numbers.chunks(3).all(|three| three.len() == 3 && three.iter().all(|number| *number == three[0])));
         numbers.len() / 3
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Following the serial line of an emulated machine: lines as they come, and when to give up.
+//! Follows the serial line of an emulated machine, line by line, with timeouts.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -11,41 +11,41 @@ use std::time::{Duration, Instant};
 
 /// How often the serial line's file is read.
 const POLL: Duration = Duration::from_millis(100);
-/// How long a machine that has said its last word may take to switch itself off.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The time for a machine to switch itself off after its last line.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a machine may take.
+/// The timeouts of a machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// In all.
+pub(crate) struct TimeLimits {
+    /// In total.
     pub(crate) limit: Duration,
-    /// Without a word.
+    /// Without output.
     pub(crate) quiet: Duration,
 }
 
-/// Passes each line to `hear` until that returns `false` (the machine is done), and sees to it that the emulator is gone afterwards.
+/// Passes each line to `hear` until that returns `false` (the machine is done), and then kills the emulator.
 ///
 /// # Errors
-/// What `hear` returns; or that the machine ended, fell silent or was out of time before it was done.
-pub(crate) fn follow(mut child: Child, serial: &Path, patience: Patience, mut hear: impl FnMut(&str) -> Result<bool>) -> Result<()> {
+/// The error of `hear`; or that the machine ended, stopped printing or timed out before it was done.
+pub(crate) fn follow(mut child: Child, serial: &Path, patience: TimeLimits, mut hear: impl FnMut(&str) -> Result<bool>) -> Result<()> {
     let outcome = listen(&mut child, serial, patience, &mut hear);
     if outcome.is_ok() {
-        wait(&mut child, FAREWELL)?;
+        wait(&mut child, SHUTDOWN_TIMEOUT)?;
     }
-    // Fails only if it has ended by itself.
+    // Fails only if the emulator has ended by itself.
     let _ = child.kill();
     child.wait().context("waiting for the emulator")?;
     outcome
 }
 
-fn listen(child: &mut Child, serial: &Path, patience: Patience, hear: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
+fn listen(child: &mut Child, serial: &Path, patience: TimeLimits, hear: &mut impl FnMut(&str) -> Result<bool>) -> Result<()> {
     let mut file = File::open(serial).context("opening the serial line")?;
     let started = Instant::now();
     let mut last_word = started;
     let mut pending = Vec::new();
     loop {
-        // The order matters: what was written before the emulator ended is still read.
-        let ended = child.try_wait().context("asking for the emulator")?;
+        // The order matters: output written before the emulator ended is still read.
+        let ended = child.try_wait().context("checking the emulator")?;
         let before = pending.len();
         file.read_to_end(&mut pending).context("reading the serial line")?;
         let has_spoken = pending.len() > before;
@@ -64,10 +64,10 @@ fn listen(child: &mut Child, serial: &Path, patience: Patience, hear: &mut impl 
             bail!("the emulator ended before the machine was done ({status}){at}");
         }
         if last_word.elapsed() > patience.quiet {
-            bail!("the machine said nothing for {} s{at}", last_word.elapsed().as_secs());
+            bail!("the machine printed nothing for {} s{at}", last_word.elapsed().as_secs());
         }
         if started.elapsed() > patience.limit {
-            bail!("the machine was not done after {} s{at}", patience.limit.as_secs());
+            bail!("the machine did not finish within {} s{at}", patience.limit.as_secs());
         }
         thread::sleep(POLL);
     }
@@ -75,7 +75,7 @@ fn listen(child: &mut Child, serial: &Path, patience: Patience, hear: &mut impl 
 
 fn wait(child: &mut Child, patience: Duration) -> Result<()> {
     let started = Instant::now();
-    while child.try_wait().context("asking for the emulator")?.is_none() && started.elapsed() < patience {
+    while child.try_wait().context("checking the emulator")?.is_none() && started.elapsed() < patience {
         thread::sleep(POLL);
     }
     Ok(())
@@ -87,8 +87,8 @@ mod tests {
     use pando_packages::host_program;
     use std::process::{Command, Stdio};
 
-    /// Follows a shell script that plays the machine, with its output as the serial line.
-    fn play(script: &str, patience: Patience) -> (Vec<String>, Result<()>) {
+    /// Follows a shell script in place of the machine, with its output as the serial line.
+    fn play(script: &str, patience: TimeLimits) -> (Vec<String>, Result<()>) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let serial = folder.path().join("serial");
         let output = File::create(&serial).expect("a serial line");
@@ -101,7 +101,7 @@ mod tests {
         (lines, outcome)
     }
 
-    const LONG: Patience = Patience { limit: Duration::from_secs(60), quiet: Duration::from_secs(60) };
+    const LONG: TimeLimits = TimeLimits { limit: Duration::from_secs(60), quiet: Duration::from_secs(60) };
     const SHORT: Duration = Duration::from_millis(300);
 
     #[test]
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn silence_and_slowness_are_told_apart() {
-        let (_, outcome) = play("exec sleep 60", Patience { quiet: SHORT, ..LONG });
-        assert!(outcome.expect_err("silence").to_string().contains("said nothing"));
-        let (_, outcome) = play("while echo; do :; done", Patience { limit: SHORT, ..LONG });
-        assert!(outcome.expect_err("slowness").to_string().contains("was not done"));
+        let (_, outcome) = play("exec sleep 60", TimeLimits { quiet: SHORT, ..LONG });
+        assert!(outcome.expect_err("silence").to_string().contains("printed nothing"));
+        let (_, outcome) = play("while echo; do :; done", TimeLimits { limit: SHORT, ..LONG });
+        assert!(outcome.expect_err("slowness").to_string().contains("did not finish"));
     }
 }

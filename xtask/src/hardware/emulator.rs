@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting the emulators: QEMU's TCG for SVM, Bochs for VMX. Both write their serial line to a file.
+//! Starts the emulators: QEMU's TCG for SVM, Bochs for VMX. Both write their serial line to a file.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -10,47 +10,47 @@ use super::Kind;
 use super::kernel::Kernel;
 use crate::workspace;
 
-/// Options of the kernel: talk on the serial line, panic at once, no detours that cost time under emulation, and no check whether the timer ticks: on a busy host it
-/// comes too late for that.
+/// Kernel options: the console on the serial line, immediate panic, and no features that cost time under emulation. The
+/// check whether the timer ticks is off, because on a busy host the emulated timer ticks too late for it.
 const KERNEL_OPTIONS: &str = "console=ttyS0,115200 quiet panic=-1 nokaslr mitigations=off no_timer_check";
-/// What stays hidden from Linux on Bochs: XSAVEC and XSAVES. Bochs 2.7 misstates the size of compacted vector state, and Linux then gives up XSAVE with all that
-/// needs it.
+/// Features hidden from Linux on Bochs: XSAVEC and XSAVES. Bochs 2.7 misstates the size of compacted vector state, and
+/// Linux then disables XSAVE and all dependent features.
 const BOCHS_OPTIONS: &str = "clearcpuid=321,323";
 /// Instructions per emulated second on Bochs, and ticks of the TSC, which counts instructions.
 ///
-/// Linux must be told: Bochs's CPUID claims 3.5 GHz for the TSC and 24 MHz for the APIC's timer. Who believes that finds every time 35 times too long, and is
-/// woken too early a hundred times and more for each deadline.
+/// Linux needs this as an option: Bochs's CPUID claims 3.5 GHz for the TSC and 24 MHz for the APIC's timer. With those
+/// values every time would be 35 times too long, and each deadline would cause more than a hundred early wakeups.
 const BOCHS_HERTZ: u32 = 100_000_000;
-/// Where Debian keeps the boot loader for CDs, and the module that it loads.
+/// Debian's paths of the boot loader for CDs, and of the module that it loads.
 const ISOLINUX: [&str; 2] = ["/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldlinux.c32"];
-/// How many lines of an emulator's log are worth showing.
+/// The number of lines shown of an emulator's log.
 const LAST_WORDS: usize = 8;
 
-/// An emulated machine about to be switched on.
+/// The configuration of an emulated machine.
 #[derive(Debug)]
 pub(crate) struct Emulator<'a> {
-    /// What it emulates.
+    /// The kind of virtualisation that it emulates.
     pub(crate) kind: Kind,
-    /// CPUs.
+    /// The number of CPUs.
     pub(crate) cpus: u32,
     /// Memory in MiB.
     pub(crate) memory_mib: u32,
     /// The kernel that boots.
     pub(crate) kernel: &'a Kernel,
-    /// Its root, packed.
+    /// Its packed root.
     pub(crate) initrd: &'a Path,
     /// A folder for its own files.
     pub(crate) work: &'a Path,
 }
 
 impl Emulator<'_> {
-    /// The file that holds what the machine writes to its serial line.
+    /// The file with the machine's serial output.
     pub(crate) fn serial(&self) -> PathBuf {
         self.work.join("serial")
     }
 
-    /// The last lines of the emulator's own log, for a person to see why it ended; QEMU keeps none and speaks on standard error.
-    pub(crate) fn last_words(&self) -> Vec<String> {
+    /// The last lines of the emulator's own log, which show why it ended. QEMU keeps none and prints to standard error.
+    pub(crate) fn log_tail(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines.iter().skip(lines.len().saturating_sub(LAST_WORDS)).map(ToString::to_string).collect()
@@ -60,10 +60,10 @@ impl Emulator<'_> {
         self.work.join("log")
     }
 
-    /// Switches the machine on.
+    /// Starts the machine.
     ///
     /// # Errors
-    /// If a program is missing, or the boot CD cannot be made.
+    /// If a program is missing, or the boot CD cannot be created.
     pub(crate) fn start(&self) -> Result<Child> {
         fs::write(self.serial(), "")?;
         let mut command = match self.kind {
@@ -84,9 +84,11 @@ impl Emulator<'_> {
         command
     }
 
-    /// Debian's Bochs starts in its debugger, which wants a terminal: `script` gives it one, and the debugger is told to continue.
+    /// Starts Bochs. Debian's Bochs starts in its debugger, which wants a terminal: `script` provides one, and the debugger
+    /// is ordered to continue.
     ///
-    /// It draws the screen on another terminal, which it makes and names to its own; once nobody has read some kilobytes there it waits for ever. `cat` reads them.
+    /// It draws the screen on another terminal, which it creates and names on its own. After some kilobytes that nobody
+    /// reads it blocks forever, so `cat` reads them.
     fn bochs(&self) -> Result<Command> {
         let disc = self.boot_disc()?;
         let configuration = self.work.join("bochsrc");
@@ -132,7 +134,7 @@ mouse: enabled=0
         )
     }
 
-    /// Bochs boots no kernel by itself: makes a CD with a boot loader.
+    /// Creates a CD with a boot loader, because Bochs cannot boot a kernel directly.
     fn boot_disc(&self) -> Result<PathBuf> {
         let tree = self.work.join("disc");
         fs::create_dir(&tree)?;

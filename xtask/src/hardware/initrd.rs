@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The emulated machine's root: busybox, the KVM modules, the programs with their libraries, and an init that runs them and reports.
 //!
-//! Init and [`super::console`] speak a small protocol on the serial line: lines that start with [`MARK`].
+//! Init and [`super::console`] use a small protocol on the serial line: lines that start with [`MARK`].
 
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
@@ -13,13 +13,13 @@ use super::Kind;
 use super::kernel::Kernel;
 use crate::workspace;
 
-/// Starts each line of init's own.
+/// The prefix of each line that init itself prints.
 pub(crate) const MARK: &str = "@pando ";
 
 /// A command that init runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// What the report calls it; no white space.
+    /// Its name in the report; no white space.
     pub(crate) name: String,
     /// A line for busybox's shell.
     pub(crate) command: String,
@@ -27,20 +27,20 @@ pub(crate) struct Step {
 
 /// A root under construction.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct InitrdRoot {
     folder: PathBuf,
 }
 
-impl Root {
-    /// Lays out the root in a new folder.
+impl InitrdRoot {
+    /// Creates the root in a new folder.
     ///
     /// # Errors
     /// If the disk is full, or busybox is missing or not static.
-    pub(crate) fn create(folder: PathBuf, kind: Kind, kernel: &Kernel) -> Result<Root> {
+    pub(crate) fn create(folder: PathBuf, kind: Kind, kernel: &Kernel) -> Result<InitrdRoot> {
         for name in ["bin", "modules", "proc", "sys", "dev", "tmp", "root", "tests"] {
             fs::create_dir_all(folder.join(name))?;
         }
-        let root = Root { folder };
+        let root = InitrdRoot { folder };
         root.add(&pando_packages::find("busybox").context("busybox is missing (Debian: busybox-static)")?, "bin/busybox")?;
         for module in kind.modules() {
             root.add(&kernel.module(module), &format!("modules/{module}.ko"))?;
@@ -48,7 +48,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Puts a program at `path`, and the libraries that it needs where it looks for them.
+    /// Copies a program to `path`, and its libraries to the paths where it looks for them.
     ///
     /// # Errors
     /// If a file cannot be copied.
@@ -58,17 +58,17 @@ impl Root {
         for library in libraries(program)? {
             let target = self.folder.join(library.strip_prefix("/").unwrap_or(&library));
             if !target.exists() {
-                fs::create_dir_all(target.parent().context("a library lies in a folder")?)?;
+                fs::create_dir_all(target.parent().context("a library has a folder")?)?;
                 fs::copy(&library, &target).with_context(|| format!("copying {}", library.display()))?;
             }
         }
         Ok(())
     }
 
-    /// The same, without symbols and debugging information: the emulated machine reads slowly.
+    /// Like [`InitrdRoot::add`], without symbols and debugging information, because the emulated machine reads slowly.
     ///
     /// # Errors
-    /// As for [`Root::add`].
+    /// As for [`InitrdRoot::add`].
     pub(crate) fn add_stripped(&self, program: &Path, path: &str) -> Result<()> {
         self.add(program, path)?;
         workspace::run(Command::new("strip").arg(self.folder.join(path))).map(drop)
@@ -91,9 +91,9 @@ impl Root {
     }
 }
 
-/// The shared libraries that a program names, by path; none if it is static.
+/// The paths of the shared libraries that a program needs; none if it is static.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    // ldd fails on static programs: they need nothing.
+    // ldd fails on static programs, which need none.
     let output = Command::new("ldd").arg(program).output().context("starting ldd")?;
     Ok(parse_ldd(&String::from_utf8_lossy(&output.stdout)))
 }

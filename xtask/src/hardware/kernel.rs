@@ -8,13 +8,13 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// The package whose dependency is the present kernel.
+/// The package that depends on the current kernel.
 const META_PACKAGE: &str = "linux-image-amd64";
-/// Modules that are kept, by their path under `kernel/`.
+/// The modules that are kept, by their path under `kernel/`.
 const MODULES: [&str; 5] =
     ["virt/lib/irqbypass", "drivers/crypto/ccp/ccp", "arch/x86/kvm/kvm", "arch/x86/kvm/kvm-amd", "arch/x86/kvm/kvm-intel"];
 
-/// A kernel, unpacked.
+/// An unpacked kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     folder: PathBuf,
@@ -24,13 +24,13 @@ impl Kernel {
     /// Finds the kernel in the cache, or downloads it with apt.
     ///
     /// # Errors
-    /// If this is no Debian, or the download fails.
+    /// If this is not Debian, or the download fails.
     pub(crate) fn find_or_download() -> Result<Kernel> {
         let cache = cache_folder()?;
         let kernel = Kernel { folder: cache.join("kernel") };
         if !kernel.image().is_file() {
             fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
-            kernel.download(&cache).context("a Debian kernel is needed once, from Debian's archive")?;
+            kernel.download(&cache).context("downloading Debian's kernel")?;
         }
         Ok(kernel)
     }
@@ -40,18 +40,18 @@ impl Kernel {
         self.folder.join("vmlinuz")
     }
 
-    /// A module, by its name without folder and ending.
+    /// The file of a module, by its name without folder and extension.
     pub(crate) fn module(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.ko"))
     }
 
     fn download(&self, cache: &Path) -> Result<()> {
         if pando_packages::find("apt-get").is_none() || pando_packages::find("dpkg-deb").is_none() {
-            bail!("apt-get and dpkg-deb are not here: run this on Debian, or copy {} from there", self.folder.display());
+            bail!("apt-get and dpkg-deb are missing: run this on Debian, or copy {} from there", self.folder.display());
         }
         let work = tempfile::Builder::new().prefix("download-").tempdir_in(cache)?;
         let fetched = package_name().and_then(|package| fetch(&package, work.path()));
-        // The lists may be missing or older than the archive: refresh them once, where that is permitted.
+        // The package lists may be missing or older than the archive: refresh them once, where that is permitted.
         let package = match fetched {
             Ok(file) => file,
             Err(_) => {
@@ -65,15 +65,15 @@ impl Kernel {
         fs::create_dir(&ready)?;
         let image = only_entry(&unpacked.join("boot"), "vmlinuz-")?;
         fs::copy(&image, ready.join("vmlinuz"))?;
-        // /lib became a link to /usr/lib: newer packages carry the modules there.
+        // /lib became a link to /usr/lib: newer packages contain the modules there.
         let modules = ["lib/modules", "usr/lib/modules"].map(|path| unpacked.join(path)).into_iter().find(|path| path.is_dir());
-        let modules = only_entry(&modules.context("the package holds no modules")?, "")?;
+        let modules = only_entry(&modules.context("the package contains no modules")?, "")?;
         for module in MODULES {
             let file = modules.join(format!("kernel/{module}.ko"));
             let name = file.file_name().context("a module has a name")?;
-            fs::copy(&file, ready.join(name)).with_context(|| format!("{} holds no {module}.ko", package.display()))?;
+            fs::copy(&file, ready.join(name)).with_context(|| format!("{} contains no {module}.ko", package.display()))?;
         }
-        // Someone else may have been faster; theirs is as good.
+        // Another process may have been faster; its copy is just as good.
         if let Err(error) = fs::rename(&ready, &self.folder) {
             ensure!(self.image().is_file(), "moving the kernel to {}: {error}", self.folder.display());
         }
@@ -91,7 +91,7 @@ fn cache_folder() -> Result<PathBuf> {
 fn package_name() -> Result<String> {
     let depends = workspace::run(Command::new("apt-cache").args(["depends", META_PACKAGE]))?;
     let name = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-")));
-    Ok(name.with_context(|| format!("apt-cache knows no dependency of {META_PACKAGE}"))?.to_string())
+    Ok(name.with_context(|| format!("apt-cache reports no dependency of {META_PACKAGE}"))?.to_string())
 }
 
 fn fetch(package: &str, folder: &Path) -> Result<PathBuf> {
@@ -106,6 +106,6 @@ fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
     let mut found = entries.filter_map(|entry| entry.ok()).filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
     match (found.next(), found.next()) {
         (Some(entry), None) => Ok(entry.path()),
-        _ => bail!("{} does not hold exactly one {prefix}*", folder.display()),
+        _ => bail!("{} does not contain exactly one {prefix}*", folder.display()),
     }
 }

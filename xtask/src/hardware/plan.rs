@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which test programs run in the emulated machine, with which tests: `hardware.toml` against what was built.
+//! Selects the tests that run in the emulated machine, from `hardware.toml` and the built test programs.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use super::Kind;
 use crate::workspace;
 
-/// The folders of the crates whose tests are about the machine, from the bottom up.
+/// The folders of the crates whose tests depend on the machine, from the bottom up.
 const TESTED: [&str; 3] = ["machine", "kernel", "testing"];
 
 /// One kind's part of `hardware.toml`.
@@ -23,16 +23,16 @@ pub(crate) struct Settings {
     pub(crate) cpus: u32,
     /// Its memory in MiB.
     pub(crate) memory_mib: u32,
-    /// Seconds after which it is given up: a set of tests that is not done then has failed.
+    /// Seconds after which it is killed; unfinished tests have then failed.
     pub(crate) limit_seconds: u64,
-    /// The same where all tests were asked for.
+    /// The same limit when all tests were requested.
     pub(crate) limit_of_all_seconds: u64,
-    /// Seconds without a word on the console after which it is given up.
+    /// Seconds without console output after which it is killed.
     pub(crate) quiet_seconds: u64,
     /// Filters of tests that never run there, by test program.
     #[serde(default)]
     skip: BTreeMap<String, Vec<String>>,
-    /// Filters of the tests that run there unless all are asked for, by test program.
+    /// Filters of the tests that run there unless all are requested, by test program.
     only: Option<BTreeMap<String, Vec<String>>>,
 }
 
@@ -48,7 +48,7 @@ impl Settings {
     }
 }
 
-/// A test program that was built, with the names of its tests.
+/// A built test program, with the names of its tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     /// Its name in `hardware.toml`.
@@ -59,7 +59,7 @@ pub(crate) struct Built {
     pub(crate) tests: Vec<String>,
 }
 
-/// A test program as it is run in the emulated machine.
+/// A run of a test program in the emulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// Its name in `hardware.toml`.
@@ -68,27 +68,27 @@ pub(crate) struct Run {
     pub(crate) file: PathBuf,
     /// Its arguments, filters among them.
     pub(crate) arguments: Vec<String>,
-    /// How many tests it will run.
+    /// The number of tests that it will run.
     pub(crate) tests: usize,
 }
 
-/// What runs, and what does not although it could.
+/// The selected runs, and the number of tests left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// The programs, in order.
     pub(crate) runs: Vec<Run>,
-    /// Tests that `only` leaves to `--all`.
+    /// The number of tests that `only` leaves to `--all`.
     pub(crate) left_to_all: usize,
-    /// Tests that `skip` keeps out.
+    /// The number of tests that `skip` excludes.
     pub(crate) skipped: usize,
 }
 
-/// Builds the test programs and asks each for its tests.
+/// Builds the test programs and lists the tests of each.
 ///
 /// # Errors
 /// If the build fails.
 pub(crate) fn build() -> Result<Vec<Built>> {
-    // All of the workspace: a part of it would be built with other features of its dependencies, and so once more.
+    // The whole workspace: a part of it would be built with other features of its dependencies, and thus built again.
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("starting cargo")?;
@@ -107,12 +107,12 @@ pub(crate) fn build() -> Result<Vec<Built>> {
     Ok(built)
 }
 
-/// Where the tests of a crate that is about the machine come in the order, by the name of a test program.
+/// The position of a test program's crate in [`TESTED`]; `None` if it is not among them.
 fn rank(name: &str) -> Option<usize> {
     TESTED.iter().position(|folder| name.split('/').next() == Some(folder))
 }
 
-/// Name and executable of a test program, if that is what a line of cargo's JSON is about.
+/// Name and executable of a test program, if a line of cargo's JSON describes one.
 fn test_program(line: &str, root: &Path) -> Option<(String, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -126,7 +126,7 @@ fn test_program(line: &str, root: &Path) -> Option<(String, PathBuf)> {
     Some((name, file.into()))
 }
 
-/// Decides what runs. With `filter`, the tests that it matches and nothing else; else what the table says, `all` lifting its `only`.
+/// Selects the runs. With `filter`, only the tests that it matches; else the table's selection, without its `only` if `all`.
 ///
 /// # Errors
 /// If the table names a program that does not exist or a filter that matches nothing: it has gone stale.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! busybox's own tests, from Debian's source package, of the busybox that is installed: those of its applets, and those of its shell.
+//! busybox's own tests, from Debian's source package, with the installed busybox: the tests of its applets, and of its shell.
 
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,20 +11,20 @@ use std::thread;
 use super::{Outcome, Runner, Unit, Verdict};
 use crate::{sources, workspace};
 
-/// What runs the tests of an applet.
+/// The script that runs the tests of an applet.
 const SCRIPT: &str = include_str!("../../../pando/tests/cli/testsuite.sh");
-/// Programs that the tests of the shell start, beside these.
+/// Programs that the tests of the shell start, in addition to applets.
 const COMPILED: [&str; 3] = ["printenv", "recho", "zecho"];
 const SHELL: &str = "shell/ash_test";
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     let said = workspace::run(Command::new("busybox").arg("--help"))?;
     let version = said.split(' ').nth(1).context("busybox says its version")?;
     Ok(format!("busybox's own tests, of the applets and of the shell of Debian's busybox-static (busybox {version})"))
 }
 
-/// Runs the tests of applets, or all of them.
+/// Runs the tests of the named applets, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     let source = sources::source("busybox")?;
     let compiled = runner.scratch.path().join("compiled");
@@ -41,7 +41,7 @@ fn compile(source: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The applets that there are and that have tests, and the folders of tests of the shell.
+/// The applets that exist and have tests, and the folders with tests of the shell.
 fn tested(source: &Path) -> Result<Vec<String>> {
     let names = |folder: &str| -> Result<BTreeSet<String>> {
         let files = fs::read_dir(source.join(folder)).context("reading busybox's tests")?;
@@ -54,7 +54,7 @@ fn tested(source: &Path) -> Result<Vec<String>> {
     Ok(applets.lines().filter(has_tests).map(str::to_owned).chain(of_shell).collect())
 }
 
-/// The tests of an applet.
+/// Runs the tests of an applet.
 fn units(runner: &Runner, source: &Path, compiled: &Path, part: &str) -> Result<Vec<Unit>> {
     let [source, compiled] = [source, compiled].map(Path::to_string_lossy);
     let words = ["/bin/sh", "-c", SCRIPT, "sh", &source, part, &compiled];
@@ -70,7 +70,7 @@ fn units(runner: &Runner, source: &Path, compiled: &Path, part: &str) -> Result<
     Ok(units)
 }
 
-/// Each test by its name, natively and in a cell.
+/// Compares each test by its name, natively and in a cell.
 fn compared(part: &str, native: &Outcome, cell: &Outcome) -> Vec<Unit> {
     let missing = if cell.is_late() { Verdict::Late } else { Verdict::Failed("it was not run".into()) };
     let in_cell = verdicts(&cell.said);
@@ -87,7 +87,7 @@ fn compared(part: &str, native: &Outcome, cell: &Outcome) -> Vec<Unit> {
     verdicts(&native.said).into_iter().map(unit).collect()
 }
 
-/// How tests went, as lines such as `PASS: NAME` say; of several with one name, the worst counts.
+/// The results of tests, from lines such as `PASS: NAME`; of several with one name, the worst counts.
 fn verdicts(said: &str) -> BTreeMap<&str, Verdict> {
     let mut all = BTreeMap::new();
     for (word, name) in said.lines().filter_map(|line| line.split_once(": ")) {

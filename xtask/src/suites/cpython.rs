@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPython's own tests, module by module: `python3 -m test MODULE`, without anything that needs a network.
+//! CPython's own tests, module by module: `python3 -m test MODULE`, without tests that need a network.
 //!
-//! A module passes in a cell if it does not fail there and none of its tests that ran natively skips itself.
+//! A module passes in a cell if it does not fail there and skips no test that ran natively.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -12,17 +12,17 @@ use super::{Outcome, Runner, Unit, Verdict};
 use crate::workspace;
 
 const PYTHON: &str = "/usr/bin/python3";
-/// Where Debian puts them.
+/// Debian's folder of the tests.
 const FOLDER: &str = "/usr/lib/python3.11/test";
-/// Tests of sockets that wait for another machine, on hosts where there can be one.
+/// Socket tests that wait for another machine, on hosts that may have one.
 const LEFT_OUT: [&str; 2] = ["--ignore", "ThreadedVSOCKSocketStreamTest"];
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     Ok(format!("CPython's own tests, modules of `python3 -m test` ({})", workspace::run(Command::new(PYTHON).arg("--version"))?.trim()))
 }
 
-/// Runs modules, or all of them.
+/// Runs the named modules, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     let modules = if names.is_empty() { modules()? } else { names.to_vec() };
     modules.iter().map(|module| unit(runner, module)).collect()
@@ -50,7 +50,7 @@ fn unit(runner: &Runner, module: &str) -> Result<Unit> {
     Ok(Unit { name: module.into(), native, cell })
 }
 
-/// How a module that passes natively went in a cell.
+/// The result in a cell of a module that passes natively.
 fn compared(module: &str, native: &Outcome, cell: &Outcome) -> Verdict {
     let skipped: Vec<String> = skipped(module, &cell.said).difference(&skipped(module, &native.said)).cloned().collect();
     match verdict(module, cell) {
@@ -60,7 +60,7 @@ fn compared(module: &str, native: &Outcome, cell: &Outcome) -> Verdict {
     }
 }
 
-/// The tests of a module that skipped themselves: `NAME (test.MODULE.CLASS.NAME) ... skipped 'WHY'`, where a line of words about the test may come between.
+/// The skipped tests of a module: `NAME (test.MODULE.CLASS.NAME) ... skipped 'WHY'`; a line of the test's description may come between.
 fn skipped(module: &str, said: &str) -> BTreeSet<String> {
     let mut last = "";
     let mut skipped = BTreeSet::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Go's standard library: the tests of some packages as static programs, with `-test.short`, where their sources lie.
+//! Go's standard library: the tests of some packages as static programs, with `-test.short`, in their source folders.
 
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use std::process::Command;
 use super::{Runner, Unit, Verdict};
 use crate::workspace;
 
-/// The packages whose tests ask most of the system.
+/// The packages whose tests make the most use of the system.
 const PACKAGES: [&str; 8] = ["os", "time", "syscall", "os/exec", "sync", "io", "path/filepath", "context"];
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     Ok(format!("Go's standard library, tests of {} ({})", PACKAGES.join(", "), workspace::run(Command::new("go").arg("version"))?.trim()))
 }
 
-/// Runs packages, or all of them.
+/// Runs the named packages, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     let root = workspace::run(Command::new("go").args(["env", "GOROOT"]))?;
     let packages = PACKAGES.into_iter().filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == name));
@@ -25,10 +25,10 @@ pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     Ok(units.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The tests of a package.
+/// Runs the tests of a package.
 fn units(runner: &Runner, root: &Path, package: &str) -> Result<Vec<Unit>> {
     let source = root.join("src").join(package);
-    // Some tests build programs: with what was built for the tests themselves.
+    // Some tests build programs: with the build cache of the tests themselves.
     let cache = runner.scratch.path().join("cache");
     let program = runner.scratch.path().join("bin").join(package.replace('/', "-"));
     let mut compile = Command::new("go");
@@ -55,18 +55,18 @@ fn units(runner: &Runner, root: &Path, package: &str) -> Result<Vec<Unit>> {
     Ok(units)
 }
 
-/// What was told of a test, or of a part of one.
+/// The reported result of a test or subtest.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told<'a> {
-    /// `PASS`, `FAIL`, or `SKIP` of one that chose not to run.
+struct TestReport<'a> {
+    /// `PASS`, `FAIL`, or `SKIP` of one that skipped itself.
     word: &'a str,
-    /// The last that it said.
+    /// Its last line of output.
     said: &'a str,
 }
 
-/// What was told of each test, and of each part of one, as `TEST/PART`.
-fn told(said: &str) -> BTreeMap<&str, Told<'_>> {
-    let mut all: BTreeMap<&str, Told<'_>> = BTreeMap::new();
+/// The reported result of each test and subtest (`TEST/PART`).
+fn told(said: &str) -> BTreeMap<&str, TestReport<'_>> {
+    let mut all: BTreeMap<&str, TestReport<'_>> = BTreeMap::new();
     let mut speaking = "";
     for line in said.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -81,12 +81,13 @@ fn told(said: &str) -> BTreeMap<&str, Told<'_>> {
     all
 }
 
-/// The tests that chose to run natively. One passes in a cell if all its parts do that pass natively; what is not told there is `missing`.
-fn compared(package: &str, native: &BTreeMap<&str, Told<'_>>, cell: &BTreeMap<&str, Told<'_>>, missing: &Verdict) -> Vec<Unit> {
+/// The tests that ran natively. A test passes in a cell if all its subtests that pass natively also pass there; one without
+/// a result there is `missing`.
+fn compared(package: &str, native: &BTreeMap<&str, TestReport<'_>>, cell: &BTreeMap<&str, TestReport<'_>>, missing: &Verdict) -> Vec<Unit> {
     let in_cell = |name: &str| match cell.get(name) {
         None => missing.clone(),
-        Some(Told { word: "PASS", .. }) => Verdict::Passed,
-        Some(Told { said, .. }) => Verdict::Failed((*said).into()),
+        Some(TestReport { word: "PASS", .. }) => Verdict::Passed,
+        Some(TestReport { said, .. }) => Verdict::Failed((*said).into()),
     };
     let whole_in_cell = |test: &str| {
         let is_part = |name: &str| name.split_once('/').is_some_and(|(whole, _)| whole == test);
@@ -94,7 +95,7 @@ fn compared(package: &str, native: &BTreeMap<&str, Told<'_>>, cell: &BTreeMap<&s
         parts.map(|(name, _)| in_cell(name)).chain([in_cell(test)]).find(|verdict| *verdict != Verdict::Passed).unwrap_or(Verdict::Passed)
     };
     let tests = native.iter().filter(|(name, told)| !name.contains('/') && told.word != "SKIP");
-    let unit = |(name, told): (&&str, &Told<'_>)| {
+    let unit = |(name, told): (&&str, &TestReport<'_>)| {
         let passes = told.word == "PASS";
         Unit {
             name: format!("{package}.{name}"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! memcached's own tests, files of `t/` from Debian's source package, with the memcached that is installed: programs in Perl that start servers and ask them over TCP. Each runs whole in a
-//! cell; those that can ask a server which runs already do so once more, through the gateway.
+//! memcached's own tests, files of `t/` from Debian's source package, with the installed memcached: programs in Perl that
+//! start servers and query them over TCP. Each runs whole in a cell. Tests that accept a running server also query one
+//! through the gateway.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -9,22 +10,23 @@ use std::path::Path;
 use std::process::Command;
 
 use super::perl::verdict;
-use super::served::Served;
+use super::served::RunningServer;
 use super::{Runner, Unit, Verdict};
 use crate::{sources, workspace};
 
-/// Where the tests look for the server. They would ask it over a Unix socket, if it said that it has some; and they give it a word that only servers built for looking into know.
+/// A replacement for the server that the tests start. It hides the Unix socket option, so that the tests use TCP, and drops
+/// an option that only debug builds know.
 const SERVER: &str = r#"#!/bin/bash
 [ "$*" != -h ] || { memcached -h | grep -v unix-socket; exit; }
 words=" $*"
 exec memcached ${words/ -o relaxed_privileges/}
 "#;
-/// Where servers that run already are asked.
+/// The first port of running servers.
 const FIRST_PORT: u16 = 22_000;
-/// Files at once: mostly they wait.
+/// The number of files in parallel: mostly they wait.
 const AT_ONCE: usize = 4;
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     let version = workspace::run(Command::new("memcached").arg("-V"))?;
     Ok(format!(
@@ -33,13 +35,13 @@ pub(super) fn title() -> Result<String> {
     ))
 }
 
-/// Runs files, or all of them.
+/// Runs the named files, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     let place = runner.scratch.path().join("memcached");
     workspace::run(Command::new("cp").arg("-r").args([&sources::source("memcached")?, &place]))?;
     fs::write(place.join("memcached-debug"), SERVER).context("naming the server")?;
     fs::set_permissions(place.join("memcached-debug"), fs::Permissions::from_mode(0o755)).context("naming the server")?;
-    // What ends a server with the tests that started it.
+    // A helper that terminates a server with the tests that started it.
     workspace::run(Command::new("cc").args(["-o", "timedrun", "timedrun.c"]).current_dir(&place))?;
     let found = workspace::run(Command::new("find").args(["t", "-maxdepth", "1", "-name", "*.t"]).current_dir(&place))?;
     let mut files: Vec<String> = found.lines().map(Into::into).collect();
@@ -48,7 +50,7 @@ pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     runner.each(&chosen, AT_ONCE, |index, name| unit(runner, &place, index, name))
 }
 
-/// A file, and the same of a server that runs already if it leaves to others how that is started.
+/// Runs a file, and again with a running server if the file starts only one, with default options.
 fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<Unit>> {
     let here = place.to_string_lossy();
     let whole = pair(
@@ -64,7 +66,7 @@ fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<U
     let port = FIRST_PORT + u16::try_from(index).context("there are few files")?;
     let (asks, part) = (format!("T_MEMD_USE_DAEMON=127.0.0.1:{port} exec perl {name}"), format!("{name}-served"));
     let server = ["memcached", "-u", "nobody"];
-    let served = Served { port, server: &server, port_word: "-p", usual_port: 11211, in_cell: &[], tests: &["sh", "-c", &asks] };
+    let served = RunningServer { port, server: &server, port_word: "-p", usual_port: 11211, in_cell: &[], tests: &["sh", "-c", &asks] };
     let through = pair(
         format!("{name} (served)"),
         || Ok(verdict(&served.native(runner, &part, place)?)),
@@ -73,7 +75,7 @@ fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<U
     Ok(vec![whole, through])
 }
 
-/// How something went on both sides; in a cell only if it passes natively. What is skipped natively says nothing.
+/// The result on both sides; in a cell only if it passes natively. A natively skipped file is skipped.
 fn pair(name: String, native: impl Fn() -> Result<Option<Verdict>>, cell: impl Fn() -> Result<Option<Verdict>>) -> Result<Unit> {
     let native = native()?.unwrap_or(Verdict::Skipped);
     let cell = match native {

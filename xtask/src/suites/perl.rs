@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! perl's core tests: files of `t/` and `lib/` from Debian's source package, with the perl that is installed and its libraries where the tests look for those just built.
+//! perl's core tests: files of `t/` and `lib/` from Debian's source package, with the installed perl and its libraries at
+//! the paths of a build tree.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -11,24 +12,25 @@ use super::{Outcome, Runner, Unit, Verdict};
 use crate::{sources, workspace};
 
 const PERL: &str = "/usr/bin/perl";
-/// The folders, seen from `t/`, where tests stand.
+/// The folders of tests, relative to `t/`.
 const FOLDERS: [&str; 13] = ["base", "cmd", "comp", "io", "lib", "mro", "op", "opbasic", "perf", "re", "run", "uni", "../lib"];
-/// Tests of terminals are left out, as perl's own documents say for where there is none: natively some would skip themselves, by the look of the machine.
+/// Skips terminal tests, as perl's own documents recommend without a terminal. Otherwise some skip themselves natively,
+/// depending on the machine.
 const ENVIRONMENT: [&str; 2] = ["/usr/bin/env", "PERL_SKIP_TTY_TEST=1"];
-/// In a cell something else is the first process too: some tests fail where it is their own, whose number is 1.
+/// In a cell another program is the first process too: some tests fail when their own process ID is 1.
 const FIRST: [&str; 2] = ["/usr/bin/timeout", "0"];
-/// Folders of which perl's own driver loads nothing before a test.
+/// The folders for which perl's own driver loads nothing before a test.
 const BARE: [&str; 3] = ["base/", "comp/", "run/"];
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     let version = workspace::run(Command::new(PERL).args(["-e", "print substr($^V, 1)"]))?;
     Ok(format!("perl's core tests, files of `t/` and `lib/` with Debian's perl (perl {version})"))
 }
 
-/// Runs files, named as seen from `t/`, or all of them.
+/// Runs the named files, relative to `t/`, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
-    // Natively they leave files around them, which those in cells shall not meet.
+    // Native tests leave files behind, which those in cells must not see.
     let [native, cell] = ["native", "cell"].map(|name| runner.scratch.path().join(name));
     assemble(&native)?;
     assemble(&cell)?;
@@ -37,7 +39,7 @@ pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     runner.each(&files, at_once, |_, file| unit(runner, &native, &cell, file))
 }
 
-/// Puts the tests and the libraries that are installed together, as they lie where perl is built.
+/// Combines the tests and the installed libraries, in the layout of a build tree.
 fn assemble(place: &Path) -> Result<()> {
     let source = sources::source("perl")?;
     fs::create_dir(place).context("making a directory")?;
@@ -50,7 +52,7 @@ fn assemble(place: &Path) -> Result<()> {
     std::os::unix::fs::symlink(PERL, place.join("t/perl")).context("naming perl")
 }
 
-/// All files that are tests, by their names as seen from `t/`.
+/// All test files, relative to `t/`.
 fn files(place: &Path) -> Result<Vec<String>> {
     let found = workspace::run(Command::new("find").args(FOLDERS).args(["-name", "*.t"]).current_dir(place))?;
     let mut files: Vec<String> = found.lines().map(Into::into).collect();
@@ -61,7 +63,7 @@ fn files(place: &Path) -> Result<Vec<String>> {
 fn unit(runner: &Runner, native: &Path, cell: &Path, file: &str) -> Result<Vec<Unit>> {
     let text = fs::read(native.join("t").join(file)).with_context(|| format!("reading {file}"))?;
     let words = [&ENVIRONMENT[..], &[PERL], &switches(file, &String::from_utf8_lossy(&text)), &[file]].concat();
-    // What chooses not to run says nothing about cells.
+    // A natively skipped file gives no information about cells.
     let Some(native) = verdict(&runner.native(file, &words, Some(&native.join("t")))?) else { return Ok(Vec::new()) };
     let place = cell.to_string_lossy();
     let cell = match native {
@@ -75,7 +77,7 @@ fn unit(runner: &Runner, native: &Path, cell: &Path, file: &str) -> Result<Vec<U
     Ok(vec![Unit { name: file.into(), native, cell }])
 }
 
-/// How perl is called for a file, as perl's own driver does it.
+/// The switches of perl for a file, as perl's own driver chooses them.
 fn switches<'a>(file: &str, text: &str) -> Vec<&'a str> {
     let mut switches = match file {
         _ if BARE.iter().any(|folder| file.starts_with(folder)) => Vec::new(),
@@ -88,7 +90,8 @@ fn switches<'a>(file: &str, text: &str) -> Vec<&'a str> {
     switches
 }
 
-/// How a file went by its TAP: each test of the plan must be there and pass, or be expected to fail. `None`: the file was skipped.
+/// The result of a file from its TAP output: each planned test must be there and pass, or be expected to fail. `None`: the
+/// file was skipped.
 pub(super) fn verdict(outcome: &Outcome) -> Option<Verdict> {
     if outcome.is_late() {
         return Some(Verdict::Late);
@@ -117,7 +120,7 @@ pub(super) fn verdict(outcome: &Outcome) -> Option<Verdict> {
         }
         _ if outcome.status != 0 => Some(Verdict::Failed(format!("exit status {} after test {made}", outcome.status))),
         Some(planned) if planned == made => Some(Verdict::Passed),
-        _ => Some(Verdict::Failed(format!("{made} tests were made"))),
+        _ => Some(Verdict::Failed(format!("{made} tests were run"))),
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
         let verdict = |status, said: &str| verdict(&Outcome { status, said: said.into() });
         assert_eq!(verdict(0, "1..3\nok 1 - a\n# why\nnot ok 2 # todo later\nok 3 # skip\n"), Some(Verdict::Passed));
         assert_eq!(verdict(0, "ok 1\nnot ok\nok\nnot ok 4\n1..4\n"), Some(Verdict::Failed("tests 2, 4".into())));
-        assert_eq!(verdict(0, "1..2\nok 1\nokay 2\n"), Some(Verdict::Failed("1 tests were made".into())));
+        assert_eq!(verdict(0, "1..2\nok 1\nokay 2\n"), Some(Verdict::Failed("1 tests were run".into())));
         assert_eq!(verdict(9, "1..2\nok 1\n"), Some(Verdict::Failed("exit status 9 after test 1".into())));
         assert_eq!(verdict(0, "1..0 # SKIP not here\n"), None);
         assert_eq!(verdict(124, "1..2\nok 1\n"), Some(Verdict::Late));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! redis's own tests: the units of `./runtest` from Debian's source package, each in a run of its own, with the redis that is installed.
+//! redis's own tests: the units of `./runtest` from Debian's source package, each in a run of its own, with the installed redis.
 //!
-//! They are programs in Tcl that start servers and talk to them over loopback.
+//! They are programs in Tcl that start servers and query them over loopback.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -15,31 +15,31 @@ use crate::{sources, workspace};
 
 pub(super) const TCL: &str = "/usr/bin/tclsh";
 pub(super) const RUN: &str = "tests/test_helper.tcl";
-/// What the tests call, as Debian installs it.
+/// The programs that the tests start, as Debian installs them.
 const PROGRAMS: [&str; 5] = ["redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"];
-/// Where units look for ports natively, so that those of a run do not meet, nor what else listens; what joins a cluster listens 10,000 above.
+/// The native port ranges of units, distinct within a run and apart from other listeners; cluster members also listen 10,000 above.
 const FIRST_PORT: usize = 11_000;
 const PORTS: usize = 100;
-/// Units at once: mostly they wait.
+/// The number of units in parallel: mostly they wait.
 pub(super) const AT_ONCE: usize = 4;
 
-/// How tests went, by their names.
+/// The results of tests, by name.
 pub(super) type Verdicts = BTreeMap<String, Verdict>;
 
-/// What the document is about.
+/// The subject of the document.
 pub(super) fn title() -> Result<String> {
     let version = workspace::run(Command::new("redis-server").arg("--version"))?;
     let version = version.split(' ').find_map(|word| word.strip_prefix("v=")).unwrap_or("?").to_owned();
     Ok(format!("redis's own tests, units of `./runtest` with Debian's redis-server (redis {version})"))
 }
 
-/// Runs units, or all of them.
+/// Runs the named units, or all.
 pub(super) fn run(runner: &Runner, names: &[String]) -> Result<Vec<Unit>> {
     let place = assemble(runner)?;
     runner.each(&chosen(&place, names)?, AT_ONCE, |index, name| unit(runner, &place, index, name))
 }
 
-/// Puts the tests together with the programs that are installed; returns where they lie.
+/// Combines the tests with the installed programs; returns their folder.
 pub(super) fn assemble(runner: &Runner) -> Result<PathBuf> {
     let place = runner.scratch.path().join("redis");
     workspace::run(Command::new("cp").arg("-r").args([&sources::source("redis")?, &place]))?;
@@ -49,20 +49,20 @@ pub(super) fn assemble(runner: &Runner) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// The units that are named, or all.
+/// The named units, or all.
 pub(super) fn chosen(place: &Path, names: &[String]) -> Result<Vec<String>> {
     let all = workspace::run(Command::new(TCL).args([RUN, "--list-tests"]).current_dir(place))?;
     Ok(if names.is_empty() { all.lines().map(Into::into).collect() } else { names.to_vec() })
 }
 
-/// The tests of a unit. Each run has its own copy of what lies around them, since they leave files there.
+/// Runs the tests of a unit. Each run has its own copy of the test tree, because tests leave files there.
 fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<Unit>> {
     let (port, ports) = ((FIRST_PORT + index * PORTS).to_string(), PORTS.to_string());
     let words = [TCL, RUN, "--durable", "--clients", "1", "--baseport", &port, "--portcount", &ports, "--single", name];
     let own = runner.scratch.path().join(format!("redis-{index}"));
     workspace::run(Command::new("cp").arg("-r").args([place, &own]))?;
     let native = runner.native(name, &words, Some(&own))?;
-    fs::remove_dir_all(&own).context("removing what tests left")?;
+    fs::remove_dir_all(&own).context("removing files of tests")?;
     let here = place.to_string_lossy();
     let whole = runner.cell(name, &["-v", &here, "-w", &here], &words)?;
     let units = compare(verdicts(name, &native), &verdicts(name, &whole), &whole);
@@ -70,7 +70,7 @@ fn unit(runner: &Runner, place: &Path, index: usize, name: &str) -> Result<Vec<U
     Ok(units)
 }
 
-/// Compares how tests went: those that natively passed or failed, by name, with the same in a cell.
+/// Compares results: each test that natively passed or failed, with its result in a cell.
 pub(super) fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec<Unit> {
     let missing = if whole.is_late() { Verdict::Late } else { Verdict::Failed("it was not run".into()) };
     let unit = |(name, native): (String, Verdict)| {
@@ -83,13 +83,13 @@ pub(super) fn compare(native: Verdicts, cell: &Verdicts, whole: &Outcome) -> Vec
     native.into_iter().map(unit).collect()
 }
 
-/// How many of the units pass, natively and in a cell, in words.
+/// A description of how many units pass, natively and in a cell.
 pub(super) fn counts(units: &[Unit]) -> String {
     let passed = |verdict: fn(&Unit) -> &Verdict| units.iter().filter(|unit| *verdict(unit) == Verdict::Passed).count();
     format!("{} tests pass natively, {} of them in a cell", passed(|unit| &unit.native), passed(|unit| &unit.cell))
 }
 
-/// How each test went, as lines such as `[ok]: NAME (3 ms)` say; one that was made several times passed if it passed each time.
+/// The result of each test, from lines such as `[ok]: NAME (3 ms)`; a repeated test passes if it passes each time.
 pub(super) fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
     let mut all = Verdicts::new();
     let said = plain(&outcome.said);
@@ -111,7 +111,7 @@ pub(super) fn verdicts(unit: &str, outcome: &Outcome) -> Verdicts {
     all
 }
 
-/// A text without what colours it.
+/// Removes colour escape sequences.
 fn plain(said: &str) -> String {
     let mut pieces = said.split('\x1b');
     let first = pieces.next().unwrap_or_default().to_owned();

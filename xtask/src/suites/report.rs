@@ -1,55 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said of a suite that was run.
+//! The report on a suite that was run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::kept::Found;
-use super::{CELL_PATIENCE, Unit, Verdict};
+use super::results::SuiteResults;
+use super::{CELL_TIMEOUT_FACTOR, Unit, Verdict};
+use crate::tidy::language::MARKDOWN_COLUMNS;
 
-/// Results, with the causes that are known.
-pub(super) struct Report<'a> {
-    found: &'a Found,
+/// Results, with the known causes of differences.
+pub(super) struct SuiteReport<'a> {
+    found: &'a SuiteResults,
     causes: BTreeMap<&'a str, &'a str>,
 }
 
-impl<'a> Report<'a> {
-    /// `causes`: lines of `NAME -- CAUSE`.
-    pub(super) fn new(found: &'a Found, causes: &'a str) -> Report<'a> {
-        Report { found, causes: causes.lines().filter_map(|line| line.split_once(" -- ")).collect() }
+impl<'a> SuiteReport<'a> {
+    /// Creates a report; `causes` has lines of `NAME -- CAUSE`.
+    pub(super) fn new(found: &'a SuiteResults, causes: &'a str) -> SuiteReport<'a> {
+        SuiteReport { found, causes: causes.lines().filter_map(|line| line.split_once(" -- ")).collect() }
     }
 
     fn native(&self, verdict: impl Fn(&Verdict) -> bool) -> impl Iterator<Item = &Unit> {
         self.found.units.iter().filter(move |unit| verdict(&unit.native))
     }
 
-    /// What passes natively and not in a cell.
+    /// The tests that pass natively and not in a cell.
     fn different(&self) -> impl Iterator<Item = &Unit> {
         self.native(|verdict| *verdict == Verdict::Passed).filter(|unit| unit.cell != Verdict::Passed)
     }
 
-    /// How many differences have no known cause.
+    /// The number of differences without a known cause.
     pub(super) fn unexplained(&self) -> usize {
         self.different().filter(|unit| !self.causes.contains_key(&unit.name[..])).count()
     }
 
-    /// One line.
+    /// The report in one line.
     pub(super) fn summary(&self) -> String {
         let native = self.native(|verdict| *verdict == Verdict::Passed).count();
         let cell = native - self.different().count();
         format!("{cell} of {native} that pass natively pass in a cell: {:.1} %", 100.0 * cell as f64 / native.max(1) as f64)
     }
 
-    /// The document.
+    /// The document in Markdown.
     pub(super) fn document(&self, title: &str) -> String {
-        let Found { limit, again, .. } = self.found;
+        let SuiteResults { limit, again, .. } = self.found;
         let mut text = format!(
-            "# {title}\n\nWhat `cargo xtask suites` runs and writes: natively and in a cell on one machine, each part at most {limit} s natively and {} s in a cell.\n\n",
-            CELL_PATIENCE * limit
+            "# {title}\n\n`cargo xtask suites` runs the suite natively and in a cell of one machine and writes this page. Time limits of a part: {limit} s\nnatively, {} s in a cell.\n\n",
+            CELL_TIMEOUT_FACTOR * limit
         );
         if !again.is_empty() {
             let again: Vec<String> = again.iter().map(|(part, limit)| format!("{part} (at most {limit} s natively)")).collect();
-            let _ = writeln!(text, "One whole run, and after it these again: {}.\n", again.join(", "));
+            let _ = writeln!(text, "{}\n", paragraph(&format!("One whole run, and after it these again: {}.", again.join(", "))));
         }
         let _ = writeln!(text, "**{}**", self.summary());
         let _ = writeln!(text, "\n## Not in a cell\n");
@@ -66,7 +67,7 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "| {} | {failed} | {} |", unit.name, self.causes.get(&unit.name[..]).unwrap_or(&"not known yet"));
         }
         let mut list = |title: &str, names: Vec<String>| {
-            let names = names.join(", ");
+            let names = paragraph(&names.join(", "));
             let _ = writeln!(text, "\n## {title}\n\n{}", if names.is_empty() { "None.".into() } else { names });
         };
         let name = |unit: &Unit| unit.name.clone();
@@ -78,7 +79,12 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Names, those of the form `PART: TEST` as parts with the number of their tests.
+/// Wraps a paragraph at the width of a Markdown line.
+fn paragraph(text: &str) -> String {
+    textwrap::fill(text, textwrap::Options::new(MARKDOWN_COLUMNS).break_words(false))
+}
+
+/// Names; those of the form `PART: TEST` are grouped by part with the number of tests.
 fn parts<'a>(units: impl Iterator<Item = &'a Unit>) -> Vec<String> {
     let mut parts: Vec<(&str, usize)> = Vec::new();
     for unit in units {
@@ -108,8 +114,8 @@ mod tests {
             unit("six: a, b", Verdict::Passed, Verdict::Passed),
             unit("six: c", Verdict::Passed, Verdict::Passed),
         ];
-        let found = Found { units: units.into(), limit: 60, again: vec![("five".into(), 300)] };
-        let report = Report::new(&found, "# Causes\ntwo -- nobody has one");
+        let found = SuiteResults { units: units.into(), limit: 60, again: vec![("five".into(), 300)] };
+        let report = SuiteReport::new(&found, "# Causes\ntwo -- nobody has one");
         assert_eq!((report.summary().as_str(), report.unexplained()), ("3 of 5 that pass natively pass in a cell: 60.0 %", 1));
         let text = report.document("Numbers");
         for line in [

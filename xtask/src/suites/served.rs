@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that ask a server which runs already: on the host, or in a cell, reached through the gateway.
+//! Tests for a running server: on the host, or in a cell, reached through the gateway.
 
 use anyhow::Result;
 use std::path::Path;
 
-use super::{CELL_PATIENCE, Outcome, Runner};
+use super::{CELL_TIMEOUT_FACTOR, Outcome, Runner};
 
-/// Starts a server (so many words), asks until it answers, and runs the tests (the other words), which find its port in `PORT`. Both servers answer to a word that they
-/// do not know.
+/// Starts a server (the first `count` words), polls until it answers, and runs the tests (the other words), which find its
+/// port in `PORT`. The poll sends an unknown command, which both servers answer.
 const SCRIPT: &str = r#"
 export PORT=$1; count=$2; shift 2
 "${@:1:count}" > "$TMPDIR/server" 2>&1 & server=$!
@@ -19,36 +19,36 @@ kill $server; wait $server
 exit $status
 "#;
 
-/// A server, and what asks it.
-pub(super) struct Served<'a> {
-    /// The port of the host where it is asked.
+/// A server, and the tests that query it.
+pub(super) struct RunningServer<'a> {
+    /// The port of the host.
     pub(super) port: u16,
-    /// The server, but for its port, which comes behind a word of its own.
+    /// The server's command line without its port option.
     pub(super) server: &'a [&'a str],
-    /// The word that says that a port follows.
+    /// The option for the port.
     pub(super) port_word: &'a str,
-    /// Where it listens in a cell.
+    /// Its port in a cell.
     pub(super) usual_port: u16,
-    /// What it is told in a cell, where clients come over a network.
+    /// Additional options in a cell, where clients come over a network.
     pub(super) in_cell: &'a [&'a str],
     /// The tests.
     pub(super) tests: &'a [&'a str],
 }
 
-impl Served<'_> {
-    /// Asks a server on the host.
+impl RunningServer<'_> {
+    /// Runs the tests with a server on the host.
     pub(super) fn native(&self, runner: &Runner, part: &str, directory: &Path) -> Result<Outcome> {
         let port = self.port.to_string();
         self.ask(runner, ("native", runner.limit), part, directory, &[self.server, &[self.port_word, &port]].concat())
     }
 
-    /// Asks a server in a cell.
+    /// Runs the tests with a server in a cell.
     pub(super) fn cell(&self, runner: &Runner, part: &str, directory: &Path) -> Result<Outcome> {
         let (pando, forward, usual) =
             (runner.pando.to_string_lossy(), format!("{}:{}", self.port, self.usual_port), self.usual_port.to_string());
         let run = [&*pando, "run", "-p", &forward, "--"];
         let server = [&run[..], self.server, &[self.port_word, &usual], self.in_cell].concat();
-        self.ask(runner, ("cell", CELL_PATIENCE * runner.limit), part, directory, &server)
+        self.ask(runner, ("cell", CELL_TIMEOUT_FACTOR * runner.limit), part, directory, &server)
     }
 
     fn ask(&self, runner: &Runner, (side, limit): (&str, u64), part: &str, directory: &Path, server: &[&str]) -> Result<Outcome> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layer rules: crate against crate, module against module, and names that stay at home.
+//! The layer rules: dependencies between crates, between modules, and names restricted to some folders.
 
-use super::house::{House, Module};
-use super::scan::{Name, Scan};
+use super::layers_file::{LayersFile, Module};
+use super::scan::{Scan, ScannedName};
 use super::{Finding, Rule};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Packages {
         let workspace = workspace.get("workspace").context("the root Cargo.toml has no [workspace]")?;
         let mut packages = Packages::default();
         for member in workspace.get("members").and_then(Value::as_array).into_iter().flatten() {
-            let folder = member.as_str().context("workspace.members holds something other than strings")?;
+            let folder = member.as_str().context("workspace.members contains a value that is not a string")?;
             let member = manifest(folder)?;
             let name = member.get("package").and_then(|p| p.get("name")).and_then(Value::as_str);
             packages.folders.insert(name.with_context(|| format!("{folder}/Cargo.toml names no package"))?.into(), folder.into());
@@ -48,8 +48,8 @@ impl Packages {
     }
 }
 
-/// Checks that `layers.toml` names the members of the workspace, and only them.
-pub(crate) fn check_house(house: &House, packages: &Packages) -> Vec<Finding> {
+/// Checks that `layers.toml` names exactly the members of the workspace.
+pub(crate) fn check_house(house: &LayersFile, packages: &Packages) -> Vec<Finding> {
     let finding = |message| Finding { path: "layers.toml".into(), line: 1, rule: Rule::LayersComplete, message };
     let declared = |folder: &str| house.crates.iter().any(|c| c.folder == folder);
     let exists = |folder: &str| packages.folders.values().any(|f| f == folder);
@@ -59,19 +59,19 @@ pub(crate) fn check_house(house: &House, packages: &Packages) -> Vec<Finding> {
     }
     for rule in &house.crates {
         for folder in [&rule.folder].into_iter().chain(&rule.tests).filter(|folder| !exists(folder)) {
-            findings.push(finding(format!("`{folder}` under [crates] is no member of the workspace")));
+            findings.push(finding(format!("`{folder}` under [crates] is not a member of the workspace")));
         }
     }
     findings
 }
 
-/// Checks a crate's dependencies against its line in the house, and against the names kept to some folders.
+/// Checks a crate's dependencies against its line in `layers.toml`, and against the restricted names.
 ///
 /// # Errors
 /// If the manifest is not TOML.
-pub(crate) fn check_manifest(house: &House, packages: &Packages, folder: &str, text: &str) -> Result<Vec<Finding>> {
+pub(crate) fn check_manifest(house: &LayersFile, packages: &Packages, folder: &str, text: &str) -> Result<Vec<Finding>> {
     let manifest: Table = text.parse().with_context(|| format!("{folder}/Cargo.toml"))?;
-    // A folder without a line is found by `check_house`, unless it is no member at all (a fuzz workspace of its own).
+    // A folder without a line is reported by `check_house`, unless it is not a member at all (a fuzz workspace of its own).
     let Some(rule) = house.crates.iter().find(|c| c.folder == folder) else { return Ok(Vec::new()) };
     let mut findings = Vec::new();
     for (section, key, package) in dependencies(&manifest, packages) {
@@ -85,7 +85,8 @@ pub(crate) fn check_manifest(house: &House, packages: &Packages, folder: &str, t
         let path = [package.replace('-', "_")];
         for names in house.names.iter().filter(|names| names.paths.iter().any(|prefix| starts_with(&path, prefix))) {
             if !within(&names.only, folder) {
-                findings.push(finding(Rule::LayerName, format!("`{}` belongs to {}: {}", path[0], names.only.join(", "), names.why)));
+                findings
+                    .push(finding(Rule::LayerName, format!("`{}` may be used only in {}: {}", path[0], names.only.join(", "), names.why)));
             }
         }
     }
@@ -113,14 +114,14 @@ fn line_of(text: &str, key: &str) -> usize {
     text.lines().position(is_key).map_or(1, |at| at + 1)
 }
 
-/// Checks what a file names against the names that are kept to some folders.
-pub(crate) fn check_names(house: &House, path: &str, scan: &Scan) -> Vec<Finding> {
+/// Checks a file's names against the restricted names.
+pub(crate) fn check_names(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Finding> {
     let mut findings = Vec::new();
     for names in house.names.iter().filter(|names| !within(&names.only, path)) {
         for name in &scan.names {
             let exempt = names.tests && (is_test_file(path) || name.modules.iter().any(|module| module == "tests"));
             if let Some(prefix) = names.paths.iter().find(|prefix| starts_with(&name.segments, prefix)).filter(|_| !exempt) {
-                let message = format!("`{prefix}` belongs to {}: {}", names.only.join(", "), names.why);
+                let message = format!("`{prefix}` may be used only in {}: {}", names.only.join(", "), names.why);
                 findings.push(Finding { path: path.into(), line: name.line, rule: Rule::LayerName, message });
             }
         }
@@ -128,8 +129,8 @@ pub(crate) fn check_names(house: &House, path: &str, scan: &Scan) -> Vec<Finding
     findings
 }
 
-/// Checks which sibling modules a file of a crate with `[modules]` reaches.
-pub(crate) fn check_modules(house: &House, path: &str, scan: &Scan) -> Vec<Finding> {
+/// Checks the sibling modules that a file of a crate with `[modules]` uses.
+pub(crate) fn check_modules(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Finding> {
     let Some((folder, inside)) = path.split_once("/src/") else { return Vec::new() };
     let modules: Vec<&Module> = house.modules.iter().filter(|module| module.folder == folder).collect();
     let here = module_path(inside);
@@ -156,8 +157,8 @@ fn module_path(inside: &str) -> Vec<String> {
     path
 }
 
-/// The crate's top module that a relative name leads to; `None` where it leads to another crate or the root itself.
-fn top_module(name: &Name, file: &[String]) -> Option<String> {
+/// The crate's top module that a relative name resolves to; `None` if it resolves to another crate or the root itself.
+fn top_module(name: &ScannedName, file: &[String]) -> Option<String> {
     let supers = name.segments.iter().take_while(|segment| *segment == "super").count();
     let mut path: Vec<String> = file.iter().chain(&name.modules).cloned().collect();
     match name.segments.first()?.as_str() {
@@ -172,12 +173,12 @@ fn top_module(name: &Name, file: &[String]) -> Option<String> {
     path.into_iter().next()
 }
 
-/// Checks that `unsafe` stands only where it may.
-pub(crate) fn check_unsafe(house: &House, path: &str, scan: &Scan) -> Vec<Finding> {
+/// Checks that `unsafe` is used only where it may.
+pub(crate) fn check_unsafe(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Finding> {
     if within(&house.unsafe_folders, path) {
         return Vec::new();
     }
-    let message = format!("`unsafe` belongs to {}", house.unsafe_folders.join(", "));
+    let message = format!("`unsafe` may be used only in {}", house.unsafe_folders.join(", "));
     let finding = |line: &usize| Finding { path: path.into(), line: *line, rule: Rule::UnsafeHome, message: message.clone() };
     scan.unsafes.iter().map(finding).collect()
 }
@@ -191,7 +192,7 @@ fn starts_with(segments: &[String], prefix: &str) -> bool {
     prefix.split("::").all(|wanted| rest.next().is_some_and(|segment| segment == wanted))
 }
 
-/// Whether a whole file is a build script or test code, by its place.
+/// Whether a whole file is a build script or test code, by its path.
 pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/build.rs")
         || path.ends_with("/tests.rs")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of the host that tests name, in calls and in scripts: each is one whose Debian package is known.
+//! Checks the host programs that tests name, in calls and in scripts: the Debian package of each must be known.
 //!
-//! A test that passes on its author's machine and fails on a fresh one uses a program that the author has. So each word of a test that stands where
-//! a command stands, and is the name of a program on this machine, must be in the table of `pando-packages`; so must each path of a program.
+//! A test that passes on its author's machine and fails on a fresh one uses a program that only the author has. Therefore
+//! each word at a command position that names a program on this machine must be in the table of `pando-packages`, as must
+//! each path of a program.
 
 use super::layers::is_test_file;
 use super::scan::Scan;
@@ -16,21 +17,21 @@ use std::fs;
 pub(crate) struct Installed(pub(crate) HashSet<String>);
 
 impl Installed {
-    /// Those of this machine.
+    /// The programs of this machine.
     pub(crate) fn here() -> Installed {
         let entries = pando_packages::folders().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         Installed(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
     }
 }
 
-/// Names of programs that stand in tests as something else: words, keys, applets of busybox, what tests compile themselves.
+/// Names of programs that appear in tests as something else: words, keys, applets of busybox, programs that tests compile.
 const OTHER_WORDS: [&str; 12] = ["bc", "file", "go", "initdb", "kvm", "patch", "pyenv", "python", "sqlite3", "time", "unzip", "vi"];
-/// The table itself, which has names of packages too.
+/// The table itself, which contains names of packages too.
 const TABLE: &str = "testing/packages/src/table.rs";
-/// Words of the shell, and programs that start others: a command follows.
+/// Shell keywords, and programs that start others: a command follows.
 const BEFORE_COMMANDS: [&str; 16] =
     ["!", "--", "-c", "command", "do", "elif", "else", "env", "exec", "if", "nohup", "then", "time", "timeout", "until", "while"];
-/// A command follows each of these.
+/// Separators: a command follows each of them.
 const SEPARATORS: [char; 7] = [';', '|', '&', '(', '`', '\n', '\0'];
 /// Folders of programs, with their closing slash.
 const FOLDERS: [&str; 4] = ["/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/"];
@@ -62,14 +63,14 @@ fn finding(path: &str, line: usize, name: &str) -> Finding {
     Finding { path: path.into(), line, rule: Rule::HostProgram, message }
 }
 
-/// The programs in a text that no package of the table holds.
+/// The programs in a text that no package of the table contains.
 fn unknown<'a>(installed: &'a Installed, text: &'a str) -> impl Iterator<Item = &'a str> {
     let is_program = |name: &&str| installed.0.contains(*name) && !OTHER_WORDS.contains(name) && !TOOLCHAIN.contains(name);
     let named = commands(text).into_iter().filter(is_program).chain(paths(text, installed));
     named.filter(|name| pando_packages::package_of(name).is_none())
 }
 
-/// The bare words that stand where a command stands.
+/// The bare words at command positions.
 fn commands(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for command in text.split(SEPARATORS) {
@@ -85,7 +86,7 @@ fn commands(text: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a command may follow: a word of the shell, a variable that is set, an option, a time limit.
+/// Whether a command may follow: a shell keyword, a variable assignment, an option, a time limit.
 fn is_before_command(word: &str) -> bool {
     word.is_empty() || BEFORE_COMMANDS.contains(&word) || word.contains('=') || word.starts_with('-') || word.parse::<u32>().is_ok()
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One walk over a file's tokens: the paths it names, where it says `unsafe`, which tests it ignores.
+//! One pass over a file's tokens: the paths that it names, its uses of `unsafe`, its ignored tests.
 //!
-//! Tokens rather than the syntax tree, because names inside macro calls count as well; comments and attributes' strings are out of sight here.
+//! Tokens rather than the syntax tree, because names inside macro calls count as well. Comments and the strings of
+//! attributes are not visible here.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{Lit, UseTree};
 
-/// A path as written, `use` trees taken apart.
+/// A path as written, with `use` trees expanded.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct ScannedName {
     /// Its segments; a glob is `*`.
     pub(crate) segments: Vec<String>,
     /// Line, counted from 1.
@@ -20,22 +21,22 @@ pub(crate) struct Name {
 /// The text of a string literal.
 #[derive(Clone, Debug)]
 pub(crate) struct Text {
-    /// What it stands for, escapes resolved.
+    /// Its value, with escapes resolved.
     pub(crate) value: String,
     /// Line of its first character, counted from 1.
     pub(crate) line: usize,
     /// The inline modules around it, outermost first.
     pub(crate) modules: Vec<String>,
-    /// Whether it is what `Command::new` is given.
+    /// Whether it is the argument of `Command::new`.
     pub(crate) starts: bool,
 }
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scan {
     /// Paths of at least two segments, and everything that `use` and `extern crate` name.
-    pub(crate) names: Vec<Name>,
-    /// String literals, those of attributes left out.
+    pub(crate) names: Vec<ScannedName>,
+    /// String literals, except those of attributes.
     pub(crate) texts: Vec<Text>,
     /// Lines with the keyword `unsafe`.
     pub(crate) unsafes: Vec<usize>,
@@ -43,7 +44,7 @@ pub(crate) struct Scan {
     pub(crate) bare_ignores: Vec<usize>,
 }
 
-/// Scans the text of a Rust file; the error is the tokenizer's own words.
+/// Scans the text of a Rust file; the error is the tokenizer's message.
 pub(crate) fn scan(text: &str) -> Result<Scan, String> {
     let stream: TokenStream = text.parse().map_err(|error| format!("not Rust: {error}"))?;
     let mut scan = Scan::default();
@@ -60,7 +61,7 @@ impl Scan {
         }
     }
 
-    /// Handles what starts at the first of `tokens` and returns how many it took.
+    /// Handles the construct at the start of `tokens` and returns the number of tokens consumed.
     fn step(&mut self, tokens: &[TokenTree], modules: &mut Vec<String>) -> usize {
         match &tokens[0] {
             TokenTree::Punct(punct) if punct.as_char() == '#' => {
@@ -124,11 +125,11 @@ impl Scan {
         let Some(end) = tokens.iter().position(|token| is_punct(Some(token), ';')) else { return 1 };
         let start = if is_punct(tokens.get(1), ':') { 3 } else { 1 };
         let tree: TokenStream = tokens.get(start..end).unwrap_or_default().iter().cloned().collect();
-        // What does not parse is `use<'a>` of a bound or a macro's pattern, and names nothing.
+        // A failure to parse means `use<'a>` of a bound or a macro's pattern, which names nothing.
         let Ok(tree) = syn::parse2::<UseTree>(tree) else { return 1 };
         let mut prefix = Vec::new();
         flatten(&tree, &mut prefix, &mut |segments, at| {
-            self.names.push(Name { segments, line: at.unwrap_or(line), modules: modules.to_vec() });
+            self.names.push(ScannedName { segments, line: at.unwrap_or(line), modules: modules.to_vec() });
         });
         end + 1
     }
@@ -158,13 +159,13 @@ impl Scan {
             // `extern crate name`
             segments = vec![tokens[1].to_string()];
         } else if segments.len() > 1 && is_punct(tokens.get(taken), '!') {
-            // The macro `std::env!` is not the module `std::env`: only what leads to a macro is named.
+            // The macro `std::env!` is not the module `std::env`: only the path of a macro counts.
             segments.pop();
         } else if segments.len() < 2 {
             return taken;
         }
         let starts = segments.ends_with(&["Command".into(), "new".into()]);
-        self.names.push(Name { segments, line, modules: modules.to_vec() });
+        self.names.push(ScannedName { segments, line, modules: modules.to_vec() });
         match tokens.get(taken) {
             Some(TokenTree::Group(arguments)) if starts => {
                 let first = self.texts.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shape rules: how a file opens, how long it and its functions are, what it must not leave behind.
+//! The shape rules: the head of a file, the length of files and functions, and marks of unfinished work.
 
 use super::scan::Scan;
 use super::{Finding, Rule};
@@ -8,13 +8,13 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, ImplItemFn, ItemFn, Signature, TraitItemFn};
 
-/// Longest file, in lines: what can be read at a sitting.
+/// Longest file, in lines: readable in one sitting.
 pub(crate) const FILE_LINES: usize = 600;
 /// Longest function, in lines from `fn` to the closing brace: about two screens.
 pub(crate) const FUNCTION_LINES: usize = 70;
 /// The first line of every source file.
 pub(crate) const SPDX: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0";
-/// `//!` stands within so many lines.
+/// `//!` must appear within this many lines.
 const DOC_WITHIN: usize = 4;
 /// Marks of unfinished work; written in two parts so that this file passes its own rule.
 const UNFINISHED: [&str; 5] =
@@ -25,12 +25,12 @@ pub(crate) fn is_checked(path: &str) -> bool {
     [".rs", ".c", ".h", ".S", ".sh", ".ld", ".toml"].iter().any(|suffix| path.ends_with(suffix)) || path.starts_with(".ci/")
 }
 
-/// Checks the rules that hold for every text file: length, and no marks of unfinished work.
+/// Checks the rules for every text file: length, and no marks of unfinished work.
 pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = text.lines().count();
     if lines > FILE_LINES {
-        let message = format!("{lines} lines; at most {FILE_LINES}: find the part that tells a story of its own");
+        let message = format!("{lines} lines; at most {FILE_LINES}: move an independent part to another file");
         findings.push(Finding { path: path.into(), line: FILE_LINES + 1, rule: Rule::FileLength, message });
     }
     for (at, line) in text.lines().enumerate() {
@@ -47,7 +47,7 @@ fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part))
 }
 
-/// Checks how a Rust file opens and how long its functions are.
+/// Checks the head of a Rust file and the length of its functions.
 pub(crate) fn check_source(path: &str, text: &str) -> Vec<Finding> {
     let finding = |line, rule, message| Finding { path: path.into(), line, rule, message };
     let mut findings = Vec::new();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each rule catches a tiny bad example and leaves a good one alone; and the tree itself is tidy.
+//! Each rule reports a small bad example and accepts a good one; the repository itself passes all rules.
 
 use super::layers::{Packages, check_house, check_manifest};
 use super::programs::{Installed, check_script};
-use super::{Finding, House, Rule, check, check_source, shape};
+use super::{Finding, LayersFile, Rule, check, check_source, language, shape};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const HOUSE: &str = r#"
@@ -32,11 +33,11 @@ tests = true
 why = "reasons"
 "#;
 
-fn house() -> House {
-    House::parse(HOUSE).expect("the example house is well formed")
+fn house() -> LayersFile {
+    LayersFile::parse(HOUSE).expect("the example house is well formed")
 }
 
-/// A machine with programs that no package of the table holds.
+/// A machine with programs that no package of the table contains.
 fn installed() -> Installed {
     Installed(["nmap", "ping", "telnet"].map(String::from).into())
 }
@@ -46,7 +47,7 @@ fn packages() -> Packages {
     Packages { folders: folders.into(), ..Packages::default() }
 }
 
-/// The rules and lines that a Rust file's body breaks, behind a proper opening of three lines.
+/// The rules and lines that a Rust file's body violates, behind a valid head of three lines.
 fn broken(path: &str, body: &str) -> Vec<(Rule, usize)> {
     let text = format!("{}\n//! A module.\n\n{body}", shape::SPDX);
     let places = |finding: Finding| (finding.rule, finding.line);
@@ -91,7 +92,7 @@ fn layers_complete_catches_strangers_and_the_undeclared() {
 #[test]
 fn a_line_may_only_use_what_stands_above() {
     let text = HOUSE.replace("base = { uses = [] }", "base = { uses = [\"upper\"] }");
-    let error = House::parse(&text).expect_err("an upward edge").to_string();
+    let error = LayersFile::parse(&text).expect_err("an upward edge").to_string();
     assert!(error.contains("`base` uses `upper`"), "{error}");
 }
 
@@ -239,7 +240,9 @@ fn host_program_leaves_known_programs_and_prose_alone() {
 #[test]
 fn the_walk_sees_sources_and_skips_build_output() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (path, text) in [("a/src/lib.rs", "x"), ("a/target/b.rs", "x"), (".git/c.rs", "x"), (".ci/run", "x"), ("notes.md", "x")] {
+    for (path, text) in
+        [("a/src/lib.rs", "x"), ("a/target/b.rs", "x"), (".git/c.rs", "x"), (".ci/run", "x"), ("notes.md", "x"), ("image.svg", "x")]
+    {
         let path = folder.path().join(path);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("created");
         std::fs::write(path, text).expect("written");
@@ -247,5 +250,54 @@ fn the_walk_sees_sources_and_skips_build_output() {
     let mut files = Vec::new();
     super::list(Path::new(folder.path()), "", &mut files).expect("listed");
     files.sort();
-    assert_eq!(files, [".ci/run", "a/src/lib.rs"]);
+    assert_eq!(files, [".ci/run", "a/src/lib.rs", "notes.md"]);
+}
+
+/// The rules and lines that a file's prose violates.
+fn prose(path: &str, text: &str) -> Vec<(Rule, usize)> {
+    language::check_prose(path, text).into_iter().map(|finding| (finding.rule, finding.line)).collect()
+}
+
+#[test]
+fn a_sentence_has_a_subject() {
+    assert_eq!(
+        prose("a/src/b.rs", "/// Who breaks off ends it.\nfn f() {}\n// It ends. What is left is freed.\n"),
+        [(Rule::PlainSentence, 1), (Rule::PlainSentence, 3)]
+    );
+    assert_eq!(prose("docs/a.md", "# What is this?\nA client that disconnects ends it.\n"), []);
+    assert_eq!(prose("a/src/b.rs", "let text = \"Who asks\";\n"), [], "a string is data");
+}
+
+#[test]
+fn words_are_those_of_the_field() {
+    assert_eq!(prose("a/src/b.rs", "// The lesson of a clone.\n"), [(Rule::PrivateWord, 1)]);
+    assert_eq!(prose("a/src/b.rs", "// The training trace of a clone, amended.\n"), []);
+}
+
+#[test]
+fn lines_of_markdown_fit_a_screen() {
+    let long = "word ".repeat(30);
+    assert_eq!(prose("docs/a.md", &long), [(Rule::MarkdownLine, 1)]);
+    assert_eq!(prose("docs/a.md", &format!("| {long} |")), [], "a row of a table cannot be broken");
+}
+
+#[test]
+fn names_of_types_are_nouns_and_mean_one_thing() {
+    let declared = |list: &[(&str, &str)]| -> Vec<Rule> {
+        let list: Vec<_> = list.iter().map(|(name, path)| (name.to_string(), path.to_string(), 1)).collect();
+        language::check_types(&list).into_iter().map(|finding| finding.rule).collect()
+    };
+    assert_eq!(declared(&[("Heard", "a/src/b.rs")]), [Rule::TypeNoun]);
+    assert_eq!(declared(&[("Place", "a/src/b.rs"), ("Place", "b/src/b.rs")]), []);
+    assert_eq!(declared(&[("Place", "a/src/b.rs"), ("Place", "b/src/b.rs"), ("Place", "c/src/b.rs")]), [Rule::TypeHomes; 3]);
+    assert_eq!(language::types("pub(crate) enum Way {\n"), [("Way".to_string(), 1)]);
+}
+
+#[test]
+fn the_glossary_names_what_exists() {
+    let types = BTreeSet::from(["Queue".to_string()]);
+    let files = ["a/src/queue.rs".to_string()];
+    let check = |text: &str| language::check_glossary("docs/glossary.md", text, &types, &files).len();
+    assert_eq!(check("| `Queue`, `queue.rs` | packets | L |\n| name | `Other` |\n"), 0);
+    assert_eq!(check("| `Gone`, `gone.rs` | packets | L |\n"), 2);
 }

@@ -1,6 +1,6 @@
 
 
-# Does the work at the size that each line gives, and answers how many nanoseconds that took.
+# Works at the size that each line gives, and prints the nanoseconds that this took.
 import sys
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Objects written as JSON, small ones and nested ones.
+# Serialises objects as JSON, small ones and nested ones.
 
 import json
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 
 def work(count):
-    # Mass, place, velocity: a sun and four planets on nearly circular orbits.
+    # Mass, position, velocity: a sun and four planets on nearly circular orbits.
     bodies = [[40.0, [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     for distance in (5.0, 10.0, 19.0, 30.0):
         bodies.append([0.04 / distance, [distance, 0.0, 0.1], [0.0, (40.0 / distance) ** 0.5, 0.0]])

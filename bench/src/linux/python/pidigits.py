@@ -6,7 +6,7 @@ def work(count):
     digits = []
     a, b, c, factor = 1, 0, 1, 0
     while len(digits) < count:
-        # The interval that pi's rest lies in, for its ends 3 and 4.
+        # The interval that contains the rest of pi, for its ends 3 and 4.
         low, high = (3 * a + b) // c, (4 * a + b) // c
         if low == high and a < c:
             digits.append(low)

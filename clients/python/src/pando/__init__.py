@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs code that nobody trusts in cells of Pando: tiny virtual machines that are cloned in milliseconds.
+"""Runs untrusted code in Pando cells: tiny virtual machines that are cloned in milliseconds.
 
 >>> import pando
 >>> with pando.Sandbox("python", memory="256M", timeout=5) as s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The client, and sandboxes, for asyncio."""
+"""The client and sandboxes for asyncio."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Speaks to the server (`pando serve`) on its Unix socket, in one event loop; tasks may share it.
+    """A client of the server (`pando serve`) on its Unix socket, for one event loop; tasks may share it.
 
-    Where nobody listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
-    in PATH. It goes on when this process ends, for the next one.
+    If no server listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
+    in PATH. The server keeps running when this process ends.
 
     >>> async with pando.AsyncClient() as client:
     ...     results = await asyncio.gather(*(client.run(f"print({n})") for n in range(20)))
@@ -76,7 +76,7 @@ class AsyncClient:
         self._known: Set[str] = set()
         self._making = self._io.lock()
         self.socket = self._path or _server.place()
-        # Each sandbox keeps a connection.
+        # Each sandbox occupies a connection.
         self._http = self._io.http(self.socket, httpx.Limits(max_connections=None, max_keepalive_connections=16))
 
     async def run(
@@ -88,10 +88,10 @@ class AsyncClient:
         stdin: Union[str, bytes, None] = None,
         **options: Unpack[Options],
     ) -> Result:
-        """Runs code in a fresh clone of the template, which ends with it.
+        """Runs code in a new clone of the template, which ends with the code.
 
-        `arguments` are what the code finds behind `sys.argv[0]`. Of other templates than "python", `code` is the first
-        argument. The other options are those of `Options`. Ends the clone if this is interrupted.
+        The code finds `arguments` behind `sys.argv[0]`. For other templates than "python", `code` is the first argument.
+        The other options are those of `Options`. An interruption ends the clone.
         """
         order = _wire.Order(template, [code, *arguments], stdin, options)
         await self._ensure(template)
@@ -105,46 +105,46 @@ class AsyncClient:
         stdin: Union[str, bytes, None] = None,
         **options: Unpack[Options],
     ) -> AsyncCell:
-        """Starts a clone of a template and lets it run; more standard input can follow. The options are those of `Options`."""
+        """Starts a clone of a template; more standard input can follow. The options are those of `Options`."""
         return await self._start(_wire.Order(template, arguments, stdin, options))
 
     async def info(self) -> ServerInfo:
-        """What the server is, and what it has."""
+        """Returns the server's version and resources."""
         return await self._do(_wire.server_info())
 
     async def templates(self) -> List[Template]:
-        """The templates that are kept."""
+        """Lists all templates."""
         return await self._do(_wire.templates())
 
     async def template(self, name: str) -> Template:
-        """The template of this name."""
+        """Returns the template of this name."""
         return await self._do(_wire.template(name))
 
     async def create_template(
         self, name: str, arguments: Sequence[str] = (), **options: Unpack[TemplateOptions]
     ) -> Template:
-        """Starts a program, waits until it says that it is ready, and keeps it under this name.
+        """Starts a program, waits until it reports that it is ready, and stores it as a template of this name.
 
-        The options are those of `TemplateOptions`, as `pando template create` has them. Without `arguments`, the standard
-        template of this name. A program says that it is ready by `import pando; pando.ready()`.
+        The options are those of `TemplateOptions`, as in `pando template create`. Without `arguments`, creates the standard
+        template of this name. A program reports that it is ready by `import pando; pando.ready()`.
         """
         return await self._do(_wire.create_template(name, arguments, options))
 
     async def remove_template(self, name: str) -> None:
-        """Removes a template; its clones go on."""
+        """Removes a template; its clones keep running."""
         self._known.discard(name)
         await self._do(_wire.remove_template(name))
 
     async def cells(self) -> List[CellInfo]:
-        """The cells that run, and the last that ended."""
+        """Lists the running cells, and the last that ended."""
         return await self._do(_wire.cells())
 
     async def cell(self, number: int) -> AsyncCell:
-        """The cell of this number, which anybody may have started."""
+        """Returns the cell of this number, which any client may have started."""
         return AsyncCell(self, (await self._do(_wire.cell(number))).id)
 
     async def close(self) -> None:
-        """Lets the connections go. Cells and the server go on."""
+        """Closes the connections. Cells and the server keep running."""
         await self._http.close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -183,12 +183,12 @@ class AsyncClient:
             return await self._http.send(request)
         except httpx.ConnectError as error:
             if not self._starts:
-                raise ServerMissing(f"nobody listens at {self.socket}: start `pando serve`") from error
+                raise ServerMissing(f"no server is running at {self.socket}: start `pando serve`") from error
         await self._io.call(lambda: _server.start(self._path))
         return await self._http.send(request)
 
     async def _ensure(self, name: str) -> None:
-        """Makes a standard template that is not there, and says so: it takes a while."""
+        """Creates a missing standard template, and reports that to the user, because it takes a while."""
         if name not in _wire.STANDARD or name in self._known:
             return
         async with self._making.held():
@@ -201,22 +201,22 @@ class AsyncClient:
                     with _wire.telling(name):
                         await self.create_template(name)
                 except TemplateExists:
-                    # Another process was quicker.
+                    # Another process has created it first.
                     pass
             self._known.add(name)
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors of the transport, in our words."""
+    """Translates errors of the transport."""
     try:
         yield
     except httpx.TransportError as error:
-        raise ConnectionLost(f"the server went away: {error or type(error).__name__}") from error
+        raise ConnectionLost(f"the server closed the connection: {error or type(error).__name__}") from error
 
 
 class _Heard(Generic[T]):
-    """What is heard, line by line, of an answer that goes on; whoever does not listen to its end closes it."""
+    """A streamed response, line by line. The reader closes it if it does not read to the end."""
 
     def __init__(self, http: Http, response: httpx.Response, read: Callable[[Any], T]) -> None:
         self._http = http
@@ -245,13 +245,13 @@ class _Heard(Generic[T]):
 
     async def aclose(self) -> None:
         self._is_over = True
-        # Otherwise, whoever listens does it.
+        # Otherwise, the reader closes the response.
         if not self._is_listened_to:
             await self._http.end(self._response)
 
 
 class AsyncCell:
-    """A cell: a clone that runs, or has ended and is remembered. As a context manager, it is removed in the end.
+    """A cell: a clone that runs, or has ended and is still listed. As a context manager, it is removed on exit.
 
     >>> async with await client.start("python", ["print(input())"]) as cell:
     ...     await cell.write("hello", end=True)
@@ -264,10 +264,10 @@ class AsyncCell:
         self.id = number
 
     async def output(self, follow: bool = True, first: int = 0) -> AsyncGenerator[Piece, None]:
-        """What it says, piece by piece from a byte of all its output on, until it ends, or with `follow=False` until now.
+        """Its output from byte `first` on, piece by piece, until it ends, or with `follow=False` up to now.
 
-        The server remembers the last MiB, or as much as it may say; who follows misses nothing from then on, because the
-        cell waits for who reads slowly.
+        The server keeps the last MiB, or as much as the output limit allows. A follower misses nothing from then on, because
+        the cell waits for slow readers.
         """
         heard = await self._hear(follow, first)
         try:
@@ -278,7 +278,7 @@ class AsyncCell:
             await heard.aclose()
 
     async def write(self, data: Union[str, bytes], end: bool = False) -> None:
-        """Gives it standard input, and waits until it is taken. `end`: nothing follows."""
+        """Sends standard input, and waits until it is accepted. `end`: closes the standard input."""
         await self._client._do(_wire.write(self.id, _wire.encoded(data), end))
 
     async def exec(
@@ -290,11 +290,10 @@ class AsyncCell:
         on_stderr: Optional[_wire.OnText] = None,
         **options: Unpack[ExecOptions],
     ) -> ExecResult:
-        """Starts a program in it, beside its own, and returns what became of it: a path, or a name in PATH, and arguments.
+        """Runs another program in it, and returns the result. `arguments`: a path or a name in PATH, and its arguments.
 
-        What it says is given to `on_stdout` and `on_stderr` as it comes. `stdin` has at most 64 KiB: more is better put into
-        a file, for the program to read. The other options are those of `ExecOptions`. Ends the program if this is
-        interrupted.
+        Its output is passed to `on_stdout` and `on_stderr` as it arrives. `stdin` has at most 64 KiB; write more to a file,
+        for the program to read. The other options are those of `ExecOptions`. An interruption ends the program.
         """
         job = _wire.Job(on_stdout, on_stderr)
         operation = _wire.execute(self.id, arguments, _wire.encoded(stdin), options)
@@ -307,27 +306,27 @@ class AsyncCell:
         return job.result()
 
     async def read_file(self, path: str) -> bytes:
-        """What a file in it holds; the path is absolute. Raises NoSuchFile where it cannot be read."""
+        """Returns the content of a file in it; the path is absolute. Raises NoSuchFile if it cannot be read."""
         return await self._client._do(_wire.read_file(self.id, path))
 
     async def write_file(self, path: str, data: Union[str, bytes]) -> None:
-        """Writes a file in it, or over one; the path is absolute. Raises NoSuchFile where it cannot be written."""
+        """Writes a file in it, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
         await self._client._do(_wire.write_file(self.id, path, _wire.encoded(data)))
 
     async def wait(self, timeout: Optional[float] = None) -> Optional[Outcome]:
-        """Waits until it has ended, or so many seconds; None if it has not."""
+        """Waits until it has ended, or for `timeout` seconds; returns None if it has not ended."""
         return await self._client._do(_wire.wait(self.id, timeout))
 
     async def kill(self, signal: Signal = "kill") -> None:
-        """Ends it, or asks its program to: by "terminate" (SIGTERM) or "interrupt" (SIGINT). What it said can be read."""
+        """Kills it, or sends its program "terminate" (SIGTERM) or "interrupt" (SIGINT). Its output can still be read."""
         await self._client._do(_wire.kill(self.id, signal))
 
     async def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> Template:
-        """Makes a template of it, as it is now: it does not go on, but its clones do.
+        """Turns it into a template in its present state. The cell itself does not continue; its clones do.
 
-        `force`: stops it as it stands, and does not ask its library OS, so that nothing promises that its clones' random
-        numbers are distinct. Where programs run in it that do not notice that they are cloned, nothing does either, the
-        template is `forced` as well, and a RuntimeWarning says so.
+        `force`: freezes it without the cooperation of its library OS. The random numbers of its clones are then not
+        guaranteed to be distinct, and the template is `forced`. The same holds if it runs programs that do not notice that
+        they are cloned; then a RuntimeWarning is issued.
         """
         made = await self._client._do(_wire.freeze(self.id, name, force, replace))
         if made.forced and not force:
@@ -335,14 +334,14 @@ class AsyncCell:
         return made
 
     async def remove(self) -> None:
-        """Ends it, and forgets it with all that it said."""
+        """Ends it, and removes it with its output."""
         try:
             await self._client._do(_wire.remove(self.id))
         except NoSuchCell:
             pass
 
     async def info(self) -> CellInfo:
-        """What it has and takes now, and how it ended."""
+        """Returns its present state, and its outcome once it has ended."""
         return await self._client._do(_wire.cell(self.id))
 
     async def __aenter__(self) -> AsyncCell:
@@ -361,11 +360,11 @@ class AsyncCell:
 
 
 class AsyncSandbox:
-    """A cell of its own, whose Python runs one piece of code after the other in the same namespace.
+    """A separate cell, whose Python runs one piece of code after the other in the same namespace.
 
     The options are those of `SandboxOptions`: `memory`, `cpus` and `lifetime` (seconds) limit the cell; `timeout` (seconds)
-    and `output_limit` (bytes) each run. What exceeds a limit ends the cell: the result says so, and later runs raise
-    SandboxEnded.
+    and `output_limit` (bytes) limit each run. Exceeding a limit ends the cell: the result contains the reason, and later
+    runs raise SandboxEnded.
 
     >>> async with pando.AsyncSandbox(memory="256M", timeout=5) as s:
     ...     await s.run("x = 6")
@@ -385,7 +384,7 @@ class AsyncSandbox:
         self._lock = self._client._io.lock()
 
     async def start(self) -> AsyncSandbox:
-        """Starts the cell, which the first run does otherwise. Once is enough."""
+        """Starts the cell, unless it is started already. Without this, the first run starts it."""
         async with self._lock.held():
             try:
                 await self._open()
@@ -402,9 +401,9 @@ class AsyncSandbox:
         on_stdout: Optional[_wire.OnText] = None,
         on_stderr: Optional[_wire.OnText] = None,
     ) -> Result:
-        """Runs code, and returns what became of it. What it prints is given to `on_stdout` and `on_stderr` as it comes.
+        """Runs code, and returns its result. Its output is passed to `on_stdout` and `on_stderr` as it arrives.
 
-        Raises SandboxEnded if the cell has ended before. If this is interrupted (Ctrl-C), the cell is ended.
+        Raises SandboxEnded if the cell has ended before. An interruption (Ctrl-C) ends the cell.
         """
         async with self._lock.held():
             run = self._life.begin(timeout, on_stdout, on_stderr)
@@ -412,7 +411,7 @@ class AsyncSandbox:
             try:
                 is_refused = await self._exchange(run, cell, code)
                 self._life.finish(run, is_refused)
-                # What ended took all with it; otherwise, what it has by now.
+                # The usage of a cell that has ended is in its outcome.
                 return run.result(None if run.outcome else await cell.info())
             except BaseException:
                 await self._end("a run was interrupted")
@@ -427,9 +426,9 @@ class AsyncSandbox:
         on_stderr: Optional[_wire.OnText] = None,
         **options: Unpack[ExecOptions],
     ) -> ExecResult:
-        """Starts a program in the cell, beside its Python, and returns what became of it: see `AsyncCell.exec`.
+        """Runs a program in the cell, beside its Python, and returns the result: see `AsyncCell.exec`.
 
-        It takes as long as a run may, unless `timeout` says otherwise; then it is ended, and the cell goes on.
+        Its default timeout is that of a run; a timeout ends the program, and the cell continues.
         """
         if self._life.timeout is not None:
             options.setdefault("timeout", self._life.timeout)
@@ -437,11 +436,11 @@ class AsyncSandbox:
         return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
 
     async def read_file(self, path: str) -> bytes:
-        """What a file in the cell holds; the path is absolute. Raises NoSuchFile where it cannot be read."""
+        """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read."""
         return await (await self._started()).read_file(path)
 
     async def write_file(self, path: str, data: Union[str, bytes]) -> None:
-        """Writes a file in the cell, or over one; the path is absolute. Raises NoSuchFile where it cannot be written."""
+        """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
         await (await self._started()).write_file(path, data)
 
     async def close(self) -> None:
@@ -450,7 +449,7 @@ class AsyncSandbox:
 
     @property
     def cell(self) -> Optional[AsyncCell]:
-        """The cell, once it is started."""
+        """The cell; None before it is started."""
         return self._cell
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -476,7 +475,7 @@ class AsyncSandbox:
             return await self._open()
 
     async def _exchange(self, run: _wire.Run, cell: AsyncCell, code: str) -> bool:
-        """Hands the code over, and listens until it is done. Returns whether it was refused: the cell has ended."""
+        """Sends the code, and reads the output until it is done. Returns whether the code was refused: the cell has ended."""
         if run.timeout is None:
             return await self._talk(run, cell, code)
 
@@ -485,7 +484,7 @@ class AsyncSandbox:
                 try:
                     await cell.kill()
                 except (Error, RuntimeError):
-                    # Whoever listens learns what is wrong.
+                    # The reader of the output gets the error.
                     pass
 
         with self._client._io.after(run.timeout, expire):
@@ -493,7 +492,7 @@ class AsyncSandbox:
 
     async def _talk(self, run: _wire.Run, cell: AsyncCell, code: str) -> bool:
         is_refused = False
-        # Whoever listens from the beginning misses nothing.
+        # A reader that follows from the beginning misses nothing.
         heard = self._heard = self._heard or await cell._hear()
         try:
             await cell.write(_wire.code_line(code))
@@ -508,12 +507,12 @@ class AsyncSandbox:
 
     async def _end(self, why: str) -> None:
         self._life.end(why)
-        # Also where the task is being cancelled.
+        # Even if the task is being cancelled.
         await self._client._io.finish(self._discard)
 
     async def _discard(self) -> None:
         if os.getpid() != self._process:
-            # A child's copy: the cell and the connections are its parent's.
+            # A forked child's copy: the cell and the connections belong to the parent.
             return
         heard, self._heard = self._heard, None
         try:
@@ -525,7 +524,7 @@ class AsyncSandbox:
                 if heard is not None:
                     await heard.aclose()
         except (Error, RuntimeError):
-            # The server has gone, or the client is closed: nothing is left to be done.
+            # The server has gone, or the client is closed: nothing remains to be done.
             pass
         if self._owns_client:
             await self._client.close()
@@ -543,9 +542,9 @@ async def arun(
     stdin: Union[str, bytes, None] = None,
     **options: Unpack[Options],
 ) -> Result:
-    """Runs code in a fresh clone of the template, which ends with it: see `AsyncClient.run`.
+    """Runs code in a new clone of the template, which ends with the code: see `AsyncClient.run`.
 
-    Whoever runs much shares an AsyncClient instead: this makes one each time.
+    Creates an AsyncClient for each call. For many runs, share one instead.
     """
     async with AsyncClient() as client:
         return await client.run(code, template=template, arguments=arguments, stdin=stdin, **options)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How clients wait.
+"""I/O of clients, asynchronous and blocking.
 
-What clients and sandboxes do is written once, as coroutines, in `_async`. In asyncio's, a step that takes a while suspends
-its task. In those for code that waits, each such step blocks its thread instead, so that the same coroutines never suspend:
-`done` takes one to its end.
+The code of clients and sandboxes exists once, as coroutines, in `_async`. In the asyncio versions, a step that takes a while
+suspends its task. In the blocking versions, each such step blocks its thread instead, so that the same coroutines never
+suspend: `done` runs one to its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BASE = "http://pando"
 
 
 class Http(Protocol):
-    """A client of httpx. The body of each answer is left to be read; whoever does not read it to its end ends it."""
+    """A client of httpx. The caller reads the body of each response, or calls `end` if it does not read all of it."""
 
     build_request: Callable[..., httpx.Request]
 
@@ -40,30 +40,30 @@ class Http(Protocol):
 
 
 class Lock(Protocol):
-    """Lets one of several through at a time."""
+    """A mutual exclusion lock."""
 
     def held(self) -> AsyncContextManager[None]: ...
 
 
 class Io(Protocol):
-    """What differs between the two kinds."""
+    """The operations that differ between asyncio and threads."""
 
     def http(self, socket: Path, limits: httpx.Limits) -> Http: ...
 
     def lock(self) -> Lock: ...
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Calls what blocks."""
+        """Calls a blocking function."""
 
     def after(self, seconds: float, act: Act) -> ContextManager[None]:
-        """Does something when the time is up, unless the block ends before."""
+        """Runs `act` after this time, unless the block ends before."""
 
     async def finish(self, act: Act) -> None:
-        """Does something to its end, also where the task is being cancelled."""
+        """Runs `act` to its end, even if the task is being cancelled."""
 
 
 class Tasks:
-    """Of asyncio."""
+    """I/O with asyncio."""
 
     def http(self, socket: Path, limits: httpx.Limits) -> Http:
         return _TaskHttp(socket, limits)
@@ -91,7 +91,7 @@ class Tasks:
 
 
 class Threads:
-    """Of threads: nothing here suspends."""
+    """I/O with threads: nothing here suspends."""
 
     def http(self, socket: Path, limits: httpx.Limits) -> Http:
         return _ThreadHttp(socket, limits)
@@ -117,17 +117,17 @@ class Threads:
 
 
 def done(step: Coroutine[Any, Any, T]) -> T:
-    """Takes a coroutine that never suspends to its end."""
+    """Runs a coroutine that never suspends to its end."""
     try:
         step.send(None)
     except StopIteration as end:
         return cast(T, end.value)
     step.close()
-    raise RuntimeError("what only threads wait for has suspended a task")
+    raise RuntimeError("a blocking coroutine was suspended")
 
 
 class _TaskLock:
-    """Made when it is needed first: before Python 3.10, it belongs to the loop that runs then."""
+    """A lock that is created on first use: before Python 3.10, it belongs to the loop that runs then."""
 
     _lock: asyncio.Lock
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Where the server listens, and how one is started where there is none."""
+"""The server's socket path, and starting a server if none is running."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ._types import ServerMissing
 
 _SAYS_READY = "serving at"
 _starting = threading.Lock()
-# Held so that nobody waits for them: they outlive this process.
+# Kept so that no destructor waits for them: servers outlive this process.
 _started: List[subprocess.Popen[str]] = []
 
 
 def place() -> Path:
-    """The socket where `pando serve` listens if it is not told otherwise."""
+    """Returns the default socket of `pando serve`."""
     run = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(run) and os.path.isdir(run):
         return Path(run, "pando", "socket")
@@ -30,9 +30,9 @@ def place() -> Path:
 
 
 def start(path: Optional[Path]) -> None:
-    """Starts a server at this socket, or at the usual one, which outlives this process. Blocks until it serves.
+    """Starts a server at this socket, or at the default one. Blocks until it serves. The server outlives this process.
 
-    Raises ServerMissing if there is no program to start, or if that fails; the text says why.
+    Raises ServerMissing, with the reason, if there is no program to start or it fails.
     """
     with _starting:
         if _is_there(path or place()):
@@ -40,7 +40,7 @@ def start(path: Optional[Path]) -> None:
         program = os.environ.get("PANDO") or shutil.which("pando")
         if not program:
             raise ServerMissing(
-                f"nobody listens at {path or place()}, and there is no program `pando` in PATH to start a server with: "
+                f"no server is running at {path or place()}, and there is no program `pando` in PATH to start one: "
                 "install it (`cargo install --path pando` in a clone of its repository), or name it in the variable PANDO"
             )
         words = [program, "serve"] + (["--socket", str(path)] if path else [])
@@ -56,21 +56,21 @@ def start(path: Optional[Path]) -> None:
                 errors="replace",
             )
         except OSError as error:
-            raise ServerMissing(f"nobody listens at {path or place()}, and {program} cannot be started: {error}") from error
+            raise ServerMissing(f"no server is running at {path or place()}, and {program} does not start: {error}") from error
         _started.append(process)
         said = _listen(process)
         if said is None:
-            # It is not ours to wait for.
+            # This process must not wait for it.
             process.returncode = 0
             return
         process.wait()
-    # Somebody else may have been quicker.
+    # Another process may have started one first.
     if not _is_there(path or place()):
-        raise ServerMissing(f"nobody listens at {path or place()}, and `{' '.join(words)}` failed:\n{said.strip()}")
+        raise ServerMissing(f"no server is running at {path or place()}, and `{' '.join(words)}` failed:\n{said.strip()}")
 
 
 def _listen(process: subprocess.Popen[str]) -> Optional[str]:
-    """Waits until a server serves; returns what it said if it ended instead."""
+    """Waits until a server serves; returns its output if it ended instead."""
     assert process.stderr is not None
     said = ""
     with process.stderr as stderr:

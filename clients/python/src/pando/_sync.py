@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The client, and sandboxes, for code that waits: those for asyncio, whose steps block here (see `_io`)."""
+"""The blocking client and sandboxes: the asyncio ones, whose steps block here (see `_io`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ U = TypeVar("U")
 
 
 def _waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """The method of what waits that does what this one does."""
+    """Turns an asynchronous method into a blocking one."""
 
     @functools.wraps(method)
     def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,7 +55,7 @@ def _waits(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Cal
 def _gives(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], kind: Callable[[T], U]
 ) -> Callable[Concatenate[Any, P], U]:
-    """The same for one that gives something whose steps block as well."""
+    """Like `_waits`, for a method whose result is wrapped in a blocking class."""
 
     @functools.wraps(method)
     async def give(steps: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
@@ -65,7 +65,7 @@ def _gives(
 
 
 class _Waiting(Generic[A]):
-    """Something whose steps are those of something asynchronous."""
+    """A blocking wrapper of an asynchronous object."""
 
     def __init__(self, steps: A) -> None:
         self._steps = steps
@@ -88,7 +88,7 @@ class _Client(AsyncClient):
 
 
 class Cell(_Waiting[AsyncCell]):
-    """A cell: a clone that runs, or has ended and is remembered. As a context manager, it is removed in the end.
+    """A cell: a clone that runs, or has ended and is still listed. As a context manager, it is removed on exit.
 
     >>> with client.start("python", ["print(input())"]) as cell:
     ...     cell.write("hello", end=True)
@@ -108,11 +108,11 @@ class Cell(_Waiting[AsyncCell]):
 
     @property
     def id(self) -> int:
-        """Its number, never given twice."""
+        """Its number, which is never reused."""
         return self._steps.id
 
     def output(self, follow: bool = True, first: int = 0) -> Iterator[Piece]:
-        """What it says, piece by piece from a byte of all its output on, until it ends, or with `follow=False` until now.
+        """Its output from byte `first` on, piece by piece, until it ends, or with `follow=False` up to now.
 
         See `AsyncCell.output`.
         """
@@ -127,10 +127,10 @@ class Cell(_Waiting[AsyncCell]):
 
 
 class Client(_Waiting[AsyncClient]):
-    """Speaks to the server (`pando serve`) on its Unix socket; threads may share it.
+    """A client of the server (`pando serve`) on its Unix socket; threads may share it.
 
-    Where nobody listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
-    in PATH. It goes on when this process ends, for the next one.
+    If no server listens, one is started, unless `start` is False: the program that the variable PANDO names, or `pando`
+    in PATH. The server keeps running when this process ends.
 
     >>> with pando.Client() as client:
     ...     client.run("print(1)").stdout
@@ -153,16 +153,16 @@ class Client(_Waiting[AsyncClient]):
 
     @property
     def socket(self) -> Path:
-        """Where it looks for the server."""
+        """The path of the server's socket."""
         return self._steps.socket
 
 
 class Sandbox(_Waiting[AsyncSandbox]):
-    """A cell of its own, whose Python runs one piece of code after the other in the same namespace.
+    """A separate cell, whose Python runs one piece of code after the other in the same namespace.
 
     The options are those of `SandboxOptions`: `memory`, `cpus` and `lifetime` (seconds) limit the cell; `timeout` (seconds)
-    and `output_limit` (bytes) each run. What exceeds a limit ends the cell: the result says so, and later runs raise
-    SandboxEnded.
+    and `output_limit` (bytes) limit each run. Exceeding a limit ends the cell: the result contains the reason, and later
+    runs raise SandboxEnded.
 
     >>> with pando.Sandbox(memory="256M", timeout=5) as s:
     ...     s.run("x = 6")
@@ -172,7 +172,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
 
     def __init__(self, template: str = "python", *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> None:
         super().__init__(AsyncSandbox(template, client=(client or default_client())._steps, **options))
-        # Nobody forgets it for good.
+        # Ends the cell even if the caller never closes the sandbox.
         weakref.finalize(self, _close_sandbox, self._steps)
 
     run = _waits(AsyncSandbox.run)
@@ -182,13 +182,13 @@ class Sandbox(_Waiting[AsyncSandbox]):
     close = _waits(AsyncSandbox.close)
 
     def start(self) -> Self:
-        """Starts the cell, which the first run does otherwise. Once is enough."""
+        """Starts the cell, unless it is started already. Without this, the first run starts it."""
         done(self._steps.start())
         return self
 
     @property
     def cell(self) -> Optional[Cell]:
-        """The cell, once it is started."""
+        """The cell; None before it is started."""
         return Cell(self._steps.cell) if self._steps.cell else None
 
 
@@ -209,9 +209,9 @@ _defaulting = threading.Lock()
 
 
 def default_client() -> Client:
-    """The client of those who name none, at the usual socket."""
+    """Returns the default client, at the default socket."""
     with _defaulting:
-        # Whoever changes where servers are means it.
+        # The environment may have changed the default socket.
         if not _defaults or _defaults[-1].socket != _server.place():
             _defaults.append(Client())
         return _defaults[-1]
@@ -223,7 +223,7 @@ def _close_defaults() -> None:
         _defaults.pop().close()
 
 
-# Connections are not for children to share.
+# Child processes must not share connections.
 os.register_at_fork(after_in_child=_defaults.clear)
 
 
@@ -235,7 +235,7 @@ def run(
     stdin: Union[str, bytes, None] = None,
     **options: Unpack[Options],
 ) -> Result:
-    """Runs code in a fresh clone of the template, which ends with it: see `Client.run`.
+    """Runs code in a new clone of the template, which ends with the code: see `Client.run`.
 
     >>> pando.run("print(1)", memory="64M", timeout=5).stdout
     '1\\n'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is asked for and answered, and the errors: nothing here speaks to anybody."""
+"""The types of requests and responses, and the errors. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Reason = Literal[
     "frozen",
     "host-failure",
 ]
-"""Why a cell ended. Code that came to its end, well or with an exception, has "exited"."""
+"""Why a cell ended. Code that completed, normally or with an exception, has "exited"."""
 
 Stream = Literal["stdout", "stderr", "notes"]
-"""Where something was said. Notes are lines that code gives to `pando.note()` inside the cell."""
+"""An output stream. Notes are lines that code passes to `pando.note()` inside the cell."""
 
 Signal = Literal["kill", "terminate", "interrupt"]
-"""What is sent to a cell's program: its end, whatever it thinks of it; SIGTERM; SIGINT, as Ctrl-C is."""
+"""A signal to a cell's program: "kill" ends it unconditionally, "terminate" is SIGTERM, "interrupt" is SIGINT as from Ctrl-C."""
 
 Size = Union[str, int]
 """An amount of memory: bytes, or text such as "256M"."""
@@ -32,11 +32,10 @@ Size = Union[str, int]
 
 @dataclass(frozen=True)
 class CodeError:
-    """What went wrong with code: its own exception, or that it was ended.
+    """The failure of code: its own exception, or the reason why it was ended.
 
     `name` is the exception's class; for code that was ended, one of TimedOut, MemoryLimit, OutputLimit, Crashed,
-    Killed, MachineFull, HostFailure. `value` is the message, `traceback` the text that Python prints; it is empty
-    where there is none.
+    Killed, MachineFull, HostFailure. `value` is the message. `traceback` is the text that Python prints, or empty.
     """
 
     name: str
@@ -49,62 +48,62 @@ class CodeError:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of code that was run.
+    """The result of running code.
 
     >>> pando.run("print(6 * 7)").stdout
     '42\\n'
     """
 
     stdout: str
-    """What it printed. Bytes that are no text are replaced."""
+    """Its standard output. Bytes that are not UTF-8 are replaced."""
     stderr: str
-    """The same for its standard error, where its traceback is as well."""
+    """Its standard error, decoded in the same way; contains the traceback of an exception."""
     exit_code: int
-    """0 where all is well; 1 after an exception; what `sys.exit` was given; 128 + N by signal N; 124 out of time."""
+    """0 on success; 1 after an exception; the argument of `sys.exit`; 128 + N by signal N; 124 after a timeout."""
     error: Optional[CodeError]
-    """Its exception, or why it was ended; None where all is well, and after `sys.exit`."""
+    """Its exception, or why it was ended; None on success, and after `sys.exit`."""
     reason: Reason
-    """"exited" where it came to its end, whether well or with an exception; otherwise what ended it."""
+    """"exited" if it completed, normally or with an exception; otherwise why it was ended."""
     seconds: float
-    """How long it took."""
+    """The elapsed time."""
     cpu_seconds: float
-    """How much of a core it took. In a sandbox that goes on: the sandbox, so far."""
+    """Its CPU time. In a sandbox that is still running: the sandbox's CPU time so far."""
     peak_bytes: int
-    """The most memory that it had of its own. In a sandbox that goes on: what the sandbox has now."""
+    """Its peak of private memory. In a sandbox that is still running: the sandbox's private memory now."""
     notes: Tuple[str, ...] = ()
-    """Lines that it gave to `pando.note()`."""
+    """Lines that it passed to `pando.note()`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended."""
+    """The outcome of a cell."""
 
     reason: Reason
     exit_code: int
-    """The status that a shell would show."""
+    """The exit status as a shell shows it."""
     message: str
-    """The same for people."""
+    """A description for people."""
     seconds: float
     cpu_seconds: float
     peak_bytes: int
     exits: int
-    """How often it came to the kernel."""
+    """The number of exits to the kernel."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Something that a cell said."""
+    """A piece of a cell's output."""
 
     number: int
-    """The position of its first byte among all that the cell wrote. A gap before it was forgotten before anybody asked for it."""
+    """The position of its first byte in all output of the cell. After a gap, earlier output was discarded unread."""
     next: int
-    """The position behind its last byte: `output(first=piece.next)` goes on there."""
+    """The position behind its last byte: `output(first=piece.next)` continues there."""
     stream: Stream
     data: bytes
 
     @property
     def text(self) -> str:
-        """The data as text; what is none is replaced."""
+        """The data as text; bytes that are not UTF-8 are replaced."""
         return self.data.decode(errors="replace")
 
 
@@ -118,49 +117,49 @@ class CellInfo:
     started: float
     """Seconds since 1970."""
     memory_bytes: int
-    """Memory that it has of its own now."""
+    """Its private memory now."""
     cpu_seconds: float
     outcome: Optional[Outcome]
-    """How it ended; None while it runs."""
+    """Its outcome; None while it runs."""
     addresses: Optional[Addresses] = None
-    """Where it is in its network, if it is in one."""
+    """Its addresses, if it is in a network."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """A template that the server keeps."""
+    """A template of the server."""
 
     name: str
     arguments: Tuple[str, ...]
     """The program and its arguments."""
     memory_bytes: int
-    """The most memory that each clone may have that does not ask for less."""
+    """The default limit of each clone's memory."""
     file_bytes: int
     variants: int
-    """In how many variants it is kept: where things lie in memory is different in each."""
+    """The number of its variants, each with a different memory layout."""
     made: int
     """Seconds since 1970."""
     forced: bool
-    """It was stopped as it stood, or while programs ran that do not notice that they are cloned: nothing promises that its
-    clones' random numbers are distinct."""
+    """It was frozen by force, or while programs ran that do not notice that they are cloned: the random numbers of its clones
+    are not guaranteed to be distinct."""
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What the server is, and what it has."""
+    """The server's version and resources."""
 
     version: str
     process: int
     running: int
-    """Cells that run."""
+    """The number of running cells."""
     memory_bytes: int
-    """The most memory that all cells may have together."""
+    """The limit of all cells' memory together."""
     free_bytes: int
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a cell is in its network."""
+    """The addresses of a cell in its network."""
 
     mac: str
     ipv4: str
@@ -169,103 +168,103 @@ class Addresses:
 
 @dataclass(frozen=True)
 class ExecResult:
-    """What became of a program that was started in a cell."""
+    """The result of a program that was started in a cell."""
 
     stdout: str
-    """What it said. Bytes that are no text are replaced."""
+    """Its standard output. Bytes that are not UTF-8 are replaced."""
     stderr: str
     exit_code: int
-    """The status that a shell would show: 128 + N by signal N, 124 out of time."""
+    """The exit status as a shell shows it: 128 + N by signal N, 124 after a timeout."""
     message: str
-    """The same for people."""
+    """A description for people."""
 
 
 class Options(TypedDict, total=False):
-    """What a cell may take, and what it is given."""
+    """The limits and the environment of a cell."""
 
     memory: Optional[Size]
-    """The most memory that it may have of its own."""
+    """The limit of its private memory."""
     cpus: Optional[float]
-    """The most of one core that it may use: from 0.001 to 1."""
+    """The share of one core that it may use: from 0.001 to 1."""
     timeout: Optional[float]
-    """Seconds after which it is ended; in a sandbox, those that each run may take."""
+    """Seconds after which it is ended; in a sandbox, the limit of each run."""
     output_limit: Optional[int]
-    """Bytes that it may say; in a sandbox, that each run may."""
+    """The limit of its output in bytes; in a sandbox, of each run's output."""
     environment: Optional[Mapping[str, str]]
-    """Variables that it is given."""
+    """Its environment variables."""
     host_name: Optional[str]
-    """What it is called; without, by its template's name and its number."""
+    """Its host name; by default its template's name and its number."""
     network: Optional[str]
-    """The network that it is plugged into: cells that name the same one reach each other, and nobody else."""
+    """Its network: cells that name the same one reach each other, and nobody else."""
     allow: Sequence[str]
-    """What of the world outside it may reach, such as "public" or "example.org:443", where the server was started with
+    """Destinations outside that it may reach, such as "public" or "example.org:443", if the server was started with
     `--gateways`."""
 
 
 class SandboxOptions(Options, total=False):
-    """The same for a sandbox."""
+    """The options of a sandbox."""
 
     lifetime: Optional[float]
-    """Seconds after which its cell is ended, whatever it does: an hour unless something else is said."""
+    """Seconds after which its cell is ended; by default an hour."""
 
 
 class TemplateOptions(TypedDict, total=False):
-    """How a template is made."""
+    """The options for creating a template."""
 
     environment: Optional[Mapping[str, str]]
-    """Variables that its program is given."""
+    """The environment variables of its program."""
     memory: Optional[Size]
-    """The most memory that it, and each clone that does not ask for less, may have."""
+    """The limit of its memory, and the default limit of its clones."""
     timeout: Optional[float]
     """Seconds that it may take until it is ready."""
     volumes: Sequence[str]
-    """Files and directories of the host that it sees, `HOST:CELL`, of those that the server was started with."""
+    """Files and directories of the host that it sees, `HOST:CELL`, from those that the server was started with."""
     root: Optional[str]
-    """What it sees instead of the host's software."""
+    """The root that it sees instead of the host's software."""
     bare: bool
-    """It sees nothing but itself."""
+    """Show only the program itself."""
     user: Optional[str]
-    """Who it is: `UID` or `UID:GID`."""
+    """Its user: `UID` or `UID:GID`."""
     variants: Optional[int]
-    """How often the program is started: clones are of any of these by lot, and where things lie in memory is different in each."""
+    """The number of variants: each has a different memory layout, and clones are of a random one."""
     train: bool
-    """Run a clone to its end and learn from it what later ones will touch; False: run none. Without this, one may run for three
-    seconds, without arguments."""
+    """Run a clone to its end and record the pages that it touches, to prefetch them for later clones; False: run none. By
+    default one may run for three seconds, without arguments."""
     train_arguments: Sequence[str]
-    """What that clone is given."""
+    """The arguments of that clone."""
     train_count: Optional[int]
-    """How many clones are run instead of one: what most of them touched is learned."""
+    """The number of training clones instead of one: pages that most of them touched are recorded."""
     replace: bool
     """Replace the template of this name, if there is one."""
 
 
 class ExecOptions(TypedDict, total=False):
-    """How a program is started in a cell."""
+    """The options for starting a program in a cell."""
 
     environment: Optional[Mapping[str, str]]
-    """Variables that it is given, beside a PATH and a HOME."""
+    """Its environment variables, in addition to PATH and HOME."""
     directory: Optional[str]
-    """Where it starts; without, in /."""
+    """Its working directory; by default /."""
     user: Optional[str]
-    """Who it is: `UID` or `UID:GID`; without, root."""
+    """Its user: `UID` or `UID:GID`; by default root."""
     timeout: Optional[float]
     """Seconds after which it is ended."""
 
 
 class Error(Exception):
-    """Anything that Pando refuses or cannot do. Code that fails is no error: its Result says so."""
+    """An operation that Pando refuses or that fails. Failing code is not an Error: its Result contains the failure."""
 
 
 class ServerMissing(Error):
-    """Nobody listens, and no server could be started."""
+    """No server is running, and none could be started."""
 
 
 class ConnectionLost(Error):
-    """The server went away in the middle of something."""
+    """The server closed the connection during an operation."""
 
 
 class SandboxEnded(Error):
-    """The sandbox's cell has ended: there is nothing left to run code in. `outcome` says how, where that is known."""
+    """The sandbox's cell has ended, so it cannot run code. `outcome` is the cell's outcome, if it is known."""
 
     def __init__(self, message: str, outcome: Optional[Outcome] = None) -> None:
         super().__init__(message)
@@ -273,13 +272,13 @@ class SandboxEnded(Error):
 
 
 class ServerError(Error):
-    """The server refused. `problem` is its word for why."""
+    """The server refused a request. `problem` is its code for the reason."""
 
     problem = "server"
 
 
 class BadRequest(ServerError, ValueError):
-    """What was asked makes no sense."""
+    """The request is invalid."""
 
 
 class NoSuchTemplate(ServerError, LookupError):
@@ -291,7 +290,7 @@ class NoSuchCell(ServerError, LookupError):
 
 
 class NoSuchProgram(ServerError, LookupError):
-    """What a template is to be made of is not there, or cannot be executed."""
+    """The program of a new template does not exist, or cannot be executed."""
 
 
 class TemplateExists(ServerError):
@@ -299,15 +298,15 @@ class TemplateExists(ServerError):
 
 
 class UnusableTemplate(ServerError):
-    """The template does not fit any more: the host's software has changed, or its file is damaged. Make it anew."""
+    """The template is outdated, because the host's software has changed, or its file is damaged. Create it again."""
 
 
 class NotReady(ServerError):
-    """The program that a template was to be made of never said that it is ready."""
+    """The program of a new template did not report that it is ready."""
 
 
 class CannotBeShown(ServerError):
-    """A file that a template is to see cannot be shown."""
+    """A file of the host cannot be shown to a template."""
 
 
 class MachineFull(ServerError):
@@ -315,11 +314,11 @@ class MachineFull(ServerError):
 
 
 class NoSuchFile(ServerError, LookupError):
-    """A file of a cell cannot be read or written; the text says why."""
+    """A file of a cell cannot be read or written; the message has the reason."""
 
 
 class WrongState(ServerError):
-    """The cell is in no state for this: it has ended."""
+    """The operation does not fit the cell's state: it has ended."""
 
 
 _BY_PROBLEM: Dict[str, Type[ServerError]] = {
@@ -338,7 +337,7 @@ _BY_PROBLEM: Dict[str, Type[ServerError]] = {
 
 
 def refusal(problem: str, message: str) -> ServerError:
-    """The error for the server's word."""
+    """Returns the exception for the server's error code."""
     error = _BY_PROBLEM.get(problem, ServerError)(message)
     error.problem = problem
     return error

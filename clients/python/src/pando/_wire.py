@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""All that is not I/O: what requests look like, what answers mean, and what a run in a sandbox is made of.
+"""The protocol without I/O: requests, responses, and the state of a run in a sandbox.
 
-Clients send an `Operation` and give the answer to `answer`; sandboxes feed what the cell says to a `Run`.
+Clients send an `Operation` and pass the response to `answer`; sandboxes pass the cell's output to a `Run`.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ OnText = Callable[[str], object]
 Said = Union[Piece, Outcome]
 
 STANDARD = frozenset({"python"})
-"""Templates that the server makes of the host's software when they are asked for."""
+"""Templates that the server creates from the host's software on request."""
 STDIN_MAX = 64 << 10
-"""Bytes of standard input that a program in a cell takes whether or not anybody reads yet what it says: a request is sent
-whole before its answer is read."""
+"""Bytes of standard input that a cell buffers for a program even while nobody reads its output: a request is sent whole
+before its response is read."""
 OUTPUT_MAX = 16 << 20
-"""Bytes that a run may say where nobody says how many."""
+"""The default limit of a run's output in bytes."""
 LIFETIME = 3600.0
-"""Seconds that a sandbox's cell lives where nobody says how many."""
+"""The default lifetime of a sandbox's cell in seconds."""
 _TIMED_OUT = 124
-"""The exit code of what was ended because its time was up, as a shell shows it."""
+"""The exit code after a timeout, as a shell shows it."""
 
 _BYTES = "application/octet-stream"
 
@@ -87,7 +87,7 @@ _NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Operation(Generic[T]):
-    """A request, and how its answer is read."""
+    """A request, and the function that reads its response."""
 
     method: str
     path: str
@@ -95,9 +95,9 @@ class Operation(Generic[T]):
     body: Optional[bytes] = None
     params: Optional[Mapping[str, str]] = None
     kind: str = "application/json"
-    """What the body is."""
+    """The content type of the body."""
     is_raw: bool = False
-    """The answer is bytes, not JSON."""
+    """The response is bytes, not JSON."""
 
     @property
     def headers(self) -> Dict[str, str]:
@@ -106,7 +106,7 @@ class Operation(Generic[T]):
 
 @dataclass(frozen=True)
 class Order:
-    """A cell to be cloned."""
+    """A request for a clone."""
 
     template: str
     arguments: Sequence[str]
@@ -122,9 +122,9 @@ class Order:
 
 
 def answer(operation: Operation[T], status: int, body: bytes) -> T:
-    """What the server answered.
+    """Reads the server's response.
 
-    Raises the error that it told.
+    Raises the error that it contains.
     """
     try:
         is_well = 200 <= status < 300
@@ -138,7 +138,7 @@ def answer(operation: Operation[T], status: int, body: bytes) -> T:
         if isinstance(error, Error):
             raise
         told = body[:200].decode(errors="replace")
-        raise Error(f"what listens does not answer like Pando ({status}): {told!r}") from error
+        raise Error(f"the response is not Pando's (status {status}): {told!r}") from error
 
 
 def server_info() -> Operation[ServerInfo]:
@@ -209,30 +209,30 @@ def write_file(number: int, path: str, data: bytes) -> Operation[None]:
 
 
 def execute(number: int, arguments: Sequence[str], stdin: bytes, options: ExecOptions) -> Operation[None]:
-    """Starts a program: the answer is for `Lines` to read."""
+    """Starts a program; `Lines` reads the response."""
     _check(options, ExecOptions)
     if len(stdin) > STDIN_MAX:
-        raise ValueError(f"stdin: {len(stdin)} bytes are more than go with a program: write them to a file, for it to read")
-    # The first line says what; the rest is its input.
+        raise ValueError(f"stdin has {len(stdin)} bytes; at most {STDIN_MAX} are allowed: write them to a file for the program")
+    # The first line is the request; the rest is the program's input.
     body = _json({**options, "arguments": list(arguments)}) + b"\n" + stdin
     return Operation("POST", f"/v1/cells/{number}/exec", _nothing, body, kind="application/x-ndjson")
 
 
 def output(number: int, first: int, follow: bool) -> Operation[None]:
-    """What a cell says: the answer is for `Lines` to read. The cell waits for whoever follows it."""
+    """Reads a cell's output; `Lines` reads the response. The cell waits for a slow reader that follows it."""
     params = {"from": str(first), "follow": _boolean(follow), "whole": _boolean(follow)}
     return Operation("GET", f"/v1/cells/{number}/output", _nothing, params=params)
 
 
 class Lines(Generic[T]):
-    """Reads what a cell, or a program in one, says out of the bytes of an answer."""
+    """Parses the output of a cell, or of a program in one, from the bytes of a response."""
 
     def __init__(self, read: Callable[[Any], T]) -> None:
         self._read = read
         self._begun: List[bytes] = []
 
     def add(self, data: bytes) -> List[T]:
-        """What the lines say that are whole by now."""
+        """Parses the lines that are complete by now."""
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = b"".join([*self._begun, whole[0]])
@@ -244,25 +244,25 @@ class Lines(Generic[T]):
         try:
             return self._read(json.loads(line))
         except (KeyError, TypeError, ValueError) as error:
-            raise Error(f"what listens does not answer like Pando: {line[:200]!r}") from error
+            raise Error(f"the response is not Pando's: {line[:200]!r}") from error
 
 
 def said(value: Mapping[str, Any]) -> Said:
-    """What a cell says."""
+    """Parses a line of a cell's output."""
     if "outcome" in value:
         return _known(Outcome, value["outcome"])
     return Piece(value["number"], value["next"], value["stream"], _bytes(value["data"]))
 
 
 class Job:
-    """A program in a cell, from its start to what became of it."""
+    """A program in a cell, from its start to its result."""
 
     def __init__(self, on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> None:
         self._texts = {"stdout": _Text(on_stdout), "stderr": _Text(on_stderr)}
         self._end: Optional[Tuple[int, str]] = None
 
     def take(self, value: Mapping[str, Any]) -> None:
-        """Takes what it says, and how it ended."""
+        """Handles a piece of its output, or its end."""
         if "exit_code" in value:
             self._end = value["exit_code"], value["message"]
         else:
@@ -270,7 +270,7 @@ class Job:
 
     def result(self) -> ExecResult:
         if self._end is None:
-            raise ConnectionLost("the server does not say how the program ended")
+            raise ConnectionLost("the server closed the connection before the program ended")
         for text in self._texts.values():
             text.end()
         return ExecResult(self._texts["stdout"].all, self._texts["stderr"].all, *self._end)
@@ -278,19 +278,19 @@ class Job:
 
 @contextmanager
 def telling(name: str) -> Iterator[None]:
-    """Tells people what takes long."""
+    """Reports a slow operation to the user."""
     since = time.monotonic()
-    print(f'pando: making the template "{name}" from this host\'s Python, once...', file=sys.stderr, flush=True)
+    print(f'pando: creating the template "{name}" from this host\'s Python, once...', file=sys.stderr, flush=True)
     yield
     print(f"pando: done in {time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
 
 
 class Life:
-    """What a sandbox knows about the one cell that it has."""
+    """The state of a sandbox's only cell."""
 
     def __init__(self, template: str, options: SandboxOptions) -> None:
         _check(options, SandboxOptions)
-        # These hold for each run; the cell itself lives longer, and may say more.
+        # These limit each run; the cell itself lives longer, and may print more.
         limits: Dict[str, Any] = {**options}
         self.timeout: Optional[float] = limits.pop("timeout", None)
         self.output_limit: Optional[int] = limits.pop("output_limit", None)
@@ -305,7 +305,7 @@ class Life:
         return f"<{kind} {self.order.template!r}: {state}>"
 
     def end(self, why: str, outcome: Optional[Outcome] = None) -> None:
-        """There is nothing left to run in. The first reason is the one."""
+        """Marks the cell as ended; the first reason is kept."""
         if self.over is None:
             self.over, self.outcome = why, outcome
 
@@ -316,23 +316,23 @@ class Life:
     def begin(self, timeout: Optional[float], on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> Run:
         self.check()
         if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout: {timeout} is no time: give seconds, or None")
+            raise ValueError(f"timeout must be a positive number of seconds or None, not {timeout}")
         limit = OUTPUT_MAX if self.output_limit is None else self.output_limit
         return Run(self.timeout if timeout is None else timeout, limit, on_stdout, on_stderr)
 
     def finish(self, run: Run, is_refused: bool) -> None:
-        """Remembers what a run left behind. `is_refused`: its code was not taken."""
+        """Updates the state after a run. `is_refused`: the cell did not accept its code."""
         if run.outcome is not None:
             self.end(run.error.value if run.error else run.outcome.message, run.outcome)
             if is_refused and not run.is_stopped:
                 self.check()
         elif not run.is_done:
-            self.end("the server does not follow it any more")
+            self.end("the server closed the output stream")
             self.check()
 
 
 class Run:
-    """One piece of code in a sandbox, from its start to what became of it."""
+    """One piece of code in a sandbox, from its start to its result."""
 
     def __init__(
         self, timeout: Optional[float], output_limit: int, on_stdout: Optional[OnText], on_stderr: Optional[OnText]
@@ -348,7 +348,7 @@ class Run:
         self._exit_code = 0
         self._notes: List[str] = []
         self._texts = {"stdout": _Text(on_stdout), "stderr": _Text(on_stderr)}
-        # Whoever watches the time does so beside whoever listens.
+        # The timer and the reader of the output run concurrently.
         self._lock = threading.Lock()
 
     @property
@@ -357,7 +357,7 @@ class Run:
         return self._stop is not None
 
     def expire(self) -> bool:
-        """The time is up. Returns whether that matters: the cell must be killed then."""
+        """Handles the timeout. Returns whether the cell must be killed."""
         with self._lock:
             if self.is_done or self._stop is not None:
                 return False
@@ -365,7 +365,7 @@ class Run:
             return True
 
     def take(self, said: Said) -> bool:
-        """Takes what the cell says. Returns whether it must be killed for that."""
+        """Handles output of the cell. Returns whether the cell must be killed because of it."""
         if isinstance(said, Outcome):
             self._end(said)
             return False
@@ -383,7 +383,7 @@ class Run:
             return True
 
     def result(self, now: Optional[CellInfo]) -> Result:
-        """What became of it; `now` is what the cell has, if it goes on."""
+        """Its result; `now` is the cell's state, if the cell is still running."""
         for text in self._texts.values():
             text.end()
         cpu, memory = (now.cpu_seconds, now.memory_bytes) if now else (0.0, 0)
@@ -418,13 +418,13 @@ class Run:
                 self._exit_code = _TIMED_OUT
                 self.error = _ended(self._stop, f"it did not end within {self.timeout:g} s")
             elif self._stop is not None:
-                self.error = _ended(self._stop, f"it said more than the {self._limit} bytes that it may")
+                self.error = _ended(self._stop, f"it printed more than its output limit of {self._limit} bytes")
             else:
                 self.error = _ended(outcome.reason, outcome.message)
 
 
 class _Text:
-    """A stream's text, as it comes."""
+    """The text of a stream, decoded incrementally."""
 
     def __init__(self, listener: Optional[OnText]) -> None:
         self._listener = listener
@@ -447,20 +447,20 @@ class _Text:
 
 
 def unaware(name: str) -> str:
-    """What is said of a template whose programs do not notice that they are cloned."""
+    """The warning about a template whose programs do not notice that they are cloned."""
     return (
-        f"programs run in template {name!r} that do not notice that they are cloned: random numbers that they make "
+        f"template {name!r} runs programs that do not notice that they are cloned: random numbers that they generate "
         "themselves may be the same in all clones; those of the system, and of this session's Python, are not"
     )
 
 
 def encoded(data: Union[str, bytes]) -> bytes:
-    """Text as the bytes that it is in a cell."""
+    """Encodes text for a cell."""
     return data.encode() if isinstance(data, str) else data
 
 
 def code_line(code: str) -> bytes:
-    """Code as the Python in a sandbox's cell takes it."""
+    """Encodes code for the Python in a sandbox's cell."""
     return json.dumps(code).encode() + b"\n"
 
 
@@ -488,13 +488,13 @@ def _ran(value: Mapping[str, Any]) -> Result:
 
 
 def _ended(reason: str, message: str) -> Optional[CodeError]:
-    """What is wrong with ending like this."""
+    """The error for this reason of ending, if it is one."""
     name = _NAMES.get(reason)
     return None if name is None else CodeError(name, message)
 
 
 def _told(note: str) -> Optional[Tuple[int, Optional[CodeError]]]:
-    """How code ended, if a note says that. It may say anything: it comes out of the cell."""
+    """Parses a note about the end of code; None for other notes. Notes are untrusted: they come from the cell."""
     try:
         value = json.loads(note)
     except (ValueError, RecursionError):
@@ -514,20 +514,20 @@ def _told(note: str) -> Optional[Tuple[int, Optional[CodeError]]]:
 
 
 def _json(body: Mapping[str, Any]) -> bytes:
-    # Sizes are text there.
+    # The server expects sizes as text.
     sized = {**body, "memory": str(body["memory"])} if body.get("memory") is not None else body
     return json.dumps({name: value for name, value in sized.items() if value is not None}, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
-    """Whatever is like a dictionary or a list, as JSON has them."""
+    """Converts mappings and sequences to the types that JSON supports."""
     return dict(value) if isinstance(value, Mapping) else list(value)
 
 
 def _check(options: Mapping[str, Any], kind: type) -> None:
     unknown = sorted(options.keys() - get_type_hints(kind).keys())
     if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}: there are {', '.join(get_type_hints(kind))}")
+        raise TypeError(f"unknown option {unknown[0]!r}; the options are {', '.join(get_type_hints(kind))}")
 
 
 def _boolean(value: bool) -> str:
@@ -535,9 +535,9 @@ def _boolean(value: bool) -> str:
 
 
 def _segment(name: str) -> str:
-    # What could end the segment is in no template's name; the server says so of the rest.
+    # Checks only for characters that could end the segment; the server checks the rest.
     if not name or name in (".", "..") or any(character in "/?#%" for character in name):
-        raise refusal("bad-request", f"`{name}` is no name for a template")
+        raise refusal("bad-request", f"invalid name of a template: `{name}`")
     return name
 
 
@@ -546,7 +546,7 @@ def _bytes(text: Union[str, Mapping[str, str]]) -> bytes:
 
 
 def _known(kind: Type[T], value: Mapping[str, Any]) -> T:
-    """A newer server may tell more than this knows."""
+    """Ignores unknown fields, which a newer server may send."""
     return kind(**{field.name: value[field.name] for field in fields(kind)})
 
 

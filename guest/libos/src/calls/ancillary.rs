@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes beside messages: open files, who sent them, and what their packets say of themselves.
+//! Control messages (`cmsg`): passed files, credentials of senders, and properties of packets.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -8,31 +8,31 @@ use pando_rt::{clock, user as memory};
 
 use crate::credentials::capabilities::{SETGID, SETUID, SYS_ADMIN};
 use crate::errno::Errno;
-use crate::files::socket::notices::{Told, shown};
+use crate::files::socket::error_queue::{SocketError, shown};
 use crate::files::socket::options::level;
-use crate::files::socket::queue::{Beside, Packet, Received};
-use crate::files::socket::{Family, Socket, SocketId, Who};
+use crate::files::socket::queue::{ControlMessage, Packet, Received};
+use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
 use crate::user::{NANOSECONDS, set_words, word32, words};
 
-/// What came beside a message did not fit.
+/// `MSG_CTRUNC`: the control messages did not fit.
 pub(super) const TRUNCATED: u32 = 8;
-/// Open files that one message may carry.
+/// Most open files that one message carries.
 const FILES_MAX: usize = 253;
-/// Bytes that may go beside a message.
+/// Most bytes of control messages.
 const CONTROL_MAX: u64 = 20480;
-/// Bytes before each part of what goes beside a message: its length, level and type.
+/// Bytes of a `struct cmsghdr`: length, level and type.
 const HEADER: usize = 16;
-/// Open files.
+/// `SCM_RIGHTS`: passed files.
 const RIGHTS: u32 = 1;
-/// Who sent it.
+/// `SCM_CREDENTIALS`: the sender's credentials.
 const CREDENTIALS: u32 = 2;
-/// What is beside packets.
+/// `PACKET_AUXDATA`: data beside packets.
 const AUXILIARY: u32 = 8;
-/// Bytes of who sent something.
+/// Bytes of a `struct ucred`.
 const WHO: usize = 12;
 
-/// What IP says of packets, and the options that ask for it.
+/// Control messages and options of IPv4.
 mod ip {
     pub(super) const TOS: u32 = 1;
     pub(super) const TTL: u32 = 2;
@@ -42,9 +42,9 @@ mod ip {
     pub(super) const RECVTOS: u32 = 13;
 }
 
-/// The same of IPv6.
+/// Control messages and options of IPv6.
 mod ipv6 {
-    /// As it was called first: to ask for it and to tell it.
+    /// `IPV6_2292HOPLIMIT`: the older number, of both the option and the control message.
     pub(super) const OLD_HOPLIMIT: u32 = 8;
     pub(super) const RECVERR: u32 = 25;
     pub(super) const RECVPKTINFO: u32 = 49;
@@ -55,7 +55,7 @@ mod ipv6 {
     pub(super) const TCLASS: u32 = 67;
 }
 
-/// Where an application has what goes beside a message, or room for it.
+/// An application's buffer for control messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Its address.
@@ -64,12 +64,12 @@ pub(super) struct Room {
     pub length: u64,
 }
 
-/// What an application wants to go beside a message that this process sends.
+/// Reads the control messages of a message that this process sends.
 ///
 /// # Errors
-/// `EINVAL`: it makes no sense. `EBADF`: no such file. `EPERM`: it is not who it says. `ENOBUFS`, `EFAULT`.
-pub(super) fn read(system: &System, id: SocketId, from: Room, sender: Who) -> Result<Beside, Errno> {
-    let mut beside = Beside { who: sender, ..Beside::default() };
+/// `EINVAL`: they are invalid. `EBADF`: no such file. `EPERM`: the credentials are not the process's. `ENOBUFS`, `EFAULT`.
+pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCredentials) -> Result<ControlMessage, Errno> {
+    let mut beside = ControlMessage { who: sender, ..ControlMessage::default() };
     if from.length > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
     }
@@ -101,7 +101,7 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: Who) -> Re
     Ok(beside)
 }
 
-/// A number within bounds; -1 stands for what is usual.
+/// A number within bounds; -1 means the default.
 fn number(payload: Room, least: i32, most: i32) -> Result<i32, Errno> {
     if payload.length != 4 {
         return Err(Errno::EINVAL);
@@ -109,8 +109,8 @@ fn number(payload: Room, least: i32, most: i32) -> Result<i32, Errno> {
     Some(word32(payload.start)?.cast_signed()).filter(|number| (least..=most).contains(number)).ok_or(Errno::EINVAL)
 }
 
-/// Open files that are to be sent.
-fn pass(system: &System, beside: &mut Beside, payload: Room) -> Result<(), Errno> {
+/// Adds the passed files.
+fn pass(system: &System, beside: &mut ControlMessage, payload: Room) -> Result<(), Errno> {
     let count = payload.length / 4;
     if beside.files.len() + count as usize > FILES_MAX {
         return Err(Errno::EINVAL);
@@ -122,10 +122,10 @@ fn pass(system: &System, beside: &mut Beside, payload: Room) -> Result<(), Errno
     Ok(())
 }
 
-/// Who a process says that it is: who it is, unless it is root.
-fn said(system: &System, payload: Room) -> Result<Who, Errno> {
+/// The credentials that a process sends: its own, unless its capabilities permit others.
+fn said(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
     let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
-    let said = Who { process: number?, user: user?, group: group? };
+    let said = PeerCredentials { process: number?, user: user?, group: group? };
     let credentials = &system.files.own.who;
     let may = |is_true: bool, capability| is_true || credentials.is_capable(capability);
     let all = may(said.process == system.process.number, SYS_ADMIN)
@@ -134,7 +134,7 @@ fn said(system: &System, payload: Room) -> Result<Who, Errno> {
     if all { Ok(said) } else { Err(Errno::EPERM) }
 }
 
-/// Writes part after part, as far as there is room.
+/// Writes control messages, as far as there is room.
 struct Writer {
     room: Room,
     /// Bytes that were written.
@@ -163,7 +163,7 @@ impl Writer {
     }
 }
 
-/// Writes what came beside a message, as far as there is room. Returns how many bytes that took, and flags that tell what did not fit.
+/// Writes a message's control messages, as far as there is room. Returns their bytes, and [`TRUNCATED`] if they did not fit.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -171,8 +171,8 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     let mut writer = Writer { room, at: 0, cut: false };
     let socket = system.files.sockets.get(id)?;
     if socket.family == Family::Unix && socket.options.passes_who {
-        // Of what came before somebody asked, nobody knows.
-        let Who { process, user, group } = received.who.unwrap_or_default();
+        // The sender of a message from before the option was set is unknown.
+        let PeerCredentials { process, user, group } = received.who.unwrap_or_default();
         writer.put(level::SOCKET, CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
     }
     if socket.family.is_internet() && !socket.is_tcp() {
@@ -184,7 +184,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     if socket.family == Family::Packet {
         write_time(&mut writer, socket, received.packet.time)?;
         if socket.kept_option(level::PACKET, AUXILIARY).is_some_and(|value| value != 0) {
-            // Cells compute no sums for each other: what came may have none.
+            // Cells compute no checksums for each other, so received packets may have none.
             const USER: u32 = 1;
             const SUM_NOT_READY: u32 = 8;
             let [whole, bytes] = [received.whole, received.bytes].map(|length| (length as u32).to_le_bytes());
@@ -209,63 +209,63 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     Ok((writer.at, if writer.cut { TRUNCATED } else { 0 }))
 }
 
-/// Writes what is told of something that did not arrive: `struct sock_extended_err`, and who says so.
-fn write_told(writer: &mut Writer, socket: &Socket, told: &Told) -> Result<(), Errno> {
-    let Told { error, origin, kind, code, mtu, offender, .. } = told;
+/// Writes a queued error: `struct sock_extended_err` and the offender's address.
+fn write_told(writer: &mut Writer, socket: &Socket, told: &SocketError) -> Result<(), Errno> {
+    let SocketError { error, origin, kind, code, mtu, offender, .. } = told;
     let of = if socket.family == Family::Internet6 { (level::IPV6, ipv6::RECVERR) } else { (level::IP, ip::RECVERR) };
     let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
     writer.put(of.0, of.1, &[&error.concat()[..], &shown(socket.family, *offender).encode()].concat())
 }
 
-/// Writes when a packet arrived, if the socket was told to tell: what came before it was told is told as if it came now.
+/// Writes the time at which a packet arrived, if the socket asks for it. Packets from before it asked get the present time.
 fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result<(), Errno> {
     const IN_MICROSECONDS: u32 = 29;
     const IN_NANOSECONDS: u32 = 35;
-    let asks = |option: u32| socket.kept_option(level::SOCKET, option).is_some_and(|value| value != 0);
+    let accepts_echo = |option: u32| socket.kept_option(level::SOCKET, option).is_some_and(|value| value != 0);
     let time = time.unwrap_or_else(clock::wall);
     let (seconds, rest) = (time / NANOSECONDS, time % NANOSECONDS);
-    if asks(IN_NANOSECONDS) {
+    if accepts_echo(IN_NANOSECONDS) {
         writer.put(level::SOCKET, IN_NANOSECONDS, &[seconds, rest].map(u64::to_le_bytes).concat())
-    } else if asks(IN_MICROSECONDS) {
+    } else if accepts_echo(IN_MICROSECONDS) {
         writer.put(level::SOCKET, IN_MICROSECONDS, &[seconds, rest / 1000].map(u64::to_le_bytes).concat())
     } else {
         Ok(())
     }
 }
 
-/// Writes what a packet says of itself, as far as the socket was told to tell.
+/// Writes the properties of a packet that the socket asks for.
 fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
     write_time(writer, socket, packet.time)?;
-    let asks = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
+    let accepts_echo = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
     let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {
         (Family::Internet4, Some(IpAddr::V4(to))) => {
-            if asks(level::IP, ip::PKTINFO) {
+            if accepts_echo(level::IP, ip::PKTINFO) {
                 writer.put(level::IP, ip::PKTINFO, &[index, to.octets(), to.octets()].concat())?;
             }
-            if asks(level::IP, ip::RECVTTL) {
+            if accepts_echo(level::IP, ip::RECVTTL) {
                 writer.put(level::IP, ip::TTL, &hops.to_le_bytes())?;
             }
-            if asks(level::IP, ip::RECVTOS) {
+            if accepts_echo(level::IP, ip::RECVTOS) {
                 writer.put(level::IP, ip::TOS, &[class as u8])?;
             }
         }
         (Family::Internet6, Some(to)) => {
-            if asks(level::IPV6, ipv6::RECVPKTINFO) {
+            if accepts_echo(level::IPV6, ipv6::RECVPKTINFO) {
                 let to = match to {
                     IpAddr::V4(to) => to.to_ipv6_mapped(),
                     IpAddr::V6(to) => to,
                 };
                 writer.put(level::IPV6, ipv6::PKTINFO, &[&to.octets()[..], &index].concat())?;
             }
-            if asks(level::IPV6, ipv6::RECVHOPLIMIT) {
+            if accepts_echo(level::IPV6, ipv6::RECVHOPLIMIT) {
                 writer.put(level::IPV6, ipv6::HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if asks(level::IPV6, ipv6::OLD_HOPLIMIT) {
+            if accepts_echo(level::IPV6, ipv6::OLD_HOPLIMIT) {
                 writer.put(level::IPV6, ipv6::OLD_HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if asks(level::IPV6, ipv6::RECVTCLASS) {
+            if accepts_echo(level::IPV6, ipv6::RECVTCLASS) {
                 writer.put(level::IPV6, ipv6::TCLASS, &class.to_le_bytes())?;
             }
         }

@@ -6,7 +6,8 @@ use crate::errno::Errno;
 use crate::system::System;
 use crate::user::{set_word32, word32};
 
-/// How many words of 32 bits each set has, from the version at the start of a header. Who gives one that does not exist is told one that does.
+/// Number of 32-bit words of each set, from the version at the start of a header. An unknown version is overwritten with a known
+/// one.
 fn words_of(header: u64) -> Result<usize, Errno> {
     const FIRST: u32 = 0x1998_0330;
     const SECOND: u32 = 0x2007_1026;
@@ -24,7 +25,7 @@ fn words_of(header: u64) -> Result<usize, Errno> {
 /// `capget(header, data)`.
 pub fn capget(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, Errno> {
     let count = match words_of(header) {
-        // Only the version was asked for.
+        // The program only asked for the version.
         Err(Errno::EINVAL) if data == 0 => return Ok(0),
         other => other?,
     };

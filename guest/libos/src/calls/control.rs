@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors: duplicating them and changing what they say about themselves; `ioctl`.
+//! Duplicating descriptors and changing their flags; `ioctl`.
 
 use pando_abi::PAGE_SIZE;
 
@@ -7,7 +7,7 @@ use crate::calls::{locks, pseudo, seals, sockets, terminal};
 use crate::errno::Errno;
 use crate::files::inotify::Inotify;
 use crate::files::pipe::CAPACITY_MAX;
-use crate::files::{Kind, Target, flag};
+use crate::files::{DescriptorTarget, Kind, flag};
 use crate::system::System;
 use crate::terminal::TerminalName;
 use crate::user::{set_word32, word32};
@@ -17,7 +17,7 @@ const CHANGEABLE: u64 = flag::APPEND | flag::ASYNC | flag::NON_BLOCKING | flag::
 
 /// `dup(fd)`.
 pub fn dup(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    system.files.duplicate(fd, Target::From(0), false)
+    system.files.duplicate(fd, DescriptorTarget::From(0), false)
 }
 
 /// `dup2(fd, to)`.
@@ -34,7 +34,7 @@ pub fn dup3(system: &mut System, [fd, to, flags, ..]: [u64; 6]) -> Result<u64, E
     if fd as u32 == to as u32 || flags & !flag::CLOSE_ON_EXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.duplicate(fd, Target::At(u64::from(to as u32)), flags & flag::CLOSE_ON_EXEC != 0)
+    system.files.duplicate(fd, DescriptorTarget::At(u64::from(to as u32)), flags & flag::CLOSE_ON_EXEC != 0)
 }
 
 /// `fcntl(fd, command, argument)`.
@@ -47,8 +47,8 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
     const DUPFD_CLOEXEC: u64 = 1030;
     let files = &mut system.files;
     match u64::from(command as u32) {
-        DUPFD => files.duplicate(fd, Target::From(u64::from(argument as u32)), false),
-        DUPFD_CLOEXEC => files.duplicate(fd, Target::From(u64::from(argument as u32)), true),
+        DUPFD => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), false),
+        DUPFD_CLOEXEC => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), true),
         GETFD => Ok(files.descriptor(fd)?.close_on_exec.into()),
         SETFD => {
             files.descriptor(fd)?.close_on_exec = argument & 1 != 0;
@@ -71,7 +71,7 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
     }
 }
 
-/// Locks, seals, who hears of a file, and the sizes of pipes.
+/// Commands of `fcntl` for locks, seals, owners of signals, and sizes of pipes.
 fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Result<u64, Errno> {
     const SET_OWNER: u64 = 8;
     const GET_OWNER: u64 = 9;
@@ -87,10 +87,10 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
     let files = &mut system.files;
     match command {
         SET_OWNER => {
-            files.file(fd)?.hears = argument as i32;
+            files.file(fd)?.accepts_datagram = argument as i32;
             Ok(0)
         }
-        GET_OWNER => Ok(i64::from(files.file(fd)?.hears).cast_unsigned()),
+        GET_OWNER => Ok(i64::from(files.file(fd)?.accepts_datagram).cast_unsigned()),
         SET_PIPE_SIZE | GET_PIPE_SIZE => {
             let Kind::Pipe(id) = files.get(fd)?.kind else { return Err(Errno::EBADF) };
             let pipe = files.pipes.get_mut(id)?;
@@ -107,7 +107,7 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
             Ok(pipe.capacity as u64)
         }
         NOTIFY => match files.get(fd)?.kind {
-            // Nobody is told: there are no signals about files.
+            // Directory notifications are accepted, but no signals are sent.
             Kind::Directory(_) => Ok(0),
             _ => Err(Errno::ENOTDIR),
         },
@@ -134,7 +134,7 @@ pub fn readahead(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> 
     }
 }
 
-/// `fsync`, `fdatasync`: what was written is where it will be, or goes back to the host.
+/// `fsync`, `fdatasync`: written data is in its place already, or is written back to the host.
 pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
     match system.files.file(fd)?.kind {
         Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) => {
@@ -147,7 +147,7 @@ pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `sync()`.
 pub fn sync(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    // Nobody is told of failures here; whoever started the cell is.
+    // The call cannot fail; errors are reported to the operator.
     system.take_over_all();
     let _ = system.files.sync_all();
     Ok(0)
@@ -212,7 +212,7 @@ pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Resu
             if request != FIONREAD {
                 return Err(Errno::ENOTTY);
             }
-            // A 32-bit number, cut as Linux cuts it.
+            // Truncated to 32 bits, as by Linux.
             set_word32(argument, waiting as u32)?;
         }
     }

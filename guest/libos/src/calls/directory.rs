@@ -7,9 +7,9 @@ use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
 use crate::files::inotify::event;
-use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
+use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
 use crate::files::transfer::deliver;
-use crate::files::tree::{Listed, NAME_MAX, Place};
+use crate::files::tree::{DirectoryEntry, InodeRef, NAME_MAX};
 use crate::system::System;
 use crate::user;
 
@@ -17,7 +17,7 @@ use crate::user;
 const HEADER: usize = 19;
 const LONGEST: usize = (HEADER + NAME_MAX + 1).next_multiple_of(8);
 
-/// The number that says what an entry leads to.
+/// The entry's `d_type`.
 const fn number_of(kind: Option<FileType>) -> u8 {
     match kind {
         Some(FileType::Fifo) => 1,
@@ -31,8 +31,8 @@ const fn number_of(kind: Option<FileType>) -> u8 {
     }
 }
 
-/// A `struct linux_dirent64`, and how many of its bytes count.
-fn entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
+/// A `struct linux_dirent64`, and the number of its bytes.
+fn entry(listed: &DirectoryEntry<'_>) -> ([u8; LONGEST], usize) {
     let mut bytes = [0; LONGEST];
     let length = (HEADER + listed.name.len() + 1).next_multiple_of(8).min(LONGEST);
     bytes[..8].copy_from_slice(&listed.number.to_le_bytes());
@@ -43,8 +43,8 @@ fn entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
     (bytes, length)
 }
 
-/// A `struct linux_dirent`: the same, but for the kind, which is its last byte.
-fn old_entry(listed: &Listed<'_>) -> ([u8; LONGEST], usize) {
+/// A `struct linux_dirent`: the same with the type as the last byte.
+fn old_entry(listed: &DirectoryEntry<'_>) -> ([u8; LONGEST], usize) {
     let (mut bytes, _) = entry(listed);
     let length = (HEADER + 1 + listed.name.len()).next_multiple_of(8).min(LONGEST);
     bytes[16..18].copy_from_slice(&(length as u16).to_le_bytes());
@@ -68,14 +68,14 @@ fn list(
     fd: u64,
     address: u64,
     length: u64,
-    entry: impl Fn(&Listed<'_>) -> ([u8; LONGEST], usize),
+    entry: impl Fn(&DirectoryEntry<'_>) -> ([u8; LONGEST], usize),
 ) -> Result<u64, Errno> {
     let room = u64::from(length as u32);
     let file = system.files.file(fd)?;
     let Kind::Directory(directory) = file.kind else { return Err(Errno::ENOTDIR) };
     let mut position = file.offset;
     let directory = system.files.tree.settle(directory);
-    // A directory that was removed has no names, not even its own.
+    // A removed directory has no entries, not even `.`.
     if system.files.status(directory)?.links == 0 {
         return Err(Errno::ENOENT);
     }
@@ -98,7 +98,7 @@ fn list(
         return Err(failure);
     }
     system.files.get(fd)?.offset = position;
-    system.files.tell_open(fd, event::ACCESS);
+    system.files.notify_open(fd, event::ACCESS);
     Ok(done)
 }
 
@@ -116,7 +116,7 @@ pub fn getcwd(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
 
 /// `chdir(path)`.
 pub fn chdir(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
     system.files.change_directory(place).map(|()| 0)
 }
 
@@ -128,7 +128,7 @@ pub fn fchdir(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `chroot(path)`.
 pub fn chroot(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
     system.files.change_root(place).map(|()| 0)
 }
 
@@ -145,17 +145,17 @@ pub fn readlinkat(system: &mut System, [directory, path, address, size, ..]: [u6
     let path = user::path(path)?;
     let files = &system.files;
     let place = match files.find_at(directory, &path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)? {
-        // Without a path the descriptor itself must be a link.
+        // Without a path the descriptor itself must be that of a link.
         place if path.is_empty() && files.status(place)?.kind() != Some(FileType::Symlink) => return Err(Errno::ENOENT),
         place => place,
     };
     let text;
     let target = match place {
-        Place::Proc(link) => {
+        InodeRef::Proc(link) => {
             text = files.proc_target_text(link)?;
             &text
         }
-        Place::Descriptor(_) => return Err(Errno::EINVAL),
+        InodeRef::Descriptor(_) => return Err(Errno::EINVAL),
         _ => files.tree.target(place)?,
     };
     let to = UserRange::new(address, (target.len() as u64).min(size))?;
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_laid_out_as_linux_does() {
-        let listed = Listed { name: b"file", number: 7, kind: Some(FileType::Regular), next: 24 };
+        let listed = DirectoryEntry { name: b"file", number: 7, kind: Some(FileType::Regular), next: 24 };
         let (bytes, length) = entry(&listed);
         assert_eq!(bytes[..length], [7, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 24, 0, 8, b'f', b'i', b'l', b'e', 0]);
         let (bytes, length) = old_entry(&listed);

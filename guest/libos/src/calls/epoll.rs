@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::files::epoll::{EpollId, Interest};
 use crate::files::flag;
 use crate::files::poll::POLLIN;
-use crate::files::readiness::Question;
+use crate::files::readiness::PollQuery;
 use crate::files::watch::Change;
 use crate::system::System;
 use crate::user::timespec;
@@ -21,7 +21,7 @@ const EVENTS_MAX: u64 = i32::MAX as u64 / EVENT;
 /// Nanoseconds of a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 
-/// `epoll_create(size)`, whose size says nothing any more.
+/// `epoll_create(size)`; the size is ignored.
 pub fn epoll_create(system: &mut System, [size, ..]: [u64; 6]) -> Result<u64, Errno> {
     if size as i32 <= 0 { Err(Errno::EINVAL) } else { system.files.create_epoll(false) }
 }
@@ -47,7 +47,7 @@ pub fn epoll_ctl(system: &mut System, [epoll, operation, fd, event, ..]: [u64; 6
         (MODIFY, Some(interest)) => Ok(Change::Modify(interest)),
         _ => Err(Errno::EINVAL),
     };
-    let asks_input = system.files.ask_input(&[Question { fd: fd as u32, wanted: POLLIN }]);
+    let asks_input = system.files.ask_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);
     system.look_around(asks_input);
     system.files.control_epoll(epoll, fd, change).map(|()| 0)
 }
@@ -106,7 +106,7 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
     system.wait(&channels, deadline, collect).map_err(Errno::without_restart)?.unwrap_or(Ok(0))
 }
 
-/// Gives what there is to tell.
+/// Collects the pending events.
 fn collect(system: &mut System, id: EpollId, events: u64, count: u64) -> Result<u64, Errno> {
     system.look_around(system.files.epoll_asks_input(id));
     let given = system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Futexes: waiting on [words of memory](crate::system::words), and waking (`man 2 futex`).
+//! Futexes: waiting on [words of memory](crate::system::messages), and waking (`man 2 futex`).
 
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::errno::Errno;
 use crate::system::System;
-use crate::system::words::{ANY, CONTENDED, HOLDER, ORPHANED};
+use crate::system::messages::{ANY, CONTENDED, HOLDER, ORPHANED};
 use crate::user::{set_word32, timespec, word32};
 use crate::wait::ThreadNumber;
 
@@ -72,12 +72,12 @@ pub fn futex(system: &mut System, [word, operation, value, timeout, second, thir
     }
 }
 
-/// A timeout that counts from now.
+/// A relative timeout.
 fn relative(timeout: u64) -> Result<u64, Errno> {
     if timeout == 0 { Ok(NO_DEADLINE) } else { Ok(clock::now().saturating_add(timespec(timeout)?)) }
 }
 
-/// A timeout that names a time, of the wall clock or the other.
+/// An absolute timeout, of the wall clock or the monotonic one.
 fn absolute(timeout: u64, wall: bool) -> Result<u64, Errno> {
     match timeout {
         0 => Ok(NO_DEADLINE),
@@ -86,7 +86,7 @@ fn absolute(timeout: u64, wall: bool) -> Result<u64, Errno> {
     }
 }
 
-/// Waits until somebody wakes the word, if it holds the value.
+/// Waits until the word is woken, if it holds the value.
 fn wait(system: &mut System, word: u64, value: u32, bits: u32, deadline: u64) -> Result<u64, Errno> {
     let deadline = system.deadline(deadline);
     if system.thread.call.again && clock::now() >= deadline {
@@ -99,13 +99,13 @@ fn wait(system: &mut System, word: u64, value: u32, bits: u32, deadline: u64) ->
     let on = system.word(word);
     match system.wait(&[on], deadline, |_| None::<()>) {
         Ok(_) => Err(Errno::ETIMEDOUT),
-        // Made again, it would wait too long.
+        // A restarted call would wait for the whole time again.
         Err(error) if deadline != NO_DEADLINE => Err(error.without_restart()),
         Err(error) => Err(error),
     }
 }
 
-/// Waits until somebody wakes the word and gives it the lock, or lets it wait for the lock.
+/// Waits until the word is woken and the lock acquired, or the thread is requeued to the lock.
 fn wait_for_lock(system: &mut System, word: u64, value: u32, lock_word: u64, deadline: u64) -> Result<u64, Errno> {
     let deadline = system.deadline(deadline);
     if system.thread.call.done != 0 {
@@ -115,7 +115,8 @@ fn wait_for_lock(system: &mut System, word: u64, value: u32, lock_word: u64, dea
     wait(system, word, value, ANY, deadline)
 }
 
-/// Gives a lock to who has waited longest on a word, if it is free, and lets others wait for it, at most so many. Returns how many they were.
+/// Gives a free lock to the longest waiter of a word, and requeues others, at most `moved`, to the lock. Returns how many threads
+/// that were.
 fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -> Result<u64, Errno> {
     let (from, to) = (system.word(word), system.word(lock_word));
     let waiting = system.waiters_on(from);
@@ -134,7 +135,7 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
         }
         set_word32(lock_word, value | CONTENDED)?;
         if let Some(thread) = system.thread_of_mut(*number) {
-            // Whatever disturbs it, it goes on waiting for the lock.
+            // If it is interrupted, its call waits for the lock again.
             thread.call.done = 1;
         }
         system.requeue(*number, to);
@@ -142,7 +143,7 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
     Ok(moving.len() as u64)
 }
 
-/// Wakes some of those who wait on a word and lets others wait on another. Returns how many they were.
+/// Wakes waiters of a word and requeues others to another word. Returns how many threads that were.
 fn requeue(system: &mut System, word: u64, other: u64, woken: u32, moved: u32) -> u64 {
     let done = system.wake_word(word, woken, ANY);
     let (from, to) = (system.word(word), system.word(other));
@@ -154,7 +155,8 @@ fn requeue(system: &mut System, word: u64, other: u64, woken: u32, moved: u32) -
     done + moving.len() as u64
 }
 
-/// Changes the second word, wakes those who wait on the first, and, if the second word was what was expected, those who wait on it.
+/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first and, if the second word's old value meets the condition, of
+/// the second.
 fn wake_operation(system: &mut System, [first, second]: [u64; 2], [count, second_count]: [u32; 2], coded: u32) -> Result<u64, Errno> {
     const SHIFT: u32 = 8;
     let extended = |bits: u32| ((bits << 20).cast_signed() >> 20) as u32;
@@ -187,7 +189,7 @@ fn wake_operation(system: &mut System, [first, second]: [u64; 2], [count, second
     Ok(woken + if holds { system.wake_word(second, second_count, ANY) } else { 0 })
 }
 
-/// Takes a lock that is free, or whose holder has ended. Says whether it did.
+/// Takes a lock that is free, or that its holder's end has freed. Returns whether it did.
 fn try_lock(system: &mut System, word: u64) -> Result<bool, Errno> {
     let value = word32(word)?;
     let own = system.thread.number;
@@ -202,7 +204,8 @@ fn try_lock(system: &mut System, word: u64) -> Result<bool, Errno> {
     }
 }
 
-/// Takes a lock, waiting for it. Who runs next is who came first: with one thread at a time nobody's priority is in anybody's way.
+/// Takes a lock, waiting for it. Waiters get it in order of arrival: with one thread running at a time there is no priority
+/// inversion.
 fn lock(system: &mut System, word: u64, deadline: u64) -> Result<u64, Errno> {
     if try_lock(system, word)? {
         return Ok(0);
@@ -216,7 +219,7 @@ fn lock(system: &mut System, word: u64, deadline: u64) -> Result<u64, Errno> {
     }
 }
 
-/// Gives a lock to who has waited longest.
+/// Gives the lock to the longest waiter.
 fn unlock(system: &mut System, word: u64) -> Result<u64, Errno> {
     if word32(word)? & HOLDER != system.thread.number {
         return Err(Errno::EPERM);
@@ -246,7 +249,12 @@ pub fn set_robust_list(system: &mut System, [list, size, ..]: [u64; 6]) -> Resul
 pub fn get_robust_list(system: &mut System, [thread, list, size, ..]: [u64; 6]) -> Result<u64, Errno> {
     const SIZE: u64 = 24;
     let number = if thread as u32 == 0 { system.thread.number } else { thread as u32 };
-    let head = system.thread_of(number).ok_or(Errno::ESRCH)?.robust_list;
+    let thread = system.thread_of(number).ok_or(Errno::ESRCH)?;
+    let (process, head) = (thread.process, thread.robust_list);
+    let is_other_users = system.files.of(process).is_some_and(|other| !system.files.own.who.may_inspect(&other.who));
+    if process != system.process.number && is_other_users {
+        return Err(Errno::EPERM);
+    }
     crate::user::set_words(size, &[SIZE])?;
     crate::user::set_words(list, &[head])?;
     Ok(0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on what the process and the system are: names, limits, bases.
+//! System calls on the identity of the process and the system: names, limits, segment bases.
 
 use alloc::vec::Vec;
 
@@ -14,14 +14,14 @@ use crate::limits::Limit;
 use crate::system::System;
 use crate::user::{set_words, set_words_unless_null, words};
 
-/// Calls whose answer is zero: what was accepted without effect.
+/// Answers zero: calls that are accepted without effect.
 pub fn zero(_: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// The release of Linux that this is like.
+/// The release of Linux that is reported.
 pub const RELEASE: &str = "6.12.0-pando";
-/// Its version.
+/// The version that is reported.
 pub const VERSION: &str = "#1 SMP Pando";
 
 /// The cell's name.
@@ -93,7 +93,7 @@ pub fn setrlimit(system: &mut System, [resource, limits, ..]: [u64; 6]) -> Resul
     Ok(0)
 }
 
-/// `personality(persona)`: kept and told.
+/// `personality(persona)`: stored and reported.
 pub fn personality(system: &mut System, [persona, ..]: [u64; 6]) -> Result<u64, Errno> {
     const ASK: u32 = u32::MAX;
     let before = system.process.personality;
@@ -117,7 +117,7 @@ pub fn arch_prctl(_: &mut System, [code, address, ..]: [u64; 6]) -> Result<u64, 
         SET_GS => set(thread_base::set_gs(address)),
         GET_FS => set_words(address, &[thread_base::fs()]).map(|()| 0),
         GET_GS => set_words(address, &[thread_base::gs()]).map(|()| 0),
-        // The instruction `cpuid` does what it should, and cannot be made to fault.
+        // The instruction `cpuid` works, and cannot be made to fault.
         GET_CPUID => Ok(1),
         SET_CPUID if address != 0 => Ok(0),
         SET_CPUID => Err(Errno::ENODEV),

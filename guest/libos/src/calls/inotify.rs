@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watching files for what happens to them.
+//! System calls on inotify.
 
 use crate::errno::Errno;
 use crate::files::flag;
@@ -22,7 +22,7 @@ pub fn inotify_init1(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, 
 
 /// `inotify_add_watch(fd, path, mask)`.
 pub fn inotify_add_watch(system: &mut System, [fd, path, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// All bits that mean something, also those that only events have.
+    /// All known bits, including those that only events have.
     const KNOWN: u32 = 0xf700_efff;
     const BOTH: u32 = event::ADD | event::MUST_BE_NEW;
     let mask = mask as u32;

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 use pando_rt::user::UserRange;
 
-use crate::calls::patience::{files, forever, patiently};
-use crate::calls::{clones, messages, proc, pseudo, signalfd};
+use crate::calls::blocking::{files, forever, with_timeout};
+use crate::calls::{messages, pando_device, proc, pseudo, signalfd};
 use crate::errno::Errno;
 use crate::files::inotify::event;
 use crate::files::{Kind, flag};
@@ -15,7 +15,7 @@ use crate::system::System;
 use crate::terminal::TerminalName;
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
 
-/// Flags of `preadv2` and `pwritev2`: do not wait, write at the end, or where it is said although the file says at the end.
+/// Flags of `preadv2` and `pwritev2`: do not wait; write at the end; write at the offset even if the file is opened for appending.
 const NO_WAIT: u64 = 8;
 const APPEND: u64 = 0x10;
 const NO_APPEND: u64 = 0x20;
@@ -87,7 +87,7 @@ fn checked(offset: u64) -> Result<u64, Errno> {
     if offset.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(offset) }
 }
 
-/// Does something with an open file as if it had these flags, and not those.
+/// Acts on an open file with some flags added and others removed.
 ///
 /// # Errors
 /// `EBADF`; those of `act`.
@@ -106,9 +106,10 @@ pub fn with_flags<T>(
     result
 }
 
-/// The same for calls where -1 means where the file stands; most of their flags only speed things up or ask for what is so anyway.
+/// Checks an offset where -1 means the file's position, and the flags. Most flags only speed up the call or request the present
+/// behaviour.
 fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
-    /// High priority, and both kinds of synchronous writing.
+    /// `RWF_HIPRI`, `RWF_DSYNC` and `RWF_SYNC`.
     const HARMLESS: u64 = 7;
     if flags & !(HARMLESS | NO_WAIT | APPEND | NO_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
@@ -116,7 +117,7 @@ fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
     if offset == u64::MAX { Ok(None) } else { checked(offset).map(Some) }
 }
 
-/// Reads, waiting if there is nothing yet and the file waits.
+/// Reads. Waits if there is nothing yet, unless the file is non-blocking.
 fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.look(fd)?;
     let waits = file.waits();
@@ -136,19 +137,20 @@ fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Optio
     }
     let is_timer = matches!(file.kind, Kind::Timer(_));
     system.before_read(fd, offset, ranges.iter().map(|range| range.length()).sum());
-    let done =
-        patiently(system, files(&[fd]), forever(waits), |system| system.files.read(fd, ranges, offset, &mut system.random, clock::wall()))?;
+    let done = with_timeout(system, files(&[fd]), forever(waits), |system| {
+        system.files.read(fd, ranges, offset, &mut system.random, clock::wall())
+    })?;
     if is_timer {
-        // It is watched until it runs out, and again from here on.
+        // Its expiry is watched again from here on.
         system.watch_timers();
     }
     if done > 0 {
-        system.files.tell_open(fd, event::ACCESS);
+        system.files.notify_open(fd, event::ACCESS);
     }
     Ok(done)
 }
 
-/// Writes, waiting for room if the file waits: a pipe takes all then, unless it fails.
+/// Writes. Waits for room unless the file is non-blocking; a pipe then takes all bytes unless it fails.
 fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.look(fd)?;
     let (waits, is_pipe) = (file.waits(), matches!(file.kind, Kind::Pipe(_)));
@@ -165,19 +167,19 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
         return messages::write(system, fd, ranges);
     }
     if let (Kind::Clones(..), true, None) = (&file.kind, file.writable(), offset) {
-        return clones::write(system, ranges);
+        return pando_device::write(system, ranges);
     }
     if let (Kind::Text(entry, text, _), true) = (&file.kind, file.writable()) {
         let (entry, text) = (*entry, *text);
         return proc::write(system, entry, text, ranges);
     }
     let wanted: u64 = ranges.iter().map(|range| range.length()).sum();
-    // What was written before it had to wait stays written.
+    // Bytes that were written before the call had to wait stay written.
     let mut done = system.thread.call.done;
     let mut rest = if done == 0 { Vec::new() } else { after(ranges, done) };
     loop {
         let left = if done == 0 { ranges } else { &rest };
-        match patiently(system, files(&[fd]), forever(waits), |system| system.files.write(fd, left, offset, clock::wall())) {
+        match with_timeout(system, files(&[fd]), forever(waits), |system| system.files.write(fd, left, offset, clock::wall())) {
             Ok(bytes) => done += bytes,
             Err(Errno::WAITS) => {
                 system.thread.call.done = done;
@@ -200,10 +202,10 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
     }
 }
 
-/// Tells that a file was written, and shows in shared mappings what was written to it, at `offset` or where it stood.
+/// Reports a write to watches, and shows it in shared mappings: at `offset`, or before the file's position.
 pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
     if done > 0 {
-        system.files.tell_open(fd, event::MODIFY);
+        system.files.notify_open(fd, event::MODIFY);
     }
     if system.shows_nodes() && done > 0 {
         let file = system.files.look(fd)?;
@@ -217,7 +219,7 @@ pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64
     Ok(())
 }
 
-/// What is left of the ranges after so many bytes.
+/// The ranges behind the first `done` bytes.
 fn after(ranges: &[UserRange], mut done: u64) -> Vec<UserRange> {
     let rest = ranges.iter().map(|range| {
         let skipped = done.min(range.length());
@@ -250,7 +252,7 @@ pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) ->
     let waits = target.waits();
     system.before_read(from, Some(start), count);
     let attempt = |system: &mut System| system.files.transfer(from, start, to, None, count.min(RW_MAX), clock::wall());
-    let done = match patiently(system, files(&[to]), forever(waits), attempt) {
+    let done = match with_timeout(system, files(&[to]), forever(waits), attempt) {
         Err(Errno::EPIPE) => return Err(system.broken_pipe()),
         done => done?,
     };

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Advisory locks: `flock`, and those of `fcntl`.
+//! Advisory locks: `flock`, and the record locks of `fcntl`.
 
 use pando_rt::user::{read, write};
 
-use crate::calls::patience::{forever, patiently};
+use crate::calls::blocking::{forever, with_timeout};
 use crate::errno::Errno;
-use crate::files::locks::{Access, Kind, Lock, Owner, Range};
+use crate::files::locks::{Kind, Lock, LockMode, Owner, Range};
 use crate::system::System;
 use crate::wait::Channel;
 
 const GET: u64 = 5;
 const SET: u64 = 6;
 const SET_WAITING: u64 = 7;
-/// The same for locks of open files.
+/// Commands for locks of open file descriptions.
 const OPEN_FILE: u64 = 31;
 
 /// `l_type`.
@@ -22,7 +22,7 @@ const UNLOCKED: i16 = 2;
 
 /// `struct flock`.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Flock {
     kind: i16,
     whence: i16,
     start: i64,
@@ -30,15 +30,15 @@ struct Asked {
     process: u32,
 }
 
-impl Asked {
+impl Flock {
     const SIZE: usize = 32;
 
-    fn read(address: u64) -> Result<Asked, Errno> {
-        let mut bytes = [0; Asked::SIZE];
+    fn read(address: u64) -> Result<Flock, Errno> {
+        let mut bytes = [0; Flock::SIZE];
         read(address, &mut bytes)?;
         let word = |at: usize| i64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| bytes[at + byte]));
         let (kind, whence) = (i16::from_le_bytes([bytes[0], bytes[1]]), i16::from_le_bytes([bytes[2], bytes[3]]));
-        Ok(Asked { kind, whence, start: word(8), length: word(16), process: word(24) as u32 })
+        Ok(Flock { kind, whence, start: word(8), length: word(16), process: word(24) as u32 })
     }
 
     fn write(self, address: u64) -> Result<(), Errno> {
@@ -49,17 +49,17 @@ impl Asked {
         Ok(write(address + 24, &self.process.to_le_bytes())?)
     }
 
-    /// What is to be locked for; `None`: nothing.
-    fn access(self) -> Result<Option<Access>, Errno> {
+    /// The access that is locked; `None`: unlock.
+    fn access(self) -> Result<Option<LockMode>, Errno> {
         match self.kind {
-            READ => Ok(Some(Access::Read)),
-            WRITE => Ok(Some(Access::Write)),
+            READ => Ok(Some(LockMode::Read)),
+            WRITE => Ok(Some(LockMode::Write)),
             UNLOCKED => Ok(None),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// What it covers in an open file.
+    /// The range of the open file.
     fn range(self, system: &System, fd: u64) -> Result<Range, Errno> {
         let file = system.files.look(fd)?;
         let base = match self.whence {
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-/// Commands of `fcntl` about locks. `None`: this is none.
+/// Commands of `fcntl` for locks. `None`: it is another command.
 pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
     let (command, by_open_file) = if command >= OPEN_FILE + GET { (command - OPEN_FILE, true) } else { (command, false) };
     match command {
@@ -87,7 +87,7 @@ fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<Owner, Errno> {
 }
 
 fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Result<u64, Errno> {
-    let asked = Asked::read(argument)?;
+    let asked = Flock::read(argument)?;
     if !by_open_file && !matches!(asked.kind, READ | WRITE) {
         return Err(Errno::EINVAL);
     }
@@ -99,9 +99,9 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
     let found = access.and_then(|access| system.files.locks.conflict(key, Kind::Ranges, &Lock { owner, access, range }));
     let answer = match found {
-        None => Asked { kind: UNLOCKED, ..asked },
-        Some(Lock { owner, access, range }) => Asked {
-            kind: if access == Access::Read { READ } else { WRITE },
+        None => Flock { kind: UNLOCKED, ..asked },
+        Some(Lock { owner, access, range }) => Flock {
+            kind: if access == LockMode::Read { READ } else { WRITE },
             whence: 0,
             start: range.first.cast_signed(),
             length: range.length().cast_signed(),
@@ -112,13 +112,13 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
 }
 
 fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: bool) -> Result<u64, Errno> {
-    let asked = Asked::read(argument)?;
+    let asked = Flock::read(argument)?;
     let range = asked.range(system, fd)?;
     let access = asked.access()?;
     let file = system.files.look(fd)?;
     match access {
-        Some(Access::Read) if !file.readable() => return Err(Errno::EBADF),
-        Some(Access::Write) if !file.writable() => return Err(Errno::EBADF),
+        Some(LockMode::Read) if !file.readable() => return Err(Errno::EBADF),
+        Some(LockMode::Write) if !file.writable() => return Err(Errno::EBADF),
         _ if by_open_file && asked.process != 0 => return Err(Errno::EINVAL),
         _ => {}
     }
@@ -132,18 +132,18 @@ fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: b
         locks.stop_waiting(owner);
         match locks.lock(key, Kind::Ranges, Lock { owner, access, range }) {
             Ok(None) => {
-                // What is locked for reading now may have been locked for writing.
+                // The lock may have been a write lock before.
                 system.files.changed.push(Channel::Locks);
                 Ok(0)
             }
-            // Circles are looked for among processes only, as Linux does.
+            // Deadlocks are detected among processes only, as on Linux.
             Ok(Some(other)) if waits && !by_open_file => locks.wait(owner, other).and(Err(Errno::EAGAIN)),
             Ok(Some(_)) => Err(Errno::EAGAIN),
             Err(error) => Err(error),
         }
     };
-    let result = patiently(system, |_| [Channel::Locks].into(), forever(waits), attempt);
-    // Who waits is looked for in circles.
+    let result = with_timeout(system, |_| [Channel::Locks].into(), forever(waits), attempt);
+    // Deadlock detection searches waiting owners only.
     if result != Err(Errno::WAITS) {
         system.files.locks.stop_waiting(owner);
     }
@@ -158,8 +158,8 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
     const UNLOCK: u32 = 8;
     let operation = operation as u32;
     let access = match operation & !WITHOUT_WAITING {
-        SHARED => Some(Access::Read),
-        EXCLUSIVE => Some(Access::Write),
+        SHARED => Some(LockMode::Read),
+        EXCLUSIVE => Some(LockMode::Write),
         UNLOCK => None,
         _ => return Err(Errno::EINVAL),
     };
@@ -172,7 +172,7 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
             return locks.unlock(key, Kind::Whole, owner, Range::ALL).map(|_| 0);
         };
         let wanted = Lock { owner, access, range: Range::ALL };
-        // What it has is lost where it cannot get what it wants.
+        // A conversion that must wait loses the present lock.
         if locks.conflict(key, Kind::Whole, &wanted).is_some() {
             if locks.unlock(key, Kind::Whole, owner, Range::ALL)? {
                 system.files.changed.push(Channel::Locks);
@@ -183,5 +183,5 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
         system.files.changed.push(Channel::Locks);
         result
     };
-    patiently(system, |_| [Channel::Locks].into(), forever(operation & WITHOUT_WAITING == 0), attempt)
+    with_timeout(system, |_| [Channel::Locks].into(), forever(operation & WITHOUT_WAITING == 0), attempt)
 }

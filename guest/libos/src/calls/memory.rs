@@ -8,11 +8,12 @@ use pando_abi::{BlockAddress, BlockNumber, PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
 use pando_rt::user::UserRange;
 
+use super::resident;
 use crate::errno::Errno;
 use crate::files::transfer::Mappable;
 use crate::files::tree::content::SIZE_MAX;
 use crate::memory::regions::{Backing, Blocks, NodePages, Sharing};
-use crate::memory::remap::Target;
+use crate::memory::remap::RemapTarget;
 use crate::memory::{COPIED_MAX, LOWEST, pages};
 use crate::shared::{is_shared, shared_part};
 use crate::system::System;
@@ -25,10 +26,11 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_GROWSDOWN: u64 = 0x100;
 const MAP_DENYWRITE: u64 = 0x800;
+const MAP_LOCKED: u64 = 0x2000;
 const MAP_NORESERVE: u64 = 0x4000;
 const MAP_STACK: u64 = 0x2_0000;
 const MAP_HUGETLB: u64 = 0x4_0000;
-/// Flags that every kind of mapping takes: what `MAP_SHARED_VALIDATE` validates.
+/// Flags that every kind of mapping takes; `MAP_SHARED_VALIDATE` refuses others.
 const MAP_KNOWN: u64 = 0x7c07_f9f3;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 
@@ -45,24 +47,35 @@ const MADV_KEEPONFORK: u64 = 19;
 const MADV_POPULATE_READ: u64 = 22;
 const MADV_POPULATE_WRITE: u64 = 23;
 const MADV_DONTNEED_LOCKED: u64 = 24;
-/// Advice that needs nothing done: access patterns, merging, huge pages, dumps, forks.
+/// Advice that has no effect here: access patterns, merging, huge pages, dumps, forks.
 const HARMLESS_ADVICE: [u64; 12] = [0, 1, 2, 3, 12, 13, 14, 15, 16, 17, 20, 21];
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
 
 const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
 
-/// Permissions from `PROT_` bits, which are the abi's.
+/// Converts `PROT_` bits, which are the abi's.
 fn permissions(bits: u64) -> Result<Permissions, Errno> {
     Permissions::from_bits(bits).ok_or(Errno::EINVAL)
 }
 
 /// `mmap(address, length, protection, flags, fd, offset)`.
-pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset]: [u64; 6]) -> Result<u64, Errno> {
+pub fn mmap(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
+    let [_, length, _, flags, ..] = arguments;
+    if flags & MAP_LOCKED == 0 {
+        return map(system, arguments);
+    }
+    resident::check_locked_mapping(system, length)?;
+    let start = map(system, arguments)?;
+    system.memory.set_locked(pages(start, length)?, true);
+    Ok(start)
+}
+
+fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u64; 6]) -> Result<u64, Errno> {
     if !offset.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
-    // The file is looked at first, as on Linux.
+    // The file is checked first, as on Linux.
     if flags & MAP_ANONYMOUS == 0 {
         system.files.file(fd)?;
     }
@@ -85,7 +98,7 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     } else {
         (Mappable::Zero, Sharing::Private)
     };
-    // What may be written and will hardly ever fit is refused at once.
+    // Writable memory that can hardly ever fit is refused at once.
     let commits = permissions.writable() && flags & MAP_NORESERVE == 0 && (is_private || file == Mappable::Zero);
     if commits && bytes / PAGE_SIZE > memory::total() {
         return Err(Errno::ENOMEM);
@@ -104,13 +117,13 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     match file {
         Mappable::Zero => system.memory.map(range, permissions, zero_memory(flags))?,
         Mappable::Blocks { first, end } => {
-            // Blocks are numbered with 32 bits; what lies beyond is beyond the file, too.
+            // Blocks have 32-bit numbers; offsets beyond them are beyond the file's end, too.
             let block = u32::try_from(offset / PAGE_SIZE).ok().and_then(|offset| first.block.0.checked_add(offset)).unwrap_or(end.0);
             let file_start = first.block;
             let first = BlockAddress { block: BlockNumber(block.min(end.0)), ..first };
             let blocks = Blocks::new(range.start(), first, end, sharing);
             let copied = is_private && permissions.writable() && bytes <= COPIED_MAX && blocks.end() >= range.end();
-            // What cannot be read is missed when it is touched.
+            // Blocks that cannot be read fault at their first access.
             if flags & MAP_DENYWRITE != 0 && !permissions.writable() {
                 system.memory.map_program(range, permissions, blocks)?;
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
@@ -129,7 +142,7 @@ pub fn mmap(system: &mut System, [address, length, protection, flags, fd, offset
     Ok(range.start())
 }
 
-/// Checks that the process may have so much more memory, in place of what it has in a range.
+/// Checks that the limits permit so much more memory, in place of the mappings in a range.
 fn check_limits(system: &System, bytes: u64, is_data: bool, replaced: Option<PageRange>) -> Result<(), Errno> {
     let (limits, memory) = (&system.process.limits, &system.memory);
     let replaced = || replaced.map_or(0, |range| memory.pieces(range).iter().map(|(part, _)| part.bytes()).sum());
@@ -139,7 +152,7 @@ fn check_limits(system: &System, bytes: u64, is_data: bool, replaced: Option<Pag
     if is_too_much { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
-/// What zero memory is mapped as.
+/// The backing of zero memory.
 fn zero_memory(flags: u64) -> Backing {
     match flags & MAP_TYPE {
         MAP_PRIVATE if flags & MAP_GROWSDOWN != 0 => Backing::Downward,
@@ -149,19 +162,19 @@ fn zero_memory(flags: u64) -> Backing {
     }
 }
 
-/// Bytes of the pages that are to be mapped.
+/// Bytes of the pages of a new mapping.
 fn whole_pages(length: u64, flags: u64) -> Result<u64, Errno> {
     if length == 0 {
         return Err(Errno::EINVAL);
     }
-    // No large pages were set aside, as on most machines.
+    // No huge pages are reserved, as on most machines.
     if flags & (MAP_ANONYMOUS | MAP_HUGETLB) == MAP_ANONYMOUS | MAP_HUGETLB {
         return Err(Errno::ENOMEM);
     }
     length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)
 }
 
-/// Makes a shared mapping that all processes can share.
+/// Makes a shared mapping in the segment that all processes share.
 fn map_for_all(
     system: &mut System,
     range: PageRange,
@@ -181,7 +194,7 @@ fn map_for_all(
     Ok(range.start())
 }
 
-/// Where a shared mapping goes that all processes can share.
+/// Place of a mapping in the segment that all processes share; `None`: it cannot lie there.
 fn shared_place(system: &System, file: Mappable, bytes: u64, offset: u64) -> Option<PageRange> {
     match file {
         Mappable::Zero => system.place_shared(bytes, None).ok(),
@@ -190,7 +203,7 @@ fn shared_place(system: &System, file: Mappable, bytes: u64, offset: u64) -> Opt
     }
 }
 
-/// Checks that flags say of one kind that a mapping is.
+/// Checks that the flags name exactly one type of mapping.
 fn check_kind(flags: u64) -> Result<(), Errno> {
     match flags & MAP_TYPE {
         MAP_SHARED if flags & MAP_GROWSDOWN != 0 && flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
@@ -202,7 +215,7 @@ fn check_kind(flags: u64) -> Result<(), Errno> {
     }
 }
 
-/// Where a mapping goes.
+/// Addresses of a new mapping.
 fn room(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRange, Errno> {
     let hint = address / PAGE_SIZE * PAGE_SIZE;
     if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
@@ -217,7 +230,7 @@ fn room(system: &System, address: u64, bytes: u64, flags: u64) -> Result<PageRan
     hinted.map_or_else(|| system.memory.find(bytes, PAGE_SIZE), Ok)
 }
 
-/// Maps a copy of blocks of a file. Says whether all of them could be read.
+/// Maps a copy of a file's blocks. Returns whether all of them could be read.
 fn map_copied(
     system: &mut System,
     range: PageRange,
@@ -232,14 +245,14 @@ fn map_copied(
     Ok(system.files.copy_mapped(fd, offset, whole).is_ok_and(|bytes| bytes > whole.length() - PAGE_SIZE))
 }
 
-/// Takes note of the file that a new mapping shows.
+/// Records the file of a new mapping.
 fn show(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
     let (place, name) = (system.files.place(fd)?, system.files.look(fd)?.name.clone());
     system.memory.show(backing, first, place, name);
     Ok(())
 }
 
-/// Maps a copy of what a file has in `part`, and nothing behind its last page.
+/// Maps a copy of a part of a file, and unreadable pages behind its last one.
 fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd: u64, part: Range<u64>) -> Result<(), Errno> {
     let bytes = part.end.saturating_sub(part.start).checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
     let end = range.start().saturating_add(bytes).min(range.end());
@@ -258,7 +271,9 @@ fn map_copy(system: &mut System, range: PageRange, permissions: Permissions, fd:
 
 /// `munmap(address, length)`.
 pub fn munmap(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    system.unmap(pages(address, length)?)?;
+    let range = pages(address, length)?;
+    note_peak_before(system, range.bytes());
+    system.unmap(range)?;
     Ok(0)
 }
 
@@ -279,11 +294,20 @@ pub fn mprotect(system: &mut System, [address, length, protection, ..]: [u64; 6]
 /// `brk(address)`.
 pub fn brk(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     let now = system.memory.set_break(0);
-    // Who may not have more has what it has.
+    // Beyond the limit, the break stays where it is.
     if address > now && check_limits(system, address - now, true, None).is_err() {
         return Ok(now);
     }
+    note_peak_before(system, now.saturating_sub(address));
     Ok(system.memory.set_break(address))
+}
+
+/// Takes note of what the process has in memory before so much is given up that the difference matters: counting takes longer than giving up a few pages.
+fn note_peak_before(system: &mut System, bytes: u64) {
+    const MUCH: u64 = 8 << 20;
+    if bytes >= MUCH {
+        system.note_peak();
+    }
 }
 
 /// `mremap(address, old_length, new_length, flags, new_address)`.
@@ -302,13 +326,14 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         check_limits(system, more, is_data, None)?;
     }
     let target = match flags {
-        _ if fixed => Target::At(new_address),
-        _ if stays => Target::Elsewhere,
-        MREMAP_MAYMOVE => Target::Anywhere,
-        _ => Target::Stay,
+        _ if fixed => RemapTarget::At(new_address),
+        _ if stays => RemapTarget::Elsewhere,
+        MREMAP_MAYMOVE => RemapTarget::Anywhere,
+        _ => RemapTarget::Stay,
     };
+    note_peak_before(system, old.bytes().saturating_sub(bytes));
     system.take_over_all();
-    if let Target::At(address) = target {
+    if let RemapTarget::At(address) = target {
         let to = pages(address, bytes)?;
         if to.start() < old.end() && old.start() < to.end() {
             return Err(Errno::EINVAL);
@@ -316,7 +341,7 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         system.make_way(to)?;
     }
     if stays && !system.memory.pieces(old).iter().all(|(_, region)| matches!(region.backing, Backing::Anonymous | Backing::Stack)) {
-        // Of what is no private memory no second place can be left empty.
+        // Only private memory can leave an empty mapping behind.
         return Err(Errno::EINVAL);
     }
     if is_shared(old.start()) {
@@ -324,7 +349,7 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
     }
     let left = if stays { system.memory.pieces(old) } else { Vec::new() };
     let start = system.memory.remap(old, bytes, target)?;
-    // What was moved leaves zeros.
+    // The old addresses become zero memory.
     left.into_iter().try_for_each(|(part, region)| system.memory.map(part, region.permissions, region.backing))?;
     if let Some(grown) = PageRange::new(start + old.bytes().min(bytes), start + bytes) {
         system.fill_grown(grown)?;
@@ -373,6 +398,7 @@ pub fn madvise(system: &mut System, [address, length, advice, ..]: [u64; 6]) -> 
             memory::populate(range.start(), range.bytes())?;
         }
         MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
+            note_peak_before(system, range.bytes());
             system.memory.discard(range)?;
             system.renew(range)?;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent and received through sockets, with open files and names of senders beside it.
+//! Sending and receiving messages through sockets, with their control messages.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,9 +11,9 @@ use super::sockets::{address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
 use crate::files::socket::cursor::Cursor;
-use crate::files::socket::queue::{Beside, Received};
+use crate::files::socket::queue::{ControlMessage, Received};
 use crate::files::socket::transfer::{Destination, Receiving, Sending};
-use crate::files::socket::{Family, SocketId, Style, Who};
+use crate::files::socket::{Family, PeerCredentials, SocketId, Style};
 use crate::system::System;
 use crate::user::{buffer, set_word32, set_words, timespec, vectors, words};
 
@@ -21,27 +21,27 @@ use crate::user::{buffer, set_word32, set_words, timespec, vectors, words};
 mod flag {
     /// Urgent bytes.
     pub const OOB: u32 = 1;
-    /// What is received stays.
+    /// Leave the data in the queue.
     pub const PEEK: u32 = 2;
-    /// The datagram did not fit; given: tell how long it is.
+    /// The datagram did not fit; as an argument: return its whole length.
     pub const TRUNC: u32 = 0x20;
     /// Never wait.
     pub const DONTWAIT: u32 = 0x40;
-    /// Wait until everything is there.
+    /// Wait until the buffer is full.
     pub const WAITALL: u32 = 0x100;
-    /// Errors that were queued.
+    /// Receive queued errors.
     pub const ERRQUEUE: u32 = 0x2000;
-    /// More follows, that belongs to it.
+    /// More data for the same message follows.
     pub const MORE: u32 = 0x8000;
-    /// No signal where nobody reads.
+    /// Send no `SIGPIPE`.
     pub const NOSIGNAL: u32 = 0x4000;
     /// Wait for the first of several messages only.
     pub const WAITFORONE: u32 = 0x10000;
-    /// Descriptors that are received are closed when another program is executed.
+    /// Received descriptors are closed by `execve`.
     pub const CMSG_CLOEXEC: u32 = 0x4000_0000;
 }
 
-/// Messages that one call sends or receives at most.
+/// Most messages that one call sends or receives.
 const MESSAGES_MAX: u64 = 1024;
 
 /// A `struct msghdr`.
@@ -51,7 +51,7 @@ struct Header {
     name: u64,
     name_length: u32,
     ranges: Vec<UserRange>,
-    /// What goes beside it.
+    /// Its control messages.
     beside: Room,
 }
 
@@ -73,28 +73,28 @@ impl Header {
     }
 }
 
-/// What is to be sent.
+/// A message to send.
 struct Outgoing<'a> {
     ranges: &'a [UserRange],
     flags: u32,
     name: Vec<u8>,
-    beside: Beside,
+    beside: ControlMessage,
 }
 
-/// Who the process is to whom it sends something.
-fn who(system: &System) -> Who {
+/// The credentials of the sending process.
+fn who(system: &System) -> PeerCredentials {
     let who = &system.files.own.who;
-    Who { process: system.process.number, user: who.user.real, group: who.group.real }
+    PeerCredentials { process: system.process.number, user: who.user.real, group: who.group.real }
 }
 
-/// Where a message goes.
+/// The destination of a message.
 fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destination, Errno> {
     if name.is_empty() {
         return Ok(Destination::Connected);
     }
     let socket = system.files.sockets.get(id)?;
     let (family, style) = (socket.family, socket.style);
-    // Connections know where they lead.
+    // Connections have their destination.
     if style == Style::Packets || family.is_internet() && style == Style::Stream {
         return Ok(Destination::Connected);
     }
@@ -104,7 +104,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
         as_internet = [&family.number().to_le_bytes()[..], &name[2..]].concat();
         name = &as_internet;
     }
-    // A socket of IPv6 sends to IPv4 too.
+    // IPv6 sockets also send to IPv4 addresses.
     let decoded = match family {
         Family::Internet6 if name.first_chunk() == Some(&Family::Internet4.number().to_le_bytes()) => {
             Address::decode(Family::Internet4, name)?
@@ -116,12 +116,12 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
         Address::Link(to) => Ok(Destination::Link(to)),
         Address::Netlink(_) => Ok(Destination::Connected),
         address if style == Style::Datagram => Ok(Destination::Unix(system.files.find_socket(&address, style)?)),
-        // It is an error, whoever that is.
+        // An error, for any address.
         _ => Ok(Destination::Unix(id)),
     }
 }
 
-/// Sends a message: of a stream all, if it may wait.
+/// Sends a message. A stream sends all of it, if it may wait.
 fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Errno> {
     let Outgoing { ranges, flags, name, beside } = outgoing;
     let id = system.files.socket(fd)?;
@@ -135,22 +135,22 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     let until = deadline(socket.options.send_timeout);
     let length = Cursor::length(ranges);
     if family == Family::Netlink {
-        return super::interfaces::ask(system, id, ranges);
+        return super::netdevice::ask(system, id, ranges);
     }
     if family == Family::Unix && passes {
         system.files.sockets.bind_any(id)?;
     }
     let mut to = destination(system, id, &name)?;
-    // What was sent before it had to wait stays sent.
+    // Bytes that were sent before the call had to wait stay sent.
     let mut done = system.thread.call.done as usize;
     loop {
         let sent = with_sockets(system, waits, until, |system| {
             let files = &mut system.files;
             let mut cursor = Cursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
-            // What is sent before somebody asks who sends it does not say so.
-            let who = if beside.is_said || files.sockets.tells_sender(id, &to) { beside.who } else { Who::NOBODY };
-            let beside = Beside { files: passed.clone(), who, is_said: beside.is_said, packet: beside.packet };
+            // Messages carry credentials only if one of the sockets asks for them.
+            let who = if beside.is_said || files.sockets.tells_sender(id, &to) { beside.who } else { PeerCredentials::NOBODY };
+            let beside = ControlMessage { files: passed.clone(), who, is_said: beside.is_said, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
             let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || style != Style::Stream) {
@@ -186,7 +186,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     }
 }
 
-/// Receives a message: of a stream as much as is there, or as the socket or the call asks for.
+/// Receives a message. A stream receives the bytes that are there, or as many as the socket or the call asks for.
 fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<Received, Errno> {
     let id = system.files.socket(fd)?;
     let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
@@ -208,9 +208,9 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         return system.files.sockets.receive_urgent(id, Receiving { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
     }
     let enough = if flags & flag::WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
-    // Nobody looks at what is thrown away.
+    // Discarded bytes are not copied.
     let discards = is_tcp && flags & flag::TRUNC != 0;
-    // What was received before it had to wait stays received.
+    // Bytes that were received before the call had to wait stay received.
     let before = system.thread.call.done as usize;
     let mut received = Received { bytes: before, whole: before, ..Received::default() };
     loop {
@@ -254,7 +254,7 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
         return Ok(0);
     }
     let received = receive(system, fd, ranges, 0)?;
-    // Whoever only reads gets no files.
+    // A read discards passed files.
     system.files.let_go(&received.files);
     Ok(received.bytes as u64)
 }
@@ -264,7 +264,7 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
 /// # Errors
 /// Those of `send`.
 pub fn write(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
-    let beside = Beside { who: who(system), ..Beside::default() };
+    let beside = ControlMessage { who: who(system), ..ControlMessage::default() };
     send(system, fd, Outgoing { ranges, flags: 0, name: Vec::new(), beside })
 }
 
@@ -273,7 +273,7 @@ pub fn sendto(system: &mut System, [fd, bytes, length, flags, name, name_length]
     system.files.socket(fd)?;
     let ranges = [buffer(bytes, length)?];
     let name = if name == 0 { Vec::new() } else { address_bytes(name, name_length)? };
-    let beside = Beside { who: who(system), ..Beside::default() };
+    let beside = ControlMessage { who: who(system), ..ControlMessage::default() };
     send(system, fd, Outgoing { ranges: &ranges, flags: flags as u32, name, beside })
 }
 
@@ -290,7 +290,7 @@ pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_lengt
     told(system, fd, &received, flags)
 }
 
-/// The address that something came from, as it is told: streams of the Internet tell none.
+/// The sender's address as calls return it; TCP connections return none.
 fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errno> {
     let socket = system.files.sockets.get(system.files.socket(fd)?)?;
     Ok(match &received.from {
@@ -301,7 +301,7 @@ fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errn
     })
 }
 
-/// How many bytes a call says that it received.
+/// Number of bytes that the call returns.
 fn told(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
     let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
     let whole = flags & flag::TRUNC != 0 && !is_stream;
@@ -352,10 +352,11 @@ pub fn recvmsg(system: &mut System, [fd, message, flags, ..]: [u64; 6]) -> Resul
     receive_header(system, fd, message, flags as u32)
 }
 
-/// Bits of what a call has done that count bytes of its present message; those above count messages.
+/// The low bits of a call's progress count bytes of its present message; those above count messages.
 const BYTES_DONE: u32 = 40;
 
-/// Handles messages one after the other, each at its address, from where the call has come before it had to wait. Returns how many are done.
+/// Handles messages in order, each at its address, starting after those that were handled before the call had to wait. Returns the
+/// number of handled ones.
 fn each_message(
     system: &mut System,
     messages: u64,
@@ -402,6 +403,6 @@ pub fn recvmmsg(system: &mut System, [fd, messages, count, flags, timeout, _]: [
         is_first = false;
         received
     };
-    // The time is looked at between messages, as on Linux.
+    // The timeout is checked between messages only, as on Linux.
     each_message(system, messages, count, step, || pando_rt::clock::now() < until)
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handlers of system calls, a module for each family: they take arguments apart, and ask the parts of the process.
+//! Handlers of system calls, a module for each family. They decode arguments and call the process's parts.
 
 mod ancillary;
-pub mod attributes;
+mod blocking;
 pub mod capabilities;
-mod changes;
-mod clones;
+pub mod chmod;
 pub mod control;
 pub mod directory;
 pub mod epoll;
@@ -13,17 +12,18 @@ pub mod futex;
 pub mod identity;
 pub mod inotify;
 pub mod input_output;
-pub mod interfaces;
 pub mod ipc;
 pub mod locks;
 pub mod memory;
 pub mod messages;
 pub mod mqueue;
 pub mod names;
+pub mod netdevice;
 pub mod open;
-mod patience;
+mod pando_device;
 pub mod pidfd;
 pub mod poll;
+pub mod prctl;
 pub mod privileged;
 pub mod proc;
 pub mod processes;
@@ -31,9 +31,9 @@ pub mod pseudo;
 pub mod random;
 pub mod resident;
 pub mod rseq;
+mod rtnetlink;
 pub mod scheduling;
 pub mod seals;
-pub mod settings;
 pub mod signalfd;
 pub mod signals;
 pub mod sizes;

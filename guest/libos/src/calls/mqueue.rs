@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on POSIX's queues of messages.
+//! System calls on POSIX message queues.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use pando_rt::user;
 use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
-use crate::files::mqueue::{COOKIE, Fate, Listener, MessageQueue, MessageQueueId, Notice};
+use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
 use crate::files::tree::node::Owner;
 use crate::files::{Kind, OpenFile, flag};
 use crate::signals::Signal;
@@ -19,18 +19,18 @@ use crate::system::System;
 use crate::user::{path, set_word32, set_words, timespec, words};
 use crate::wait::Channel;
 
-/// What a queue holds if nobody says otherwise; who is not root may not have more.
+/// Default number and size of a queue's messages, and the most without root.
 const COUNT: u64 = 10;
 const BYTES: u64 = 8192;
-/// What root may have.
+/// The same limits for root.
 const COUNT_MAX: u64 = 65_536;
 const BYTES_MAX: u64 = 16 << 20;
 /// Priorities are below this.
 const PRIORITIES: u64 = 32_768;
-/// Bytes of a name.
+/// Most bytes of a name.
 const NAME_MAX: usize = 255;
 
-/// A queue's name, which stands in no directory.
+/// A queue's name, which is in no directory.
 fn name(address: u64) -> Result<Vec<u8>, Errno> {
     let name = path(address)?.to_vec();
     match name[..] {
@@ -87,7 +87,7 @@ pub fn mq_unlink(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Er
     Ok(0)
 }
 
-/// When a call that names a time of the wall clock gives up.
+/// The deadline of a timeout, which is a time of the wall clock.
 fn deadline(timeout: u64) -> Result<u64, Errno> {
     if timeout == 0 {
         return Ok(NO_DEADLINE);
@@ -95,7 +95,7 @@ fn deadline(timeout: u64) -> Result<u64, Errno> {
     Ok(clock::now().saturating_add(timespec(timeout)?.saturating_sub(clock::wall())))
 }
 
-/// Attempts something with a queue until it need not wait.
+/// Attempts an operation on a queue until it need not wait.
 fn attempt<T>(
     system: &mut System,
     id: MessageQueueId,
@@ -136,22 +136,22 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
     attempt(system, id, Channel::Messages(id.number()), waits, deadline, |queue| queue.send(message.clone(), priority as u32))?;
     let is_awaited = !system.waiters_on(Channel::Receivers(id.number())).is_empty();
     let queue = system.files.queues.get_mut(id)?;
-    // Who waits for it takes it, and nobody else is told.
+    // A waiting receiver takes the message, and no notification is sent.
     let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
     match listener {
-        Some(Listener { process, notice: Notice::Signal(signal, value) }) => {
+        Some(NotifyTarget { process, notice: Notice::Signal(signal, value) }) => {
             let info = Info::sent(signal, code::MESSAGE, system.process.number, system.user()).with_value(value);
-            // One that finds no room is lost, as on Linux.
+            // A signal is lost if too many are pending, as on Linux.
             let _ = system.send(process, info);
         }
-        Some(Listener { notice: Notice::Socket(socket, cookie), .. }) => system.files.tell_by_socket(socket, cookie, Fate::Message),
+        Some(NotifyTarget { notice: Notice::Socket(socket, cookie), .. }) => system.files.notify_by_socket(socket, cookie, Fate::Message),
         _ => {}
     }
     wake_all(system, id);
     Ok(0)
 }
 
-/// Wakes all who wait for a queue to change.
+/// Wakes all threads that wait for a queue.
 fn wake_all(system: &mut System, id: MessageQueueId) {
     system.wake(Channel::Messages(id.number()));
     system.wake(Channel::Receivers(id.number()));
@@ -171,7 +171,7 @@ pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeou
     }
     let (found, message) = attempt(system, id, Channel::Receivers(id.number()), waits, deadline, MessageQueue::receive)?;
     wake_all(system, id);
-    // Who has no room for it has lost it, as on Linux.
+    // If the priority cannot be written, the message is lost, as on Linux.
     if priority != 0 {
         set_word32(priority, found)?;
     }
@@ -189,7 +189,7 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
     } else {
         let [value, kind] = words(event)?;
         match (kind >> 32) as u32 {
-            // Number 0 is no signal, and none is sent.
+            // Signal number 0: none is sent.
             SIGNAL if kind as u32 == 0 => Some(Notice::Nothing),
             SIGNAL => Some(Notice::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
             NOTHING => Some(Notice::Nothing),
@@ -207,7 +207,7 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
     match wanted {
         None => system.files.stop_listening(id, process),
         Some(_) if queue.listener.is_some() => return Err(Errno::EBUSY),
-        Some(notice) => queue.listener = Some(Listener { process, notice }),
+        Some(notice) => queue.listener = Some(NotifyTarget { process, notice }),
     }
     Ok(0)
 }

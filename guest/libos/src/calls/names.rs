@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making, removing and moving names.
+//! System calls that make, remove and rename files.
 
 use pando_rt::clock;
 
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::files::change::{At, New};
-use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, CURRENT};
+use crate::files::change::{NewNode, PathAt};
+use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, CURRENT};
 use crate::files::status::{S_IFMT, time};
 use crate::system::System;
 use crate::user;
@@ -26,8 +26,8 @@ pub fn mkdir(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Err
 /// `mkdirat(directory, path, mode)`.
 pub fn mkdirat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
     let path = &*user::path(path)?;
-    // The bits that let programs run as somebody else mean nothing here.
-    system.files.make(At { directory, path }, New::Directory, mode & 0o1777, now())?;
+    // Directories have no set-user-ID and set-group-ID bits here.
+    system.files.make(PathAt { directory, path }, NewNode::Directory, mode & 0o1777, now())?;
     Ok(0)
 }
 
@@ -51,7 +51,7 @@ pub fn mknodat(system: &mut System, [directory, path, mode, device, ..]: [u64; 6
         FileType::CharacterDevice | FileType::BlockDevice => (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00),
         _ => (0, 0),
     };
-    system.files.make(At { directory, path }, New::File(kind, numbers), u64::from(mode & 0o7777), now())?;
+    system.files.make(PathAt { directory, path }, NewNode::File(kind, numbers), u64::from(mode & 0o7777), now())?;
     Ok(0)
 }
 
@@ -67,7 +67,7 @@ pub fn symlinkat(system: &mut System, [target, directory, path, ..]: [u64; 6]) -
         return Err(Errno::ENOENT);
     }
     let path = &*user::path(path)?;
-    system.files.make(At { directory, path }, New::Symlink(&target), 0o777, now())?;
+    system.files.make(PathAt { directory, path }, NewNode::Symlink(&target), 0o777, now())?;
     Ok(0)
 }
 
@@ -82,7 +82,7 @@ pub fn linkat(system: &mut System, [directory, path, new_directory, new_path, fl
         return Err(Errno::EINVAL);
     }
     let (path, new_path) = (user::path(path)?, user::path(new_path)?);
-    let (from, to) = (At { directory, path: &path }, At { directory: new_directory, path: &new_path });
+    let (from, to) = (PathAt { directory, path: &path }, PathAt { directory: new_directory, path: &new_path });
     system.files.link(from, to, flags & AT_SYMLINK_FOLLOW != 0, flags & AT_EMPTY_PATH != 0, now())?;
     Ok(0)
 }
@@ -103,7 +103,7 @@ pub fn unlinkat(system: &mut System, [directory, path, flags, ..]: [u64; 6]) -> 
         return Err(Errno::EINVAL);
     }
     let path = &*user::path(path)?;
-    let at = At { directory, path };
+    let at = PathAt { directory, path };
     if flags & AT_REMOVEDIR != 0 { system.files.remove_directory(at, now()) } else { system.files.unlink(at, now()) }?;
     Ok(0)
 }
@@ -121,7 +121,7 @@ pub fn renameat(system: &mut System, [directory, path, new_directory, new_path, 
 /// `renameat2(directory, path, new directory, new path, flags)`.
 pub fn renameat2(system: &mut System, [directory, path, new_directory, new_path, flags, _]: [u64; 6]) -> Result<u64, Errno> {
     let (path, new_path) = (user::path(path)?, user::path(new_path)?);
-    let (from, to) = (At { directory, path: &path }, At { directory: new_directory, path: &new_path });
+    let (from, to) = (PathAt { directory, path: &path }, PathAt { directory: new_directory, path: &new_path });
     system.files.rename(from, to, flags, now())?;
     Ok(0)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening, closing, and asking whether one may.
+//! System calls that open and close files, and check access.
 
 use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
@@ -8,9 +8,9 @@ use pando_rt::user::read;
 use crate::calls::{proc, terminal};
 use crate::credentials::WRITE;
 use crate::errno::Errno;
+use crate::files::edge::Pulse;
 use crate::files::event::Event;
-use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, resolve};
-use crate::files::pulse::Pulse;
+use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, resolve};
 use crate::files::status::time;
 use crate::files::tree::content::seal;
 use crate::files::tree::node::Owner;
@@ -36,7 +36,7 @@ pub fn openat(system: &mut System, [directory, path, flags, mode, ..]: [u64; 6])
 
 /// `openat2(directory, path, how, size)`.
 pub fn openat2(system: &mut System, [directory, path, how, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Bytes of the first version of `struct open_how`, which is the only one.
+    /// Bytes of the first version of `struct open_how`, the only one.
     const SIZE: u64 = 24;
     const KNOWN: u64 = 0o37_777_703 | 0o100_000;
     const RESOLVE: u64 =
@@ -62,11 +62,11 @@ pub fn openat2(system: &mut System, [directory, path, how, size, ..]: [u64; 6]) 
 
 fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64, resolve: u64) -> Result<u64, Errno> {
     let path = user::path(path)?;
-    // A FIFO that waited for its other end is open already.
+    // After waiting for its other end, a FIFO is open already.
     if let Some(fd) = system.thread.call.done.checked_sub(1) {
         return await_other_end(system, fd);
     }
-    // Nothing is made or emptied in vain.
+    // Without a free descriptor, no file is created or truncated.
     system.files.free_from(0)?;
     system.files.controlling = system.controlling();
     let mut file = system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()))?;
@@ -92,7 +92,7 @@ fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64
     }
 }
 
-/// Waits until a FIFO that was opened has somebody at its other end. Other files have.
+/// Waits until an opened FIFO has a process at its other end. Other files do not wait.
 fn await_other_end(system: &mut System, fd: u64) -> Result<u64, Errno> {
     let is_there = |system: &mut System| system.files.look(fd).is_ok_and(|file| !system.files.awaits_other_end(file)).then_some(());
     if is_there(system).is_some() {
@@ -127,7 +127,7 @@ pub fn close_range(system: &mut System, [first, last, flags, ..]: [u64; 6]) -> R
     }
     let end = system.files.descriptors_end().min(u64::from(last as u32) + 1);
     for fd in u64::from(first as u32)..end {
-        // Holes are no error.
+        // Numbers that are not open are no error.
         if flags & ON_EXEC_ONLY == 0 {
             let _ = system.files.close(fd);
         } else if let Ok(descriptor) = system.files.descriptor(fd) {
@@ -149,7 +149,7 @@ pub fn faccessat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> 
 
 /// `faccessat2(directory, path, mode, flags)`.
 pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Ask for whom the process acts, not who started it.
+    /// Check the effective ids, not the real ones.
     const AT_EACCESS: u64 = 0x200;
     if mode & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
@@ -164,8 +164,8 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
     } else {
         who.may_really(status.owner(), status.is_directory(), mode)
     };
-    // What the libOS makes up cannot be written, whatever its permissions say.
-    let made_up = matches!(place, crate::files::tree::Place::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
+    // Files that the libOS generates are not writable, regardless of their permissions.
+    let made_up = matches!(place, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
     if may && !made_up { Ok(0) } else { Err(Errno::EACCES) }
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on processes that are files.
+//! System calls on pidfds.
 
 use super::signals::{given, may_send};
-use crate::credentials::capabilities::SYS_PTRACE;
 use crate::errno::Errno;
 use crate::files::flag;
-use crate::files::tree::Place;
-use crate::files::watched::Fate;
+use crate::files::pidfd::Fate;
+use crate::files::tree::InodeRef;
 use crate::process::ProcessNumber;
 use crate::signals::Signal;
 use crate::signals::info::{Info, code};
@@ -19,22 +18,22 @@ pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<
         return Err(Errno::EINVAL);
     }
     let Some(process) = system.process_of(number) else {
-        // A thread that is not its process's first is nobody's process.
+        // Only a process's first thread has the process's number.
         return Err(if system.thread_of(number).is_some() { Errno::EINVAL } else { Errno::ESRCH });
     };
     let has_ended = process.has_ended();
     system.files.open_process(number, has_ended, flags)
 }
 
-/// The process that a descriptor stands for, unless it is gone.
+/// The process of a pidfd, unless it is gone.
 fn process(system: &System, fd: u64) -> Result<ProcessNumber, Errno> {
     let watched = system.files.watched_process(fd)?;
     if watched.fate == Fate::Gone { Err(Errno::ESRCH) } else { Ok(watched.process) }
 }
 
-/// The process that a signal by way of a descriptor is for, and whether it is gone. Its directory in `/proc` does, too.
+/// The process that a signal through a descriptor is for, and whether it is gone. The process's directory in `/proc` serves, too.
 fn receiver(system: &System, fd: u64) -> Result<(ProcessNumber, bool), Errno> {
-    if let Ok(Place::Proc(entry)) = system.files.place(fd)
+    if let Ok(InodeRef::Proc(entry)) = system.files.place(fd)
         && let Some(process) = entry.process()
     {
         return Ok((process, system.process_of(process).is_none()));
@@ -80,8 +79,8 @@ pub fn pidfd_getfd(system: &mut System, [fd, other, flags, ..]: [u64; 6]) -> Res
         return Err(Errno::ESRCH);
     }
     let own = &system.files.own.who;
-    let is_other_users = system.files.of(process).is_some_and(|other| [other.who.user, other.who.group] != [own.user, own.group]);
-    if is_other_users && !own.is_capable(SYS_PTRACE) {
+    let is_other_users = system.files.of(process).is_some_and(|other| !own.may_attach(&other.who));
+    if process != system.process.number && is_other_users {
         return Err(Errno::EPERM);
     }
     system.files.take_descriptor(process, u64::from(other as u32))

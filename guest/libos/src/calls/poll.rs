@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for files.
+//! System calls that wait for files: `poll` and `select`.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::poll::{POLLERR, POLLIN, POLLOUT, POLLPRI};
-use crate::files::readiness::Question;
+use crate::files::readiness::PollQuery;
 use crate::system::System;
 use crate::user::{set_word32, set_words, timespec, word32, words};
 use crate::wait::Channel;
@@ -44,10 +44,10 @@ fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) 
     for index in 0..count {
         let address = descriptors.wrapping_add(index * POLLFD);
         let (fd, wanted) = (word32(address)?, word32(address.wrapping_add(4))? as u16);
-        // A negative descriptor asks nothing.
-        questions.push(if fd.cast_signed() < 0 { None } else { Some(Question { fd, wanted }) });
+        // A negative descriptor is ignored.
+        questions.push(if fd.cast_signed() < 0 { None } else { Some(PollQuery { fd, wanted }) });
     }
-    let asked: Vec<Question> = questions.iter().copied().flatten().collect();
+    let asked: Vec<PollQuery> = questions.iter().copied().flatten().collect();
     let mut answers = wait(system, &asked, deadline, |_| u16::MAX)?.into_iter();
     let mut answered = 0;
     for (index, question) in (0..count).zip(questions) {
@@ -58,12 +58,12 @@ fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) 
     Ok(answered)
 }
 
-/// Waits until one of the questions has an answer, or the clock reaches `deadline`. Returns the answers. `told`: the part of an answer that counts for
-/// who wants these events.
+/// Waits until one of the files has an event, or the clock reaches `deadline`. Returns the events. `told` maps requested events to
+/// those that may be returned.
 ///
 /// # Errors
 /// `EINTR`: a signal came first.
-fn wait(system: &mut System, questions: &[Question], deadline: u64, told: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
+fn wait(system: &mut System, questions: &[PollQuery], deadline: u64, told: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
     let asks_input = system.files.ask_input(questions);
     let answers = |system: &mut System| {
         system.look_around(asks_input);
@@ -90,7 +90,7 @@ pub fn select(system: &mut System, [count, read, write, except, timeout, _]: [u6
 pub fn pselect6(system: &mut System, [count, read, write, except, timeout, mask]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     if mask != 0 {
-        // The sixth argument names two: where the set is, and its size.
+        // The sixth argument points to the address and the size of the mask.
         let [address, size] = words(mask)?;
         if address != 0 {
             system.thread.signals.set_mask_for_call(set(address, size)?);
@@ -103,14 +103,14 @@ fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3]
     if (count as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    // Sets are as long as the table at most, whatever the program says.
+    // Sets are at most as long as the descriptor table.
     let count = (count as u32).min(system.files.own.table_size() as u32);
     let mut questions = Vec::new();
     for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {
             if set != 0 && words::<1>(set.wrapping_add(u64::from(fd / 64) * 8))?[0] >> (fd % 64) & 1 != 0 {
                 system.files.get(fd.into())?;
-                questions.push(Question { fd, wanted });
+                questions.push(PollQuery { fd, wanted });
             }
         }
     }

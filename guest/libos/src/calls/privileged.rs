@@ -1,35 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that change the machine, which is not the program's to do: they say `EPERM`, but first what is wrong with their arguments, as Linux tells root.
+//! System calls that change the machine, which programs in a cell may not. They fail with `EPERM`, after the argument checks that
+//! Linux makes for root.
 
+use pando_abi::PAGE_SIZE;
 use pando_rt::user::read;
 
+use crate::credentials::capabilities::{SYS_ADMIN, SYS_BOOT, SYS_PACCT, SYS_TTY_CONFIG, SYSLOG};
 use crate::errno::Errno;
-use crate::files::names::{CURRENT, Way};
+use crate::files::namei::{CURRENT, LookupFlags};
 use crate::system::System;
 use crate::timers::Clock;
 use crate::user::{NANOSECONDS, path, timespec, words};
 
 type Answer = Result<u64, Errno>;
 
-/// What is not the program's to do, whatever it asks for.
-pub fn refuse(_: &mut System, _: [u64; 6]) -> Answer {
-    Err(Errno::EPERM)
+/// Fails with `EPERM`, before anything else is looked at, who lacks a capability.
+fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
+    if system.files.own.who.is_capable(capability) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-/// Refuses what makes sense.
+/// `vhangup()`: hangs up the terminal of the session. Where there is none nothing is to be done.
+pub fn vhangup(system: &mut System, _: [u64; 6]) -> Answer {
+    check_capable(system, SYS_TTY_CONFIG)?;
+    if system.controlling().is_some() { Err(Errno::EPERM) } else { Ok(0) }
+}
+
+/// `bpf(command, attributes, size)`.
+pub fn bpf(_: &mut System, [command, attributes, size, ..]: [u64; 6]) -> Answer {
+    /// The last command that Linux has, and bytes of the largest attributes.
+    const LAST: u32 = 38;
+    const KNOWN: usize = 168;
+    if size as u32 as u64 > PAGE_SIZE {
+        return Err(Errno::E2BIG);
+    }
+    let mut bytes = alloc::vec![0; size as u32 as usize];
+    read(attributes, &mut bytes)?;
+    if bytes.iter().skip(KNOWN).any(|byte| *byte != 0) {
+        return Err(Errno::E2BIG);
+    }
+    refuse_unless(command as u32 > LAST)
+}
+
+/// `EINVAL` for wrong arguments, `EPERM` for others.
 const fn refuse_unless(is_wrong: bool) -> Answer {
     Err(if is_wrong { Errno::EINVAL } else { Errno::EPERM })
 }
 
-/// Finds what a path names, which must be there.
+/// Checks that a path exists.
 fn look_up(system: &System, address: u64) -> Result<(), Errno> {
-    system.files.find(CURRENT, &path(address)?, Way::FOLLOW).map(|_| ())
+    system.files.find(CURRENT, &path(address)?, LookupFlags::FOLLOW).map(|_| ())
 }
 
 /// `syslog(action, buffer, length)`.
-pub fn syslog(_: &mut System, [action, buffer, length, ..]: [u64; 6]) -> Answer {
+pub fn syslog(system: &mut System, [action, buffer, length, ..]: [u64; 6]) -> Answer {
     const ACTIONS: u32 = 10;
     const READS: [u32; 3] = [2, 3, 4];
+    check_capable(system, SYSLOG)?;
     let reads = READS.contains(&(action as u32));
     refuse_unless(action as u32 > ACTIONS || reads && (buffer == 0 || (length as i32) < 0))
 }
@@ -45,7 +71,7 @@ pub fn settimeofday(_: &mut System, [time, zone, ..]: [u64; 6]) -> Answer {
 
 /// `clock_settime(clock, time)`.
 pub fn clock_settime(_: &mut System, [clock, time, ..]: [u64; 6]) -> Answer {
-    // Of all clocks only the wall's can be set.
+    // Only the wall clock can be set.
     let is_wall = Clock::new(clock)? == Clock::Wall;
     timespec(time)?;
     refuse_unless(!is_wall)
@@ -72,11 +98,22 @@ pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
 
 /// `pivot_root(new, old)`.
 pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> Answer {
+    check_capable(system, SYS_ADMIN)?;
     [new, old].into_iter().try_for_each(|path| look_up(system, path)).and(Err(Errno::EPERM))
 }
 
-/// `acct(path)`, `swapoff(path)`: what is named must be there.
-pub fn on_path(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+/// `acct(path)`: what is named must be there.
+pub fn acct(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+    on_path(system, path, SYS_PACCT)
+}
+
+/// `swapoff(path)`: what is named must be there.
+pub fn swapoff(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
+    on_path(system, path, SYS_ADMIN)
+}
+
+fn on_path(system: &mut System, path: u64, capability: u64) -> Answer {
+    check_capable(system, capability)?;
     if path != 0 {
         look_up(system, path)?;
     }
@@ -89,19 +126,22 @@ pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> Answer {
     if flags as u32 as u64 & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
+    check_capable(system, SYS_ADMIN)?;
     look_up(system, path).and(Err(Errno::EPERM))
 }
 
 /// `reboot(magic, second magic, command, argument)`.
-pub fn reboot(_: &mut System, [magic, second, ..]: [u64; 6]) -> Answer {
+pub fn reboot(system: &mut System, [magic, second, ..]: [u64; 6]) -> Answer {
     const MAGIC: u32 = 0xfee1_dead;
     const SECOND: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
+    check_capable(system, SYS_BOOT)?;
     refuse_unless(magic as u32 != MAGIC || !SECOND.contains(&(second as u32)))
 }
 
 /// `sethostname(name, length)`, `setdomainname(name, length)`.
-pub fn set_name(_: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
+pub fn set_name(system: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
     const NAME_MAX: u64 = 64;
+    check_capable(system, SYS_ADMIN)?;
     if length as u32 as u64 > NAME_MAX {
         return Err(Errno::EINVAL);
     }
@@ -120,11 +160,11 @@ pub fn ioperm(_: &mut System, [first, count, ..]: [u64; 6]) -> Answer {
     refuse_unless(first.checked_add(count).is_none_or(|end| end <= first || end > PORTS))
 }
 
-/// `unshare(flags)`: what nobody else has of a process's own it has alone already. There is one namespace of each kind.
+/// `unshare(flags)`: a process with one thread has its own state for itself already. There is one namespace of each kind.
 pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
-    /// Working directory with root, descriptors, what is undone of semaphores.
+    /// Working directory and root, descriptors, undo values of semaphores.
     const OWN: u64 = 0x200 | 0x400 | 0x4_0000;
-    /// Memory, handlers, the process itself: of one thread alone.
+    /// Memory, signal handlers, the process itself: only with a single thread.
     const OF_PROCESS: u64 = 0x100 | 0x800 | 0x1_0000;
     const NAMESPACES: u64 = 0x7e02_0080;
     let is_alone = system.process.threads.len() == 1;
@@ -135,7 +175,7 @@ pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
     }
 }
 
-/// `setns(fd, kind)`: no file stands for a namespace.
+/// `setns(fd, kind)`: no file is a namespace.
 pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> Answer {
     system.files.file(fd)?;
     Err(Errno::EINVAL)
@@ -143,7 +183,7 @@ pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> Answer {
 
 /// `userfaultfd(flags)`.
 pub fn userfaultfd(_: &mut System, [flags, ..]: [u64; 6]) -> Answer {
-    /// Close on exec, do not wait, only faults of programs.
+    /// `O_CLOEXEC`, `O_NONBLOCK`, `UFFD_USER_MODE_ONLY`.
     const FLAGS: u64 = 0o2_004_000 | 1;
     refuse_unless(flags as u32 as u64 & !FLAGS != 0)
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that make, end and wait for processes and threads, and say which there are.
+//! System calls that create, end and wait for processes and threads, and report their numbers.
 
 use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
-use crate::files::names::CURRENT;
-use crate::files::watched::Fate;
+use crate::files::namei::CURRENT;
+use crate::files::pidfd::Fate;
 use crate::loader::{self, Request};
 use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
 use crate::signals::Signal;
-use crate::system::reap::{Clones, Told, Wanted, Which};
+use crate::system::wait4::{CloneSelection, WaitOptions, WaitStatus, WaitTarget};
 use crate::system::{self, System};
 use crate::user::{path, set_word32, set_words, strings, word32, words};
 
@@ -29,9 +29,9 @@ const INTO_GROUP: u64 = 1 << 33;
 const FILE_SYSTEM: u64 = 0x200;
 const MOUNTS: u64 = 0x2_0000;
 const USERS: u64 = 0x1000_0000;
-/// Every flag of `clone` but the signal, and the namespace of time, which only `clone3` knows.
+/// Every flag of `clone` except the signal, with `CLONE_NEWTIME`, which only `clone3` accepts.
 const KNOWN: u64 = 0xffff_ff00 | 0x80;
-/// What makes a process's number one that no process has: numbers are below it.
+/// A bit that makes a process's number one that no process has: all numbers are below it.
 const NOBODY: u64 = 1 << 22;
 /// Namespaces: of mounts, control groups, names, messages, users, processes, networks, and time.
 const NAMESPACES: u64 = 0x7e02_0080;
@@ -48,7 +48,7 @@ pub fn vfork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `clone(flags, stack, parent's number, child's number, base)`.
 pub fn clone(system: &mut System, [flags, stack, parent_number, child_number, base, _]: [u64; 6]) -> Result<u64, Errno> {
-    // The descriptor goes where the number would.
+    // The pidfd is written where the parent's number would be.
     if flags & PIDFD != 0 && flags & (PARENT_NUMBER | DETACHED) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -57,11 +57,11 @@ pub fn clone(system: &mut System, [flags, stack, parent_number, child_number, ba
 
 /// `clone3(arguments, size)`.
 pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Bytes of the first version, and what a page holds.
+    /// Bytes of the first version, and of a page.
     const SIZES: core::ops::RangeInclusive<u64> = 64..=4096;
     /// Words of the first version.
     const FIRST: u64 = 8;
-    /// Namespaces of numbers within each other.
+    /// Most nested PID namespaces.
     const NUMBERS_MAX: u64 = 32;
     if !SIZES.contains(&size) {
         return Err(if size > *SIZES.end() { Errno::E2BIG } else { Errno::EINVAL });
@@ -72,7 +72,7 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
         let [given] = words(address.wrapping_add(at * 8))?;
         match more.get_mut(word as usize) {
             Some(room) => *room = given,
-            // What a later Linux has, and nobody here knows.
+            // A field of a later Linux that is not known here.
             None if given != 0 => return Err(Errno::E2BIG),
             None => {}
         }
@@ -90,12 +90,12 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
         return Err(Errno::EINVAL);
     }
     if flags & INTO_GROUP != 0 {
-        // There are no control groups, so no descriptor stands for one.
+        // There are no control groups, so no descriptor is that of one.
         system.files.look(group)?;
         return Err(Errno::EBADF);
     }
     let number = if numbers == 0 { None } else { Some(word32(numbers)?) };
-    // There is one namespace of numbers.
+    // There is one PID namespace.
     if numbers_count > 1 {
         return Err(Errno::EINVAL);
     }
@@ -155,7 +155,7 @@ pub fn execveat(system: &mut System, [directory, name, arguments, environment, f
     system.execute(prepared)
 }
 
-/// `exit(status)`: of the thread.
+/// `exit(status)`: ends the thread.
 pub fn exit(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Errno> {
     system.end_thread(status & 0xff);
     Ok(0)
@@ -176,11 +176,11 @@ const NO_THREAD: u64 = 0x2000_0000;
 const ALL: u64 = 0x4000_0000;
 const CLONE: u64 = 0x8000_0000;
 
-fn clones(options: u64) -> Clones {
+fn clones(options: u64) -> CloneSelection {
     match options {
-        _ if options & ALL != 0 => Clones::With,
-        _ if options & CLONE != 0 => Clones::Only,
-        _ => Clones::Without,
+        _ if options & ALL != 0 => CloneSelection::With,
+        _ if options & CLONE != 0 => CloneSelection::Only,
+        _ => CloneSelection::Without,
     }
 }
 
@@ -192,12 +192,12 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
     }
     let which = match which as i32 {
         i32::MIN => return Err(Errno::ESRCH),
-        -1 => Which::Any,
-        0 => Which::Group(system.process.group),
-        group if group < 0 => Which::Group(group.unsigned_abs()),
-        process => Which::Process(process.unsigned_abs()),
+        -1 => WaitTarget::Any,
+        0 => WaitTarget::Group(system.process.group),
+        group if group < 0 => WaitTarget::Group(group.unsigned_abs()),
+        process => WaitTarget::Process(process.unsigned_abs()),
     };
-    let wanted = Wanted {
+    let wanted = WaitOptions {
         which,
         ended: true,
         stopped: options & UNTRACED != 0,
@@ -206,7 +206,7 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
         at_once: options & NO_HANG != 0,
         clones: clones(options),
     };
-    let Some(Told { number, change, usage: used, .. }) = system.await_child(&wanted)? else { return Ok(0) };
+    let Some(WaitStatus { number, change, usage: used, .. }) = system.await_child(&wanted)? else { return Ok(0) };
     if status != 0 {
         set_word32(status, change.status())?;
     }
@@ -237,15 +237,15 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
             if watched.fate == Fate::Gone {
                 return Err(Errno::ECHILD);
             }
-            Which::Process(watched.process)
+            WaitTarget::Process(watched.process)
         }
-        ANY => Which::Any,
-        PROCESS if number.cast_signed() > 0 => Which::Process(number),
-        GROUP if number == 0 => Which::Group(system.process.group),
-        GROUP if number.cast_signed() > 0 => Which::Group(number),
+        ANY => WaitTarget::Any,
+        PROCESS if number.cast_signed() > 0 => WaitTarget::Process(number),
+        GROUP if number == 0 => WaitTarget::Group(system.process.group),
+        GROUP if number.cast_signed() > 0 => WaitTarget::Group(number),
         _ => return Err(Errno::EINVAL),
     };
-    let wanted = Wanted {
+    let wanted = WaitOptions {
         which,
         ended: options & EXITED != 0,
         stopped: options & UNTRACED != 0,
@@ -297,7 +297,7 @@ pub fn set_tid_address(system: &mut System, [address, ..]: [u64; 6]) -> Result<u
     Ok(system.thread.number.into())
 }
 
-/// A process by its number, 0 for the running one.
+/// The process with a number; 0 is the running one.
 fn named(system: &System, number: u64) -> Result<&Process, Errno> {
     let number = if number as u32 == 0 { system.process.number } else { number as u32 };
     system.process_of(number).ok_or(Errno::ESRCH)
@@ -364,7 +364,7 @@ pub fn sched_yield(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// `sched_getaffinity(process, length, mask)`: one processor.
+/// `sched_getaffinity(process, length, mask)`: there is one processor.
 pub fn sched_getaffinity(system: &mut System, [thread, length, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
     const MASK: u64 = 8;
     if length < MASK || !length.is_multiple_of(MASK) {
@@ -387,9 +387,9 @@ pub fn getcpu(_: &mut System, [processor, node, ..]: [u64; 6]) -> Result<u64, Er
     Ok(0)
 }
 
-/// `membarrier(command, flags)`: with one processor whoever runs has seen everything.
+/// `membarrier(command, flags)`: with one processor, all memory accesses are ordered.
 pub fn membarrier(_: &mut System, [command, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// All commands: sequences that are to be restarted were, when the processor was taken from them.
+    /// All commands. Restartable sequences are aborted when a thread is descheduled.
     const COMMANDS: u64 = 0x1ff;
     match command as i32 {
         0 => Ok(COMMANDS),

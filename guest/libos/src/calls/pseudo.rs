@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of pseudo terminals: reading, writing, and what only the master is asked.
+//! Both ends of pseudo terminals: reading, writing, and requests that only the master has.
 
 use alloc::vec::Vec;
 
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
-use crate::calls::patience::{files, forever, patiently};
+use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
@@ -32,7 +32,7 @@ const TIOCGPTN: u32 = 0x8004_5430;
 const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
 
-/// `ioctl` on a master: most is about the terminal that it shows.
+/// `ioctl` on a master. Most requests go to the terminal.
 ///
 /// # Errors
 /// Those of [`terminal::ioctl`]; `EINVAL`: there is no such signal.
@@ -54,7 +54,7 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
             pty.drop_shown();
             system.wake(Channel::Terminal(id.0));
         }
-        // What it has written is typed already.
+        // Input of the master is typed at once, so nothing is queued.
         TCFLSH if argument == 1 => {}
         TIOCSIG => {
             let signal = Signal::from_number(argument)?;
@@ -74,17 +74,17 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
     Ok(0)
 }
 
-/// Reads what is shown at a terminal.
+/// Reads the output of a terminal.
 ///
 /// # Errors
-/// `EAGAIN`, `EFAULT`; `EIO`: nobody has it open any more; `ERESTART`: a signal came first.
+/// `EAGAIN`, `EFAULT`; `EIO`: no process has the slave open; `ERESTART`: a signal came first.
 pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
     let room: u64 = ranges.iter().map(|range| range.length()).sum();
     if room == 0 {
         return Ok(0);
     }
     let mut taken = Vec::new();
-    patiently(system, files(&[fd]), forever(waits), |system| {
+    with_timeout(system, files(&[fd]), forever(waits), |system| {
         taken = system.files.ptys.get_mut(id)?.take_shown(usize::try_from(room).unwrap_or(usize::MAX))?;
         Ok(0)
     })?;
@@ -93,14 +93,14 @@ pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits
     Ok(taken.len() as u64)
 }
 
-/// Types at a terminal. What it has no room for is typed later.
+/// Types at a terminal. Bytes without room in its input are typed later.
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `ERESTART`: a signal came first.
 pub fn write(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
-    /// Bytes that are typed at a time.
+    /// Most bytes that are typed at a time.
     const PIECE: usize = TYPED_MAX / 4;
-    // What was written before it had to wait stays written.
+    // Bytes that were written before the call had to wait stay written.
     let mut left = ranges.to_vec();
     let mut done = system.thread.call.done;
     skip(&mut left, done);
@@ -122,7 +122,7 @@ pub fn write(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) 
     Ok(done)
 }
 
-/// Waits until an end of a pseudo terminal can be written to again, if it waits. What was written is the result of who does not.
+/// Waits until an end of a pseudo terminal has room again. A non-blocking call returns the bytes that it has written.
 fn await_room(system: &mut System, id: PtyId, done: u64, waits: bool) -> Result<u64, Errno> {
     if !waits {
         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
@@ -134,19 +134,19 @@ fn await_room(system: &mut System, id: PtyId, done: u64, waits: bool) -> Result<
     }
 }
 
-/// Writes to a pseudo terminal, as its settings want it; not while somebody holds it back, or nobody reads.
+/// Writes to a pseudo terminal as its settings require. Waits while its output is stopped, or the master's buffer is full.
 ///
 /// # Errors
-/// `EAGAIN`, `EFAULT`; `EIO`: nobody shows it any more; `ERESTART`: a signal came first.
+/// `EAGAIN`, `EFAULT`; `EIO`: the master is closed; `ERESTART`: a signal came first.
 pub fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
-    /// Bytes that are written at a time; a tab of each may become eight.
+    /// Most bytes that are written at a time; each may be a tab that becomes eight.
     const PIECE: usize = 512;
     let name = TerminalName::Pseudo(id);
     if system.terminal(name)?.settings.has(local::STOP_BACKGROUND) {
         system.check_foreground(name, Signal::TTOU)?;
     }
     let mut left = ranges.to_vec();
-    // What was written before it had to wait stays written.
+    // Bytes that were written before the call had to wait stay written.
     let mut done = system.thread.call.done;
     skip(&mut left, done);
     while let Some(range) = left.first().copied() {

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::system::System;
 use crate::user::buffer;
 
-/// Not to wait, which nobody here does; and which of two pools, which are one here.
+/// `GRND_NONBLOCK`, `GRND_RANDOM` and `GRND_INSECURE`: there is one pool, which never blocks.
 const GRND_FLAGS: u64 = 7;
 
 /// `getrandom(buffer, length, flags)`.

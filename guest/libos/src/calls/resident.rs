@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on what is in memory. A cell's memory is never paged out, so what is mapped counts as being there.
+//! System calls on resident memory. A cell's memory is never paged out, so mapped memory counts as resident.
 
 use pando_abi::PAGE_SIZE;
 use pando_rt::memory::PageRange;
@@ -9,7 +9,7 @@ use crate::credentials::capabilities::IPC_LOCK;
 use crate::errno::Errno;
 use crate::system::System;
 
-/// `mlock(address, length)`: there must be something.
+/// `mlock(address, length)`: the range must be mapped.
 pub fn mlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     set_locked(system, address, length, true)
 }
@@ -21,7 +21,7 @@ pub fn munlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u
 
 fn set_locked(system: &mut System, address: u64, length: u64, is_locked: bool) -> Result<u64, Errno> {
     let start = address / PAGE_SIZE * PAGE_SIZE;
-    // A length that wraps is none, as on Linux.
+    // A length that wraps counts as zero, as on Linux.
     let bytes = length.wrapping_add(address - start).wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
     let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
     if start == end {
@@ -38,12 +38,24 @@ fn set_locked(system: &mut System, address: u64, length: u64, is_locked: bool) -
     Ok(0)
 }
 
-/// Checks that so much may be asked to stay in memory.
+/// Checks that the limit permits locking a range.
 fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
     let Some(limit) = system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) else { return Ok(()) };
     match system.memory.locked_in(range) {
         _ if limit == 0 => Err(Errno::EPERM),
         there if system.memory.locked_bytes() - there + range.bytes() > limit => Err(Errno::ENOMEM),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a new mapping of so many bytes may be locked (`MAP_LOCKED`).
+///
+/// # Errors
+/// `EPERM`: nothing may be. `EAGAIN`: it would be too much.
+pub fn check_locked_mapping(system: &System, bytes: u64) -> Result<(), Errno> {
+    match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) {
+        Some(0) => Err(Errno::EPERM),
+        Some(limit) if system.memory.locked_bytes().saturating_add(bytes) > limit => Err(Errno::EAGAIN),
         _ => Ok(()),
     }
 }
@@ -59,7 +71,7 @@ pub fn mlock2(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Re
 
 /// `mlockall(flags)`.
 pub fn mlockall(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Current, future, on fault; the last says nothing alone.
+    /// `MCL_CURRENT`, `MCL_FUTURE`, `MCL_ONFAULT`; the last has no meaning alone.
     const FLAGS: u32 = 7;
     const ON_FAULT: u32 = 4;
     match flags as u32 {
@@ -71,6 +83,12 @@ pub fn mlockall(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno
             _ => Ok(0),
         },
     }
+}
+
+/// `munlockall()`.
+pub fn munlockall(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
+    system.memory.unlock_all();
+    Ok(0)
 }
 
 /// `mincore(address, length, pages)`: a byte for each page.

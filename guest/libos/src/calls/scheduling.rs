@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on how processes share processors. They take turns, whatever is set: that is kept and told.
+//! System calls on scheduling. Settings are only stored and reported: processes take turns regardless of them.
 
 use alloc::vec::Vec;
 
@@ -15,10 +15,10 @@ use crate::user::{set_word32, set_words, word32};
 const PRIORITY_MAX: u32 = 99;
 /// The highest and the lowest nice value.
 const NICE: core::ops::RangeInclusive<i32> = -20..=19;
-/// How far apart nice values and what `getpriority` returns are.
+/// Difference between nice values and the results of `getpriority`.
 const NICE_OFFSET: i32 = 20;
 
-/// The process whose number, or that of one of whose threads, this is; 0 for oneself.
+/// The settings of the process with this number, or with a thread of this number; 0 is the running process.
 fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
     let process = match number as u32 {
         0 => system.process.number,
@@ -27,12 +27,12 @@ fn named(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
     system.process_of_mut(process).map(|process| &mut process.scheduling).ok_or(Errno::ESRCH)
 }
 
-/// The same where negative numbers make no sense.
+/// The same; negative numbers are refused.
 fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Errno> {
     if (number as i32) < 0 { Err(Errno::EINVAL) } else { named(system, number) }
 }
 
-/// The processes that are meant: by a number, their group's, or their user's.
+/// The processes that a call selects: by number, group or user.
 fn meant(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Errno> {
     const PROCESS: u32 = 0;
     const GROUP: u32 = 1;
@@ -51,12 +51,12 @@ fn meant(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Err
     if meant.is_empty() { Err(Errno::ESRCH) } else { Ok(meant) }
 }
 
-/// How those are scheduled that are meant.
+/// The settings of these processes.
 fn all<'a>(system: &'a System, meant: &[ProcessNumber]) -> impl Iterator<Item = &'a Scheduling> {
     meant.iter().filter_map(|number| system.process_of(*number)).map(|process| &process.scheduling)
 }
 
-/// `getpriority(which, who)`: from 40, the highest, down to 1.
+/// `getpriority(which, who)`: 40 is the highest, 1 the lowest.
 pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
     let meant = meant(system, which, who)?;
     Ok(all(system, &meant).map(|scheduling| NICE_OFFSET - scheduling.nice).max().unwrap_or(NICE_OFFSET) as u64)
@@ -142,7 +142,7 @@ pub fn sched_get_priority_min(_: &mut System, [policy, ..]: [u64; 6]) -> Result<
     bound(policy, 1)
 }
 
-/// A bound of the priorities of a policy: those that have any have the same.
+/// A bound of a policy's priorities: the real-time policies have the same.
 fn bound(policy: u64, of_those: u32) -> Result<u64, Errno> {
     match policy as u32 {
         FIFO | ROUND_ROBIN => Ok(of_those.into()),
@@ -159,10 +159,10 @@ pub fn sched_rr_get_interval(system: &mut System, [number, interval, ..]: [u64; 
     Ok(0)
 }
 
-/// `sched_setaffinity(process, length, mask)`: the one processor must be in it.
+/// `sched_setaffinity(process, length, mask)`: the mask must contain the one processor.
 pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
     let mut first = [0];
-    // What is longer than any mask is cut, what is shorter is zeros.
+    // A longer mask is truncated, a shorter one padded with zeros.
     if length > 0 {
         read(mask, &mut first)?;
     }
@@ -172,7 +172,7 @@ pub fn sched_setaffinity(system: &mut System, [number, length, mask, ..]: [u64; 
 
 /// `ioprio_get(which, who)`.
 pub fn ioprio_get(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64, Errno> {
-    // As for priorities, but counted from 1.
+    // The selectors are those of priorities, but counted from 1.
     let meant = meant(system, which.wrapping_sub(1), who)?;
     Ok(all(system, &meant).map(|scheduling| scheduling.io).next().unwrap_or_default().into())
 }
@@ -185,7 +185,7 @@ pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> 
     let level = priority & 7;
     match priority >> CLASS_SHIFT {
         0 if level > 0 => return Err(Errno::EINVAL),
-        // Real time is root's.
+        // Only root may set the real-time class.
         1 if !system.files.own.who.is_capable(SYS_NICE) => return Err(Errno::EPERM),
         0..=3 if priority & 0x1fff < LEVELS => {}
         _ => return Err(Errno::EINVAL),

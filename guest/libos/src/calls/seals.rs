@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seals of files of memory: what may never be done to them again.
+//! Seals of memory files (`memfd_create`): they forbid operations for good.
 
 use crate::errno::Errno;
-use crate::files::tree::Place;
+use crate::files::tree::InodeRef;
 use crate::files::tree::content::seal;
 use crate::files::tree::node::NodeId;
 use crate::memory::regions::{Backing, Region, Sharing};
@@ -11,7 +11,7 @@ use crate::system::System;
 const ADD: u64 = 1033;
 const GET: u64 = 1034;
 
-/// Commands of `fcntl` about seals. `None`: this is none.
+/// Commands of `fcntl` for seals. `None`: it is another command.
 pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
     match command {
         ADD => Some(add(system, fd, argument as u32)),
@@ -22,7 +22,7 @@ pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Opt
 
 fn get(system: &mut System, fd: u64) -> Result<u64, Errno> {
     match system.files.place(fd)? {
-        Place::Node(id) => system.files.tree.node(id)?.content()?.seals.map(u64::from).ok_or(Errno::EINVAL),
+        InodeRef::Node(id) => system.files.tree.node(id)?.content()?.seals.map(u64::from).ok_or(Errno::EINVAL),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -35,7 +35,7 @@ fn may_write_to(system: &System, node: NodeId) -> bool {
 
 fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
     let before = get(system, fd)? as u32;
-    let Place::Node(id) = system.files.place(fd)? else { return Err(Errno::EINVAL) };
+    let InodeRef::Node(id) = system.files.place(fd)? else { return Err(Errno::EINVAL) };
     if !system.files.look(fd)?.writable() {
         return Err(Errno::EPERM);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that are read like a file.
+//! Signals that are read from a file.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,7 @@ pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -
     Ok(fd)
 }
 
-/// Reads as many signals of a set as there is room for; waits for the first one if it may.
+/// Reads as many signals of a set as there is room for. Waits for the first one if `waits`.
 ///
 /// # Errors
 /// `EINVAL`: there is no room for one. `EAGAIN`, `EFAULT`; `ERESTART`: another signal came first.

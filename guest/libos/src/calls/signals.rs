@@ -19,7 +19,7 @@ use crate::wait::Channel;
 
 const SIZE_OF_SET: u64 = 8;
 
-/// Reads a set whose size the program has said.
+/// Reads a set with the size that the program passed.
 ///
 /// # Errors
 /// `EINVAL`: another size. `EFAULT`.
@@ -91,14 +91,14 @@ pub fn sigaltstack(system: &mut System, [new, old, ..]: [u64; 6]) -> Result<u64,
     let [start, state, size] = before.told(pointer);
     if old != 0 {
         set_words(old, &[start])?;
-        // What follows the 32-bit field is padding, which stays as it is.
+        // The 32-bit field is followed by padding, which stays as it is.
         user::write(old.wrapping_add(8), &(state as u32).to_le_bytes())?;
         set_words(old.wrapping_add(16), &[size])?;
     }
     Ok(0)
 }
 
-/// `rt_sigreturn()`: what it does is done when the call is over, to the context that it came from.
+/// `rt_sigreturn()`: the context is restored when the call is over.
 pub fn rt_sigreturn(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
     system.effect = Some(Effect::Return);
     Ok(0)
@@ -171,7 +171,7 @@ fn check_thread(system: &System, process: u64, thread: u64, signal: u64) -> Resu
     if may_send(system, process, signal) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-/// A signal's information as a program made it up: nobody may pretend to be the system, or to have used `kill`, but towards itself.
+/// A `siginfo_t` from a program. A program may use the codes of the system and of `kill` only for itself.
 pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
     let mut bytes = [0; Info::SIZE];
     user::read(information, &mut bytes)?;

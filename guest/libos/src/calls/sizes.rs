@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changing how long files are and what they take.
+//! System calls that change the sizes of files.
 
 use core::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
 use crate::files::inotify::event;
-use crate::files::names::{CURRENT, Way};
+use crate::files::namei::{CURRENT, LookupFlags};
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
-use crate::files::tree::Place;
+use crate::files::tree::InodeRef;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
 use crate::system::System;
@@ -28,18 +28,18 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
     }
     let path = user::path(path)?;
     let files = &mut system.files;
-    let place = files.find(CURRENT, &path, Way::FOLLOW)?;
+    let place = files.find(CURRENT, &path, LookupFlags::FOLLOW)?;
     match files.status(place)?.kind() {
         Some(FileType::Directory) => return Err(Errno::EISDIR),
         Some(FileType::Regular) => files.check(place, WRITE).and_then(|()| files.check_not_running(place))?,
         _ => return Err(Errno::EINVAL),
     }
-    if matches!(place, Place::Proc(_)) {
+    if matches!(place, InodeRef::Proc(_)) {
         return Ok(0);
     }
     let id = files.tree.own(place)?;
     resize(system, id, length)?;
-    system.files.tell_at(CURRENT, &path, 0, event::MODIFY);
+    system.files.notify_at(CURRENT, &path, 0, event::MODIFY);
     Ok(0)
 }
 
@@ -52,17 +52,17 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
-    // What a text of `/proc` says does not end where somebody wants it to.
+    // Truncating a file of `/proc` has no effect.
     if matches!(file.kind, Kind::Text(..)) {
         return Ok(0);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
     resize(system, id, length)?;
-    system.files.tell_open(fd, event::MODIFY);
+    system.files.notify_open(fd, event::MODIFY | event::BY_NAME);
     Ok(0)
 }
 
-/// Makes a file so long.
+/// Sets a file's size.
 fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
     check_growth(system, id, length)?;
     let size = system.files.tree.node(id)?.content()?.size();
@@ -72,20 +72,20 @@ fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
     })
 }
 
-/// Checks that the process may make a file as large as this, if it is not yet.
+/// Checks that the limits permit the process to make a file this large, if it is smaller.
 fn check_growth(system: &mut System, id: NodeId, end: u64) -> Result<(), Errno> {
     let size = system.files.tree.node(id)?.content()?.size();
     if end > size && end > system.files.own.file_size_max { Err(system.too_large(Errno::EFBIG)) } else { Ok(()) }
 }
 
-/// Changes a part of a file's content, and takes note of when.
+/// Changes a part of a file's contents, and its times.
 fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<(), Errno> {
-    let is_root = system.files.own.who.is_capable(FSETID);
+    let who = system.files.own.who.clone();
     system.change_content(id, part, |node| {
         change(node.content_mut()?)?;
         node.touch(time(clock::wall()));
-        if !is_root {
-            drop_privileges(&mut node.owner.permissions);
+        if !who.is_capable(FSETID) {
+            drop_privileges(&mut node.owner.permissions, who.is_in(node.owner.gid));
         }
         Ok(())
     })
@@ -123,7 +123,7 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
     if mode & (KEEP_SIZE | PUNCH_HOLE) == 0 {
         check_growth(system, id, end)?;
     }
-    // Only what becomes zero is shown: mappings may hold what was not taken over yet.
+    // Only the part that becomes zero is shown: mappings may have other changes that were not taken over yet.
     let size = system.files.tree.node(id)?.content()?.size();
     let zero = if mode & both != 0 { offset.min(size)..end } else { size..end };
     change(system, id, &zero, |content| {
@@ -142,6 +142,6 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
         }
         Ok(())
     })?;
-    system.files.tell_open(fd, event::MODIFY);
+    system.files.notify_open(fd, event::MODIFY);
     Ok(0)
 }

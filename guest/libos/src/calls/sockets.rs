@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets: making, naming, connecting them, and what they are told to do.
+//! System calls that create, bind and connect sockets, and set their options.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::{clock, user as memory};
 
-use super::interfaces;
-use super::patience::patiently;
+use super::blocking::with_timeout;
+use super::netdevice;
 use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
 use crate::files::flag;
@@ -16,24 +16,24 @@ use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
 use crate::files::socket::icmp::{ANY, ICMP, ICMP6};
 use crate::files::socket::options::{Value, level, option};
-use crate::files::socket::{Family, Socket, SocketId, Style, Who};
+use crate::files::socket::{Family, PeerCredentials, Socket, SocketId, Style};
 use crate::files::status::time;
 use crate::system::System;
 use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
 use crate::wait::Channel;
 
-/// The part of a type that is one.
+/// The part of a type without its flags.
 const STYLE: u64 = 0xf;
 /// Flags of a type.
 const FLAGS: u64 = flag::NON_BLOCKING | flag::CLOSE_ON_EXEC;
 
-/// Who the process is to the other end of a connection.
-fn who(system: &System) -> Who {
+/// The process's credentials, for the other end of a connection.
+fn who(system: &System) -> PeerCredentials {
     let who = &system.files.own.who;
-    Who { process: system.process.number, user: who.user.effective, group: who.group.effective }
+    PeerCredentials { process: system.process.number, user: who.user.effective, group: who.group.effective }
 }
 
-/// What a socket shall be.
+/// Decodes the family, type and protocol of a new socket.
 fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32), Errno> {
     const TCP: u32 = 6;
     const UDP: u32 = 17;
@@ -53,12 +53,12 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
     match (family as u32, named, protocol) {
         (1, _, 2..) => Err(Errno::EPROTONOSUPPORT),
         (1, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
-        // What is raw there is sent in datagrams.
+        // `SOCK_RAW` of this family means datagrams, as on Linux.
         (1, None, protocol) if style == RAW => Ok((Family::Unix, Style::Datagram, protocol)),
         (2, Some(Style::Datagram), ICMP) => Ok((Family::Internet4, Style::Datagram, protocol)),
         (10, Some(Style::Datagram), ICMP6) => Ok((Family::Internet6, Style::Datagram, protocol)),
         (2, None, ICMP) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
-        // Who may only ask about interfaces by it.
+        // Programs use such a socket only for requests about interfaces.
         (2, None, ANY) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
         (10, None, ICMP6) if style == RAW => Ok((Family::Internet6, Style::Raw, protocol)),
         (2 | 10, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
@@ -70,7 +70,7 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
                 _ => Err(Errno::EPROTONOSUPPORT),
             }
         }
-        // Of raw packets there are those of ICMP.
+        // Other raw sockets do not exist: only those of ICMP.
         (2 | 10, None, _) if style == RAW => Err(Errno::EPROTONOSUPPORT),
         (17, None, kind) if style == RAW => Ok((Family::Packet, Style::Raw, (kind as u16).swap_bytes().into())),
         (17, Some(Style::Datagram), kind) => Ok((Family::Packet, Style::Datagram, (kind as u16).swap_bytes().into())),
@@ -95,7 +95,7 @@ pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> R
         return Err(Errno::EPERM);
     }
     let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, ICMP | ICMP6);
-    // As distributions set `net.ipv4.ping_group_range`.
+    // The usual setting of distributions for `net.ipv4.ping_group_range`.
     if asks_echoes && credentials.group.effective > i32::MAX as u32 {
         return Err(Errno::EACCES);
     }
@@ -127,7 +127,7 @@ pub fn socketpair(system: &mut System, [family, style, protocol, pair, ..]: [u64
     written.map(|()| 0)
 }
 
-/// The bytes of an address.
+/// Reads the bytes of an address.
 pub(super) fn address_bytes(address: u64, length: u64) -> Result<Vec<u8>, Errno> {
     let length = length as u32 as usize;
     if length > ADDRESS_MAX {
@@ -138,7 +138,7 @@ pub(super) fn address_bytes(address: u64, length: u64) -> Result<Vec<u8>, Errno>
     Ok(bytes)
 }
 
-/// Writes an address where the application wants it, as far as it has room there; how long it is it learns in any case.
+/// Writes an address, truncated to the application's buffer, and its whole length.
 pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(), Errno> {
     let room = word32(length)?.cast_signed();
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
@@ -157,7 +157,7 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
     if family == Family::Unix && bytes.len() == UNIX_AUTO && bytes == family.number().to_le_bytes() {
         return files.sockets.bind_any(id).map(|()| 0);
     }
-    // Where an IPv4 address has no family but is that of every host, it is taken for one.
+    // The unspecified IPv4 address is accepted without a family.
     let mut bytes = bytes;
     if family == Family::Internet4 && is_unspecified(&bytes) && bytes.get(4..8) == Some(&[0; 4]) {
         bytes[..2].copy_from_slice(&family.number().to_le_bytes());
@@ -185,25 +185,25 @@ pub fn listen(system: &mut System, [fd, backlog, ..]: [u64; 6]) -> Result<u64, E
     system.files.sockets.listen(id, backlog as u32, who).map(|()| 0)
 }
 
-/// When a wait ends that may last so many nanoseconds; 0: never.
+/// The deadline of a wait of at most `timeout` nanoseconds; 0: none.
 pub(super) fn deadline(timeout: u64) -> u64 {
     if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timeout) }
 }
 
-/// Makes an attempt, and again if that may wait and nothing could be done, until the deadline or a signal comes.
+/// Makes an attempt, and repeats it on `EAGAIN` if the call may wait, until the deadline or a signal.
 pub(super) fn with_sockets<T>(
     system: &mut System,
     waits: bool,
     deadline: u64,
     mut attempt: impl FnMut(&mut System) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
-    patiently(
+    with_timeout(
         system,
         |_| vec![Channel::Sockets],
         waits.then_some(deadline),
         |system| {
             let result = attempt(system);
-            // What fails may have changed something too: a connection that is begun, or over.
+            // A failed attempt may also have changed a connection: begun or ended it.
             if !matches!(result, Err(Errno::EAGAIN)) {
                 system.files.changed.push(Channel::Sockets);
             }
@@ -253,7 +253,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
         system.files.let_go(&lost);
         return Ok(0);
     }
-    // Datagrams of a socket of IPv6 may all go to an address of IPv4, given as such.
+    // Datagram sockets of IPv6 may also connect to IPv4 addresses.
     let by4 = family == Family::Internet6 && style == Style::Datagram && bytes.starts_with(&Family::Internet4.number().to_le_bytes());
     if by4 && socket.options.only6 {
         return Err(Errno::EAFNOSUPPORT);
@@ -301,14 +301,14 @@ pub fn getpeername(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> 
     write_address(&remote.encode(), address, length).map(|()| 0)
 }
 
-/// Options of sockets that say which packets are heard.
+/// Options that filter received packets.
 const ATTACH_FILTER: u32 = 26;
 const DETACH_FILTER: u32 = 27;
 
-/// The filter of raw sockets, at the level of their protocol.
+/// The filter of raw sockets (`ICMP_FILTER`), at the level of their protocol.
 const FILTER: u32 = 1;
 
-/// A filter with as many bytes changed as are given.
+/// The old filter, overwritten with the given bytes.
 fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
     let mut bytes = [0; 32];
     for (word, room) in old.iter().zip(bytes.chunks_exact_mut(4)) {
@@ -323,7 +323,7 @@ fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
     Ok(words)
 }
 
-/// Sets an option that says which packets are heard. Returns whether it is one.
+/// Sets an option that filters received packets. Returns whether it is one.
 fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usize) -> Result<bool, Errno> {
     let is_packet = socket.family == Family::Packet && of == level::SOCKET;
     match name {
@@ -340,7 +340,7 @@ fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usiz
     Ok(true)
 }
 
-/// The option of UDP that lets a datagram wait for more.
+/// `UDP_CORK`: a datagram waits for more data.
 const CORK: u32 = 1;
 
 /// `setsockopt(fd, level, option, value, length)`.
@@ -355,7 +355,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     if set_heard(socket, [of, name], value, length as usize)? {
         return Ok(0);
     }
-    // Names and structures that change nothing.
+    // Names and structures of options that have no effect.
     const FREE_FORM: [(u32, u32); 13] = [
         (level::SOCKET, 26),
         (level::SOCKET, 27),
@@ -368,7 +368,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         (level::IPV6, 20),
         (level::IPV6, 21),
         (level::NETLINK, 1),
-        // Groups that the card hears, and filters that stay.
+        // Multicast groups of the card, and filters that stay.
         (level::PACKET, 1),
         (level::SOCKET, 44),
     ];
@@ -383,18 +383,18 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         if microseconds >= 1_000_000 {
             return Err(Errno::EDOM);
         }
-        // Negative ones end at once.
+        // Negative timeouts end at once.
         let timeout = if seconds.cast_signed() < 0 { 1 } else { seconds.saturating_mul(NANOSECONDS).saturating_add(microseconds * 1000) };
         let field = if name == option::RCVTIMEO { &mut socket.options.receive_timeout } else { &mut socket.options.send_timeout };
         *field = timeout;
         return Ok(0);
     }
     if (of, name) == (level::SOCKET, option::BINDTODEVICE) {
-        let mut bytes = [0; interfaces::NAME];
-        let given = (length as usize).min(interfaces::NAME - 1);
+        let mut bytes = [0; netdevice::NAME];
+        let given = (length as usize).min(netdevice::NAME - 1);
         memory::read(value, &mut bytes[..given])?;
-        // No name at all is all interfaces.
-        socket.options.interface = if bytes[0] == 0 { None } else { Some(interfaces::number_of(&bytes)?) };
+        // An empty name means all interfaces.
+        socket.options.interface = if bytes[0] == 0 { None } else { Some(netdevice::number_of(&bytes)?) };
         return Ok(0);
     }
     // Some options of IPv4 may be bytes.
@@ -430,10 +430,10 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         }
         (level::SOCKET, option::BINDTODEVICE) => {
             let bound = socket.options.interface;
-            if bound.is_some() && room < interfaces::NAME {
+            if bound.is_some() && room < netdevice::NAME {
                 return Err(Errno::EINVAL);
             }
-            bound.and_then(interfaces::name_of_number).unwrap_or_default().to_vec()
+            bound.and_then(netdevice::name_of_number).unwrap_or_default().to_vec()
         }
         _ if name == FILTER && socket.has_filter(of) => {
             let words = if socket.family == Family::Internet4 { 1 } else { socket.filter.len() };
@@ -458,7 +458,7 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
     const WAITING: u32 = 0x541b;
     const UNREAD: u32 = 0x5411;
     const AT_MARK: u32 = 0x8905;
-    if let Some(told) = interfaces::ioctl(system, request, argument) {
+    if let Some(told) = netdevice::ioctl(system, request, argument) {
         return told;
     }
     let sockets = &system.files.sockets;
@@ -470,7 +470,7 @@ pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> 
         UNREAD if socket.family == Family::Unix => {
             socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())
         }
-        // What was sent has arrived.
+        // Sent data counts as arrived.
         UNREAD => 0,
         AT_MARK => socket.queue.is_at_mark().into(),
         _ => return Err(Errno::ENOTTY),

@@ -3,8 +3,8 @@
 
 use pando_rt::clock;
 
+use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::input_output::{readv, show_written, with_flags};
-use crate::calls::patience::{files, forever, patiently};
 use crate::errno::Errno;
 use crate::files::splice::Side;
 use crate::files::{Kind, flag};
@@ -13,7 +13,7 @@ use crate::user::{RW_MAX, set_words, vectors as ranges, words};
 
 /// Do not wait for pipes.
 const WITHOUT_WAITING: u64 = 2;
-/// All flags: the others only say how it might be faster.
+/// All flags; the others are only hints.
 const FLAGS: u64 = 0xf;
 
 /// `splice(from, from_offset, to, to_offset, length, flags)`.
@@ -45,7 +45,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if !from_pipe {
         system.before_read(from, from_side.offset, length.min(RW_MAX));
     }
-    let done = patiently(system, files(&[from, to]), forever(waits), |system| {
+    let done = with_timeout(system, files(&[from, to]), forever(waits), |system| {
         let done = system.files.splice(from_side, to_side, length.min(RW_MAX), clock::wall())?;
         system.files.note_changes(&[from, to]);
         Ok(done)
@@ -60,7 +60,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     Ok(done)
 }
 
-/// An offset that the application keeps, if it does.
+/// An offset in the application's memory, if there is one.
 fn offset(address: u64) -> Result<Option<u64>, Errno> {
     if address == 0 {
         return Ok(None);
@@ -95,7 +95,7 @@ pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Resu
         return Err(Errno::EBADF);
     }
     let waits = flags & WITHOUT_WAITING == 0 && source.waits() && target.waits();
-    let done = patiently(system, files(&[from, to]), forever(waits), |system| {
+    let done = with_timeout(system, files(&[from, to]), forever(waits), |system| {
         let done = system.files.tee(from, to, length)?;
         system.files.note_changes(&[to]);
         Ok(done)
@@ -103,7 +103,8 @@ pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Resu
     done.map_err(|error| if error == Errno::EPIPE { system.broken_pipe() } else { error })
 }
 
-/// `vmsplice(fd, vectors, count, flags)`: what is given to a pipe is copied, which a program can tell only if it changes what it has given.
+/// `vmsplice(fd, vectors, count, flags)`: the bytes are copied into the pipe. A program sees a difference only if it changes them
+/// afterwards.
 pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     if u64::from(flags as u32) & !FLAGS != 0 {
         return Err(Errno::EINVAL);
@@ -116,8 +117,8 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
         return with_flags(system, fd, added, 0, |system| readv(system, [fd, vectors, count, 0, 0, 0]));
     }
     let ranges = ranges(vectors, count)?;
-    // It waits for room, but not for room for all.
-    let done = patiently(system, files(&[fd]), forever(waits), |system| {
+    // Waits for some room, not for room for all bytes.
+    let done = with_timeout(system, files(&[fd]), forever(waits), |system| {
         let done = system.files.pipes.get_mut(pipe)?.take_pages(&ranges)?;
         system.files.note_changes(&[fd]);
         Ok(done)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files say about themselves: `stat` in its versions, `statx`, `statfs`.
+//! System calls that read the attributes of files and file systems: the `stat` family, `statx`, `statfs`.
 
 use pando_abi::PAGE_SIZE;
 use pando_rt::registers;
 use pando_rt::user::write;
 
 use crate::errno::Errno;
-use crate::files::names::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, Way};
-use crate::files::tree::Place;
+use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
+use crate::files::tree::InodeRef;
 use crate::system::System;
 use crate::user;
 
-/// How fresh `statx` wants its answer: nothing here is ever stale.
+/// `AT_STATX_SYNC_TYPE`: how fresh the attributes must be. They are never stale here.
 const AT_STATX_SYNC_TYPE: u64 = 0x6000;
-/// Whether mounts may be triggered, of which there are none.
+/// `AT_NO_AUTOMOUNT`: there are no automounts.
 const AT_NO_AUTOMOUNT: u64 = 0x800;
 
 /// Refuses flags that Linux does not know either.
@@ -49,7 +49,7 @@ pub fn newfstatat(system: &mut System, [directory, path, status, flags, ..]: [u6
 
 /// `statx(directory, path, flags, mask, status)`.
 pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u64; 6]) -> Result<u64, Errno> {
-    /// A bit that is kept for later.
+    /// A bit reserved for later versions.
     const RESERVED: u64 = 1 << 31;
     check(flags & !AT_STATX_SYNC_TYPE)?;
     if mask & RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
@@ -67,7 +67,7 @@ pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u6
 
 /// `statfs(path, status)`.
 pub fn statfs(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, Way::FOLLOW)?;
+    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
     write_statfs(system, place, status)
 }
 
@@ -77,14 +77,14 @@ pub fn fstatfs(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, E
     write_statfs(system, place, status)
 }
 
-/// What is known of the file system that a place lies on: all that can be written lies in the cell's memory.
-fn write_statfs(system: &System, place: Place, address: u64) -> Result<u64, Errno> {
+/// Writes the `struct statfs` of a place's file system. Everything that can be written is in the cell's memory.
+fn write_statfs(system: &System, place: InodeRef, address: u64) -> Result<u64, Errno> {
     const OVERLAYFS: u64 = 0x794c_7630;
     const PROC: u64 = 0x9fa0;
     const PIPEFS: u64 = 0x5049_5045;
     const SYSFS: u64 = 0x6265_6572;
     const NAME_MAX: u64 = 255;
-    /// `ST_VALID`, which says that the others mean something, and `ST_RELATIME`.
+    /// `ST_VALID` (the other flags are valid) and `ST_RELATIME`.
     const FLAGS: u64 = 0x20 | 0x1000;
     let tree = &system.files.tree;
     let (kind, blocks, free, files) = match (place, tree.volume_of(place)) {
@@ -94,8 +94,8 @@ fn write_statfs(system: &System, place: Place, address: u64) -> Result<u64, Errn
             let free = memory.quota.saturating_sub(memory.used);
             (OVERLAYFS, image + memory.quota, free, free)
         }
-        (Place::Proc(entry), _) if entry.is_of_system() => (SYSFS, 0, 0, 0),
-        (Place::Proc(_), _) => (PROC, 0, 0, 0),
+        (InodeRef::Proc(entry), _) if entry.is_of_system() => (SYSFS, 0, 0, 0),
+        (InodeRef::Proc(_), _) => (PROC, 0, 0, 0),
         _ => (PIPEFS, 0, 0, 0),
     };
     let all_files = if files == 0 { 0 } else { files + tree.nodes() as u64 };

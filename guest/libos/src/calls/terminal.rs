@@ -39,7 +39,7 @@ const TCSETSF2: u32 = 0x402c_542d;
 /// `ioctl` on a terminal.
 ///
 /// # Errors
-/// `ENOTTY` for what terminals here do not have, `EFAULT`, `EINVAL`.
+/// `ENOTTY`: terminals here lack the request. `EFAULT`, `EINVAL`.
 pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u64) -> Result<u64, Errno> {
     let (process, session) = (system.process.number, system.process.session);
     let terminal = system.terminal_mut(name)?;
@@ -101,21 +101,21 @@ pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u6
         }
         TIOCOUTQ | TIOCGETD => set_word32(argument, 0)?,
         TIOCEXCL | TIOCNXCL | TCSBRK | TCSBRKP => {}
-        // Nobody types in another's name.
+        // As on Linux with `dev.tty.legacy_tiocsti=0`.
         TIOCSTI => return Err(Errno::EIO),
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
 }
 
-/// Takes what was typed, if the keys come from the operator.
+/// Reads typed input, if the keys come from the operator.
 fn look(system: &mut System, name: TerminalName) {
     if name == TerminalName::Operator {
         system.take_typed();
     }
 }
 
-/// Puts a group of processes of the terminal's session into the foreground.
+/// Sets the foreground process group, which must be of the terminal's session.
 fn set_foreground(system: &mut System, name: TerminalName, group: u32) -> Result<(), Errno> {
     let session = system.process.session;
     if system.terminal(name)?.session != session {
@@ -134,13 +134,14 @@ fn set_foreground(system: &mut System, name: TerminalName, group: u32) -> Result
     Ok(())
 }
 
-/// Makes a terminal that was opened that of the running process's session, if it leads one without, and nobody has it.
+/// Makes an opened terminal the controlling one of the running process's session, if the process leads a session without one and
+/// the terminal is free.
 pub fn adopt(system: &mut System, name: TerminalName) {
-    // Otherwise it is a terminal like any other file.
+    // Otherwise the terminal is a file like any other.
     let _ = take_terminal(system, name);
 }
 
-/// Makes the terminal that of the running process's session, which it leads.
+/// Makes the terminal the controlling one of the running process's session, which it must lead.
 fn take_terminal(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     let process = &system.process;
     let (number, session, group) = (process.number, process.session, process.group);
@@ -156,12 +157,12 @@ fn take_terminal(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sets what the bytes say that were given, and drops what was typed if that is wanted.
+/// Sets the given settings, and drops unread input if `flushes`.
 fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, flushes: bool) -> Result<(), Errno> {
     let mut bytes = [0; N];
     user::read(argument, &mut bytes)?;
     system.check_foreground(name, Signal::TTOU)?;
-    // What was typed before is treated as it was to be then.
+    // Earlier input is processed with the old settings.
     look(system, name);
     if flushes {
         flush(system, name)?;
@@ -169,12 +170,12 @@ fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, f
     let terminal = system.terminal_mut(name)?;
     let settings = terminal.settings.with_bytes(&bytes);
     terminal.set(settings);
-    // Who waits for a line may be content with less now.
+    // A read that waits for a line may need less now.
     system.has_read_terminal(name);
     Ok(())
 }
 
-/// Drops what was typed and not read.
+/// Drops unread input.
 fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     look(system, name);
     match name {
@@ -185,7 +186,7 @@ fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Drops what was written and has not arrived. At the operator's terminal all has.
+/// Drops output that has not arrived. At the operator's terminal all of it has.
 fn drop_written(system: &mut System, name: TerminalName) -> Result<(), Errno> {
     if let TerminalName::Pseudo(id) = name {
         system.files.ptys.get_mut(id)?.drop_written();

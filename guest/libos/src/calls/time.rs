@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on time: the clocks come from the virtual registers without an exit, sleeping is idling.
+//! System calls on time. Clocks are read from the virtual registers without an exit; a sleeping cell is idle.
 
 use pando_rt::clock;
 
@@ -9,8 +9,7 @@ use crate::system::System;
 use crate::timers::Clock;
 use crate::user::{NANOSECONDS, set_words, set_words_unless_null, ticks, timespec};
 
-/// Nanoseconds of a tick of `times`.
-/// The time that is given is when, not how long.
+/// The time is absolute, not relative.
 pub const TIMER_ABSTIME: u64 = 1;
 
 /// `clock_gettime(clock, time)`.
@@ -55,7 +54,7 @@ pub fn clock_nanosleep(system: &mut System, [clock, flags, wanted, remaining, ..
     let clock = Clock::new(clock)?;
     let wanted = timespec(wanted)?;
     if matches!(clock, Clock::Cpu(_)) {
-        // The program's own running would have to move it.
+        // The sleeping caller's own clock would never advance.
         return Err(Errno::EINVAL);
     }
     if flags & TIMER_ABSTIME == 0 {
@@ -64,7 +63,7 @@ pub fn clock_nanosleep(system: &mut System, [clock, flags, wanted, remaining, ..
     system.wait(&[], clock.to_cell(wanted), |_| None::<()>).and(Ok(0)).map_err(Errno::without_restart)
 }
 
-/// Sleeps so long, and tells what was left if a signal came first.
+/// Sleeps, and writes the remaining time if a signal came first.
 fn sleep(system: &mut System, wanted: u64, remaining: u64) -> Result<u64, Errno> {
     let deadline = system.deadline(clock::now().saturating_add(wanted));
     if let Err(error) = system.wait(&[], deadline, |_| None::<()>) {

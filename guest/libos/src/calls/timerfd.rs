@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timers that are files.
+//! System calls on timers that are files.
 
 use pando_rt::clock;
 
 use crate::calls::time::TIMER_ABSTIME;
-use crate::calls::timers::{tell_setting, timespec_setting};
+use crate::calls::timers::{timespec_setting, write_setting};
 use crate::errno::Errno;
 use crate::files::timerfd::TimerId;
 use crate::files::{Kind, OpenFile, flag};
@@ -14,7 +14,7 @@ use crate::user::words;
 
 /// `timerfd_create(clock, flags)`.
 pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Real time, monotonic, since boot, and those of these that wake machines.
+    /// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME`, and the two `_ALARM` clocks.
     const CLOCKS: [u32; 5] = [0, 1, 7, 8, 9];
     if !CLOCKS.contains(&(clock as u32)) || u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
         return Err(Errno::EINVAL);
@@ -24,7 +24,7 @@ pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Resu
     system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
 }
 
-/// The timer that a descriptor stands for.
+/// The timer behind a descriptor.
 fn timer(system: &System, fd: u64) -> Result<TimerId, Errno> {
     match system.files.look(fd)?.kind {
         Kind::Timer(id) => Ok(id),
@@ -35,7 +35,7 @@ fn timer(system: &System, fd: u64) -> Result<TimerId, Errno> {
 
 /// `timerfd_settime(fd, flags, new, old)`.
 pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// End waits when the wall clock is set, which it never is.
+    /// `TFD_TIMER_CANCEL_ON_SET`: the wall clock is never set, so there is nothing to cancel.
     const CANCEL_ON_SET: u64 = 2;
     let Setting { value, interval } = timespec_setting(words(new)?)?;
     if u64::from(flags as u32) & !(TIMER_ABSTIME | CANCEL_ON_SET) != 0 {
@@ -53,7 +53,7 @@ pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6])
     timer.set(next, interval);
     system.watch_timers();
     if old != 0 {
-        tell_setting(old, before)?;
+        write_setting(old, before)?;
     }
     Ok(0)
 }
@@ -61,6 +61,6 @@ pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6])
 /// `timerfd_gettime(fd, value)`.
 pub fn timerfd_gettime(system: &mut System, [fd, value, ..]: [u64; 6]) -> Result<u64, Errno> {
     let id = timer(system, fd)?;
-    tell_setting(value, system.files.timers.get(id)?.setting(clock::now()))?;
+    write_setting(value, system.files.timers.get(id)?.setting(clock::now()))?;
     Ok(0)
 }

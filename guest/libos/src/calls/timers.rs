@@ -16,17 +16,17 @@ pub fn alarm(system: &mut System, [seconds, ..]: [u64; 6]) -> Result<u64, Errno>
     let value = u64::from(seconds as u32) * NANOSECONDS;
     let before = set_interval(system, Interval::Real, Setting { value, interval: 0 }).value;
     let (seconds, rest) = (before / NANOSECONDS, before % NANOSECONDS);
-    // Rounded, but never to nothing.
+    // Rounded to seconds, but never to zero while the alarm is set.
     Ok(if rest >= NANOSECONDS / 2 || seconds == 0 && rest > 0 { seconds + 1 } else { seconds })
 }
 
 /// `setitimer(which, new, old)`.
 pub fn setitimer(system: &mut System, [which, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    // Linux takes no value for one that stops the timer.
+    // A null pointer stops the timer, as on Linux.
     let setting = if new == 0 { Setting::default() } else { timeval_setting(words(new)?)? };
     let before = set_interval(system, interval(which)?, setting);
     if old != 0 {
-        tell_interval(old, before)?;
+        write_interval(old, before)?;
     }
     Ok(0)
 }
@@ -35,7 +35,7 @@ pub fn setitimer(system: &mut System, [which, new, old, ..]: [u64; 6]) -> Result
 pub fn getitimer(system: &mut System, [which, value, ..]: [u64; 6]) -> Result<u64, Errno> {
     let which = interval(which)?;
     let now = system.moment();
-    tell_interval(value, system.process.timers.interval(which).setting(now))?;
+    write_interval(value, system.process.timers.interval(which).setting(now))?;
     Ok(0)
 }
 
@@ -53,15 +53,15 @@ fn timeval_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Re
     Ok(Setting { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
 }
 
-/// Writes a `struct itimerval`; what is left is never rounded to nothing.
-fn tell_interval(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+/// Writes a `struct itimerval`; the remaining time is never rounded to zero.
+fn write_interval(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
     let value = if value == 0 { 0 } else { value.max(MICROSECOND) };
     let pair = |time: u64| [time / NANOSECONDS, time % NANOSECONDS / MICROSECOND];
     set_words(address, pair(interval).as_slice())?;
     set_words(address.wrapping_add(16), pair(value).as_slice())
 }
 
-/// Sets one of the three timers. Returns what it was set to.
+/// Sets one of the three timers. Returns its former setting.
 fn set_interval(system: &mut System, which: Interval, Setting { value, interval }: Setting) -> Setting {
     let now = system.moment();
     let timer = system.process.timers.interval(which);
@@ -115,17 +115,17 @@ pub fn timer_settime(system: &mut System, [number, flags, new, old, ..]: [u64; 6
         _ => Some(now.of(created.timer.source()).saturating_add(value)),
     };
     created.timer.set(next, interval);
-    // What it has sent for its former setting is not seen any more.
+    // A pending signal of the former setting is dropped.
     system.process.signals.pending.drop_where(|info| info.is_from_timer(number as u32));
     system.process.timers.forget_signal(number as u32);
     system.watch_timers();
     if old != 0 {
-        tell_setting(old, before)?;
+        write_setting(old, before)?;
     }
     Ok(0)
 }
 
-/// The setting in the words of a `struct itimerspec`.
+/// The setting of a `struct itimerspec`.
 ///
 /// # Errors
 /// `EINVAL`.
@@ -143,7 +143,7 @@ pub fn timespec_setting([interval, interval_part, value, value_part]: [u64; 4]) 
 ///
 /// # Errors
 /// `EFAULT`.
-pub fn tell_setting(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+pub fn write_setting(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
     set_words(address, &[interval / NANOSECONDS, interval % NANOSECONDS, value / NANOSECONDS, value % NANOSECONDS])
 }
 
@@ -152,11 +152,11 @@ pub fn timer_gettime(system: &mut System, [number, value, ..]: [u64; 6]) -> Resu
     let now = system.moment();
     let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     if created.signal.is_none() {
-        // Nobody else takes note.
+        // Without a signal, expirations are only counted here.
         created.timer.take(now);
     }
     let setting = created.timer.setting(now);
-    tell_setting(value, setting)?;
+    write_setting(value, setting)?;
     Ok(0)
 }
 

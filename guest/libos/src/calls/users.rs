@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Users and groups: who the process is, and becoming somebody else.
+//! System calls on users and groups.
 
 use crate::credentials::capabilities::{SETGID, SETUID};
 use crate::credentials::{Credentials, Roles};
@@ -7,9 +7,9 @@ use crate::errno::Errno;
 use crate::system::System;
 use crate::user::{set_word32, word32};
 
-/// In place of an id: leave it as it is.
+/// Leaves an id unchanged.
 const SAME: u32 = u32::MAX;
-/// Groups that a process may be in besides its own.
+/// Most supplementary groups of a process.
 const GROUPS_MAX: u64 = 65_536;
 
 /// `getuid()`.
@@ -49,11 +49,11 @@ fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u
     Ok(0)
 }
 
-/// The roles of the user, or of the group, and the capability to take any.
-type Which = (fn(&mut Credentials) -> &mut Roles, u64);
+/// Selects the user's or group's roles, with the capability that permits any id.
+type IdKind = (fn(&mut Credentials) -> &mut Roles, u64);
 
-const USER: Which = (|who| &mut who.user, SETUID);
-const GROUP: Which = (|who| &mut who.group, SETGID);
+const USER: IdKind = (|who| &mut who.user, SETUID);
+const GROUP: IdKind = (|who| &mut who.group, SETGID);
 
 /// `setuid(user)`.
 pub fn setuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -65,8 +65,8 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
     set_one(system, GROUP, id as u32)
 }
 
-/// Changes roles, with what follows for capabilities: `new` has those before, and whether the process may take any.
-fn change(system: &mut System, (which, needed): Which, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
+/// Changes roles, and capabilities with them. `new` gets the present roles and whether the process may take any id.
+fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
     let who = system.own_credentials();
     let (before, may) = (who.user, who.capabilities.effective & needed != 0);
     let roles = which(who);
@@ -75,8 +75,8 @@ fn change(system: &mut System, (which, needed): Which, new: impl FnOnce(Roles, b
     Ok(0)
 }
 
-/// Who may takes all roles of an id, others only act as somebody else.
-fn set_one(system: &mut System, which: Which, id: u32) -> Result<u64, Errno> {
+/// `setuid`, `setgid`: sets all roles if the process may take any id, the effective one otherwise.
+fn set_one(system: &mut System, which: IdKind, id: u32) -> Result<u64, Errno> {
     change(system, which, |old, may_any| match id {
         SAME => Err(Errno::EINVAL),
         _ if may_any => Ok(Roles::all(id)),
@@ -95,7 +95,7 @@ pub fn setregid(system: &mut System, [real, effective, ..]: [u64; 6]) -> Result<
     set_two(system, GROUP, real as u32, effective as u32)
 }
 
-fn set_two(system: &mut System, which: Which, real: u32, effective: u32) -> Result<u64, Errno> {
+fn set_two(system: &mut System, which: IdKind, real: u32, effective: u32) -> Result<u64, Errno> {
     change(system, which, |old, may_any| {
         let may_be_real = real == SAME || may_any || real == old.real || real == old.effective;
         let may_be_effective = effective == SAME || may_any || old.has(effective);
@@ -121,7 +121,7 @@ pub fn setresgid(system: &mut System, [real, effective, saved, ..]: [u64; 6]) ->
     set_three(system, GROUP, [real, effective, saved])
 }
 
-fn set_three(system: &mut System, which: Which, ids: [u64; 3]) -> Result<u64, Errno> {
+fn set_three(system: &mut System, which: IdKind, ids: [u64; 3]) -> Result<u64, Errno> {
     let ids @ [real, effective, saved] = ids.map(|id| id as u32);
     change(system, which, |old, may_any| {
         if ids.into_iter().any(|id| id != SAME && !may_any && !old.has(id)) {
@@ -133,7 +133,7 @@ fn set_three(system: &mut System, which: Which, ids: [u64; 3]) -> Result<u64, Er
     })
 }
 
-/// `setfsuid(user)`: the answer is as whom files were asked for before, whether that changes or not.
+/// `setfsuid(user)`: returns the former file-system user, even if the change is refused.
 pub fn setfsuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
     set_file_role(system, USER, id as u32)
 }
@@ -143,7 +143,7 @@ pub fn setfsgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
     set_file_role(system, GROUP, id as u32)
 }
 
-fn set_file_role(system: &mut System, (which, needed): Which, id: u32) -> Result<u64, Errno> {
+fn set_file_role(system: &mut System, (which, needed): IdKind, id: u32) -> Result<u64, Errno> {
     let who = system.own_credentials();
     let may_any = who.is_capable(needed);
     let (user, roles) = (who.user.file, which(who));

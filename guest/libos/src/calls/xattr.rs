@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Extended attributes.
+//! System calls on extended attributes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,45 +12,45 @@ use crate::credentials::{READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::inotify::event;
-use crate::files::names::{AT_SYMLINK_NOFOLLOW, CURRENT, Way};
+use crate::files::namei::{AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
 use crate::files::status::time;
 use crate::files::transfer::deliver;
-use crate::files::tree::{Place, Setting, VALUE_MAX};
+use crate::files::tree::{InodeRef, Setting, VALUE_MAX};
 use crate::system::System;
 use crate::user::{self, Path};
 
-/// Bytes that the name of an attribute may have.
+/// Most bytes of an attribute's name.
 const NAME_MAX: usize = 255;
 
 fn now() -> Time {
     time(clock::wall())
 }
 
-/// The name of an attribute.
+/// Reads the name of an attribute.
 fn name(address: u64) -> Result<Path, Errno> {
     let name = user::path(address).map_err(|error| if error == Errno::ENAMETOOLONG { Errno::ERANGE } else { error })?;
     if name.is_empty() || name.len() > NAME_MAX { Err(Errno::ERANGE) } else { Ok(name) }
 }
 
-/// What a path names, through a link at its end or not.
-fn find(system: &System, path: u64, way: Way) -> Result<Place, Errno> {
+/// The file at a path; `way` decides whether a link at its end is followed.
+fn find(system: &System, path: u64, way: LookupFlags) -> Result<InodeRef, Errno> {
     system.files.find(CURRENT, &user::path(path)?, way)
 }
 
-/// What a descriptor stands for.
-fn opened(system: &mut System, fd: u64) -> Result<Place, Errno> {
+/// The file of a descriptor.
+fn opened(system: &mut System, fd: u64) -> Result<InodeRef, Errno> {
     system.files.file(fd)?;
     system.files.place(fd)
 }
 
-/// Tells that what a path names has changed.
-fn tell_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
-    system.files.tell_at(CURRENT, &user::path(path)?, flags, event::ATTRIB);
+/// Notifies watches of a change of the attributes of the file at a path.
+fn notify_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
+    system.files.notify_at(CURRENT, &user::path(path)?, flags, event::ATTRIB);
     Ok(0)
 }
 
 /// Whether an attribute of this name may be read or written, as `wanted` says.
-fn check(system: &System, place: Place, name: &[u8], wanted: u64) -> Result<(), Errno> {
+fn check(system: &System, place: InodeRef, name: &[u8], wanted: u64) -> Result<(), Errno> {
     let status = system.files.status(place)?;
     let who = &system.files.own.who;
     if name.starts_with(b"user.") && name.len() > 5 {
@@ -72,7 +72,7 @@ fn check(system: &System, place: Place, name: &[u8], wanted: u64) -> Result<(), 
     }
 }
 
-/// Writes what an attribute says, or how long that is if there is no room at all.
+/// Writes an attribute's value; returns only its length if there is no room at all.
 fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     let length = bytes.len() as u64;
     if room == 0 {
@@ -85,13 +85,13 @@ fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     if done < length { Err(Errno::EFAULT) } else { Ok(length) }
 }
 
-fn get(system: &System, place: Place, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
+fn get(system: &System, place: InodeRef, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
     let name = name(attribute)?;
     check(system, place, &name, READ)?;
     hand_over(system.files.tree.attribute(place, &name)?, value, size)
 }
 
-fn set(system: &mut System, place: Place, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
+fn set(system: &mut System, place: InodeRef, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
     let how = match flags as u32 {
         0 => Setting::Always,
         1 => Setting::New,
@@ -109,7 +109,7 @@ fn set(system: &mut System, place: Place, [attribute, value, size, flags]: [u64;
     Ok(0)
 }
 
-fn list(system: &System, place: Place, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+fn list(system: &System, place: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
     let is_root = system.files.own.who.is_capable(SYS_ADMIN);
     let mut names = vec![];
     system.files.tree.attribute_names(place, |prefix, rest| {
@@ -123,7 +123,7 @@ fn list(system: &System, place: Place, [address, size]: [u64; 2]) -> Result<u64,
     hand_over(&names, address, size)
 }
 
-fn remove(system: &mut System, place: Place, attribute: u64) -> Result<u64, Errno> {
+fn remove(system: &mut System, place: InodeRef, attribute: u64) -> Result<u64, Errno> {
     let name = name(attribute)?;
     check(system, place, &name, WRITE)?;
     system.files.tree.remove_attribute(place, &name, now())?;
@@ -132,12 +132,12 @@ fn remove(system: &mut System, place: Place, attribute: u64) -> Result<u64, Errn
 
 /// `getxattr(path, name, value, size)`.
 pub fn getxattr(system: &mut System, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    get(system, find(system, path, Way::FOLLOW)?, [name, value, size])
+    get(system, find(system, path, LookupFlags::FOLLOW)?, [name, value, size])
 }
 
 /// `lgetxattr(path, name, value, size)`.
 pub fn lgetxattr(system: &mut System, [path, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    get(system, find(system, path, Way::KEEP)?, [name, value, size])
+    get(system, find(system, path, LookupFlags::KEEP)?, [name, value, size])
 }
 
 /// `fgetxattr(fd, name, value, size)`.
@@ -148,34 +148,34 @@ pub fn fgetxattr(system: &mut System, [fd, name, value, size, ..]: [u64; 6]) -> 
 
 /// `setxattr(path, name, value, size, flags)`.
 pub fn setxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, Way::FOLLOW)?;
+    let place = find(system, path, LookupFlags::FOLLOW)?;
     set(system, place, [name, value, size, flags])?;
-    tell_at(system, path, 0)
+    notify_at(system, path, 0)
 }
 
 /// `lsetxattr(path, name, value, size, flags)`.
 pub fn lsetxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, Way::KEEP)?;
+    let place = find(system, path, LookupFlags::KEEP)?;
     set(system, place, [name, value, size, flags])?;
-    tell_at(system, path, AT_SYMLINK_NOFOLLOW)
+    notify_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fsetxattr(fd, name, value, size, flags)`.
 pub fn fsetxattr(system: &mut System, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
     let place = opened(system, fd)?;
     set(system, place, [name, value, size, flags])?;
-    system.files.tell_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, event::ATTRIB);
     Ok(0)
 }
 
 /// `listxattr(path, list, size)`.
 pub fn listxattr(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(system, find(system, path, Way::FOLLOW)?, [address, size])
+    list(system, find(system, path, LookupFlags::FOLLOW)?, [address, size])
 }
 
 /// `llistxattr(path, list, size)`.
 pub fn llistxattr(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    list(system, find(system, path, Way::KEEP)?, [address, size])
+    list(system, find(system, path, LookupFlags::KEEP)?, [address, size])
 }
 
 /// `flistxattr(fd, list, size)`.
@@ -186,22 +186,22 @@ pub fn flistxattr(system: &mut System, [fd, address, size, ..]: [u64; 6]) -> Res
 
 /// `removexattr(path, name)`.
 pub fn removexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, Way::FOLLOW)?;
+    let place = find(system, path, LookupFlags::FOLLOW)?;
     remove(system, place, name)?;
-    tell_at(system, path, 0)
+    notify_at(system, path, 0)
 }
 
 /// `lremovexattr(path, name)`.
 pub fn lremovexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, Way::KEEP)?;
+    let place = find(system, path, LookupFlags::KEEP)?;
     remove(system, place, name)?;
-    tell_at(system, path, AT_SYMLINK_NOFOLLOW)
+    notify_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fremovexattr(fd, name)`.
 pub fn fremovexattr(system: &mut System, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
     let place = opened(system, fd)?;
     remove(system, place, name)?;
-    system.files.tell_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, event::ATTRIB);
     Ok(0)
 }

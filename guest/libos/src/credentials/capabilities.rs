@@ -1,106 +1,114 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capabilities, the parts of root's privileges: who has which, as `capabilities(7)` says. What a process may do goes by them.
+//! Capabilities, the parts of root's privileges (`capabilities(7)`). They decide what a process may do.
 
 use super::roles::Roles;
 use crate::errno::Errno;
 
-/// The last one that Linux knows.
+/// The highest capability number that Linux knows.
 pub const LAST: u64 = 40;
-/// A set of all.
+/// The set of all capabilities.
 const ALL: u64 = (1 << (LAST + 1)) - 1;
-/// The one that lets a process become other groups.
+/// `CAP_SETGID`: may change its groups.
 pub const SETGID: u64 = 1 << 6;
-/// The one that lets it become other users.
+/// `CAP_SETUID`: may change its users.
 pub const SETUID: u64 = 1 << 7;
-/// The one that lets it change what it and its children may ever have.
+/// `CAP_SETPCAP`: may change the bounding and inheritable sets, and the securebits.
 const SETPCAP: u64 = 1 << 8;
-/// The one that lets it have ports below 1024.
+/// `CAP_NET_BIND_SERVICE`: may bind ports below 1024.
 pub const NET_BIND_SERVICE: u64 = 1 << 10;
-/// The one that lets it change interfaces, and give sockets more room than others may have.
+/// `CAP_NET_ADMIN`: may change interfaces, and give sockets larger buffers than the limits allow.
 pub const NET_ADMIN: u64 = 1 << 12;
-/// The one that lets it send and hear packets as they are.
+/// `CAP_NET_RAW`: may use raw and packet sockets.
 pub const NET_RAW: u64 = 1 << 13;
-/// The one that lets it say again as whom somebody logged in.
+/// `CAP_AUDIT_CONTROL`: may set the login user again.
 pub const AUDIT_CONTROL: u64 = 1 << 30;
-/// The one that lets it raise what it may use.
+/// `CAP_SYS_RESOURCE`: may raise its hard limits.
 pub const SYS_RESOURCE: u64 = 1 << 24;
 
-/// The one that lets it give files away.
+/// `CAP_CHOWN`: may change a file's owner.
 pub const CHOWN: u64 = 1 << 0;
-/// The one that lets it read, write and search whatever permissions say.
+/// `CAP_DAC_OVERRIDE`: may read, write and search regardless of permissions.
 pub const DAC_OVERRIDE: u64 = 1 << 1;
-/// The one that lets it read and search whatever permissions say.
+/// `CAP_DAC_READ_SEARCH`: may read and search regardless of permissions.
 pub const DAC_READ_SEARCH: u64 = 1 << 2;
-/// The one that lets it do what the owner of a file may.
+/// `CAP_FOWNER`: may act as the owner of any file.
 pub const FOWNER: u64 = 1 << 3;
-/// The one that lets files keep their set-id bits when it writes to them.
+/// `CAP_FSETID`: files keep their set-id bits when it writes to them.
 pub const FSETID: u64 = 1 << 4;
-/// The one that lets it send signals to anybody.
+/// `CAP_KILL`: may send signals to any process.
 pub const KILL: u64 = 1 << 5;
-/// The one that lets it lock as much memory as it likes.
+/// `CAP_IPC_LOCK`: may lock any amount of memory.
 pub const IPC_LOCK: u64 = 1 << 14;
-/// The one that lets it use objects of System V whatever permissions say.
+/// `CAP_IPC_OWNER`: may use System V objects regardless of permissions.
 pub const IPC_OWNER: u64 = 1 << 15;
-/// The one that lets it change the root directory.
+/// `CAP_SYS_CHROOT`: may change the root directory.
 pub const SYS_CHROOT: u64 = 1 << 18;
-/// The one that lets it look into other processes.
+/// `CAP_SYS_PTRACE`: may inspect other processes.
 pub const SYS_PTRACE: u64 = 1 << 19;
-/// The one that lets it manage the system.
+/// `CAP_SYS_ADMIN`: may manage the system.
 pub const SYS_ADMIN: u64 = 1 << 21;
+/// The one that lets it turn the accounting of processes on.
+pub const SYS_PACCT: u64 = 1 << 20;
+/// The one that lets it restart the machine.
+pub const SYS_BOOT: u64 = 1 << 22;
+/// The one that lets it hang up terminals.
+pub const SYS_TTY_CONFIG: u64 = 1 << 26;
+/// The one that lets it read the kernel's messages.
+pub const SYSLOG: u64 = 1 << 34;
 /// The one that lets it be scheduled before others.
 pub const SYS_NICE: u64 = 1 << 23;
-/// The one that lets it choose the numbers of processes.
+/// `CAP_CHECKPOINT_RESTORE`: may choose process numbers.
 pub const CHECKPOINT_RESTORE: u64 = 1 << 40;
-/// The one that lets it make devices.
+/// `CAP_MKNOD`: may make devices.
 pub const MKNOD: u64 = 1 << 27;
-/// Those that go with the user as whom files are asked for: with the ones above, those of immutable files and of labels.
+/// Capabilities that follow the file-system user. Bits 9 and 32 are `CAP_LINUX_IMMUTABLE` and `CAP_MAC_OVERRIDE`.
 const OF_FILES: u64 = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER | FSETID | 1 << 9 | MKNOD | 1 << 32;
 
-/// How users and capabilities go together: bits that can be set, each with its lock one above. Root is given nothing when it executes a program.
+/// `SECBIT_NOROOT`: root gains nothing by executing a program. Each of these bits has its lock bit one above.
 const NO_ROOT: u64 = 1 << 0;
-/// Nothing changes with the user.
+/// `SECBIT_NO_SETUID_FIXUP`: a change of users changes no capabilities.
 const NO_FIXUP: u64 = 1 << 2;
-/// Who stops being root keeps what is permitted, until a program is executed.
+/// `SECBIT_KEEP_CAPS`: permitted capabilities survive when the process stops being root, until it executes a program.
 const KEEPS: u64 = 1 << 4;
-/// Nothing becomes ambient.
+/// `SECBIT_NO_CAP_AMBIENT_RAISE`: nothing becomes ambient.
 const NO_AMBIENT: u64 = 1 << 6;
 const LOCKS: u64 = (NO_ROOT | NO_FIXUP | KEEPS | NO_AMBIENT) << 1;
 
-/// Those of a process: sets of bits.
+/// The capabilities of a process: sets of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Those that count.
+    /// Capabilities that permission checks use.
     pub effective: u64,
-    /// Those that may be made to count.
+    /// Capabilities that may be made effective.
     pub permitted: u64,
-    /// Those that programs may be given which it executes.
+    /// Capabilities that executed programs may be given.
     pub inheritable: u64,
-    /// Those that root may be given at most.
+    /// The most capabilities that executed programs may gain.
     pub bounding: u64,
-    /// Those that programs keep which are executed by who is not root.
+    /// Capabilities that programs keep which a user other than root executes.
     pub ambient: u64,
-    /// How they go together with users: the bits of `PR_SET_SECUREBITS`.
+    /// How they interact with users: the bits of `PR_SET_SECUREBITS`.
     pub secure: u64,
 }
 
 impl Capabilities {
-    /// Those that a user starts with.
+    /// The capabilities that a user starts with.
     #[must_use]
     pub const fn of(user: u32) -> Capabilities {
         let own = if user == 0 { ALL } else { 0 };
         Capabilities { effective: own, permitted: own, inheritable: 0, bounding: ALL, ambient: 0, secure: 0 }
     }
 
-    /// Whether who stops being root keeps what is permitted.
+    /// Whether permitted capabilities survive when the process stops being root.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.secure & KEEPS != 0
     }
 
-    /// Says whether to keep them.
+    /// Sets [`keeps`](Self::keeps).
     ///
     /// # Errors
-    /// `EPERM`: that is locked.
+    /// `EPERM`: the bit is locked.
     pub fn set_keeps(&mut self, keeps: bool) -> Result<(), Errno> {
         if self.secure & KEEPS << 1 != 0 {
             return Err(Errno::EPERM);
@@ -109,10 +117,10 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Sets how they go together with users.
+    /// Sets the securebits.
     ///
     /// # Errors
-    /// `EPERM`: it may not, something of it is locked, or does not exist.
+    /// `EPERM`: the process may not, a bit of it is locked, or does not exist.
     pub fn set_secure(&mut self, secure: u64) -> Result<(), Errno> {
         let locked = self.secure & LOCKS;
         let is_locked = locked >> 1 & (self.secure ^ secure) != 0 || locked & !secure != 0;
@@ -123,7 +131,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// The process is another user from now on.
+    /// Adapts the sets to a change of users.
     pub fn user_changed(&mut self, before: Roles, after: Roles) {
         if self.secure & NO_FIXUP != 0 {
             return;
@@ -141,7 +149,7 @@ impl Capabilities {
         }
     }
 
-    /// The process asks for files as another user from now on.
+    /// Adapts the sets to a change of the file-system user.
     pub fn file_user_changed(&mut self, before: u32, after: u32) {
         if self.secure & NO_FIXUP != 0 {
             return;
@@ -153,7 +161,7 @@ impl Capabilities {
         }
     }
 
-    /// The process executes a program as this user; `gains`: that may give it more than it has.
+    /// Computes the sets after this user has executed a program; `gains`: that may grant more than the process has.
     pub fn executed(&mut self, user: Roles, gains: bool) {
         let counts = self.secure & NO_ROOT == 0;
         let by_root = if counts && (user.real == 0 || user.effective == 0) { self.bounding | self.inheritable } else { 0 };
@@ -163,10 +171,10 @@ impl Capabilities {
         self.secure &= !KEEPS;
     }
 
-    /// Sets what is effective, permitted and inheritable.
+    /// Sets the effective, permitted and inheritable sets.
     ///
     /// # Errors
-    /// `EPERM`: it would have more than it may.
+    /// `EPERM`: the process would get more than it may have.
     pub fn set(&mut self, [effective, permitted, inheritable]: [u64; 3]) -> Result<(), Errno> {
         let may_inherit = if self.effective & SETPCAP == 0 { self.inheritable | self.permitted } else { ALL };
         let is_more = inheritable & !(may_inherit & (self.inheritable | self.bounding)) != 0;
@@ -178,10 +186,10 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Gives one up for good.
+    /// Removes a capability from the bounding set for good.
     ///
     /// # Errors
-    /// `EPERM`: it may not; `EINVAL`: there is no such capability.
+    /// `EPERM`: the process may not; `EINVAL`: there is no such capability.
     pub fn drop_bounding(&mut self, number: u64) -> Result<(), Errno> {
         if self.effective & SETPCAP == 0 {
             return Err(Errno::EPERM);
@@ -190,10 +198,10 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Keeps one for programs that are executed.
+    /// Adds a capability to the ambient set.
     ///
     /// # Errors
-    /// `EPERM`: it is not both permitted and inheritable, or nothing becomes ambient; `EINVAL`: there is no such capability.
+    /// `EPERM`: it is not both permitted and inheritable, or nothing may become ambient; `EINVAL`: there is no such capability.
     pub fn raise_ambient(&mut self, number: u64) -> Result<(), Errno> {
         let bit = bit(number)?;
         if self.permitted & self.inheritable & bit == 0 || self.secure & NO_AMBIENT != 0 {
@@ -204,7 +212,7 @@ impl Capabilities {
     }
 }
 
-/// The set of one.
+/// The set of one capability.
 ///
 /// # Errors
 /// `EINVAL`: there is no such capability.
@@ -212,7 +220,7 @@ pub fn bit(number: u64) -> Result<u64, Errno> {
     if number > LAST { Err(Errno::EINVAL) } else { Ok(1 << number) }
 }
 
-/// Those of a word of 32 bits that exist.
+/// The existing capabilities of a 32-bit word.
 #[must_use]
 pub fn known(set: u64) -> u64 {
     set & ALL

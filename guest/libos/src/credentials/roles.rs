@@ -4,13 +4,13 @@
 /// A user or a group in its three roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
-    /// Who started it.
+    /// The user that started the process.
     pub real: u32,
-    /// As whom it acts.
+    /// The user that it acts as.
     pub effective: u32,
-    /// As whom it may act again.
+    /// The user that it may act as again.
     pub saved: u32,
-    /// As whom it asks for files: as whom it acts, unless it said otherwise.
+    /// The user that file permissions are checked for: the effective one unless set otherwise (`setfsuid`).
     pub file: u32,
 }
 
@@ -21,13 +21,13 @@ impl Roles {
         Roles { real: id, effective: id, saved: id, file: id }
     }
 
-    /// The same acting as another.
+    /// The same, with another effective id.
     #[must_use]
     pub const fn acting(self, effective: u32) -> Roles {
         Roles { effective, file: effective, ..self }
     }
 
-    /// Whether one of the roles is this.
+    /// Whether one of the roles is this id.
     #[must_use]
     pub const fn has(self, id: u32) -> bool {
         self.real == id || self.effective == id || self.saved == id

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Headers that are right, and the ways they can be wrong.
+//! Valid headers, and the ways in which headers can be invalid.
 
 use std::vec;
 use std::vec::Vec;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Extended attributes: a header behind the inode, the numbers of attributes that it shares with others, then those of its own.
+//! Extended attributes: a header behind the inode, the numbers of its shared attributes, then the attributes of its own.
 
 use super::{BLOCK_SIZE, Image, Inode, fields::Fields};
 
 const HEADER_SIZE: u64 = 12;
 const ENTRY_SIZE: usize = 4;
-/// Attributes are named by their distance from the first in units of this many bytes, and padded to it.
+/// Attributes are numbered by their distance from the first in units of this many bytes, and padded to it.
 const UNIT: u64 = 4;
 
-/// An extended attribute. Its value is what the image says, of no meaning here.
+/// An extended attribute. Its value is passed on as the image has it, uninterpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// What its name starts with, up to the dot.
+    /// The prefix of its name, up to and including the dot.
     pub prefix: &'static [u8],
     /// The rest of its name.
     pub name: &'a [u8],
@@ -19,14 +19,14 @@ pub struct Attribute<'a> {
     pub value: &'a [u8],
 }
 
-/// The attributes of an inode; ends where the image makes no sense.
+/// Iterator over the attributes of an inode; ends at the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
     image: Image<'a>,
-    /// Where the next number of a shared attribute stands, and how many are left.
+    /// Offset of the next shared attribute's number, and how many are left.
     shared: u64,
     shared_left: u8,
-    /// Where the next attribute of its own stands, and where they end.
+    /// Offset of the inode's next own attribute, and their end.
     own: u64,
     end: u64,
 }
@@ -41,7 +41,7 @@ impl<'a> Image<'a> {
         Attributes { image: *self, shared, shared_left: count, own: shared + u64::from(count) * 4, end: start + bytes }
     }
 
-    /// Decodes the attribute at an offset; with it how many bytes it takes.
+    /// Decodes the attribute at an offset; also returns its size in bytes.
     fn attribute(&self, offset: u64) -> Option<(Option<Attribute<'a>>, u64)> {
         let header = Fields::new(self.slice(offset, ENTRY_SIZE as u64)?);
         let (name, value) = (usize::from(header.u8(0)?), usize::from(header.u16(2)?));
@@ -60,7 +60,7 @@ impl<'a> Image<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// The next attribute, or `None` inside for one of a kind that this reader does not know.
+    /// The next attribute; the inner `None` stands for an attribute of an unknown kind.
     fn step(&mut self) -> Option<Option<Attribute<'a>>> {
         if let Some(left) = self.shared_left.checked_sub(1) {
             let number = Fields::new(self.image.slice(self.shared, 4)?).u32(0)?;

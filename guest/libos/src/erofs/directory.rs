@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directories: blocks of sorted entries, each block complete in itself.
 //!
-//! A block begins with an array of twelve-byte entries (nid, offset of the name, type) and goes on with their names; the
-//! first name's offset therefore tells how many entries there are. Names are sorted as bytes within a block and from
-//! block to block, so a lookup is two binary searches.
+//! A block begins with an array of twelve-byte entries (nid, offset of the name, type), followed by their names. The first name's offset
+//! therefore gives the number of entries. Names are sorted as bytes within a block and from block to block, so a lookup is two binary
+//! searches.
 
 use core::cmp::Ordering;
 
@@ -21,18 +21,18 @@ pub struct Directory<'a> {
 
 /// One name in a directory; `.` and `..` are among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct Dirent<'a> {
     /// The name: 1 to 255 bytes, no slash, no NUL.
     pub name: &'a [u8],
-    /// The inode it names, still to be read.
+    /// The number of the inode it names, which has not been read yet.
     pub nid: Nid,
-    /// What the directory says that the inode is; `None` if it does not say.
+    /// The type of the inode according to the directory; `None` if the directory does not record it.
     pub kind: Option<FileType>,
-    /// From where to go on after this entry.
+    /// The position after this entry.
     pub next: Position,
 }
 
-/// A place in a directory from which reading can go on; 0 is the start. Any number is safe, few are meaningful.
+/// A position in a directory from which reading can continue; 0 is the start. Any number is safe, but few are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub u64);
 
@@ -97,7 +97,7 @@ impl<'a> Directory<'a> {
         Ok(Block { nid: self.nid, start, bytes, count: names / ENTRY_SIZE })
     }
 
-    fn entry_at(&self, position: Position) -> Result<Option<Entry<'a>>, Error> {
+    fn entry_at(&self, position: Position) -> Result<Option<Dirent<'a>>, Error> {
         if position.0 >= self.data.size() {
             return Ok(None);
         }
@@ -117,19 +117,19 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn entry(&self, index: usize) -> Result<Entry<'a>, Error> {
+    fn entry(&self, index: usize) -> Result<Dirent<'a>, Error> {
         self.decode(index).ok_or(Error::Corrupt { nid: self.nid, what: "a directory entry has no valid name" })
     }
 
-    /// Decodes the entry; `None` if its name lies outside the block or is none.
-    fn decode(&self, index: usize) -> Option<Entry<'a>> {
+    /// Decodes the entry; `None` if its name is empty or lies outside the block.
+    fn decode(&self, index: usize) -> Option<Dirent<'a>> {
         let (fields, at) = (Fields::new(self.bytes), index * ENTRY_SIZE);
         let name_start = usize::from(fields.u16(at + 8)?);
         let name = if index + 1 < self.count {
             let name_end = usize::from(fields.u16(at + ENTRY_SIZE + 8)?);
             self.bytes.get(name_start..name_end)?
         } else {
-            // The last name ends with the block or at a NUL.
+            // The last name ends at the end of the block or at a NUL.
             self.bytes.get(name_start..)?.split(|&byte| byte == 0).next()?
         };
         if name.is_empty() || name.len() > NAME_MAX || name.iter().any(|&byte| byte == 0 || byte == b'/') {
@@ -146,7 +146,7 @@ impl<'a> Block<'a> {
             _ => None,
         };
         let next = if index + 1 < self.count { self.start + (at + ENTRY_SIZE) as u64 } else { self.start + BLOCK_SIZE };
-        Some(Entry { name, nid: Nid::new(fields.u64(at)?), kind, next: Position(next) })
+        Some(Dirent { name, nid: Nid::new(fields.u64(at)?), kind, next: Position(next) })
     }
 }
 
@@ -159,7 +159,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, Error>;
+    type Item = Result<Dirent<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.directory.entry_at(self.position?).transpose();

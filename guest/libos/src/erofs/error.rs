@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why an image, or a request to it, was refused.
+//! Errors of reading an image.
 
 use core::fmt;
 
 use super::{BLOCK_SIZE, Nid};
 
-/// Why an image, or a request to it, was refused.
+/// The reason why an image, or a request to it, was refused.
 ///
-/// The first group speaks of the image, the second of what was asked.
+/// The first group of variants concerns the image, the second the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// No EROFS superblock where one should be.
+    /// No EROFS superblock at its offset.
     NotErofs,
-    /// The superblock counts more bytes than there are.
+    /// The superblock counts more bytes than the image has.
     Truncated {
         /// The bytes that the superblock counts.
         expected: u64,
-        /// The bytes that there are.
+        /// The bytes that the image has.
         actual: u64,
     },
-    /// Blocks, or directory blocks, of another size than 4 KiB.
+    /// A block size, or directory block size, other than 4 KiB.
     BlockSize {
         /// The base-2 logarithm of the size found.
         bits: u8,
     },
-    /// Features without which the image cannot be understood.
+    /// Features that this reader does not support.
     Features {
-        /// The incompatible features that this reader does not know, as bits.
+        /// The unknown incompatible features, as bits.
         unknown: u32,
     },
     /// A file with compressed data.
     Compressed(Nid),
     /// A file whose data is scattered in chunks.
     Chunked(Nid),
-    /// Something in the image contradicts the format.
+    /// The image contradicts the format.
     Corrupt {
-        /// The inode at fault, or whose data is at fault.
+        /// The inode whose metadata or data is at fault.
         nid: Nid,
-        /// What is wrong with it.
+        /// The contradiction.
         what: &'static str,
     },
 
     /// No such name (`ENOENT`).
     NotFound,
-    /// A path leads through something that is not a directory (`ENOTDIR`).
+    /// A component of the path is not a directory (`ENOTDIR`).
     NotADirectory,
-    /// The target of something that is not a symbolic link was asked for (`EINVAL`).
+    /// The inode is not a symbolic link, so it has no target (`EINVAL`).
     NotASymlink,
     /// A name of more than 255 bytes, or a path of 4096 or more (`ENAMETOOLONG`).
     NameTooLong,

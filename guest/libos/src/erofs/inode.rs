@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inodes, and where their data lies.
+//! Inodes, and the location of their data.
 
 use core::{fmt, ops::Range};
 
@@ -7,10 +7,10 @@ use super::{BLOCK_SIZE, Error, Image, fields::Fields};
 
 const COMPACT_SIZE: u64 = 32;
 const EXTENDED_SIZE: u64 = 64;
-/// Inodes are named by their distance from the first in units of this many bytes.
+/// Inodes are numbered by their distance from the first in units of this many bytes.
 const SLOT_SIZE: u64 = 32;
 
-/// The name of an inode: its position in the image. A claim until [`Image::inode`] has accepted it.
+/// The number of an inode: its position in the image. Unchecked until [`Image::inode`] has accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nid(u64);
 
@@ -37,11 +37,11 @@ impl fmt::Display for Nid {
 pub struct Time {
     /// Whole seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds that follow them. Below a billion in well-formed images.
+    /// The nanoseconds after them. Below a billion in well-formed images.
     pub nanoseconds: u32,
 }
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the standard terms")]
 pub enum FileType {
@@ -55,7 +55,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the upper four bits of a mode.
+    /// The type in the upper four bits of a mode.
     fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode >> 12 {
             0o01 => FileType::Fifo,
@@ -86,12 +86,12 @@ enum DataLayout {
     Chunked,
 }
 
-/// An inode that was read and understood. Its data may still turn out to lie outside the image.
+/// A decoded inode. Its data may still turn out to lie outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Its name.
+    /// Its number.
     pub nid: Nid,
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// Permissions: the lower twelve bits of the mode.
     pub permissions: u16,
@@ -108,15 +108,15 @@ pub struct Inode {
     /// Major and minor number, if it is a device.
     pub device: (u32, u32),
     layout: DataLayout,
-    /// Where in the image its extended attributes start, and how many bytes they have.
+    /// The offset of its extended attributes in the image, and their size in bytes.
     pub(super) attributes: (u64, u64),
 }
 
 impl<'a> Image<'a> {
-    /// Reads the inode with this name.
+    /// Reads the inode of this number.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if there is none or it makes no sense.
+    /// [`Error::Corrupt`] if there is none or it is malformed.
     pub fn inode(&self, nid: Nid) -> Result<Inode, Error> {
         let corrupt = |what| Error::Corrupt { nid, what };
         let outside = corrupt("lies outside the image");
@@ -139,8 +139,7 @@ impl<'a> Image<'a> {
         Ok(inode)
     }
 
-    /// Decodes an inode, compact or extended as the length of `fields` says, as if its data were plain; `None` if it
-    /// is of no known type.
+    /// Decodes an inode, compact or extended by the length of `fields`, as if its data were plain; `None` if its type is unknown.
     fn decode_inode(&self, nid: Nid, fields: Fields<'_>) -> Option<Inode> {
         let mode = fields.u16(4)?;
         let (kind, permissions) = (FileType::from_mode(mode)?, mode & 0o7777);
@@ -194,7 +193,7 @@ impl<'a> Image<'a> {
             DataLayout::Chunked => return Err(Error::Chunked(inode.nid)),
         };
         let head_size = inode.size - tail_size;
-        // Without blocks the number of the first is arbitrary.
+        // Without blocks, the number of the first block is arbitrary.
         let head_offset = if head_size == 0 { 0 } else { u64::from(first) * BLOCK_SIZE };
         match (self.slice(head_offset, head_size), self.slice(tail, tail_size)) {
             (Some(head), Some(tail)) => Ok(Data { head_offset, head, tail }),
@@ -202,7 +201,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Where a symbolic link points to.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`Error::NotASymlink`], or those of [`Image::data`]; a target of a block or more is [`Error::Corrupt`].
@@ -227,11 +226,11 @@ fn attributes_size(inode: &[u8]) -> u64 {
     }
 }
 
-/// An inode's data: whole blocks, then perhaps a tail that lies elsewhere. Both are inside the image.
+/// An inode's data: whole blocks, then possibly a tail that lies elsewhere. Both are inside the image.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
     head_offset: u64,
-    /// If there is a tail, a multiple of the block size long.
+    /// If there is a tail, its length is a multiple of the block size.
     head: &'a [u8],
     tail: &'a [u8],
 }
@@ -242,26 +241,26 @@ impl<'a> Data<'a> {
         self.head.len() as u64 + self.tail.len() as u64
     }
 
-    /// Copies what lies from `offset` on into `buffer`; returns how many bytes there were, 0 at the end.
+    /// Copies data from `offset` on into `buffer`; returns the number of bytes copied, 0 at the end.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let from_head = copy(self.head, offset, buffer);
         let in_tail = (offset + from_head as u64).checked_sub(self.head.len() as u64);
         from_head + in_tail.map_or(0, |offset| copy(self.tail, offset, &mut buffer[from_head..]))
     }
 
-    /// Where in the image the data lies that can be mapped: it begins at a block's start, and the image has the last
-    /// block whole, of which only the first bytes may belong to the data. What is beyond it, up to [`Data::size`], is
-    /// an unaligned tail that must be copied.
+    /// The range of the image that can be mapped. It begins at the start of a block, and the image contains its last block whole. Only
+    /// the first bytes of that block may belong to the data. The bytes beyond it, up to [`Data::size`], are an unaligned tail that must
+    /// be copied.
     pub fn extent(&self) -> Range<u64> {
         self.head_offset..self.head_offset + self.head.len() as u64
     }
 
-    /// What is beyond the extent.
+    /// The data beyond the extent.
     pub fn tail(&self) -> &'a [u8] {
         self.tail
     }
 
-    /// The part from `start`, a block's start, to the end of that block or of the data.
+    /// The part from `start`, the start of a block, to the end of that block or of the data.
     pub(super) fn block(&self, start: u64) -> &'a [u8] {
         let (part, start) = match start.checked_sub(self.head.len() as u64) {
             Some(in_tail) => (self.tail, in_tail),
@@ -272,7 +271,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Copies what `source` has from `offset` on.
+/// Copies bytes of `source` from `offset` on.
 fn copy(source: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|offset| source.get(offset..)).unwrap_or_default();
     let count = rest.len().min(buffer.len());

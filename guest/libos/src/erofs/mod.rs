@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reader of EROFS images that lie in memory: the cell's root.
 //!
-//! The image is untrusted. A superblock, an inode, a directory block is a claim: it is decoded into a checked value
-//! ([`Image`], [`Inode`], [`Directory`], [`Data`]) and only then used, every offset is compared with the image's
-//! length, and every walk is bounded by it. So no content can cause a panic or an endless loop; it can only be refused
-//! with an [`Error`] that says where.
+//! The image is untrusted. A superblock, an inode or a directory block is first decoded into a checked value ([`Image`], [`Inode`],
+//! [`Directory`], [`Data`]) and only then used. Every offset is compared with the image's length, and every walk is bounded by it. So no
+//! content can cause a panic or an endless loop; it is refused with an [`Error`] that names the place.
 //!
-//! Understood are blocks of 4 KiB, compact and extended inodes, data in whole blocks ("flat plain") or with its tail
-//! beside the inode ("flat inline"), as `mkfs.erofs` writes them without compression. Compressed and chunk-based files
-//! can be seen and refuse to be read. The superblock's checksum is left to `fsck.erofs`: it protects against accidents,
-//! and bounds are checked at each use anyway. Nothing is copied and nothing allocated: what is read borrows the image.
+//! It supports images as `mkfs.erofs` writes them without compression: blocks of 4 KiB, compact and extended inodes. Data lies in whole
+//! blocks ("flat plain"), or has its tail beside the inode ("flat inline"). Compressed and chunk-based files are listed but cannot be
+//! read. The superblock's checksum is left to `fsck.erofs`: it protects against accidents, and bounds are checked at each use anyway.
+//! Nothing is copied or allocated: results borrow from the image.
 //!
 //! The format: the kernel's `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h`.
 
@@ -17,49 +16,53 @@ mod attributes;
 mod directory;
 mod error;
 mod fields;
+mod identity;
 mod inode;
 mod path;
 #[cfg(test)]
 mod tests;
 
 pub use attributes::{Attribute, Attributes};
-pub use directory::{Directory, Entries, Entry, Position};
+pub use directory::{Directory, Dirent, Entries, Position};
 pub use error::Error;
+pub use identity::Identity;
 pub use inode::{Data, FileType, Inode, Nid, Time};
 pub use path::LastLink;
 
 use fields::Fields;
 
-/// Bytes in a block, the only size that is understood: file data can then be mapped page by page.
+/// Bytes in a block. Only this size is supported, so that file data can be mapped page by page.
 pub const BLOCK_SIZE: u64 = 4096;
 
 const SUPERBLOCK_OFFSET: u64 = 1024;
 const SUPERBLOCK_SIZE: u64 = 128;
 const MAGIC: u32 = 0xE0F5_E1E2;
-/// Features that change only how compressed or chunk-based files and long attribute names are stored; the other bits
-/// move inodes or widen block numbers, so an image that has them cannot be walked.
+/// Features that change only how compressed or chunk-based files and long attribute names are stored. The other bits move inodes or widen
+/// block numbers, so an image that has them cannot be walked.
 const HARMLESS_FEATURES: u32 = 0x7f;
 
-/// An image whose superblock was understood, whose blocks are all there, and whose root is a directory.
+/// An image with a valid superblock, all of its blocks, and a root that is a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// Exactly the blocks that the superblock counts.
     bytes: &'a [u8],
-    /// Where in the image the inode of nid 0 would lie, in bytes.
+    /// The offset of nid 0 in the image, in bytes.
     inodes: u64,
     root: Nid,
-    /// The block in which attributes start that several inodes have.
+    /// The block in which the shared attributes start.
     shared_attributes: u32,
-    /// The time of every compact inode, which has no room for its own.
+    /// The time of every compact inode, which has no field for its own.
     built: Time,
+    /// Where the table lies that says which files of the host the inodes are, and how many records it has.
+    identities: Option<(u64, u64)>,
 }
 
 impl<'a> Image<'a> {
-    /// Reads the superblock of the image at the start of `bytes`; what follows the image is ignored.
+    /// Reads the superblock of the image at the start of `bytes`; ignores bytes behind the image.
     ///
     /// # Errors
-    /// [`Error::NotErofs`], [`Error::Truncated`] if blocks are missing, an "unsupported" error for what this reader
-    /// does not know, [`Error::Corrupt`] if the root is not a directory.
+    /// [`Error::NotErofs`], [`Error::Truncated`] if blocks are missing, an "unsupported" error for features that this reader does not
+    /// know, [`Error::Corrupt`] if the root is not a directory.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         let superblock = slice(bytes, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE).map(Fields::new).ok_or(Error::NotErofs)?;
         Self::decode(bytes, superblock).unwrap_or(Err(Error::NotErofs))
@@ -88,6 +91,7 @@ impl<'a> Image<'a> {
             root: Nid::new(superblock.u16(14)?.into()),
             shared_attributes: superblock.u32(44)?,
             built: Time { seconds: superblock.u64(24)?.cast_signed(), nanoseconds: superblock.u32(32)? },
+            identities: identity::find(superblock),
         };
         Some(image.inode(image.root).and_then(|root| match root.kind {
             FileType::Directory => Ok(image),
@@ -105,7 +109,7 @@ impl<'a> Image<'a> {
         self.bytes.len() as u64
     }
 
-    /// `length` bytes of the image from `offset`, if it has them.
+    /// `length` bytes of the image from `offset`, if they lie inside it.
     fn slice(&self, offset: u64, length: u64) -> Option<&'a [u8]> {
         slice(self.bytes, offset, length)
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths: from names to inodes, through symbolic links.
+//! Path lookup: from names to inodes, through symbolic links.
 
 use super::{Error, FileType, Image, Inode, Nid};
 
-/// A path, with its terminating NUL, fits into this many bytes.
+/// Upper limit on a path, in bytes with its terminating NUL.
 const PATH_MAX: usize = 4096;
-/// As many symbolic links as Linux follows in one path.
+/// Upper limit on the symbolic links followed in one path, as on Linux.
 const LINKS_MAX: usize = 40;
 
-/// What to do with a symbolic link at a path's end.
+/// How a symbolic link at the end of a path is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
     /// Follow it, as `stat` does.
@@ -18,12 +18,11 @@ pub enum LastLink {
 }
 
 impl<'a> Image<'a> {
-    /// Finds what `path` names, as seen from the directory `from`; an absolute path begins at the root, and `..`
-    /// never leaves it. Links on the way are followed.
+    /// Resolves `path` from the directory `from`; an absolute path begins at the root, and `..` never leaves it. Symbolic links before
+    /// the last component are followed.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], [`Error::TooManyLinks`], or what is
-    /// wrong with the image.
+    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NameTooLong`], [`Error::TooManyLinks`], or an error of the image.
     pub fn resolve(&self, from: Nid, path: &[u8], last_link: LastLink) -> Result<Inode, Error> {
         if path.is_empty() {
             return Err(Error::NotFound);
@@ -33,14 +32,14 @@ impl<'a> Image<'a> {
         }
         let start = |path: &[u8], from| self.inode(if path.starts_with(b"/") { self.root } else { from });
         let mut here = start(path, from)?;
-        // What is left of the path, and above it of each link's target that is being followed.
+        // The unresolved rest of the path, with the rests of the link targets being followed on top of it.
         let mut pending: [&[u8]; LINKS_MAX + 1] = [&[]; LINKS_MAX + 1];
         let (mut top, mut links) = (0, 0);
         pending[top] = path;
         loop {
             let slashes = pending[top].iter().take_while(|&&byte| byte == b'/').count();
             let rest = &pending[top][slashes..];
-            // A slash says that what stands before it is a directory, at the end of a path too.
+            // A slash requires a directory before it, at the end of a path too.
             if slashes > 0 && here.kind != FileType::Directory {
                 return Err(Error::NotADirectory);
             }
@@ -73,7 +72,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Goes from `here` to what one name in it stands for.
+    /// Resolves one name in `here`.
     fn step(&self, here: &Inode, name: &[u8]) -> Result<Inode, Error> {
         let directory = self.directory(here)?;
         match name {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader against an image assembled by hand, field by field. Images from the writer, from `mkfs.erofs`, and
-//! altered ones are read in `testing/tests/images.rs`.
+//! The reader against an image assembled by hand, field by field. `testing/tests/images.rs` reads images from the writer, from
+//! `mkfs.erofs`, and altered ones.
 
 use alloc::{vec, vec::Vec};
 
@@ -16,7 +16,7 @@ fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Where an inode lies, with the inode area at the image's start.
+/// The offset of an inode, with the inode area at the start of the image.
 fn at(nid: u64) -> usize {
     nid as usize * 32
 }
@@ -43,7 +43,7 @@ fn directory_block(entries: &[(&str, u64, u8)]) -> Vec<u8> {
     block
 }
 
-/// Three blocks: superblock and inodes; then the 5000 bytes of `big`.
+/// Three blocks: one with superblock and inodes, then the 5000 bytes of `big`.
 fn sample() -> Vec<u8> {
     let mut image = vec![0; 3 * 4096];
     put(&mut image, 1024, &MAGIC.to_le_bytes());
@@ -75,7 +75,7 @@ fn read(image: &Image<'_>, path: &str) -> Result<Vec<u8>, Error> {
     Ok(buffer)
 }
 
-/// Alters a 32-bit word of the sample and says why the result is refused, as an image or when `path` is read.
+/// Alters a 32-bit word of the sample and returns the error with which the image, or reading `path`, is refused.
 fn refused(offset: usize, word: u32, path: &str) -> Error {
     let mut bytes = sample();
     put(&mut bytes, offset, &word.to_le_bytes());
@@ -150,12 +150,12 @@ fn lists_a_directory_from_any_position() {
     let bytes = sample();
     let image = Image::new(&bytes).unwrap();
     let root = image.directory(&image.inode(image.root()).unwrap()).unwrap();
-    let all: Vec<Entry<'_>> = root.entries(Position::default()).collect::<Result<_, _>>().unwrap();
+    let all: Vec<Dirent<'_>> = root.entries(Position::default()).collect::<Result<_, _>>().unwrap();
     let names: Vec<&[u8]> = all.iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"."[..], b"..", b"big", b"hello", b"link", b"loop"]);
     assert_eq!(all[4].kind, Some(FileType::Symlink));
     for (index, entry) in all.iter().enumerate() {
-        let rest: Vec<Entry<'_>> = root.entries(entry.next).collect::<Result<_, _>>().unwrap();
+        let rest: Vec<Dirent<'_>> = root.entries(entry.next).collect::<Result<_, _>>().unwrap();
         assert_eq!(rest, all[index + 1..]);
     }
     assert_eq!(root.entries(Position(u64::MAX)).count(), 0);

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two tables: descriptors, and the open files that they stand for.
+//! The two tables: descriptors, and the open files to which they refer.
 
 use alloc::vec::Vec;
 
 use pando_rt::clock;
 
 use super::locks::Owner;
-use super::pty::End;
+use super::pty::PtyEnd;
 use super::status::time;
 use super::{Files, Kind, OpenFile};
 use crate::errno::Errno;
 use crate::wait::Channel;
 
-/// What a number of the process stands for.
+/// An entry of the process's descriptor table.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
     pub(super) file: usize,
-    /// Close when another program is executed.
+    /// Close on `execve`.
     pub close_on_exec: bool,
 }
 
-/// Where a duplicate goes.
+/// The target of a duplicate.
 #[derive(Clone, Copy, Debug)]
-pub enum Target {
-    /// The lowest free descriptor from here on.
+pub enum DescriptorTarget {
+    /// The lowest free descriptor from this number on.
     From(u64),
-    /// Here.
+    /// This descriptor.
     At(u64),
 }
 
 impl Files {
-    /// What a number stands for.
+    /// The entry of a descriptor.
     ///
     /// # Errors
     /// `EBADF`.
     pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
-        // File descriptors are ints: the upper half of the register says nothing.
+        // File descriptors are ints: the upper half of the register is ignored.
         self.own.descriptors.get_mut(fd as u32 as usize).ok_or(Errno::EBADF)
     }
 
-    /// The number of the open file that a descriptor stands for.
+    /// The number of a descriptor's open file.
     pub(super) fn index(&self, fd: u64) -> Result<usize, Errno> {
         self.own.open_file(fd as u32).ok_or(Errno::EBADF)
     }
 
-    /// The number of the open file that a descriptor stands for: as long as it is open, no other has it.
+    /// The number of a descriptor's open file, which is unique while it is open.
     ///
     /// # Errors
     /// `EBADF`.
@@ -52,7 +52,7 @@ impl Files {
         self.index(fd)
     }
 
-    /// The open file that a descriptor stands for, to look at.
+    /// A descriptor's open file.
     ///
     /// # Errors
     /// `EBADF`.
@@ -60,7 +60,7 @@ impl Files {
         self.open.get(self.index(fd)?).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
-    /// The open file that a descriptor stands for.
+    /// A descriptor's open file, mutably.
     ///
     /// # Errors
     /// `EBADF`.
@@ -69,7 +69,7 @@ impl Files {
         self.open.get_mut(index).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
-    /// The same, unless it is a name only.
+    /// A descriptor's open file, unless it was opened with `O_PATH`.
     ///
     /// # Errors
     /// `EBADF`.
@@ -77,7 +77,7 @@ impl Files {
         self.get(fd).and_then(|file| if file.is_name() { Err(Errno::EBADF) } else { Ok(file) })
     }
 
-    /// Adds a file that the process starts with, at the next descriptor.
+    /// Adds an initial file of the process at the next descriptor.
     pub(super) fn start_with(&mut self, file: OpenFile) {
         let place = self.open.free_from(0);
         self.open.put(place, (file, 1));
@@ -115,13 +115,13 @@ impl Files {
         self.own.descriptors.put(fd as usize, descriptor);
     }
 
-    /// Where descriptors end: none from here on is open.
+    /// The end of the descriptor table: no descriptor from here on is open.
     #[must_use]
     pub fn descriptors_end(&self) -> u64 {
         self.own.descriptors.end() as u64
     }
 
-    /// Closes a descriptor, and its file with its last one.
+    /// Closes a descriptor, and its open file if it was the last one.
     ///
     /// # Errors
     /// `EBADF`.
@@ -135,11 +135,12 @@ impl Files {
         Ok(())
     }
 
-    /// Tells that an open file is being closed, and gives up the locks that go with a descriptor: the process's own on its file, and with the last descriptor the open file's.
+    /// Notifies watchers of the close, and releases locks: the process's own on the file, and with the last descriptor those of the open
+    /// file.
     fn before_close(&mut self, fd: u64, index: usize) {
         let references = self.open.get(index).map_or(0, |(_, references)| *references);
         if references == 1 {
-            self.tell_closed(fd);
+            self.notify_closed(fd);
         }
         if let Ok(&OpenFile { kind: Kind::Messages(id), .. }) = self.look(fd) {
             self.stop_listening(id, self.own.process);
@@ -154,7 +155,7 @@ impl Files {
         }
     }
 
-    /// Counts an open file once less. Returns it if that was the last time.
+    /// Decrements the reference count of an open file. Returns the file if the count reaches 0.
     pub(super) fn drop_reference(&mut self, index: usize) -> Option<OpenFile> {
         let (_, references) = self.open.get_mut(index)?;
         *references -= 1;
@@ -165,9 +166,9 @@ impl Files {
         self.open.take(index).map(|(file, _)| file)
     }
 
-    /// Lets go of what a file holds that nobody has open any more.
+    /// Releases the resources of an open file without references.
     pub(super) fn end(&mut self, file: OpenFile) {
-        // One may hold others, and these others again.
+        // Its resources may include other open files, recursively.
         let mut ended = Vec::from([file]);
         while let Some(file) = ended.pop() {
             let place = self.place_of(&file);
@@ -179,8 +180,8 @@ impl Files {
                 Kind::Timer(id) => self.timers.remove(id),
                 Kind::Process(id) => self.watched.remove(id),
                 Kind::Messages(id) => self.queues.close(id),
-                Kind::Master(id, _) => self.close_pty(id, End::Master, time(clock::wall())),
-                Kind::Slave(id, _) => self.close_pty(id, End::Slave, time(clock::wall())),
+                Kind::Master(id, _) => self.close_pty(id, PtyEnd::Master, time(clock::wall())),
+                Kind::Slave(id, _) => self.close_pty(id, PtyEnd::Slave, time(clock::wall())),
                 Kind::Epoll(id) => self.epolls.remove(id),
                 Kind::Inotify(id) => self.inotifies.remove(id),
                 Kind::Socket(id) => {
@@ -196,18 +197,18 @@ impl Files {
         }
     }
 
-    /// Makes another descriptor for the file of `fd`; what stood where it goes is closed first.
+    /// Duplicates the descriptor `fd`; a previous file at the target is closed first.
     ///
     /// # Errors
     /// `EBADF`, `EINVAL`, `EMFILE`.
-    pub fn duplicate(&mut self, fd: u64, target: Target, close_on_exec: bool) -> Result<u64, Errno> {
+    pub fn duplicate(&mut self, fd: u64, target: DescriptorTarget, close_on_exec: bool) -> Result<u64, Errno> {
         let file = self.index(fd)?;
         let to = match target {
-            Target::From(minimum) if minimum >= self.own.descriptors_max => return Err(Errno::EINVAL),
-            Target::From(minimum) => self.free_from(minimum)?,
-            Target::At(to) if to >= self.own.descriptors_max => return Err(Errno::EBADF),
-            Target::At(to) => {
-                // That nothing was open there is no error.
+            DescriptorTarget::From(minimum) if minimum >= self.own.descriptors_max => return Err(Errno::EINVAL),
+            DescriptorTarget::From(minimum) => self.free_from(minimum)?,
+            DescriptorTarget::At(to) if to >= self.own.descriptors_max => return Err(Errno::EBADF),
+            DescriptorTarget::At(to) => {
+                // It is no error if the target was not open.
                 let _ = self.close(to);
                 to
             }

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `epoll`: which open files somebody is interested in, and what there is to tell of them.
+//! `epoll`: the files of interest, and their pending events.
 //!
-//! An item is *queued* when something [has happened](super::pulse) to its file that it wants to know; what a wait returns is taken from the queued ones that are ready, oldest first.
-//! Level-triggered items go to the end of the queue when they were told, edge-triggered ones leave it until something happens again. All of this asks others through closures, so
-//! that it can be tested without any file.
+//! An item is *queued* when a [relevant event](super::edge) of its file occurs. A wait returns the queued items that are ready, oldest
+//! first. Afterwards, level-triggered items go to the end of the queue, and edge-triggered ones leave it until the next event. File state
+//! is queried through closures, so that this can be tested without files.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::edge::{self, Pulse};
 use super::poll::{POLLERR, POLLHUP};
-use super::pulse::{self, Pulse};
 use crate::errno::Errno;
 
-/// Bits of an item's events that say how it is told, not of what.
+/// Bits of an item's events that control notification.
 pub mod how {
-    /// Wake one of those who wait.
+    /// Wake only one of the waiters.
     pub const EXCLUSIVE: u32 = 1 << 28;
-    /// Keep the machine awake.
+    /// Prevent system suspend.
     pub const WAKE_UP: u32 = 1 << 29;
-    /// Tell once, until the item is changed.
+    /// Report once, until the item is modified.
     pub const ONE_SHOT: u32 = 1 << 30;
-    /// Tell of what happens, not of what is.
+    /// Edge-triggered: report changes, not states.
     pub const EDGE: u32 = 1 << 31;
-    /// All of them.
+    /// All of these bits.
     pub const ALL: u32 = EXCLUSIVE | WAKE_UP | ONE_SHOT | EDGE;
 }
 
-/// How deep instances may watch instances.
+/// Maximum nesting of epoll instances.
 pub const NESTING_MAX: usize = 4;
-/// Items of one instance.
+/// Upper limit on the items of one instance.
 const ITEMS_MAX: usize = 1 << 20;
 
-/// What an item is about: an open file by its number, and the descriptor by which it was named.
+/// The key of an item: the number of the open file, and the descriptor with which it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The open file.
@@ -40,39 +40,39 @@ pub struct Key {
     pub fd: u32,
 }
 
-/// What somebody wants to know of a file, and what to be told with it.
+/// The events of interest of a file, and the data to return with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Events, as `poll` has them, and [how] to be told.
+    /// Events as in `poll`, and [how] to report them.
     pub events: u32,
-    /// What comes back with them.
+    /// The data to return with them.
     pub data: u64,
 }
 
-/// What a file answers.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answer {
-    /// What it is ready for.
+pub struct ReadyState {
+    /// The events for which it is ready.
     pub ready: u16,
     /// When that last changed.
     pub pulse: Pulse,
-    /// The last moment of it that somebody who is woken alone was told of.
+    /// The latest of its events that was reported to an exclusive waiter.
     pub taken: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
     interest: Interest,
-    /// The last moment that was looked at.
+    /// The last event time that was examined.
     seen: u64,
-    /// Since when it is in the queue.
+    /// Since when it has been in the queue.
     queued: Option<u64>,
 }
 
 impl Item {
-    fn new(interest: Interest, answer: Answer) -> Item {
+    fn new(interest: Interest, answer: ReadyState) -> Item {
         let interest = Interest { events: interest.events | u32::from(POLLERR | POLLHUP), ..interest };
-        let seen = pulse::moment();
+        let seen = edge::moment();
         let mut item = Item { interest, seen, queued: None };
         item.queued = (item.ready(answer) != 0).then_some(seen);
         item
@@ -82,31 +82,31 @@ impl Item {
         (self.interest.events & !how::ALL) as u16
     }
 
-    fn ready(&self, answer: Answer) -> u16 {
+    fn ready(&self, answer: ReadyState) -> u16 {
         answer.ready & self.wanted()
     }
 
-    /// Whether one of those who wait is enough.
+    /// Whether it wakes only one waiter.
     fn is_exclusive(&self) -> bool {
         self.interest.events & how::EXCLUSIVE != 0
     }
 
-    /// Since when it belongs into the queue.
-    fn since(&self, answer: Answer) -> Option<u64> {
+    /// The time since which it should be queued.
+    fn since(&self, answer: ReadyState) -> Option<u64> {
         let last = answer.pulse.last(self.wanted());
         let is_others = self.is_exclusive() && last <= answer.taken && answer.pulse.last_for_all() <= self.seen;
         let has_happened = self.wanted() != 0 && last > self.seen && !is_others;
         self.queued.or_else(|| has_happened.then_some(last))
     }
 
-    /// What is left of it when it has been told.
+    /// Updates it after a report: a one-shot item is disabled.
     fn tell(&mut self) {
         let is_edge = self.interest.events & how::EDGE != 0;
         let is_once = self.interest.events & how::ONE_SHOT != 0;
         if is_once {
             self.interest.events &= how::ALL;
         }
-        self.queued = (!is_edge && !is_once).then(pulse::moment);
+        self.queued = (!is_edge && !is_once).then(edge::moment);
     }
 }
 
@@ -114,16 +114,16 @@ impl Item {
 #[derive(Debug, Default)]
 pub struct Epoll {
     items: BTreeMap<Key, Item>,
-    /// When an item was last added or changed that was ready.
+    /// When a ready item was last added or changed.
     changed: u64,
 }
 
 impl Epoll {
-    /// Adds an item. `answer`: what its file says now.
+    /// Adds an item. `answer`: the current state of its file.
     ///
     /// # Errors
-    /// `EEXIST`: it is there. `ENOSPC`: there are too many.
-    pub fn add(&mut self, key: Key, interest: Interest, answer: Answer) -> Result<(), Errno> {
+    /// `EEXIST`: it exists. `ENOSPC`: there are too many.
+    pub fn add(&mut self, key: Key, interest: Interest, answer: ReadyState) -> Result<(), Errno> {
         if self.items.contains_key(&key) {
             return Err(Errno::EEXIST);
         }
@@ -137,8 +137,8 @@ impl Epoll {
     /// Changes an item.
     ///
     /// # Errors
-    /// `ENOENT`: it is not there. `EINVAL`: it is exclusive, which stays as it is.
-    pub fn change(&mut self, key: Key, interest: Interest, answer: Answer) -> Result<(), Errno> {
+    /// `ENOENT`: it does not exist. `EINVAL`: it is exclusive, which cannot be changed.
+    pub fn change(&mut self, key: Key, interest: Interest, answer: ReadyState) -> Result<(), Errno> {
         let item = self.items.get(&key).ok_or(Errno::ENOENT)?;
         if item.interest.events & how::EXCLUSIVE != 0 {
             return Err(Errno::EINVAL);
@@ -147,7 +147,7 @@ impl Epoll {
         Ok(())
     }
 
-    fn put(&mut self, key: Key, interest: Interest, answer: Answer) {
+    fn put(&mut self, key: Key, interest: Interest, answer: ReadyState) {
         let item = Item::new(interest, answer);
         self.changed = item.queued.unwrap_or(self.changed);
         self.items.insert(key, item);
@@ -156,12 +156,12 @@ impl Epoll {
     /// Removes an item.
     ///
     /// # Errors
-    /// `ENOENT`: it is not there.
+    /// `ENOENT`: it does not exist.
     pub fn remove(&mut self, key: Key) -> Result<(), Errno> {
         self.items.remove(&key).map(|_| ()).ok_or(Errno::ENOENT)
     }
 
-    /// Forgets a file that nobody has open any more.
+    /// Removes the items of a closed file.
     pub fn forget(&mut self, file: usize) {
         let range = Key { file, fd: 0 }..=Key { file, fd: u32::MAX };
         let gone: Vec<Key> = self.items.range(range).map(|(key, _)| *key).collect();
@@ -170,34 +170,35 @@ impl Epoll {
         }
     }
 
-    /// The files of its items, one after the other, some more than once.
+    /// The files of its items in order, possibly repeated.
     pub fn files(&self) -> impl Iterator<Item = usize> {
         self.items.keys().map(|key| key.file)
     }
 
-    /// Whether a wait would return something.
-    pub fn is_ready(&self, ask: impl Fn(Key) -> Answer) -> bool {
+    /// Whether a wait would return events.
+    pub fn is_ready(&self, ask: impl Fn(Key) -> ReadyState) -> bool {
         self.items.iter().any(|(key, item)| {
             let answer = ask(*key);
             item.ready(answer) != 0 && item.since(answer).is_some()
         })
     }
 
-    /// When it last became ready itself, for who waits for it.
-    pub fn pulse(&self, ask: impl Fn(Key) -> Answer) -> Pulse {
+    /// When it last became ready itself, for its own waiters.
+    pub fn pulse(&self, ask: impl Fn(Key) -> ReadyState) -> Pulse {
         let woken = self.items.iter().filter(|(_, item)| item.wanted() != 0);
         let last = woken.map(|(key, item)| ask(*key).pulse.last(item.wanted())).max();
         Pulse::of_input(self.changed.max(last.unwrap_or_default()))
     }
 
-    /// Gives up to `max` events, each with what comes with it. Returns how many. `take`: hears which moments of which files are told to this instance alone.
+    /// Passes up to `max` events with their data to `give`. Returns how many. `take` receives the event times that are reported to this
+    /// instance exclusively.
     ///
     /// # Errors
     /// That of `give`, if it took none.
     pub fn collect(
         &mut self,
         max: usize,
-        ask: impl Fn(Key) -> Answer,
+        ask: impl Fn(Key) -> ReadyState,
         mut take: impl FnMut(usize, u64),
         mut give: impl FnMut(usize, Interest) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
@@ -235,7 +236,7 @@ impl Epoll {
     }
 }
 
-/// Which instance.
+/// The number of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EpollId(u32);
 
@@ -243,15 +244,15 @@ pub struct EpollId(u32);
 #[derive(Debug, Default)]
 pub struct Epolls {
     epolls: BTreeMap<EpollId, Epoll>,
-    /// The last moment of each file that an instance was told of alone.
+    /// The latest event of each file that was reported exclusively.
     taken: BTreeMap<usize, u64>,
     made: u32,
 }
 
 impl Epolls {
-    /// Makes an instance without items.
+    /// Creates an instance without items.
     pub fn create(&mut self) -> EpollId {
-        // Numbers come round after 2^32 instances; those that live on are passed over.
+        // Numbers wrap around after 2^32 instances; those in use are skipped.
         while self.epolls.contains_key(&EpollId(self.made)) {
             self.made = self.made.wrapping_add(1);
         }
@@ -261,40 +262,40 @@ impl Epolls {
         id
     }
 
-    /// Removes an instance that nobody has open any more.
+    /// Removes a closed instance.
     pub fn remove(&mut self, id: EpollId) {
         self.epolls.remove(&id);
     }
 
-    /// Forgets a file that nobody has open any more.
+    /// Drops the record of a closed file.
     pub fn forget(&mut self, file: usize) {
         self.taken.remove(&file);
         self.epolls.values_mut().for_each(|epoll| epoll.forget(file));
     }
 
-    /// An instance. `None`: there is none, or it is being asked.
+    /// An instance. `None`: it does not exist, or is being polled.
     #[must_use]
     pub fn get(&self, id: EpollId) -> Option<&Epoll> {
         self.epolls.get(&id)
     }
 
-    /// All of them, but for one that is being asked.
+    /// All instances except the one being polled.
     pub fn ids(&self) -> impl Iterator<Item = EpollId> {
         self.epolls.keys().copied()
     }
 
-    /// The last moment of a file that an instance was told of alone.
+    /// The latest event of a file that was reported exclusively.
     #[must_use]
     pub fn taken(&self, file: usize) -> u64 {
         self.taken.get(&file).copied().unwrap_or_default()
     }
 
-    /// Takes note that an instance is told of a moment of a file, and no other need be.
+    /// Records that an event of a file is reported to one instance exclusively.
     pub fn take_moment(&mut self, file: usize, moment: u64) {
         self.taken.insert(file, moment);
     }
 
-    /// Takes an instance out while it asks the files of its items.
+    /// Takes an instance out of the table while the files of its items are polled.
     ///
     /// # Errors
     /// `EINVAL`: there is none.
@@ -302,7 +303,7 @@ impl Epolls {
         self.epolls.remove(&id).ok_or(Errno::EINVAL)
     }
 
-    /// Puts it back.
+    /// Puts an instance back.
     pub fn put(&mut self, id: EpollId, epoll: Epoll) {
         self.epolls.insert(id, epoll);
     }
@@ -310,10 +311,10 @@ impl Epolls {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Epoll, Interest, Key, how};
+    use super::{Epoll, Interest, Key, ReadyState, how};
     use crate::errno::Errno;
+    use crate::files::edge::Pulse;
     use crate::files::poll::{POLLIN, READING};
-    use crate::files::pulse::Pulse;
     use std::vec::Vec;
 
     const KEY: Key = Key { file: 3, fd: 3 };
@@ -322,7 +323,7 @@ mod tests {
         Interest { events: u32::from(POLLIN) | events, data: 7 }
     }
 
-    fn told(epoll: &mut Epoll, answer: Answer) -> Vec<(u32, u64)> {
+    fn told(epoll: &mut Epoll, answer: ReadyState) -> Vec<(u32, u64)> {
         let mut told = Vec::new();
         let count = epoll.collect(
             10,
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn level_tells_what_is_edge_what_happens_and_one_shot_once() {
-        let mut answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         answer.pulse.input();
         let mut epoll = Epoll::default();
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
@@ -361,26 +362,26 @@ mod tests {
 
     #[test]
     fn what_one_was_told_alone_others_are_not() {
-        let mut answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epolls = [Epoll::default(), Epoll::default()];
         for epoll in &mut epolls {
-            epoll.add(KEY, wanting(how::EXCLUSIVE | how::EDGE), Answer::default()).expect("it is not there");
+            epoll.add(KEY, wanting(how::EXCLUSIVE | how::EDGE), ReadyState::default()).expect("it is not there");
         }
         answer.pulse.input();
         let mut taken = 0;
         let counts = epolls.each_mut().map(|epoll| {
-            let answer = Answer { taken, ..answer };
+            let answer = ReadyState { taken, ..answer };
             epoll.collect(10, |_| answer, |_, moment| taken = moment, |_, _| Ok(()))
         });
         assert_eq!(counts, [Ok(1), Ok(0)]);
-        // That the other end is gone is told to all.
+        // A disconnect of the other end is reported to all.
         answer.pulse.other();
-        assert_eq!(epolls.each_mut().map(|epoll| told(epoll, Answer { taken: u64::MAX, ..answer }).len()), [1, 1]);
+        assert_eq!(epolls.each_mut().map(|epoll| told(epoll, ReadyState { taken: u64::MAX, ..answer }).len()), [1, 1]);
     }
 
     #[test]
     fn those_who_waited_longest_are_told_first() {
-        let answer = Answer { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epoll = Epoll::default();
         for fd in [5, 3, 4] {
             epoll.add(Key { file: fd as usize, fd }, Interest { events: 1, data: fd.into() }, answer).expect("it is not there");

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of events: `eventfd`.
+//! Event counters: `eventfd`.
 
+use super::edge::Pulse;
 use super::poll::{POLLIN, POLLOUT};
-use super::pulse::Pulse;
 use crate::errno::Errno;
 
-/// The most that a counter counts to.
+/// Maximum count.
 const COUNT_MAX: u64 = u64::MAX - 1;
 
-/// A counter of events.
+/// An event counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What it has counted.
+    /// Its count.
     pub count: u64,
-    /// A reader takes one, not all.
+    /// A read takes 1 rather than the whole count (`EFD_SEMAPHORE`).
     pub one_by_one: bool,
     /// When it last became ready.
     pub pulse: Pulse,
 }
 
 impl Event {
-    /// Takes what was counted.
+    /// Reads and resets the count.
     ///
     /// # Errors
-    /// `EAGAIN`: nothing was.
+    /// `EAGAIN`: it is 0.
     pub fn take(&mut self) -> Result<u64, Errno> {
         let taken = if self.one_by_one { self.count.min(1) } else { self.count };
         if taken == 0 {
@@ -34,10 +34,10 @@ impl Event {
         Ok(taken)
     }
 
-    /// Counts.
+    /// Adds to the count.
     ///
     /// # Errors
-    /// `EINVAL`: it is no number that can be counted. `EAGAIN`: it would be too many.
+    /// `EINVAL`: the number is the invalid all-ones value. `EAGAIN`: the count would exceed its maximum.
     pub fn add(&mut self, number: u64) -> Result<(), Errno> {
         if number > COUNT_MAX {
             return Err(Errno::EINVAL);
@@ -47,7 +47,7 @@ impl Event {
         Ok(())
     }
 
-    /// What need not wait.
+    /// Its `poll` events.
     #[must_use]
     pub fn ready(self) -> u16 {
         let reading = if self.count > 0 { POLLIN } else { 0 };

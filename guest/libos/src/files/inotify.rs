@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `inotify`: who watches which files, and what waits to be read of what happened to them.
+//! `inotify`: watches of files, and the queues of their events.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::edge::Pulse;
 use super::locks::FileKey;
 use super::poll::READING;
-use super::pulse::Pulse;
 use crate::errno::Errno;
 
-/// What happens, and how a watch wants to be told.
+/// Events and flags of watches.
 pub mod event {
     /// Read.
     pub const ACCESS: u32 = 1;
     /// Written.
     pub const MODIFY: u32 = 2;
-    /// What it says about itself changed.
+    /// Its metadata changed.
     pub const ATTRIB: u32 = 4;
-    /// Closed by who could write.
+    /// Closed after being open for writing.
     pub const CLOSE_WRITE: u32 = 8;
-    /// Closed by who could not.
+    /// Closed after being open for reading only.
     pub const CLOSE_NOWRITE: u32 = 0x10;
     /// Opened.
     pub const OPEN: u32 = 0x20;
@@ -36,34 +36,40 @@ pub mod event {
     pub const DELETE_SELF: u32 = 0x400;
     /// The file itself got another name.
     pub const MOVE_SELF: u32 = 0x800;
+    /// Read, written, opened and closed: what happens to open files, and not to names.
+    pub const OF_OPEN_FILES: u32 = ACCESS | MODIFY | CLOSE_WRITE | CLOSE_NOWRITE | OPEN;
     /// All that a watch can want.
     pub const ALL: u32 = 0xfff;
     /// Events were lost.
     pub const OVERFLOW: u32 = 0x4000;
     /// The watch is gone.
     pub const IGNORED: u32 = 0x8000;
-    /// Watch directories only.
+    /// Watch only directories.
     pub const ONLY_DIRECTORY: u32 = 0x0100_0000;
-    /// Watch links, not where they lead.
+    /// Do not follow symbolic links.
     pub const DONT_FOLLOW: u32 = 0x0200_0000;
+    /// No flag of Linux: the event goes by the name under which the file was opened, even if that is gone, as that of a new size does.
+    pub const BY_NAME: u32 = 0x1_0000;
+    /// Do not tell of files that lost the name by which they are open.
+    pub const EXCL_UNLINK: u32 = 0x0400_0000;
     /// The watch must be new.
     pub const MUST_BE_NEW: u32 = 0x1000_0000;
-    /// Add to what it wants.
+    /// Add to the watch's events.
     pub const ADD: u32 = 0x2000_0000;
     /// It happened to a directory.
     pub const IS_DIRECTORY: u32 = 0x4000_0000;
-    /// Tell once.
+    /// Remove the watch after one event.
     pub const ONE_SHOT: u32 = 0x8000_0000;
 }
 
-/// Events that wait to be read, at most.
+/// Upper limit on queued events.
 const QUEUE_MAX: usize = 16_384;
-/// Watches of one instance.
+/// Upper limit on the watches of one instance.
 const WATCHES_MAX: usize = 1 << 16;
-/// Bytes of a `struct inotify_event` without its name; names take whole pieces of this size.
+/// Bytes of a `struct inotify_event` without its name; names are padded to multiples of this size.
 const HEADER: usize = 16;
 
-/// What happened.
+/// A queued event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Event {
     watch: i32,
@@ -77,7 +83,7 @@ impl Event {
         if self.name.is_empty() { HEADER } else { HEADER + (self.name.len() + 1).next_multiple_of(HEADER) }
     }
 
-    /// As programs read it.
+    /// Appends it in the format of `struct inotify_event`.
     fn append_to(&self, bytes: &mut Vec<u8>) {
         let end = bytes.len() + self.size();
         bytes.extend_from_slice(&self.watch.to_le_bytes());
@@ -101,17 +107,17 @@ pub struct Inotify {
     watches: BTreeMap<i32, Watch>,
     last: i32,
     queue: VecDeque<Event>,
-    /// When something last came.
+    /// When the last event arrived.
     pub pulse: Pulse,
 }
 
 impl Inotify {
-    /// Watches a file, or changes what is wanted of one that is watched. Returns the watch's number.
+    /// Adds a watch for a file, or changes an existing one. Returns the watch's number.
     ///
     /// # Errors
-    /// `EEXIST`: it is watched and must not be. `ENOSPC`: there are too many.
+    /// `EEXIST`: the file is watched, but the watch must be new. `ENOSPC`: there are too many.
     pub fn watch(&mut self, file: FileKey, mask: u32) -> Result<i32, Errno> {
-        let wanted = mask & (event::ALL | event::ONE_SHOT);
+        let wanted = mask & (event::ALL | event::ONE_SHOT | event::EXCL_UNLINK);
         if let Some((number, watch)) = self.watches.iter_mut().find(|(_, watch)| watch.file == file) {
             if mask & event::MUST_BE_NEW != 0 {
                 return Err(Errno::EEXIST);
@@ -127,30 +133,31 @@ impl Inotify {
         Ok(self.last)
     }
 
-    /// Gives up a watch.
+    /// Removes a watch.
     ///
     /// # Errors
-    /// `EINVAL`: it is not there.
+    /// `EINVAL`: it does not exist.
     pub fn remove(&mut self, number: i32) -> Result<(), Errno> {
         self.watches.remove(&number).ok_or(Errno::EINVAL)?;
         self.push(Event { watch: number, mask: event::IGNORED, cookie: 0, name: Box::default() });
         Ok(())
     }
 
-    /// Something happened to a file, or to a name in it.
+    /// Something happened to a file, or to a name in it. A `mask` with [`event::EXCL_UNLINK`] is for watches that do not ask for that.
     fn happened(&mut self, file: FileKey, mask: u32, cookie: u32, name: &[u8]) {
         let Some((&number, &watch)) = self.watches.iter().find(|(_, watch)| watch.file == file) else { return };
-        if watch.mask & mask & event::ALL == 0 {
+        let (is_excluded, mask) = (watch.mask & mask & event::EXCL_UNLINK != 0, mask & !event::EXCL_UNLINK);
+        if is_excluded || watch.mask & mask & event::ALL == 0 {
             return;
         }
         self.push(Event { watch: number, mask, cookie, name: name.into() });
         if watch.mask & event::ONE_SHOT != 0 {
-            // It was there a moment ago.
+            // It existed a moment ago.
             let _ = self.remove(number);
         }
     }
 
-    /// A file is gone for good.
+    /// Records that a file was deleted.
     fn gone(&mut self, file: FileKey) {
         self.happened(file, event::DELETE_SELF, 0, &[]);
         if let Some((&number, _)) = self.watches.iter().find(|(_, watch)| watch.file == file) {
@@ -159,7 +166,7 @@ impl Inotify {
         }
     }
 
-    /// Queues an event, unless the last one says the same.
+    /// Queues an event, unless it equals the last one.
     fn push(&mut self, event: Event) {
         if self.queue.back() == Some(&event) && event.mask & event::IGNORED == 0 {
             return;
@@ -175,7 +182,7 @@ impl Inotify {
         self.pulse.input();
     }
 
-    /// Takes as many events as there is room for, as programs read them.
+    /// Removes as many events as fit into the buffer, in their external format.
     ///
     /// # Errors
     /// `EAGAIN`: there is none. `EINVAL`: not even one fits.
@@ -191,20 +198,20 @@ impl Inotify {
         }
     }
 
-    /// Bytes that could be read.
+    /// Bytes available for reading.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.iter().map(Event::size).sum()
     }
 
-    /// What need not wait.
+    /// Its `poll` events.
     #[must_use]
     pub fn ready(&self) -> u16 {
         if self.queue.is_empty() { 0 } else { READING }
     }
 }
 
-/// Which instance.
+/// The number of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InotifyId(u32);
 
@@ -217,9 +224,9 @@ pub struct Inotifies {
 }
 
 impl Inotifies {
-    /// Makes an instance without watches.
+    /// Creates an instance without watches.
     pub fn create(&mut self) -> InotifyId {
-        // Numbers come round after 2^32 instances; those that live on are passed over.
+        // Numbers wrap around after 2^32 instances; those in use are skipped.
         while self.instances.contains_key(&InotifyId(self.made)) {
             self.made = self.made.wrapping_add(1);
         }
@@ -229,7 +236,7 @@ impl Inotifies {
         id
     }
 
-    /// Removes an instance that nobody has open any more.
+    /// Removes a closed instance.
     pub fn remove(&mut self, id: InotifyId) {
         self.instances.remove(&id);
     }
@@ -240,38 +247,38 @@ impl Inotifies {
         self.instances.get(&id)
     }
 
-    /// An instance, to be changed.
+    /// An instance, mutably.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get_mut(&mut self, id: InotifyId) -> Result<&mut Inotify, Errno> {
         self.instances.get_mut(&id).ok_or(Errno::EBADF)
     }
 
-    /// Whether nobody watches anything.
+    /// Whether there are no watches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.instances.values().all(|instance| instance.watches.is_empty())
     }
 
-    /// Whether somebody watches a file.
+    /// Whether a file is watched.
     #[must_use]
     pub fn has(&self, file: FileKey) -> bool {
         self.instances.values().any(|instance| instance.watches.values().any(|watch| watch.file == file))
     }
 
-    /// A number that ties the two ends of a move together.
+    /// A number that connects the two events of a move.
     pub fn cookie(&mut self) -> u32 {
         self.cookie = self.cookie.wrapping_add(1).max(1);
         self.cookie
     }
 
-    /// Tells who watches a file that something happened to it, or to a name in it.
+    /// Notifies the watchers of a file of an event of it, or of a name in it.
     pub fn happened(&mut self, file: FileKey, mask: u32, cookie: u32, name: &[u8]) {
         self.instances.values_mut().for_each(|instance| instance.happened(file, mask, cookie, name));
     }
 
-    /// Tells who watches a file that it is gone for good.
+    /// Notifies the watchers of a file that it was deleted.
     pub fn gone(&mut self, file: FileKey) {
         self.instances.values_mut().for_each(|instance| instance.gone(file));
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Advisory locks: those of whole open files (`flock`), and those of ranges of bytes, which belong to processes (`F_SETLK`) or to open files (`F_OFD_SETLK`).
+//! Advisory locks: those of whole open files (`flock`), and those of byte ranges, which belong to processes (`F_SETLK`) or to open files
+//! (`F_OFD_SETLK`).
 //!
-//! The two kinds do not see each other. Nothing here waits: who finds another's lock in the way is told whose it is, and may say that it waits for that owner, so that
-//! a circle of processes that wait for each other is found.
+//! The two kinds are independent. Nothing here waits. A request that conflicts with a lock gets that lock's owner. It can register as
+//! waiting for the owner, so that deadlocks are detected.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,13 +12,13 @@ use crate::errno::Errno;
 
 /// The last byte that a lock can cover.
 pub const LAST_BYTE: u64 = i64::MAX as u64;
-/// Locks on one file, of either kind.
+/// Upper limit on the locks of one file, of either kind.
 const LOCKS_MAX: usize = 1 << 16;
 
 /// Which file: the device it lies on, and its number there.
-pub type FileKey = (u32, u64);
+pub type FileKey = (u64, u64);
 
-/// Whose a lock is.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A process, by its number.
@@ -26,9 +27,9 @@ pub enum Owner {
     OpenFile(usize),
 }
 
-/// What a lock keeps others from.
+/// The access that a lock denies to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum LockMode {
     /// Writing: others may lock for reading too.
     Read,
     /// Reading and writing.
@@ -48,10 +49,10 @@ impl Range {
     /// The whole file.
     pub const ALL: Range = Range { first: 0, last: LAST_BYTE };
 
-    /// The range that `struct flock` gives: so many bytes (0: all that follow, below 0: before it) from `start` on, counted from `base`.
+    /// The range of a `struct flock`: so many bytes (0: to the end, negative: before it) from `start` on, relative to `base`.
     ///
     /// # Errors
-    /// `EINVAL`: it begins before the file. `EOVERFLOW`: it ends where no file does.
+    /// `EINVAL`: it begins before the file. `EOVERFLOW`: it ends beyond the maximum file size.
     pub fn new(base: u64, start: i64, length: i64) -> Result<Range, Errno> {
         let base = i64::try_from(base).map_err(|_| Errno::EOVERFLOW)?;
         let start = base.checked_add(start).ok_or(Errno::EOVERFLOW)?;
@@ -64,7 +65,7 @@ impl Range {
         if first < 0 { Err(Errno::EINVAL) } else { Ok(Range { first: first.cast_unsigned(), last: last.cast_unsigned() }) }
     }
 
-    /// How many bytes, as `struct flock` says it.
+    /// Its length in bytes, in the format of `struct flock`.
     #[must_use]
     pub const fn length(self) -> u64 {
         if self.last == LAST_BYTE { 0 } else { self.last - self.first + 1 }
@@ -78,22 +79,22 @@ impl Range {
 /// A lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What it keeps others from.
-    pub access: Access,
-    /// What it covers.
+    /// The access that it denies to others.
+    pub access: LockMode,
+    /// Its byte range.
     pub range: Range,
 }
 
 impl Lock {
     fn stops(&self, other: &Lock) -> bool {
-        let both_read = self.access == Access::Read && other.access == Access::Read;
+        let both_read = self.access == LockMode::Read && other.access == LockMode::Read;
         self.owner != other.owner && !both_read && self.range.overlaps(other.range)
     }
 }
 
-/// The locks of one kind on one file: together those of an owner, each owner's in the order of what they cover, none overlapping or touching one like it.
+/// The locks of one kind on one file: grouped by owner, sorted by range within each, without overlapping or equal adjacent ranges.
 #[derive(Clone, Debug, Default)]
 struct List(Vec<Lock>);
 
@@ -102,9 +103,9 @@ impl List {
         self.0.iter().find(|lock| lock.stops(wanted)).copied()
     }
 
-    /// What a range is locked as by an owner becomes this; `None`: nothing.
-    fn set(&mut self, owner: Owner, range: Range, access: Option<Access>) -> Result<(), Errno> {
-        // An unlocked middle makes two of one.
+    /// Replaces an owner's locks on a range; `None`: unlocks it.
+    fn set(&mut self, owner: Owner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
+        // Unlocking the middle of a lock splits it in two.
         self.0.try_reserve(2).map_err(|_| Errno::ENOLCK)?;
         if access.is_some() && self.0.len() + 2 > LOCKS_MAX {
             return Err(Errno::ENOLCK);
@@ -149,12 +150,12 @@ struct FileLocks {
     whole: List,
 }
 
-/// Which kind of lock.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of ranges.
+    /// Byte ranges.
     Ranges,
-    /// Of whole open files.
+    /// Whole open files.
     Whole,
 }
 
@@ -162,18 +163,18 @@ pub enum Kind {
 #[derive(Debug, Default)]
 pub struct Locks {
     files: BTreeMap<FileKey, FileLocks>,
-    /// Who waits for whom.
+    /// The owner that each waiting owner waits for.
     waiting: BTreeMap<Owner, Owner>,
 }
 
 impl Locks {
-    /// Whether there is none at all.
+    /// Whether there are no locks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The first lock that would be in the way.
+    /// The first conflicting lock.
     #[must_use]
     pub fn conflict(&self, file: FileKey, kind: Kind, wanted: &Lock) -> Option<Lock> {
         let locks = self.files.get(&file)?;
@@ -183,7 +184,7 @@ impl Locks {
         }
     }
 
-    /// Locks, unless another's lock is in the way, whose owner is returned.
+    /// Sets a lock, or returns the owner of a conflicting one.
     ///
     /// # Errors
     /// `ENOLCK`: there are too many.
@@ -194,10 +195,10 @@ impl Locks {
         self.set(file, kind, wanted.owner, wanted.range, Some(wanted.access)).map(|()| None)
     }
 
-    /// Unlocks what an owner has locked of a range. Says whether there was anything.
+    /// Removes an owner's locks on a range. Returns whether there were any.
     ///
     /// # Errors
-    /// `ENOLCK`: what is left would be too many.
+    /// `ENOLCK`: splitting a lock would exceed the limit.
     pub fn unlock(&mut self, file: FileKey, kind: Kind, owner: Owner, range: Range) -> Result<bool, Errno> {
         let Some(locks) = self.files.get(&file) else { return Ok(false) };
         let list = if kind == Kind::Ranges { &locks.ranges } else { &locks.whole };
@@ -207,7 +208,7 @@ impl Locks {
         self.set(file, kind, owner, range, None).map(|()| true)
     }
 
-    fn set(&mut self, file: FileKey, kind: Kind, owner: Owner, range: Range, access: Option<Access>) -> Result<(), Errno> {
+    fn set(&mut self, file: FileKey, kind: Kind, owner: Owner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
         let locks = self.files.entry(file).or_default();
         let list = if kind == Kind::Ranges { &mut locks.ranges } else { &mut locks.whole };
         let result = list.set(owner, range, access);
@@ -215,7 +216,7 @@ impl Locks {
         result
     }
 
-    /// Unlocks all that an owner has locked of a file: a process, because it closes one of its descriptors; an open file, because nobody has it any more.
+    /// Releases all locks of an owner on a file: a process's when it closes a descriptor of the file, an open file's at its last close.
     pub fn release(&mut self, file: FileKey, owner: Owner) {
         if let Some(locks) = self.files.get_mut(&file) {
             locks.ranges.release(owner);
@@ -230,13 +231,13 @@ impl Locks {
         }
     }
 
-    /// Takes note that a process waits for a lock's owner.
+    /// Records that a process waits for a lock's owner.
     ///
     /// # Errors
-    /// `EDEADLK`: that one waits for it.
+    /// `EDEADLK`: that owner is waiting for the process.
     pub fn wait(&mut self, who: Owner, for_whom: Owner) -> Result<(), Errno> {
         let mut last = for_whom;
-        // A chain has no circle in it, for none was let in.
+        // The chain has no cycle, because none is ever added.
         while let Some(next) = self.waiting.get(&last) {
             if *next == who {
                 return Err(Errno::EDEADLK);
@@ -247,7 +248,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Takes note that it does not wait any more.
+    /// Removes a waiting process.
     pub fn stop_waiting(&mut self, who: Owner) {
         self.waiting.remove(&who);
     }

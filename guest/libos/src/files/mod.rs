@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files: descriptors, the open files they stand for, and the tree of names behind them.
+//! Open files: descriptors, the open files to which they refer, and the tree of names behind them.
 //!
-//! Several descriptors may stand for one open file (`dup`), which holds the offset; so there are two tables. Where a path leads is decided in [`names`],
-//! what lies there in [`tree`], and what can be done with an open file of each [kind](Kind) in [`transfer`], [`status`] and [`readiness`].
+//! Several descriptors may refer to one open file (`dup`), which holds the offset; so there are two tables. [`names`] resolves paths,
+//! [`tree`] holds the files, and [`transfer`], [`status`] and [`readiness`] implement the operations on open files of each [kind](Kind).
 
-pub mod ahead;
+mod anonymous;
 pub mod change;
 mod descriptors;
+mod devtmpfs;
+pub mod edge;
 pub mod epoll;
 pub mod event;
 pub mod export;
+pub mod id_table;
 pub mod inotify;
-mod lent;
 pub mod locks;
-mod made;
 pub mod mqueue;
-pub mod names;
+pub mod namei;
 mod notify;
-pub mod numbered;
 pub mod open;
-mod opened;
-mod own;
+mod operator_files;
 mod passing;
+pub mod pidfd;
 pub mod pipe;
 pub mod poll;
 pub mod proc;
+mod process_files;
 pub mod pty;
-pub mod pulse;
+pub mod readahead;
 pub mod readiness;
 mod seek;
 pub mod socket;
@@ -37,7 +38,6 @@ pub mod timerfd;
 pub mod transfer;
 pub mod tree;
 pub mod watch;
-pub mod watched;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -50,48 +50,48 @@ use crate::process::{FIRST, ProcessNumber};
 use crate::signals::Set;
 use crate::terminal::{PtyId, TerminalName};
 use crate::wait::{Channel, ThreadNumber};
-use ahead::Ahead;
+use edge::Pulse;
 use epoll::{EpollId, Epolls};
 use event::Event;
 use export::Export;
+use id_table::IdTable;
 use inotify::{Inotifies, InotifyId};
 use locks::{FileKey, Locks};
 use mqueue::{MessageQueueId, MessageQueues};
-use names::Recent;
-use numbered::Numbered;
-pub use own::Own;
+use namei::LookupCache;
+use pidfd::{PidFileId, PidFiles};
 use pipe::{PipeId, Pipes};
-use proc::entry::Entry;
-use proc::table::Text;
+use proc::entry::ProcEntry;
+use proc::table::ProcText;
+pub use process_files::ProcessFiles;
 use pty::Ptys;
-use pulse::Pulse;
+use readahead::Readahead;
 use socket::{SocketId, Sockets};
 use status::{Status, minor, time};
 use timerfd::{TimerFiles, TimerId};
 use tree::node::NodeId;
 use tree::volume::{ImageFile, ImagePlace};
-use tree::{Listed, Place, Tree};
-use watched::{WatchedId, WatchedProcesses};
+use tree::{DirectoryEntry, InodeRef, Tree};
 
-pub use descriptors::{Descriptor, Target};
+pub use descriptors::{Descriptor, DescriptorTarget};
 
 /// Flags of `open` and `fcntl`.
 pub mod flag {
-    /// Which of reading and writing is wanted.
+    /// The access mode: reading, writing or both.
     pub const ACCESS: u64 = 3;
-    /// Only reading.
+    /// Reading only.
     pub const READ_ONLY: u64 = 0;
-    /// Only writing.
+    /// Writing only.
     pub const WRITE_ONLY: u64 = 1;
     /// Both.
     pub const READ_WRITE: u64 = 2;
-    /// Make the file if there is none.
+    /// Create the file if it does not exist.
     pub const CREATE: u64 = 0o100;
-    /// Make the file, which must not be there.
+    /// Fail if the file exists.
     pub const EXCLUSIVE: u64 = 0o200;
-    /// Do not make it the session's terminal.
+    /// Do not make it the session's controlling terminal.
     pub const NO_TERMINAL: u64 = 0o400;
-    /// Empty the file.
+    /// Truncate the file.
     pub const TRUNCATE: u64 = 0o1000;
     /// Write at the end.
     pub const APPEND: u64 = 0o2000;
@@ -99,25 +99,25 @@ pub mod flag {
     pub const ASYNC: u64 = 0o20_000;
     /// Never wait.
     pub const NON_BLOCKING: u64 = 0o4000;
-    /// What is written to a pipe at once is read at once.
+    /// Packet mode of pipes: one write is read by one read.
     pub const DIRECT: u64 = 0o40_000;
-    /// It may be larger than 2 GiB, as every file that a 64-bit program opens.
+    /// Allow sizes above 2 GiB; always set for 64-bit programs.
     pub const LARGE_FILE: u64 = 0o100_000;
     /// Only directories.
     pub const DIRECTORY: u64 = 0o200_000;
-    /// No symbolic link at the end.
+    /// Fail if the last component is a symbolic link.
     pub const NO_FOLLOW: u64 = 0o400_000;
-    /// Leave the time of the last access alone.
+    /// Do not update the time of last access.
     pub const NO_ACCESS_TIME: u64 = 0o1_000_000;
-    /// Close when another program is executed.
+    /// Close on `execve`.
     pub const CLOSE_ON_EXEC: u64 = 0o2_000_000;
-    /// Only a name, neither reading nor writing.
+    /// Open a location only, for neither reading nor writing.
     pub const PATH: u64 = 0o10_000_000;
-    /// A file without a name; always together with [`DIRECTORY`].
+    /// Create an unnamed file; always together with [`DIRECTORY`].
     pub const TEMPORARY: u64 = 0o20_000_000;
 }
 
-/// Numbers of `/dev/pando`: of those that are left to each machine's own use.
+/// Device number of `/dev/pando`, in the range for local use.
 pub const CLONES: (u32, u32) = (10, 240);
 
 /// Devices that the libOS serves.
@@ -144,83 +144,83 @@ pub enum Standard {
     Errors,
 }
 
-/// What an open file is.
+/// The kind of an open file.
 #[derive(Debug)]
 pub enum Kind {
     /// A stream of the console.
     Console {
-        /// Which.
+        /// The stream.
         stream: Standard,
-        /// Where the operator's terminal was found, if the stream is it.
-        terminal: Option<Place>,
+        /// The place of the operator's terminal, if the stream is that terminal.
+        terminal: Option<InodeRef>,
     },
-    /// A regular file of a volume that was no node when it was looked at last.
+    /// A regular file of a volume that was no node when it was last examined.
     Image(ImagePlace, ImageFile),
     /// A regular file of the overlay.
     Node(NodeId),
     /// A directory; the offset is a position in it.
-    Directory(Place),
-    /// A name only.
-    Name(Place),
-    /// What shows a pseudo terminal, and where it was found.
-    Master(PtyId, Place),
-    /// A pseudo terminal, and where it was found.
-    Slave(PtyId, Place),
-    /// A device, and where it was found.
-    Device(Device, Place),
-    /// What tells of clones, `/dev/pando`: where it was found, and the generation that was told last.
-    Clones(Place, u64),
+    Directory(InodeRef),
+    /// A location only (`O_PATH`).
+    Name(InodeRef),
+    /// The master of a pseudo terminal, and the place at which it was opened.
+    Master(PtyId, InodeRef),
+    /// A pseudo terminal, and the place at which it was opened.
+    Slave(PtyId, InodeRef),
+    /// A device, and the place at which it was opened.
+    Device(Device, InodeRef),
+    /// `/dev/pando`, which reports clones: its place, and the generation that was reported last.
+    Clones(InodeRef, u64),
     /// An end of a pipe.
     Pipe(PipeId),
-    /// A counter of events.
+    /// An event counter (`eventfd`).
     Event(Event),
-    /// A timer.
+    /// A timer (`timerfd`).
     Timer(TimerId),
-    /// A set of files that somebody waits for.
+    /// An epoll instance.
     Epoll(EpollId),
     /// A socket.
     Socket(SocketId),
-    /// What happens to files that somebody watches.
+    /// An inotify instance.
     Inotify(InotifyId),
-    /// Signals that wait.
+    /// Pending signals (`signalfd`).
     Signals(Set),
-    /// A process.
-    Process(WatchedId),
-    /// A queue of messages.
+    /// A process (`pidfd`).
+    Process(PidFileId),
+    /// A POSIX message queue.
     Messages(MessageQueueId),
-    /// A text of `/proc`, and what it said when it was opened.
-    Text(Entry, Text, Vec<u8>),
+    /// A text of `/proc`, with its content at the time of opening.
+    Text(ProcEntry, ProcText, Vec<u8>),
 }
 
 /// The name by which a file was opened.
 #[derive(Clone, Debug)]
 pub struct OpenName {
-    /// Its directory.
-    pub directory: Place,
-    /// Its last name.
+    /// The directory of its last component.
+    pub directory: InodeRef,
+    /// Its last component.
     pub name: Box<[u8]>,
 }
 
 /// An open file.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where reading goes on.
+    /// The file offset.
     pub offset: u64,
-    /// Flags it was opened with, without those of the descriptor.
+    /// The flags with which it was opened, without those of the descriptor.
     pub flags: u64,
-    /// By which name; `None`: by none.
+    /// The name by which it was opened; `None`: it has no name.
     pub name: Option<OpenName>,
-    /// The process, or the group with its number negated, that asked to hear of it by signals, which are not sent.
-    pub hears: i32,
+    /// The owner (`F_SETOWN`): a process, or a negated process group. No signals are sent to it.
+    pub accepts_datagram: i32,
 }
 
 impl OpenFile {
     /// An open file at its start, without a name.
     #[must_use]
     pub fn new(kind: Kind, flags: u64) -> OpenFile {
-        OpenFile { kind, offset: 0, flags, name: None, hears: 0 }
+        OpenFile { kind, offset: 0, flags, name: None, accepts_datagram: 0 }
     }
 
     /// Whether it may be read.
@@ -235,81 +235,82 @@ impl OpenFile {
         matches!(self.flags & flag::ACCESS, flag::WRITE_ONLY | flag::READ_WRITE) && self.flags & flag::PATH == 0
     }
 
-    /// Whether it waits where there is nothing to be done yet.
+    /// Whether operations on it block.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.flags & flag::NON_BLOCKING == 0
     }
 
-    /// Whether it is a name only, which most calls take for no file at all.
+    /// Whether it was opened with `O_PATH`, so that most calls reject it.
     #[must_use]
     pub fn is_name(&self) -> bool {
         matches!(self.kind, Kind::Name(_))
     }
 }
 
-/// The program that runs.
+/// The program of a process.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where its file lies.
-    pub place: Place,
-    /// The name by which it was found; `None`: by none.
+    /// The place of its file.
+    pub place: InodeRef,
+    /// The name by which it was found; `None`: it has no name.
     pub name: Option<OpenName>,
 }
 
-/// All files, and what each process has of them.
+/// All files, and the file state of each process.
 #[derive(Debug)]
 pub struct Files {
     /// All names.
     pub tree: Tree,
     /// All pipes.
     pub pipes: Pipes,
-    /// All timers that are files.
+    /// All `timerfd` timers.
     pub timers: TimerFiles,
-    /// All sets of files that somebody waits for.
+    /// All epoll instances.
     pub epolls: Epolls,
-    /// All processes that are files.
-    pub watched: WatchedProcesses,
-    /// All queues of messages.
+    /// All pidfds.
+    pub watched: PidFiles,
+    /// All POSIX message queues.
     pub queues: MessageQueues,
-    /// Who watches what happens to files.
+    /// All inotify instances.
     pub inotifies: Inotifies,
-    /// The signals that wait, as far as anybody has looked, and when the last one came.
+    /// The pending signals when last checked, and when the last one arrived.
     signals: (Set, Pulse),
-    /// When the cell last went on as a clone.
+    /// When the cell last continued as a clone.
     cloned: Pulse,
     /// All pseudo terminals.
     pub ptys: Ptys,
-    /// The terminal of the running process's session, while it opens something.
+    /// The terminal of the running process's session, during an open.
     pub controlling: Option<TerminalName>,
     /// All locks.
     pub locks: Locks,
-    /// When the console's input last became readable; `None`: it is not, as far as anybody has looked.
+    /// When the console's input last became readable; `None`: it was not readable when last checked.
     input: Option<Pulse>,
     /// All sockets.
     pub sockets: Sockets,
-    /// What the running process has.
-    pub own: Own,
-    /// Threads besides the first ones of their processes, as `/proc` lists them.
+    /// The running process's file state.
+    pub own: ProcessFiles,
+    /// Threads other than the first ones of their processes, for `/proc`.
     pub threads: BTreeSet<(ProcessNumber, ThreadNumber)>,
-    /// The thread that runs.
+    /// The running thread.
     pub thread: ThreadNumber,
-    /// What other processes have.
-    others: BTreeMap<ProcessNumber, Own>,
-    /// What has changed since those who wait for it were woken.
+    /// The file state of other processes.
+    others: BTreeMap<ProcessNumber, ProcessFiles>,
+    /// Channels whose files have changed and whose waiters have not been woken yet.
     pub changed: Vec<Channel>,
-    /// What goes back to the host.
+    /// The exports to the host.
     exports: Vec<Export>,
-    /// Where the last path led.
-    recent: RefCell<Recent>,
-    /// What is read of volumes.
-    ahead: Ahead,
-    /// Open files with how many descriptors stand for each.
-    open: Numbered<(OpenFile, usize)>,
+    /// The directory of the last path lookup.
+    recent: RefCell<LookupCache>,
+    /// Readahead of volumes.
+    ahead: Readahead,
+    /// Open files with their reference counts.
+    open: IdTable<(OpenFile, usize)>,
 }
 
 impl Files {
-    /// The files of a fresh process that stands in the root directory: the three standard streams. Bit n of `terminals`: stream n is a terminal.
+    /// The files of a new process with the root as working directory: the three standard streams. Bit n of `terminals`: stream n is a
+    /// terminal.
     #[must_use]
     pub fn new(tree: Tree, who: Credentials, terminals: u32, started: u64) -> Files {
         let root = tree.root();
@@ -318,7 +319,7 @@ impl Files {
             pipes: Pipes::default(),
             timers: TimerFiles::default(),
             epolls: Epolls::default(),
-            watched: WatchedProcesses::default(),
+            watched: PidFiles::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
             signals: (Set::default(), Pulse::default()),
@@ -328,15 +329,15 @@ impl Files {
             locks: Locks::default(),
             input: None,
             sockets: Sockets::default(),
-            own: Own::new(root, who, started),
+            own: ProcessFiles::new(root, who, started),
             threads: BTreeSet::new(),
             thread: FIRST,
             others: BTreeMap::new(),
             changed: Vec::new(),
             exports: Vec::new(),
             recent: RefCell::default(),
-            ahead: Ahead::default(),
-            open: Numbered::default(),
+            ahead: Readahead::default(),
+            open: IdTable::default(),
         };
         let name = (terminals != 0).then(|| files.name_terminal(0, time(started)).ok()).flatten();
         for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
@@ -353,20 +354,20 @@ impl Files {
         files
     }
 
-    /// The place of what a descriptor stands for.
+    /// The place of a descriptor's file.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn place(&self, fd: u64) -> Result<Place, Errno> {
+    pub fn place(&self, fd: u64) -> Result<InodeRef, Errno> {
         let file = self.look(fd)?;
-        Ok(self.place_of(file).unwrap_or(Place::Descriptor(fd as u32)))
+        Ok(self.place_of(file).unwrap_or(InodeRef::Descriptor(fd as u32)))
     }
 
     /// The place of an open file. `None`: it has none.
-    fn place_of(&self, file: &OpenFile) -> Option<Place> {
+    fn place_of(&self, file: &OpenFile) -> Option<InodeRef> {
         match &file.kind {
-            Kind::Image(place, _) => Some(self.tree.settle(Place::Image(*place))),
-            Kind::Node(id) => Some(Place::Node(*id)),
+            Kind::Image(place, _) => Some(self.tree.settle(InodeRef::Image(*place))),
+            Kind::Node(id) => Some(InodeRef::Node(*id)),
             Kind::Directory(place)
             | Kind::Name(place)
             | Kind::Device(_, place)
@@ -374,7 +375,7 @@ impl Files {
             | Kind::Master(_, place)
             | Kind::Slave(_, place) => Some(self.tree.settle(*place)),
             Kind::Pipe(id) => self.pipes.get(*id).ok()?.place,
-            Kind::Text(entry, ..) => Some(Place::Proc(*entry)),
+            Kind::Text(entry, ..) => Some(InodeRef::Proc(*entry)),
             Kind::Console { terminal, .. } => terminal.map(|place| self.tree.settle(place)),
             Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => None,
             Kind::Socket(_) | Kind::Inotify(_) | Kind::Signals(_) => None,
@@ -382,19 +383,19 @@ impl Files {
         }
     }
 
-    /// What is known of a place.
+    /// The metadata of a place.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
-    pub fn status(&self, place: Place) -> Result<Status, Errno> {
+    pub fn status(&self, place: InodeRef) -> Result<Status, Errno> {
         match place {
-            Place::Proc(entry) => Ok(self.proc_status(entry)),
-            Place::Descriptor(fd) => self.status_of(self.look(fd.into())?),
+            InodeRef::Proc(entry) => Ok(self.proc_status(entry)),
+            InodeRef::Descriptor(fd) => self.status_of(self.look(fd.into())?),
             _ => self.tree.status(place),
         }
     }
 
-    /// What is known of an open file.
+    /// The metadata of an open file.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
@@ -421,18 +422,18 @@ impl Files {
         })
     }
 
-    /// Hands the names of a directory to `take`, from a position on, until it wants no more.
+    /// Passes the names of a directory to `take`, from a position on, until it returns `false`.
     ///
     /// # Errors
     /// `ENOTDIR`, `ENOENT`, `EIO`.
-    pub fn list(&self, directory: Place, position: u64, take: impl FnMut(Listed<'_>) -> bool) -> Result<(), Errno> {
+    pub fn list(&self, directory: InodeRef, position: u64, take: impl FnMut(DirectoryEntry<'_>) -> bool) -> Result<(), Errno> {
         match directory {
-            Place::Proc(entry) => self.list_proc(entry, position, take),
+            InodeRef::Proc(entry) => self.list_proc(entry, position, take),
             _ => self.tree.list(directory, position, take),
         }
     }
 
-    /// What the locks of an open file are found by.
+    /// The key for the locks of an open file.
     ///
     /// # Errors
     /// `EBADF`, `ENOENT`, `EIO`.
@@ -446,9 +447,9 @@ impl Files {
         self.path_by(file.name.as_ref(), self.place_of(file))
     }
 
-    /// The path by which a place was found, with a note if it does not lead there any more.
+    /// The path by which a place was found, marked as deleted if it does not lead there any more.
     #[must_use]
-    pub fn path_by(&self, name: Option<&OpenName>, place: Option<Place>) -> Vec<u8> {
+    pub fn path_by(&self, name: Option<&OpenName>, place: Option<InodeRef>) -> Vec<u8> {
         let Some(OpenName { directory, name }) = name else { return b"/ (deleted)".to_vec() };
         let mut path = self.path_of(*directory).ok().flatten().unwrap_or_default();
         if path.last() != Some(&b'/') {
@@ -462,20 +463,20 @@ impl Files {
         path
     }
 
-    /// Whether somebody has a place open, or stands there.
-    fn is_open(&self, place: Place) -> bool {
+    /// Whether a process has a place open, or uses it as a directory.
+    fn is_open(&self, place: InodeRef) -> bool {
         let is = |other| self.tree.settle(other) == place;
-        let stands = |own: &Own| is(own.working_directory) || is(own.root) || is(own.program.place);
+        let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.place);
         stands(&self.own) || self.others.values().any(stands) || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
     }
 
-    /// Forgets what has no name any more, if nobody has it open.
-    pub fn release(&mut self, place: Place) {
-        if let Place::Node(id) = self.tree.settle(place)
+    /// Frees a file without names, if no process has it open.
+    pub fn release(&mut self, place: InodeRef) {
+        if let InodeRef::Node(id) = self.tree.settle(place)
             && self.tree.node(id).is_ok_and(|node| node.links == 0)
-            && !self.is_open(Place::Node(id))
+            && !self.is_open(InodeRef::Node(id))
         {
-            self.tell_gone(Place::Node(id));
+            self.notify_gone(InodeRef::Node(id));
             self.tree.forget(id);
         }
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! POSIX's queues of messages, which have names of their own and priorities.
+//! POSIX message queues, which have names of their own and message priorities.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::edge::Pulse;
 use super::poll::{READING, WRITING};
-use super::pulse::Pulse;
 use super::socket::address::Address;
 use super::socket::{Family, SocketId};
 use super::tree::node::Owner;
@@ -17,10 +17,10 @@ use crate::process::ProcessNumber;
 use crate::signals::Signal;
 use crate::wait::Channel;
 
-/// Queues that there may be.
+/// Upper limit on queues.
 const QUEUES_MAX: usize = 256;
 
-/// Which queue.
+/// The identity of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageQueueId(u32);
 
@@ -32,17 +32,17 @@ impl MessageQueueId {
     }
 }
 
-/// Bytes that say through a socket what became of a queue.
+/// Bytes of a notification through a socket.
 pub const COOKIE: usize = 32;
 
-/// How a process hears of a message that comes to an empty queue.
+/// How a process is notified of a message in an empty queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Not at all: it only keeps others from listening.
+    /// Not at all; this only prevents others from registering.
     Nothing,
-    /// By a signal, which carries this.
+    /// By a signal with this value.
     Signal(Signal, u64),
-    /// By these bytes in a socket of its own, from which its C library starts a thread.
+    /// By these bytes in a socket of its own, after which its C library starts a thread.
     Socket(SocketId, [u8; COOKIE]),
 }
 
@@ -58,40 +58,40 @@ impl Notice {
     }
 }
 
-/// What a socket is told last of a queue.
+/// The last part of a notification through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// A message came.
+    /// A message arrived.
     Message = 1,
-    /// The process listens no more.
+    /// The registration was removed.
     Removed = 2,
 }
 
-/// Who wants to hear of a message that comes to an empty queue.
+/// The process registered for notification of a message in an empty queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct NotifyTarget {
     /// The process.
     pub process: ProcessNumber,
-    /// How it hears of it.
+    /// How it is notified.
     pub notice: Notice,
 }
 
-/// A queue of messages.
+/// A message queue.
 #[derive(Debug)]
 pub struct MessageQueue {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// Messages that it holds at most.
+    /// Upper limit on its messages.
     pub count_max: u64,
-    /// Bytes that a message has at most.
+    /// Upper limit on the bytes of a message.
     pub bytes_max: u64,
     /// Messages by priority.
     messages: BTreeMap<u32, VecDeque<Vec<u8>>>,
-    /// Who wants to hear of the next message.
-    pub listener: Option<Listener>,
+    /// The process to notify of the next message.
+    pub listener: Option<NotifyTarget>,
     /// It has a name.
     is_named: bool,
-    /// How many open files stand for it.
+    /// The number of open files that refer to it.
     opened: usize,
     /// When it last became ready.
     pub pulse: Pulse,
@@ -105,18 +105,18 @@ impl MessageQueue {
         MessageQueue { owner, count_max, bytes_max, messages, listener: None, is_named: true, opened: 0, pulse: Pulse::default() }
     }
 
-    /// How many messages it holds.
+    /// The number of messages.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.messages.values().map(|messages| messages.len() as u64).sum()
     }
 
-    /// What it is as text, for who reads its descriptor.
+    /// Its description, for reads of its descriptor.
     #[must_use]
     pub fn text(&self) -> String {
         let bytes: usize = self.messages.values().flatten().map(Vec::len).sum();
         let (kind, signal, process) = match self.listener {
-            Some(Listener { process, notice }) => {
+            Some(NotifyTarget { process, notice }) => {
                 (notice.number(), if let Notice::Signal(signal, _) = notice { signal.0 } else { 0 }, process)
             }
             None => (0, 0, 0),
@@ -124,7 +124,7 @@ impl MessageQueue {
         format!("QSIZE:{bytes:<10} NOTIFY:{kind:<5} SIGNO:{signal:<5} NOTIFY_PID:{process:<6}\n")
     }
 
-    /// What need not wait.
+    /// Its `poll` events.
     #[must_use]
     pub fn ready(&self) -> u16 {
         let count = self.count();
@@ -145,7 +145,7 @@ impl MessageQueue {
         Ok(())
     }
 
-    /// Takes the first message of the highest priority.
+    /// Removes the first message of the highest priority.
     ///
     /// # Errors
     /// `EAGAIN`: there is none.
@@ -169,13 +169,13 @@ pub struct MessageQueues {
 }
 
 impl MessageQueues {
-    /// The queue of a name.
+    /// The queue with a name.
     #[must_use]
     pub fn named(&self, name: &[u8]) -> Option<MessageQueueId> {
         self.names.get(name).copied()
     }
 
-    /// Makes a queue.
+    /// Creates a queue.
     ///
     /// # Errors
     /// `ENOSPC`: there are too many.
@@ -195,27 +195,27 @@ impl MessageQueues {
     /// A queue.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get(&self, id: MessageQueueId) -> Result<&MessageQueue, Errno> {
         self.all.get(&id).ok_or(Errno::EBADF)
     }
 
-    /// The same, to be changed.
+    /// A queue, mutably.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get_mut(&mut self, id: MessageQueueId) -> Result<&mut MessageQueue, Errno> {
         self.all.get_mut(&id).ok_or(Errno::EBADF)
     }
 
-    /// Counts an open file.
+    /// Increments the count of open files.
     pub fn open(&mut self, id: MessageQueueId) {
         if let Some(queue) = self.all.get_mut(&id) {
             queue.opened += 1;
         }
     }
 
-    /// Counts an open file less.
+    /// Decrements the count of open files.
     pub(super) fn close(&mut self, id: MessageQueueId) {
         if let Some(queue) = self.all.get_mut(&id) {
             queue.opened = queue.opened.saturating_sub(1);
@@ -223,7 +223,7 @@ impl MessageQueues {
         self.release(id);
     }
 
-    /// Takes a queue its name. Who has it open has it still.
+    /// Removes a queue's name. Open files of it stay usable.
     pub fn unlink(&mut self, name: &[u8]) {
         let Some(id) = self.names.remove(name) else { return };
         if let Some(queue) = self.all.get_mut(&id) {
@@ -232,14 +232,14 @@ impl MessageQueues {
         self.release(id);
     }
 
-    /// Forgets a queue that has no name and that nobody has open.
+    /// Frees a queue without a name and open files.
     fn release(&mut self, id: MessageQueueId) {
         if self.all.get(&id).is_some_and(|queue| !queue.is_named && queue.opened == 0) {
             self.all.remove(&id);
         }
     }
 
-    /// Ends the listening of a process. Returns how it heard.
+    /// Removes the registration of a process. Returns how it was to be notified.
     fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) -> Option<Notice> {
         let queue = self.all.get_mut(&id)?;
         queue.listener.take_if(|listener| listener.process == process).map(|listener| listener.notice)
@@ -247,7 +247,7 @@ impl MessageQueues {
 }
 
 impl Files {
-    /// The socket by which a process wants to hear of a queue.
+    /// The socket for notifications of a queue.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL`: it is of another kind.
@@ -256,17 +256,17 @@ impl Files {
         if self.sockets.get(id)?.family == Family::Netlink { Ok(id) } else { Err(Errno::EINVAL) }
     }
 
-    /// Says through a socket what became of a queue. One that is gone, or has no memory for it, says nothing.
-    pub fn tell_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: Fate) {
+    /// Sends a notification through a socket. It is lost if the socket is closed or memory is short.
+    pub fn notify_by_socket(&mut self, id: SocketId, mut cookie: [u8; COOKIE], fate: Fate) {
         cookie[COOKIE - 1] = fate as u8;
         let _ = self.sockets.answer(id, Address::Netlink(0), &cookie);
         self.changed.push(Channel::Sockets);
     }
 
-    /// A process that closes a queue, or says so, does not listen to it any more.
+    /// Removes a process's registration when it closes the queue or unregisters.
     pub fn stop_listening(&mut self, id: MessageQueueId, process: ProcessNumber) {
         if let Some(Notice::Socket(socket, cookie)) = self.queues.stop_listening(id, process) {
-            self.tell_by_socket(socket, cookie, Fate::Removed);
+            self.notify_by_socket(socket, cookie, Fate::Removed);
         }
     }
 }

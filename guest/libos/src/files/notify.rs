@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Telling those who watch files (`inotify`) what happens to them. Where nobody watches anything, this costs a look.
+//! Notifies inotify watches of file events. Without watches this costs one check.
 
 use super::inotify::{InotifyId, event};
 use super::locks::FileKey;
-use super::names::{AT_SYMLINK_NOFOLLOW, CURRENT, Found, Last, Way};
-use super::tree::Place;
+use super::namei::{AT_SYMLINK_NOFOLLOW, CURRENT, LastComponent, LookupFlags, LookupResult};
+use super::tree::InodeRef;
 use super::{Files, Kind, OpenFile, OpenName, flag};
 use crate::credentials::READ;
 use crate::errno::Errno;
 use crate::wait::Channel;
 
 impl Files {
-    /// Makes an instance of inotify. Returns its descriptor.
+    /// Creates an inotify instance. Returns its descriptor.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -20,7 +20,7 @@ impl Files {
         self.insert(OpenFile::new(Kind::Inotify(id), flag::READ_ONLY | non_blocking), close_on_exec)
     }
 
-    /// The instance that a descriptor stands for.
+    /// The inotify instance of a descriptor.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL`: it is none.
@@ -32,12 +32,12 @@ impl Files {
         }
     }
 
-    /// Watches what a path names. Returns the watch's number.
+    /// Watches the file at a path. Returns the watch's number.
     ///
     /// # Errors
     /// `EACCES`, `ENOTDIR`, `EEXIST`, `ENOSPC`; those of looking up paths.
     pub fn watch(&mut self, id: InotifyId, path: &[u8], mask: u32) -> Result<i32, Errno> {
-        let way = if mask & event::DONT_FOLLOW != 0 { Way::KEEP } else { Way::FOLLOW };
+        let way = if mask & event::DONT_FOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
         let place = self.find(CURRENT, path, way)?;
         let status = self.status(place)?;
         if mask & event::ONLY_DIRECTORY != 0 && !status.is_directory() {
@@ -47,8 +47,8 @@ impl Files {
         self.inotifies.get_mut(id)?.watch((status.device, status.number), mask)
     }
 
-    /// What a place is known by, and whether it is a directory. `None`: nobody watches anything, so that it does not matter.
-    fn watched(&self, place: Place) -> Option<(FileKey, u32)> {
+    /// The key of a place for watches, and whether it is a directory. `None`: there are no watches.
+    fn watched(&self, place: InodeRef) -> Option<(FileKey, u32)> {
         if self.inotifies.is_empty() {
             return None;
         }
@@ -56,9 +56,17 @@ impl Files {
         Some(((status.device, status.number), if status.is_directory() { event::IS_DIRECTORY } else { 0 }))
     }
 
+    /// Whether a place is the file of this key.
+    fn is_same(&self, place: InodeRef, key: FileKey) -> bool {
+        self.status(place).is_ok_and(|status| (status.device, status.number) == key)
+    }
+
     /// Tells that something happened to what a name of a directory leads to: those who watch the directory, and those who watch the file.
-    fn tell(&mut self, above: Option<(Place, &[u8])>, place: Place, mask: u32) {
+    fn tell(&mut self, above: Option<(InodeRef, &[u8])>, place: InodeRef, mask: u32) {
         let Some((key, directory)) = self.watched(place) else { return };
+        let is_named = |(above, name): (InodeRef, &[u8])| self.lookup(above, name).is_ok_and(|there| self.is_same(there, key));
+        let is_excluded = mask & event::OF_OPEN_FILES != 0 && mask & event::BY_NAME == 0 && !above.is_none_or(is_named);
+        let mask = mask & !event::BY_NAME | if is_excluded { event::EXCL_UNLINK } else { 0 };
         self.changed.push(Channel::Notes);
         if let Some((above, name)) = above
             && let Some((above, _)) = self.watched(above)
@@ -68,16 +76,16 @@ impl Files {
         self.inotifies.happened(key, mask | directory, 0, &[]);
     }
 
-    /// Tells that something happened to what a walk has found.
-    pub(super) fn tell_opened(&mut self, found: &Found, place: Place, mask: u32) {
+    /// Notifies watches of an event of a looked-up file.
+    pub(super) fn notify_opened(&mut self, found: &LookupResult, place: InodeRef, mask: u32) {
         match &found.last {
-            Last::Name(name) => self.tell(Some((found.directory, name.bytes())), place, mask),
-            _ => self.tell_directory(place, mask),
+            LastComponent::Name(name) => self.tell(Some((found.directory, name.bytes())), place, mask),
+            _ => self.notify_directory(place, mask),
         }
     }
 
-    /// Tells that something happened to an open file.
-    pub fn tell_open(&mut self, fd: u64, mask: u32) {
+    /// Notifies watches of an event of an open file.
+    pub fn notify_open(&mut self, fd: u64, mask: u32) {
         if self.inotifies.is_empty() {
             return;
         }
@@ -85,57 +93,57 @@ impl Files {
         let Some(place) = self.place_of(file).filter(|_| !file.is_name()) else { return };
         match file.name.as_ref().map(|OpenName { directory, name }| (*directory, name.clone())) {
             Some((directory, name)) => self.tell(Some((directory, &name)), place, mask),
-            None => self.tell_directory(place, mask),
+            None => self.notify_directory(place, mask),
         }
     }
 
-    /// The same where the name is not known: of a directory it can be found.
-    fn tell_directory(&mut self, place: Place, mask: u32) {
+    /// Notifies watches of an event of a place without a known name; a directory's name can be determined.
+    fn notify_directory(&mut self, place: InodeRef, mask: u32) {
         let above = self.parent(place).ok().filter(|above| self.watched(*above).is_some_and(|(key, _)| self.inotifies.has(key)));
         let path = above.and_then(|_| self.path_of(place).ok().flatten()).unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         self.tell(above.map(|above| (above, name)), place, mask);
     }
 
-    /// Tells that an open file is being closed.
-    pub(super) fn tell_closed(&mut self, fd: u64) {
+    /// Notifies watches of the close of an open file.
+    pub(super) fn notify_closed(&mut self, fd: u64) {
         let writes = self.look(fd).is_ok_and(OpenFile::writable);
-        self.tell_open(fd, if writes { event::CLOSE_WRITE } else { event::CLOSE_NOWRITE });
+        self.notify_open(fd, if writes { event::CLOSE_WRITE } else { event::CLOSE_NOWRITE });
     }
 
-    /// Tells that something happened to what a path names, seen from a directory, with flags of the `at` calls.
-    pub fn tell_at(&mut self, directory: u64, path: &[u8], flags: u64, mask: u32) {
+    /// Notifies watches of an event of the file at a path, by flags of the `at` calls.
+    pub fn notify_at(&mut self, directory: u64, path: &[u8], flags: u64, mask: u32) {
         if self.inotifies.is_empty() {
             return;
         }
         if path.is_empty() {
-            return self.tell_open(directory, mask);
+            return self.notify_open(directory, mask);
         }
-        let way = if flags & AT_SYMLINK_NOFOLLOW != 0 { Way::KEEP } else { Way::FOLLOW };
+        let way = if flags & AT_SYMLINK_NOFOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
         let Ok(found) = self.walk(directory, path, way) else { return };
         if let Some(place) = found.place {
-            self.tell_opened(&found, place, mask);
+            self.notify_opened(&found, place, mask);
         }
     }
 
-    /// Tells that a name appeared in a directory, or went.
-    pub(super) fn tell_name(&mut self, directory: Place, name: &[u8], is_directory: bool, mask: u32) {
+    /// Notifies the watches of a directory that a name was added or removed.
+    pub(super) fn notify_name(&mut self, directory: InodeRef, name: &[u8], is_directory: bool, mask: u32) {
         if let Some((key, _)) = self.watched(directory) {
             self.changed.push(Channel::Notes);
             self.inotifies.happened(key, mask | if is_directory { event::IS_DIRECTORY } else { 0 }, 0, name);
         }
     }
 
-    /// Tells that a file itself has changed.
-    pub(super) fn tell_self(&mut self, place: Place, mask: u32) {
+    /// Notifies the watches of a file of a change of the file itself.
+    pub(super) fn notify_self(&mut self, place: InodeRef, mask: u32) {
         if let Some((key, _)) = self.watched(place) {
             self.changed.push(Channel::Notes);
             self.inotifies.happened(key, mask, 0, &[]);
         }
     }
 
-    /// Tells that a name has moved.
-    pub(super) fn tell_moved(&mut self, from: (Place, &[u8]), to: (Place, &[u8]), is_directory: bool) {
+    /// Notifies watches that a name was moved.
+    pub(super) fn notify_moved(&mut self, from: (InodeRef, &[u8]), to: (InodeRef, &[u8]), is_directory: bool) {
         if let (Some((old, _)), Some((new, _))) = (self.watched(from.0), self.watched(to.0)) {
             let directory = if is_directory { event::IS_DIRECTORY } else { 0 };
             let cookie = self.inotifies.cookie();
@@ -145,8 +153,8 @@ impl Files {
         }
     }
 
-    /// Tells that what had lost its last name is gone for good. `place` leads to it still.
-    pub(super) fn tell_gone(&mut self, place: Place) {
+    /// Notifies watches that a file without names was freed. `place` is still valid.
+    pub(super) fn notify_gone(&mut self, place: InodeRef) {
         if let Some((key, _)) = self.watched(place) {
             self.inotifies.gone(key);
         }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening what a path names, and making it if it is not there.
+//! Opens the file at a path, and creates it if requested.
 
 use pando_rt::registers;
 
 use super::inotify::event;
-use super::names::{Found, Last, Way};
+use super::namei::{LastComponent, LookupFlags, LookupResult};
 use super::pty;
+use super::transfer::GROUP_EXECUTE;
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
-use super::tree::{Named, Place};
+use super::tree::{InodeRef, NameAt};
 use super::{CLONES, Device, Files, Kind, OpenFile, OpenName, Standard, flag};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
@@ -17,18 +18,18 @@ use crate::terminal::PtyId;
 use crate::terminal::TerminalName;
 use crate::wait::Channel;
 
-/// Bits of a mode that a new file may get.
+/// Mode bits that a new file may get.
 const MODE: u64 = 0o7777;
-/// The bit that gives a directory's group to what is made in it.
+/// The set-group-ID bit: new files in the directory get its group.
 const SET_GROUP: u16 = 0o2000;
-/// The bit that lets only owners remove names from a directory.
+/// The sticky bit: only owners may remove names from the directory.
 const STICKY: u16 = 0o1000;
 
 impl Files {
-    /// Opens what a path names.
+    /// Opens the file at a path.
     ///
     /// # Errors
-    /// Those of `openat2`, but for its own checks.
+    /// Those of `openat2`, except those of its argument checks.
     pub fn open_path(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, resolve: u64, now: Time) -> Result<OpenFile, Errno> {
         let flags =
             if flags & flag::PATH != 0 { flags & (flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC) } else { flags };
@@ -40,8 +41,8 @@ impl Files {
         }
         let create = flags & flag::CREATE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !(create && flags & flag::EXCLUSIVE != 0);
-        let found = self.walk(directory, path, Way { follow, strict: !create, resolve })?;
-        if create && found.slash && matches!(found.last, Last::Name(_)) {
+        let found = self.walk(directory, path, LookupFlags { follow, strict: !create, resolve })?;
+        if create && found.slash && matches!(found.last, LastComponent::Name(_)) {
             return Err(Errno::EISDIR);
         }
         let Some(place) = found.place else {
@@ -49,7 +50,7 @@ impl Files {
                 return Err(Errno::ENOENT);
             }
             let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
-            self.tell_opened(&found, Place::Node(id), event::OPEN);
+            self.notify_opened(&found, InodeRef::Node(id), event::OPEN);
             return Ok(self.named(OpenFile::new(Kind::Node(id), kept(flags)), &found));
         };
         if create {
@@ -61,53 +62,59 @@ impl Files {
         }
         let kind = self.open_place(place, flags, now)?;
         if flags & flag::PATH == 0 {
-            self.tell_opened(&found, place, event::OPEN);
+            self.notify_opened(&found, place, event::OPEN);
             if flags & flag::TRUNCATE != 0 {
-                self.tell_opened(&found, place, event::MODIFY);
+                self.notify_opened(&found, place, event::MODIFY);
             }
         }
         Ok(self.named(OpenFile::new(kind, kept(flags)), &found))
     }
 
-    /// The open file with the name by which it was found.
-    fn named(&self, mut file: OpenFile, found: &Found) -> OpenFile {
-        if let (Last::Name(name), false) = (&found.last, matches!(file.kind, Kind::Directory(_))) {
+    /// Adds the name by which it was found to an open file.
+    fn named(&self, mut file: OpenFile, found: &LookupResult) -> OpenFile {
+        if let (LastComponent::Name(name), false) = (&found.last, matches!(file.kind, Kind::Directory(_))) {
             file.name = Some(OpenName { directory: found.directory, name: name.bytes().into() });
         }
         file
     }
 
-    /// Makes a file at a name that was not there.
+    /// Creates a file at an unused name.
     ///
     /// # Errors
-    /// `EISDIR`: it is no name. `EACCES`, `ENOENT`, `ENOSPC`, `EIO`.
-    fn create(&mut self, found: &Found, body: Body, mode: u64, now: Time) -> Result<NodeId, Errno> {
-        let Last::Name(name) = &found.last else { return Err(Errno::EISDIR) };
+    /// `EISDIR`: the last component is no name. `EACCES`, `ENOENT`, `ENOSPC`, `EIO`.
+    fn create(&mut self, found: &LookupResult, body: Body, mode: u64, now: Time) -> Result<NodeId, Errno> {
+        let LastComponent::Name(name) = &found.last else { return Err(Errno::EISDIR) };
         self.check_change(found.directory)?;
         let owner = self.new_owner(found.directory, mode, false)?;
-        let id = self.tree.create(Named { directory: found.directory, name: name.bytes() }, body, owner, now)?;
-        self.tell_name(found.directory, name.bytes(), false, event::CREATE);
+        let id = self.tree.create(NameAt { directory: found.directory, name: name.bytes() }, body, owner, now)?;
+        self.notify_name(found.directory, name.bytes(), false, event::CREATE);
         Ok(id)
     }
 
-    /// Who owns what the process makes in a directory, and its permissions.
+    /// The owner and permissions of a new file of the process in a directory.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn new_owner(&self, directory: Place, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
+    pub fn new_owner(&self, directory: InodeRef, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
         let above = self.status(directory)?.owner();
         let inherits = above.permissions & SET_GROUP != 0;
-        let permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
+        let mut permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
+        // No program of a group that the process is not of.
+        let of_program = u64::from(SET_GROUP | GROUP_EXECUTE);
+        let is_program = mode & of_program == of_program;
+        if inherits && !is_directory && is_program && !self.own.who.keeps_group_id(above.gid) {
+            permissions &= !SET_GROUP;
+        }
         let gid = if inherits { above.gid } else { self.own.who.group.file };
         Ok(Owner { uid: self.own.who.user.file, gid, permissions })
     }
 
-    /// Checks that names of a directory may be added or removed.
+    /// Checks that the process may add and remove names in a directory.
     ///
     /// # Errors
-    /// `EACCES`; `ENOENT`: the directory was removed; `EPERM`: it is made up.
-    pub fn check_change(&self, directory: Place) -> Result<(), Errno> {
-        if matches!(directory, Place::Proc(_)) {
+    /// `EACCES`; `ENOENT`: the directory was removed; `EPERM`: it is in a pseudo filesystem.
+    pub fn check_change(&self, directory: InodeRef) -> Result<(), Errno> {
+        if matches!(directory, InodeRef::Proc(_)) {
             return Err(Errno::ENOENT);
         }
         self.check(directory, WRITE | EXECUTE)
@@ -116,25 +123,25 @@ impl Files {
     /// Checks that the process may remove a name, which leads to `place`, from a directory.
     ///
     /// # Errors
-    /// `EACCES`; `EPERM`: names of this directory are only for their owners to remove.
-    pub fn check_removal(&self, directory: Place, place: Place) -> Result<(), Errno> {
+    /// `EACCES`; `EPERM`: the directory is sticky, and the process owns neither it nor the file.
+    pub fn check_removal(&self, directory: InodeRef, place: InodeRef) -> Result<(), Errno> {
         self.check_change(directory)?;
         let above = self.status(directory)?.owner();
         let owns = self.own.who.owns(above) || self.own.who.owns(self.status(place)?.owner());
         if above.permissions & STICKY != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
     }
 
-    /// Checks that the process may do all of `wanted` with a place.
+    /// Checks that the process has all permissions of `wanted` on a place.
     ///
     /// # Errors
     /// `EACCES`, `ENOENT`, `EIO`.
-    pub fn check(&self, place: Place, wanted: u64) -> Result<(), Errno> {
+    pub fn check(&self, place: InodeRef, wanted: u64) -> Result<(), Errno> {
         let status = self.status(place)?;
         if self.own.who.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    /// Opens a place.
-    fn open_place(&mut self, place: Place, flags: u64, now: Time) -> Result<Kind, Errno> {
+    /// Opens the file at a place.
+    fn open_place(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
         let status = self.status(place)?;
         let kind = status.kind();
         if flags & flag::DIRECTORY != 0 && kind != Some(FileType::Directory) {
@@ -161,11 +168,14 @@ impl Files {
             self.check_not_running(place)?;
         }
         match (place, kind) {
-            (Place::Proc(entry), Some(FileType::Regular)) => match entry.text() {
+            (InodeRef::Proc(entry), Some(FileType::Regular)) => match entry.text() {
                 Some(text) if !writes || entry.is_writable() => Ok(Kind::Text(entry, text, alloc::vec::Vec::new())),
                 _ => Err(Errno::EACCES),
             },
-            (Place::Descriptor(fd), _) => self.open_again(fd, flags),
+            (InodeRef::Descriptor(fd), _) => self.open_again(fd, flags),
+            (InodeRef::Proc(entry), Some(FileType::Directory)) if entry.tells_of_descriptors() => {
+                self.inspected(entry.subject()).map(|_| Kind::Directory(place))
+            }
             (_, Some(FileType::Directory)) => Ok(Kind::Directory(place)),
             (_, Some(FileType::Regular)) => self.open_regular(place, flags, now),
             (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers, now),
@@ -174,7 +184,7 @@ impl Files {
         }
     }
 
-    fn open_regular(&mut self, place: Place, flags: u64, now: Time) -> Result<Kind, Errno> {
+    fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
         if flags & flag::TRUNCATE != 0 {
             let id = self.tree.own(place)?;
             let node = self.tree.node_mut(id)?;
@@ -182,14 +192,14 @@ impl Files {
             node.touch(now);
         }
         match self.tree.settle(place) {
-            Place::Image(image) => Ok(Kind::Image(image, self.tree.image_file(image)?)),
-            Place::Node(id) => Ok(Kind::Node(id)),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::ENXIO),
+            InodeRef::Image(image) => Ok(Kind::Image(image, self.tree.image_file(image)?)),
+            InodeRef::Node(id) => Ok(Kind::Node(id)),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENXIO),
         }
     }
 
-    /// Opens a device by its numbers.
-    fn open_device(&mut self, place: Place, numbers: (u32, u32), now: Time) -> Result<Kind, Errno> {
+    /// Opens a device by its number.
+    fn open_device(&mut self, place: InodeRef, numbers: (u32, u32), now: Time) -> Result<Kind, Errno> {
         let device = match numbers {
             (1, 3) => Device::Null,
             (1, 5) => Device::Zero,
@@ -211,7 +221,7 @@ impl Files {
         Ok(Kind::Device(device, place))
     }
 
-    fn open_fifo(&mut self, place: Place, flags: u64) -> Result<Kind, Errno> {
+    fn open_fifo(&mut self, place: InodeRef, flags: u64) -> Result<Kind, Errno> {
         let (reads, writes) = wants(flags);
         let (has_reader, _) = self.pipes.ends(place);
         if writes && !reads && !has_reader && flags & flag::NON_BLOCKING != 0 {
@@ -222,7 +232,7 @@ impl Files {
         Ok(Kind::Pipe(id))
     }
 
-    /// Opens once more what a descriptor stands for that has no name.
+    /// Opens the nameless file of a descriptor again.
     fn open_again(&mut self, fd: u32, flags: u64) -> Result<Kind, Errno> {
         let (reads, writes) = wants(flags);
         match self.look(fd.into())?.kind {
@@ -237,17 +247,17 @@ impl Files {
         }
     }
 
-    /// Whether the open file of a FIFO still waits for somebody at its other end.
+    /// Whether the open of a FIFO still waits for its other end.
     #[must_use]
     pub fn awaits_other_end(&self, file: &OpenFile) -> bool {
         let Kind::Pipe(id) = file.kind else { return false };
         let Ok(pipe) = self.pipes.get(id) else { return false };
-        // Who has come and gone meanwhile was there.
+        // An other end that was opened and closed meanwhile counts.
         let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
         pipe.place.is_some() && is_alone && file.offset == pipe.others(file.readable())
     }
 
-    /// Takes note of who has been at the other end of a FIFO, which has no other use for an offset.
+    /// Records how often the other end of a FIFO was opened so far, in the otherwise unused offset.
     pub fn start_to_wait(&mut self, fd: u64) {
         let came = match self.look(fd) {
             Ok(file @ OpenFile { kind: Kind::Pipe(id), .. }) => self.pipes.get(*id).map(|pipe| pipe.others(file.readable())),
@@ -258,12 +268,12 @@ impl Files {
         }
     }
 
-    /// Opens a file without a name, beside those of a directory.
+    /// Opens an unnamed file in a directory (`O_TMPFILE`).
     fn open_temporary(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, now: Time) -> Result<OpenFile, Errno> {
         if flags & flag::DIRECTORY == 0 || !wants(flags).1 {
             return Err(Errno::EINVAL);
         }
-        let place = self.find(directory, path, Way::FOLLOW)?;
+        let place = self.find(directory, path, LookupFlags::FOLLOW)?;
         if !self.status(place)?.is_directory() {
             return Err(Errno::ENOTDIR);
         }
@@ -274,22 +284,22 @@ impl Files {
         Ok(OpenFile::new(Kind::Node(id), kept(flags)))
     }
 
-    /// Makes a regular file without a name, on the volume of a place.
+    /// Creates an unnamed regular file, on the volume of a place.
     ///
     /// # Errors
-    /// `ENOSPC`; `EOPNOTSUPP`: the place is made up.
-    pub fn nameless(&mut self, place: Place, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+    /// `ENOSPC`; `EOPNOTSUPP`: the place is in a pseudo filesystem.
+    pub fn nameless(&mut self, place: InodeRef, owner: Owner, now: Time) -> Result<NodeId, Errno> {
         let volume = self.tree.volume_of(place).ok_or(Errno::EOPNOTSUPP)?;
         self.tree.make(volume, Body::Regular(Content::default()), owner, now)
     }
 }
 
-/// Whether flags ask for reading, and for writing.
+/// Whether flags request reading, and writing.
 fn wants(flags: u64) -> (bool, bool) {
     match flags & flag::ACCESS {
         flag::READ_ONLY => (true, false),
         flag::WRITE_ONLY => (false, true),
-        // Linux checks for both where it then allows neither.
+        // Linux checks both permissions, and then allows neither access.
         _ => (true, true),
     }
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets as open files, and open files that go through sockets.
+//! Sockets as open files, and open files that are sent through sockets.
 //!
-//! An open file that somebody has sent and nobody has received counts as if it had one more descriptor. So sockets that were sent into each other, or into
-//! themselves, and then closed, stay until the cell ends: Linux looks for such circles, which only programs make that mean to.
+//! An open file that has been sent and not received holds a reference. So sockets that were sent through each other, or through
+//! themselves, and then closed stay until the cell ends. Linux collects such cycles, which only programs that want them create.
 
-use super::change::{New, here};
-use super::names::{CURRENT, Way};
+use super::change::{NewNode, here};
+use super::namei::{CURRENT, LookupFlags};
 use super::socket::address::Address;
 use super::socket::names::UnixName;
 use super::socket::{SocketId, Style};
-use super::tree::Place;
+use super::tree::InodeRef;
 use super::{Files, Kind, OpenFile, flag};
 use crate::credentials::WRITE;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 
 impl Files {
-    /// The socket that a descriptor stands for.
+    /// The socket of a descriptor.
     ///
     /// # Errors
-    /// `EBADF`; `ENOTSOCK`: it is none.
+    /// `EBADF`; `ENOTSOCK`: it is no socket.
     pub fn socket(&self, fd: u64) -> Result<SocketId, Errno> {
         match self.look(fd)?.kind {
             Kind::Socket(id) => Ok(id),
@@ -28,7 +28,7 @@ impl Files {
         }
     }
 
-    /// Opens a socket; it is gone if there is no descriptor for it.
+    /// Opens a socket; on errors the socket is freed.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -37,20 +37,20 @@ impl Files {
         self.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
     }
 
-    /// The Unix socket that an address names.
+    /// The Unix socket with an address.
     ///
     /// # Errors
-    /// `ECONNREFUSED`: nobody is there; `EPROTOTYPE`: it is one of another style; `EACCES`; those of looking up paths.
+    /// `ECONNREFUSED`: there is none; `EPROTOTYPE`: its type differs; `EACCES`; those of path lookup.
     pub fn find_socket(&self, address: &Address, style: Style) -> Result<SocketId, Errno> {
         match address {
             Address::Path(path) => {
-                let place = self.tree.settle(self.find(CURRENT, path, Way::FOLLOW)?);
+                let place = self.tree.settle(self.find(CURRENT, path, LookupFlags::FOLLOW)?);
                 let status = self.status(place)?;
                 if !self.own.who.may(status.owner(), status.is_directory(), WRITE) {
                     return Err(Errno::EACCES);
                 }
                 match (place, status.kind()) {
-                    (Place::Node(node), Some(FileType::Socket)) => self.sockets.named(&UnixName::Node(node), style),
+                    (InodeRef::Node(node), Some(FileType::Socket)) => self.sockets.named(&UnixName::Node(node), style),
                     _ => Err(Errno::ECONNREFUSED),
                 }
             }
@@ -59,20 +59,20 @@ impl Files {
         }
     }
 
-    /// Gives a Unix socket a name; a path makes a file.
+    /// Binds a Unix socket to an address; a path creates a file.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `EINVAL`: it has one; those of making a file.
+    /// `EADDRINUSE`; `EINVAL`: it is bound already; those of creating a file.
     pub fn bind_socket(&mut self, id: SocketId, address: Address, now: Time) -> Result<(), Errno> {
         match &address {
             Address::Path(path) => {
-                let made = self.make(here(path), New::File(FileType::Socket, (0, 0)), 0o777, now);
+                let made = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
                 made.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
-                let bound = match self.tree.settle(self.find(CURRENT, path, Way::KEEP)?) {
-                    Place::Node(node) => self.sockets.bind_file(id, node, address.clone()),
+                let bound = match self.tree.settle(self.find(CURRENT, path, LookupFlags::KEEP)?) {
+                    InodeRef::Node(node) => self.sockets.bind_file(id, node, address.clone()),
                     _ => Err(Errno::EIO),
                 };
-                // Linux too finds out only then that it has a name.
+                // Linux too detects an existing address only after creating the file.
                 bound.or_else(|error| self.unlink(here(path), now).and(Err(error)))
             }
             Address::Abstract(name) => self.sockets.bind_abstract(id, name),
@@ -80,7 +80,7 @@ impl Files {
         }
     }
 
-    /// The open file of a descriptor, to be sent. It counts once it was [held](Files::hold).
+    /// The open file of a descriptor, to be sent. It has no reference until [`hold`](Files::hold) adds one.
     ///
     /// # Errors
     /// `EBADF`.
@@ -88,7 +88,7 @@ impl Files {
         if self.look(fd)?.is_name() { Err(Errno::EBADF) } else { self.index(fd) }
     }
 
-    /// Counts open files once more.
+    /// Increments the reference counts of open files.
     pub fn hold(&mut self, files: &[usize]) {
         for index in files {
             if let Some((_, references)) = self.open.get_mut(*index) {
@@ -97,7 +97,7 @@ impl Files {
         }
     }
 
-    /// Counts open files once less.
+    /// Decrements the reference counts of open files.
     pub fn let_go(&mut self, files: &[usize]) {
         for index in files {
             if let Some(file) = self.drop_reference(*index) {
@@ -106,17 +106,17 @@ impl Files {
         }
     }
 
-    /// Gives the process a descriptor for an open file that was sent to it.
+    /// Adds a descriptor of the process for a received open file.
     ///
     /// # Errors
-    /// `EMFILE`: it stays as it was.
+    /// `EMFILE`: nothing has changed.
     pub fn receive_passed(&mut self, file: usize, close_on_exec: bool) -> Result<u64, Errno> {
         let fd = self.free_from(0)?;
         self.set(fd, super::Descriptor { file, close_on_exec });
         Ok(fd)
     }
 
-    /// Ends directions of a socket.
+    /// Shuts down directions of a socket.
     ///
     /// # Errors
     /// `ENOTCONN`, `EINVAL`.

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes and FIFOs: bytes between open files of the process.
+//! Pipes and FIFOs: byte buffers between open files of the cell.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use pando_rt::user::{self, UserRange};
 
+use super::edge::Pulse;
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
-use super::pulse::Pulse;
-use super::tree::Place;
+use super::tree::InodeRef;
 use crate::errno::Errno;
 
-/// Bytes that a pipe holds unless it is told otherwise.
+/// Default capacity of a pipe in bytes.
 pub const CAPACITY: usize = 64 << 10;
-/// Bytes that it can be told to hold.
+/// Maximum capacity of a pipe in bytes.
 pub const CAPACITY_MAX: usize = 1 << 20;
-/// Bytes of a page, in which a pipe holds what was written: small pieces share one if they fit whole, and it is free once all of it was read.
+/// Page size of a pipe's buffer. Small writes share a page if they fit completely, and a page is freed once all of it was read.
 const PAGE: usize = 4096;
 
-/// Which pipe.
+/// The identity of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipeId(pub(super) usize);
 
 /// A page of a pipe.
 #[derive(Debug)]
 struct Page {
-    /// What was written, with room for a whole page.
+    /// The written bytes, with capacity for a whole page.
     bytes: Vec<u8>,
-    /// How many of them were read.
+    /// The number of bytes read.
     read: usize,
-    /// It is read alone, and what is not read of it then is lost.
+    /// A packet: a read returns it alone, and discards its unread rest.
     is_packet: bool,
 }
 
@@ -40,12 +40,12 @@ impl Page {
         Ok(Page { bytes, read: 0, is_packet })
     }
 
-    /// What was written and not read yet.
+    /// The written bytes that have not been read.
     fn held(&self) -> &[u8] {
         &self.bytes[self.read..]
     }
 
-    /// Lets `give` write up to `length` bytes, for which there is room. Returns how many it wrote.
+    /// Lets `give` write up to `length` bytes, which fit. Returns how many it wrote.
     fn fill(&mut self, length: usize, give: &mut impl FnMut(&mut [u8]) -> usize) -> usize {
         let end = self.bytes.len();
         self.bytes.resize(end + length, 0);
@@ -59,16 +59,16 @@ impl Page {
 #[derive(Debug)]
 pub struct Pipe {
     pages: VecDeque<Page>,
-    /// How many bytes it holds at most, a multiple of pages.
+    /// Its capacity in bytes, a multiple of pages.
     pub capacity: usize,
-    /// Open files that read from it.
+    /// The number of open files that read from it.
     pub readers: u32,
-    /// Open files that write to it.
+    /// The number of open files that write to it.
     pub writers: u32,
     /// Its inode number, if it has no name.
     pub number: u64,
-    /// The FIFO that it is.
-    pub place: Option<Place>,
+    /// Its place, if it is a FIFO.
+    pub place: Option<InodeRef>,
     /// When its ends last became ready.
     pub pulse: Pulse,
     /// How often it was opened for reading, and for writing.
@@ -88,10 +88,10 @@ impl Pipe {
         self.pages.len() * PAGE
     }
 
-    /// Bytes that fit in whole pages, at least one.
+    /// The number of bytes that fit, in whole pages, at least one page.
     ///
     /// # Errors
-    /// `EPIPE`: nobody reads. `EAGAIN`: none fits.
+    /// `EPIPE`: it has no readers. `EAGAIN`: it is full.
     pub fn room(&self) -> Result<usize, Errno> {
         match self.capacity.saturating_sub(self.used()) {
             _ if self.readers == 0 => Err(Errno::EPIPE),
@@ -100,15 +100,15 @@ impl Pipe {
         }
     }
 
-    /// Checks that there is something to read, or never will be.
+    /// Checks that a read would not block: there are bytes, or no writers.
     ///
     /// # Errors
-    /// `EAGAIN`: not yet.
+    /// `EAGAIN`: it would.
     pub fn check_filled(&self) -> Result<(), Errno> {
         if self.pages.is_empty() && self.writers > 0 { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
-    /// Copies what it holds from `offset` on, and keeps it. Returns how many bytes.
+    /// Copies its content from `offset` on without consuming it. Returns how many bytes.
     pub fn peek(&self, offset: usize, room: &mut [u8]) -> usize {
         let (mut skipped, mut done) = (offset, 0);
         for page in &self.pages {
@@ -122,7 +122,7 @@ impl Pipe {
         done
     }
 
-    /// Drops so many bytes, as if they were read.
+    /// Consumes so many bytes.
     pub fn skip(&mut self, mut bytes: usize) {
         let was_full = self.used() >= self.capacity;
         while let Some(page) = self.pages.front_mut().filter(|_| bytes > 0) {
@@ -138,7 +138,7 @@ impl Pipe {
         }
     }
 
-    /// The packet that is to be read next, if it is one.
+    /// The next packet, if the next page is one.
     #[must_use]
     pub fn packet(&self) -> Option<&[u8]> {
         self.pages.front().filter(|page| page.is_packet).map(Page::held)
@@ -160,7 +160,7 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Moves what is there to the application, as far as that goes.
+    /// Moves available bytes to the application, as many as possible.
     fn drain(&mut self, to: UserRange) -> Result<u64, Errno> {
         let mut done = 0;
         while let Some(page) = self.pages.front_mut().filter(|page| done < to.length() && !page.is_packet) {
@@ -180,7 +180,7 @@ impl Pipe {
     /// Moves bytes from the application, as many as fit.
     ///
     /// # Errors
-    /// `EPIPE`: nobody reads. `EAGAIN`: none fits. `EFAULT`, `ENOMEM`.
+    /// `EPIPE`: it has no readers. `EAGAIN`: it is full. `EFAULT`, `ENOMEM`.
     pub fn write(&mut self, from: UserRange) -> Result<u64, Errno> {
         let mut copied = 0;
         self.fill(from.length() as usize, false, |room| {
@@ -192,7 +192,7 @@ impl Pipe {
         .map(|filled| filled as u64)
     }
 
-    /// Takes bytes from the libOS, as many as fit. Returns how many.
+    /// Writes bytes from the libOS, as many as fit. Returns how many.
     ///
     /// # Errors
     /// `EPIPE`, `EAGAIN`, `ENOMEM`.
@@ -200,7 +200,7 @@ impl Pipe {
         self.push_as(bytes, false)
     }
 
-    /// The same, as packets of a page at most.
+    /// Writes bytes from the libOS as packets of at most a page. Returns how many.
     ///
     /// # Errors
     /// `EPIPE`, `EAGAIN`, `ENOMEM`.
@@ -218,7 +218,8 @@ impl Pipe {
         })
     }
 
-    /// Lets `give` fill pages with `length` bytes, as far as there is room: first what does not fill a page behind what was written last, if it fits there.
+    /// Fills pages with `length` bytes from `give`, as many as fit. The part that does not fill a page goes first, behind the last
+    /// written bytes, if it fits there.
     fn fill(&mut self, length: usize, packets: bool, give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         if self.readers == 0 {
             return Err(Errno::EPIPE);
@@ -230,10 +231,11 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Takes memory that an application gives away, page by page of its own as Linux does, as far as there is room. Returns how many bytes.
+    /// Takes memory that an application gives away (`vmsplice`), one buffer page per page as on Linux, as much as fits. Returns how many
+    /// bytes.
     ///
     /// # Errors
-    /// `EPIPE`: nobody reads. `EAGAIN`: none fits. `EFAULT`, `ENOMEM`.
+    /// `EPIPE`: it has no readers. `EAGAIN`: it is full. `EFAULT`, `ENOMEM`.
     pub fn take_pages(&mut self, ranges: &[UserRange]) -> Result<u64, Errno> {
         let mut done = 0;
         for range in ranges {
@@ -254,7 +256,7 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Takes a part of one page of an application's.
+    /// Takes a part of one application page.
     fn take_page(&mut self, part: UserRange) -> Result<(), Errno> {
         self.room()?;
         let mut page = Page::new(false)?;
@@ -280,7 +282,7 @@ impl Pipe {
             let room = self.pages.try_reserve(1).map_err(|_| Errno::ENOMEM).and_then(|()| Page::new(packets));
             let mut page = match room {
                 Ok(page) => page,
-                // What is in the pipe already was written.
+                // The bytes in the pipe already count as written.
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(error),
             };
@@ -297,13 +299,13 @@ impl Pipe {
         if done == 0 && length > 0 { Err(Errno::EAGAIN) } else { Ok(done) }
     }
 
-    /// How often somebody came to the other end of an open file, which can be read or written.
+    /// How often the other end of an open file with this access was opened.
     #[must_use]
     pub fn others(&self, reads: bool) -> u64 {
         self.came[usize::from(reads)]
     }
 
-    /// What a reader or a writer of it need not wait for.
+    /// Its `poll` events for a reader or a writer.
     #[must_use]
     pub fn ready(&self, reads: bool, writes: bool) -> u16 {
         let mut ready = 0;
@@ -329,7 +331,7 @@ impl Pipes {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn open(&mut self, place: Option<Place>, reads: bool, writes: bool) -> Result<PipeId, Errno> {
+    pub fn open(&mut self, place: Option<InodeRef>, reads: bool, writes: bool) -> Result<PipeId, Errno> {
         let known = |pipe: &Option<Pipe>| place.is_some() && pipe.as_ref().is_some_and(|pipe| pipe.place == place);
         let index = self.pipes.iter().position(known).or_else(|| self.pipes.iter().position(Option::is_none)).unwrap_or(self.pipes.len());
         if index == self.pipes.len() {
@@ -357,12 +359,12 @@ impl Pipes {
         Ok(PipeId(index))
     }
 
-    /// Closes an end of a pipe; with the last one the pipe is gone.
+    /// Closes an end of a pipe; the pipe is freed with the last one.
     pub fn close(&mut self, id: PipeId, reads: bool, writes: bool) {
         let Some(Some(pipe)) = self.pipes.get_mut(id.0) else { return };
         pipe.readers -= u32::from(reads);
         pipe.writers -= u32::from(writes);
-        // Only where one side is left alone is there something to tell.
+        // Only the loss of one side is an event for the other.
         if (pipe.readers == 0) != (pipe.writers == 0) {
             pipe.pulse.other();
         }
@@ -374,22 +376,22 @@ impl Pipes {
     /// A pipe.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get(&self, id: PipeId) -> Result<&Pipe, Errno> {
         self.pipes.get(id.0).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
-    /// A pipe, to be changed.
+    /// A pipe, mutably.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get_mut(&mut self, id: PipeId) -> Result<&mut Pipe, Errno> {
         self.pipes.get_mut(id.0).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// Whether somebody reads from the pipe of a FIFO, and whether somebody writes to it.
+    /// Whether the pipe of a FIFO has readers, and whether it has writers.
     #[must_use]
-    pub fn ends(&self, place: Place) -> (bool, bool) {
+    pub fn ends(&self, place: InodeRef) -> (bool, bool) {
         let pipe = self.pipes.iter().flatten().find(|pipe| pipe.place == Some(place));
         pipe.map_or((false, false), |pipe| (pipe.readers > 0, pipe.writers > 0))
     }

@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pseudo terminals: what a program with `/dev/ptmx` open shows another that has `/dev/pts/N` for its terminal.
+//! Pseudo terminals: the master end is opened by `/dev/ptmx`, the slave end is `/dev/pts/N`.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::edge::Pulse;
 use super::poll::{POLLERR, POLLHUP, READING, WRITING};
-use super::pulse::Pulse;
 use crate::errno::Errno;
 use crate::terminal::input::Effects;
 use crate::terminal::{PtyId, Terminal};
 
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;
-/// Bytes that are kept for the master to read.
+/// Capacity of the output buffer that the master reads, in bytes.
 const SHOWN_MAX: usize = 16 << 10;
-/// Bytes that a master may write before its terminal has room for them.
+/// Capacity of the input buffer between master and terminal, in bytes.
 const KEYS_MAX: usize = 64 << 10;
-/// Bytes that programs have written and that are the master's, whatever they drop.
+/// Bytes of written output that a flush does not discard.
 const KEPT: usize = 4096;
-/// Pseudo terminals that a cell may have.
+/// Upper limit on the pseudo terminals of a cell.
 const PTYS_MAX: u32 = 4096;
-/// The byte before what was shown.
+/// The packet mode byte before data (`TIOCPKT_DATA`).
 const SHOWN: u8 = 0;
 /// The group that owns terminals.
 pub(super) const TTY_GROUP: u32 = 5;
 
-/// Which end of one.
+/// An end of a pseudo terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// That of the program which shows it.
+pub enum PtyEnd {
+    /// The end of the terminal emulator.
     Master,
-    /// That of the programs which have it for their terminal.
+    /// The end of the programs in the terminal.
     Slave,
 }
 
 /// A pseudo terminal.
 #[derive(Debug)]
 pub struct Pty {
-    /// What its programs see.
+    /// The terminal as its programs see it.
     pub terminal: Terminal,
-    /// What its programs have written and the master has not read.
+    /// Output that the master has not read.
     shown: VecDeque<u8>,
-    /// What the master has written and the terminal has no room for yet.
+    /// Input from the master that the terminal has not accepted yet.
     keys: VecDeque<u8>,
-    /// It cannot be opened yet.
+    /// It is locked and cannot be opened yet (`TIOCSPTLCK`).
     pub locked: bool,
-    /// A byte before each piece that the master reads says that it is what was shown. That the terminal was stopped or flushed is not told.
+    /// Packet mode (`TIOCPKT`): a data byte precedes each read of the master. Stops and flushes are not reported.
     pub packets: bool,
-    /// Open files of the terminal; `None`: nobody has opened it yet.
+    /// The number of open files of the slave end; `None`: it has never been opened.
     slaves: Option<u32>,
-    /// Nobody shows it any more.
+    /// The master end is closed.
     hung_up: bool,
     pulses: [Pulse; 2],
 }
 
 impl Pty {
-    /// Bytes that can still be shown.
+    /// Free space of the output buffer in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         SHOWN_MAX.saturating_sub(self.shown.len())
@@ -67,22 +67,22 @@ impl Pty {
         self.shown.len()
     }
 
-    /// Whether it has been hung up: reading it ends, writing fails.
+    /// Whether it has been hung up: reads return end of file, writes fail.
     #[must_use]
     pub fn is_hung_up(&self) -> bool {
         self.hung_up
     }
 
-    /// Shows bytes as they are. An echo that finds no room is lost.
+    /// Adds bytes to the output unprocessed. An echo that does not fit is lost.
     pub fn show(&mut self, bytes: &[u8]) {
         self.shown.extend(&bytes[..bytes.len().min(self.room())]);
         self.pulses[0].input();
     }
 
-    /// Gives the master at most so many bytes of what was shown, at least one.
+    /// Returns at most so many bytes of output to the master, at least one.
     ///
     /// # Errors
-    /// `EAGAIN`: nothing yet. `EIO`: nobody has the terminal open any more.
+    /// `EAGAIN`: there is none yet. `EIO`: the slave end is closed.
     pub fn take_shown(&mut self, room: usize) -> Result<Vec<u8>, Errno> {
         if self.shown.is_empty() {
             return Err(if self.slaves == Some(0) { Errno::EIO } else { Errno::EAGAIN });
@@ -93,30 +93,30 @@ impl Pty {
         Ok(kind.into_iter().chain(self.shown.drain(..room.min(self.shown.len()))).collect())
     }
 
-    /// Forgets what was shown and not read.
+    /// Discards unread output.
     pub fn drop_shown(&mut self) {
         self.shown.clear();
         self.pulses[1].output();
     }
 
-    /// Forgets what was written last and has not reached the master yet.
+    /// Discards recently written output that has not reached the master yet.
     pub fn drop_written(&mut self) {
         self.shown.truncate(KEPT);
         self.pulses[1].output();
     }
 
-    /// Bytes that the master can write.
+    /// Free space of the input buffer in bytes.
     #[must_use]
     pub fn key_room(&self) -> usize {
         KEYS_MAX.saturating_sub(self.keys.len())
     }
 
-    /// Takes bytes from the master, for which there is room, to be typed.
+    /// Adds input from the master; it must fit.
     pub fn add_keys(&mut self, keys: &[u8]) {
         self.keys.extend(keys);
     }
 
-    /// Types bytes of the master's, as many as the terminal takes at once. `None`: there are none, or there is no room.
+    /// Moves input from the master to the terminal, as many bytes as it accepts at once. `None`: there is none, or the terminal is full.
     pub fn type_waiting(&mut self) -> Option<Effects> {
         let room = self.terminal.input.room(&self.terminal.settings).min(self.keys.len());
         let keys: Vec<u8> = self.keys.drain(..room).collect();
@@ -129,25 +129,27 @@ impl Pty {
         Some(self.terminal.typed(&keys))
     }
 
-    /// Forgets what was typed and not read.
+    /// Discards unread input.
     pub fn drop_typed(&mut self) {
         self.keys.clear();
         self.terminal.input.flush();
         self.pulses[0].output();
     }
 
-    /// What an end need not wait for.
+    /// The `poll` events of an end.
     #[must_use]
-    pub fn ready(&self, end: End) -> u16 {
+    pub fn ready(&self, end: PtyEnd) -> u16 {
         let bit = |holds, bits| if holds { bits } else { 0 };
         match end {
-            End::Master => bit(!self.shown.is_empty(), READING) | bit(self.slaves == Some(0), POLLHUP) | bit(self.key_room() > 0, WRITING),
-            End::Slave if self.hung_up => READING | WRITING | POLLHUP | POLLERR,
-            End::Slave => bit(self.terminal.is_ready(), READING) | bit(self.room() > 0 && !self.terminal.input.stopped, WRITING),
+            PtyEnd::Master => {
+                bit(!self.shown.is_empty(), READING) | bit(self.slaves == Some(0), POLLHUP) | bit(self.key_room() > 0, WRITING)
+            }
+            PtyEnd::Slave if self.hung_up => READING | WRITING | POLLHUP | POLLERR,
+            PtyEnd::Slave => bit(self.terminal.is_ready(), READING) | bit(self.room() > 0 && !self.terminal.input.stopped, WRITING),
         }
     }
 
-    /// Takes note that its slave is opened.
+    /// Records an open of the slave end.
     ///
     /// # Errors
     /// `EIO`: it is locked, or hung up.
@@ -162,7 +164,7 @@ impl Pty {
 
     /// When an end last became ready.
     #[must_use]
-    pub fn pulse(&self, end: End) -> Pulse {
+    pub fn pulse(&self, end: PtyEnd) -> Pulse {
         self.pulses[end as usize]
     }
 
@@ -175,36 +177,36 @@ impl Pty {
 #[derive(Debug, Default)]
 pub struct Ptys {
     ptys: BTreeMap<PtyId, Pty>,
-    /// The first number that may be given: the operator's terminal has the one before.
+    /// The first number to assign; the operator's terminal has the number before it.
     first: u32,
-    /// Sessions whose terminal was hung up since somebody looked.
+    /// Sessions whose terminal was hung up since the last check.
     pub hung_up: Vec<u32>,
 }
 
 impl Ptys {
-    /// None yet; `is_taken`: the first number is the operator's terminal.
+    /// An empty table; `is_taken`: the first number is the operator's terminal.
     #[must_use]
     pub fn new(is_taken: bool) -> Ptys {
         Ptys { first: is_taken.into(), ..Ptys::default() }
     }
 
-    /// One of them.
+    /// A pseudo terminal.
     ///
     /// # Errors
-    /// `EIO`: it is gone.
+    /// `EIO`: it does not exist any more.
     pub fn get(&self, id: PtyId) -> Result<&Pty, Errno> {
         self.ptys.get(&id).ok_or(Errno::EIO)
     }
 
-    /// One of them, to be changed.
+    /// A pseudo terminal, mutably.
     ///
     /// # Errors
-    /// `EIO`: it is gone.
+    /// `EIO`: it does not exist any more.
     pub fn get_mut(&mut self, id: PtyId) -> Result<&mut Pty, Errno> {
         self.ptys.get_mut(&id).ok_or(Errno::EIO)
     }
 
-    /// The lowest number that is free.
+    /// The lowest free number.
     ///
     /// # Errors
     /// `ENOSPC`: there are too many.
@@ -212,7 +214,7 @@ impl Ptys {
         (self.first..PTYS_MAX).map(PtyId).find(|id| !self.ptys.contains_key(id)).ok_or(Errno::ENOSPC)
     }
 
-    /// Adds one with a number that is free.
+    /// Adds a pseudo terminal with a free number.
     pub fn add(&mut self, id: PtyId) {
         let pty = Pty {
             terminal: Terminal::pseudo(),
@@ -227,17 +229,17 @@ impl Ptys {
         self.ptys.insert(id, pty);
     }
 
-    /// Takes note that an open file of one is closed, which is gone with its last one.
+    /// Records the close of an open file of one end. The pseudo terminal is freed with the last one.
     ///
     /// # Errors
-    /// `EIO`: it is gone.
-    pub fn close(&mut self, id: PtyId, end: End) -> Result<(), Errno> {
+    /// `EIO`: it does not exist any more.
+    pub fn close(&mut self, id: PtyId, end: PtyEnd) -> Result<(), Errno> {
         let pty = self.get_mut(id)?;
         pty.other();
         let mut session = 0;
         match end {
-            End::Slave => pty.slaves = pty.slaves.map(|slaves| slaves.saturating_sub(1)),
-            End::Master => {
+            PtyEnd::Slave => pty.slaves = pty.slaves.map(|slaves| slaves.saturating_sub(1)),
+            PtyEnd::Master => {
                 (pty.hung_up, pty.terminal.ended) = (true, true);
                 session = core::mem::take(&mut pty.terminal.session);
             }
@@ -251,7 +253,7 @@ impl Ptys {
         Ok(())
     }
 
-    /// All of them.
+    /// All pseudo terminals.
     pub fn all(&self) -> impl Iterator<Item = (PtyId, &Pty)> {
         self.ptys.iter().map(|(id, pty)| (*id, pty))
     }

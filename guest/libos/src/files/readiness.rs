@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files are ready for: the console's input, pipes and counters can make a program wait; everything else is ready.
+//! Readiness of files. The console's input, pipes, counters and the like can block; everything else is always ready.
 
 use alloc::vec::Vec;
 
@@ -8,13 +8,13 @@ use pando_rt::{clock, registers};
 use super::inotify::Inotify;
 use super::mqueue::MessageQueue;
 use super::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, READING, WRITING};
-use super::pty::End;
+use super::pty::PtyEnd;
 use super::{Files, Kind, OpenFile};
 use crate::wait::Channel;
 
-/// What a descriptor is asked.
+/// A query of a descriptor's readiness.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub struct PollQuery {
     /// The descriptor.
     pub fd: u32,
     /// Events of `poll`.
@@ -22,15 +22,15 @@ pub struct Question {
 }
 
 impl Files {
-    /// What a descriptor is ready for.
-    fn ready(&self, question: Question) -> u16 {
+    /// The readiness of a descriptor.
+    fn ready(&self, question: PollQuery) -> u16 {
         match self.look(question.fd.into()) {
             Ok(file) if !file.is_name() => self.ready_for(file) & (question.wanted | POLLERR | POLLHUP),
             _ => POLLNVAL,
         }
     }
 
-    /// What an open file is ready for.
+    /// The readiness of an open file.
     pub(super) fn ready_for(&self, file: &OpenFile) -> u16 {
         let (reads, writes) = (file.readable(), file.writable());
         match &file.kind {
@@ -40,8 +40,8 @@ impl Files {
             }
             Kind::Pipe(id) => self.pipes.get(*id).map_or(0, |pipe| pipe.ready(reads, writes)),
             Kind::Event(event) => event.ready(),
-            Kind::Master(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(End::Master)),
-            Kind::Slave(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(End::Slave)),
+            Kind::Master(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(PtyEnd::Master)),
+            Kind::Slave(id, _) => self.ptys.get(*id).map_or(POLLHUP, |pty| pty.ready(PtyEnd::Slave)),
             Kind::Timer(id) => self.timers.get(*id).map_or(0, |timer| timer.ready(clock::now())),
             Kind::Epoll(id) => self.epoll_ready(*id),
             Kind::Socket(id) => self.sockets.ready(*id),
@@ -60,14 +60,14 @@ impl Files {
         }
     }
 
-    /// What is woken when a file's readiness may have changed; nothing, if it never changes.
+    /// The channels that are woken when a file's readiness may have changed; empty if it never changes.
     #[must_use]
     pub fn channels(&self, fd: u64) -> Vec<Channel> {
         let mut channels = Vec::new();
         if let Ok(index) = self.index(fd) {
             self.add_channels(index, &mut channels);
         }
-        // Many files of an instance of epoll may share one.
+        // Many files of an epoll instance may share a channel.
         channels.sort_unstable();
         channels.dedup();
         channels
@@ -96,14 +96,14 @@ impl Files {
         }
     }
 
-    /// Takes note that files have changed for those who wait for them.
+    /// Wakes the waiters of changed files.
     pub fn note_changes(&mut self, files: &[u64]) {
         for fd in files {
             self.note_change(*fd);
         }
     }
 
-    /// Takes note that a file has changed for those who wait for it.
+    /// Wakes the waiters of a changed file.
     pub(super) fn note_change(&mut self, fd: u64) {
         let Ok(index) = self.index(fd) else { return };
         match self.open.get(index) {
@@ -114,15 +114,15 @@ impl Files {
         }
     }
 
-    /// Whether an answer depends on the console's input.
+    /// Whether any query depends on the console's input.
     #[must_use]
-    pub fn ask_input(&self, questions: &[Question]) -> bool {
+    pub fn ask_input(&self, questions: &[PollQuery]) -> bool {
         questions
             .iter()
             .any(|question| question.wanted & READING != 0 && self.look(question.fd.into()).is_ok_and(|file| self.is_input(file)))
     }
 
-    /// Whether what an open file answers depends on the console's input.
+    /// Whether the readiness of an open file depends on the console's input.
     pub(super) fn is_input(&self, file: &OpenFile) -> bool {
         match file.kind {
             Kind::Console { .. } => file.readable(),
@@ -131,9 +131,9 @@ impl Files {
         }
     }
 
-    /// What is ready now of what is asked.
+    /// The answers to all queries.
     #[must_use]
-    pub fn answers(&self, questions: &[Question]) -> Vec<u16> {
+    pub fn answers(&self, questions: &[PollQuery]) -> Vec<u16> {
         questions.iter().map(|question| self.ready(*question)).collect()
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where an open file stands, and moving there.
+//! File offsets (`lseek`).
 
-use super::tree::Place;
+use super::tree::InodeRef;
 use super::tree::content::{Content, SIZE_MAX};
 use super::{Files, Kind};
 use crate::errno::Errno;
@@ -13,7 +13,7 @@ const DATA: u64 = 3;
 const HOLE: u64 = 4;
 
 impl Files {
-    /// Moves where a file stands. Returns where that is then.
+    /// Moves a file's offset. Returns the new one.
     ///
     /// # Errors
     /// Those of `lseek`.
@@ -23,7 +23,7 @@ impl Files {
             return Err(Errno::EBADF);
         }
         match file.kind {
-            // Where it stands means nothing, and stays.
+            // The offset has no meaning, and stays.
             Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) | Kind::Inotify(_) | Kind::Signals(_) | Kind::Clones(..) => return Ok(0),
             _ if !file.has_offset() => return Err(Errno::ESPIPE),
             _ => {}
@@ -32,7 +32,8 @@ impl Files {
             (_, START) => Some(0),
             (_, CURRENT) => Some(file.offset),
             // There is no end to go by.
-            (Kind::Directory(_) | Kind::Text(..), END) => None,
+            (Kind::Directory(_), END) => None,
+            (Kind::Text(entry, ..), END) => entry.end(),
             (Kind::Device(..), START..=END) => return Ok(0),
             (_, END) => Some(self.status_of(file)?.size),
             (Kind::Image(..) | Kind::Node(_), DATA | HOLE) => {
@@ -48,12 +49,12 @@ impl Files {
         Ok(file.offset)
     }
 
-    /// Where from an offset on the next data is, or the next hole.
+    /// The offset of the next data, or of the next hole.
     fn seek_data(&self, fd: u64, offset: i64, data: bool) -> Result<u64, Errno> {
         let whole;
         let content = match &self.look(fd)?.kind {
-            Kind::Image(place, file) => match self.tree.settle(Place::Image(*place)) {
-                Place::Node(id) => self.tree.node(id)?.content()?,
+            Kind::Image(place, file) => match self.tree.settle(InodeRef::Image(*place)) {
+                InodeRef::Node(id) => self.tree.node(id)?.content()?,
                 _ => {
                     whole = Content::above(*file);
                     &whole

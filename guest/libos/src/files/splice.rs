@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that go from file to file through a pipe, without the program: `splice` and `tee`. Nothing here waits.
+//! Transfers between files through a pipe, inside the libOS: `splice` and `tee`. Nothing here waits.
 
 use alloc::vec;
 
@@ -7,20 +7,20 @@ use super::socket::transfer::Receiving;
 use super::{Device, Files, Kind};
 use crate::errno::Errno;
 
-/// Bytes that are moved at a time.
+/// Bytes per step.
 const PIECE: usize = 4096;
 
-/// A side of a move.
+/// One side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
     /// The descriptor.
     pub fd: u64,
-    /// From or to where; `None`: where the file stands, if that means something.
+    /// The offset; `None`: the file's own, if it has one.
     pub offset: Option<u64>,
 }
 
 impl Files {
-    /// Checks that bytes can be moved from one file to another, of which one at least is a pipe: nobody waits for what can never be.
+    /// Checks that bytes can be spliced between two files, one of which must be a pipe, before the call waits.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL`: they cannot.
@@ -32,10 +32,10 @@ impl Files {
         if gives && takes { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Moves up to so many bytes; one side at least is a pipe. Returns how many.
+    /// Moves up to so many bytes; at least one side is a pipe. Returns how many.
     ///
     /// # Errors
-    /// `EAGAIN`: there is nothing, or no room, yet. `EPIPE`; `EINVAL`: these cannot be joined; those of writing.
+    /// `EAGAIN`: the source is empty or the target full. `EPIPE`; `EINVAL`: the files cannot be spliced; those of writing.
     pub fn splice(&mut self, from: Side, to: Side, bytes: u64, now: u64) -> Result<u64, Errno> {
         if let Kind::Pipe(_) = self.look(from.fd)?.kind {
             return self.drain_pipe(from.fd, to, bytes, now);
@@ -71,7 +71,7 @@ impl Files {
         }
     }
 
-    /// Moves what a pipe holds.
+    /// Moves the content of a pipe.
     fn drain_pipe(&mut self, from: u64, to: Side, bytes: u64, now: u64) -> Result<u64, Errno> {
         let Kind::Pipe(pipe) = self.look(from)?.kind else { return Err(Errno::EINVAL) };
         self.pipes.get(pipe)?.check_filled()?;
@@ -96,7 +96,7 @@ impl Files {
         Ok(done)
     }
 
-    /// Copies what one pipe holds to another, up to so many bytes. Returns how many.
+    /// Copies the content of one pipe to another, up to so many bytes. Returns how many.
     ///
     /// # Errors
     /// `EINVAL`: one of them is no pipe, or both are the same. `EAGAIN`, `EPIPE`.

@@ -1,37 +1,74 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What files say about themselves, in the layouts of `stat` and `statx`.
+//! File metadata, in the layouts of `stat` and `statx`.
 
 use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
-use crate::erofs::{FileType, Inode, Time};
+use crate::erofs::{FileType, Identity, Image, Inode, Nid, Time};
 
-/// Bytes of the blocks that `st_blocks` counts.
+/// Unit of `st_blocks` in bytes.
 const SECTOR: u64 = 512;
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// Minor numbers of the devices (their major number is 0) that files without a volume lie on.
+/// Minor numbers of the devices (their major number is 0), less [`MADE_UP`], that files without a volume lie on.
 pub mod minor {
     /// Sockets.
     pub const SOCKETS: u32 = 8;
     /// Pipes.
     pub const PIPES: u32 = 14;
-    /// Files that are nothing but a descriptor.
+    /// Anonymous inodes (`anon_inode`).
     pub const ANONYMOUS: u32 = 15;
     /// `/proc`.
     pub const PROC: u32 = 22;
     /// `/sys`
     pub const SYSTEM: u32 = 23;
-    /// The first volume; the others follow.
+    /// The first volume; further volumes follow.
     pub const VOLUMES: u32 = 32;
+}
+
+/// The first minor number of devices that are made up: Linux counts its own without hardware from 1.
+const MADE_UP: u32 = 1 << 19;
+/// The number of an inode of which nobody knows which file of the host it is, in an image that says that of others: numbers of the host are less.
+const UNKNOWN: u64 = 1 << 47;
+
+/// A device as `st_dev` has it.
+#[must_use]
+pub const fn device(major: u32, minor: u32) -> u64 {
+    let (major, minor) = (major as u64, minor as u64);
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32
+}
+
+/// Major and minor number of a device.
+#[must_use]
+pub const fn numbers(device: u64) -> (u32, u32) {
+    ((device >> 8 & 0xfff | device >> 32 & !0xfff) as u32, (device & 0xff | device >> 12 & 0xffff_ff00) as u32)
+}
+
+/// A device that is made up.
+#[must_use]
+pub const fn made_up(minor: u32) -> u64 {
+    device(0, MADE_UP + minor)
+}
+
+/// The device of a volume: of what it shows of the host, if it says that.
+#[must_use]
+pub fn device_of(index: VolumeIndex, image: &Image<'_>) -> u64 {
+    image.device().unwrap_or(made_up(minor::VOLUMES + u32::from(index.0)))
+}
+
+/// The number of an inode of a volume.
+#[must_use]
+pub fn number_of(index: VolumeIndex, image: &Image<'_>, nid: Nid) -> u64 {
+    let unknown = || if image.device().is_some() { UNKNOWN | u64::from(index.0) << 40 | nid.number() } else { nid.number() };
+    image.identity(nid).map_or_else(unknown, |identity| identity.number)
 }
 
 /// The bits of a mode that say what a file is.
 pub const S_IFMT: u32 = 0o170_000;
 
 impl FileType {
-    /// The bits of a mode that say so.
+    /// Its mode bits.
     #[must_use]
     pub const fn mode(self) -> u32 {
         match self {
@@ -45,7 +82,7 @@ impl FileType {
         }
     }
 
-    /// What the bits of a mode say.
+    /// The file type of mode bits.
     #[must_use]
     pub const fn of_mode(mode: u32) -> Option<FileType> {
         Some(match mode & S_IFMT {
@@ -61,22 +98,22 @@ impl FileType {
     }
 }
 
-/// A moment, from nanoseconds since 1970.
+/// A time, from nanoseconds since 1970.
 #[must_use]
 pub const fn time(nanoseconds: u64) -> Time {
     Time { seconds: (nanoseconds / NANOSECONDS).cast_signed(), nanoseconds: (nanoseconds % NANOSECONDS) as u32 }
 }
 
-/// What is known of a file.
+/// The metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The minor number of the device that it lies on.
-    pub device: u32,
+    /// The device that it lies on.
+    pub device: u64,
     /// Its number there.
     pub number: u64,
-    /// What it is, and its permissions.
+    /// Its type and permissions.
     pub mode: u32,
-    /// How many names it has.
+    /// The number of its hard links.
     pub links: u32,
     /// Its owner.
     pub uid: u32,
@@ -84,34 +121,42 @@ pub struct Status {
     pub gid: u32,
     /// Major and minor number, if it is a device.
     pub numbers: (u32, u32),
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// Pages that it takes.
+    /// The number of pages that it occupies.
     pub blocks: u64,
-    /// When things happened to it.
+    /// Its timestamps.
     pub times: Times,
 }
 
 impl Status {
-    /// Of an inode of a volume.
+    /// The metadata of a volume's inode.
     #[must_use]
-    pub fn of_inode(volume: VolumeIndex, inode: &Inode) -> Status {
+    pub fn of_inode(volume: VolumeIndex, image: &Image<'_>, inode: &Inode) -> Status {
+        let identity = image.identity(inode.nid);
+        let device = match identity {
+            Some(Identity { device: None, .. }) => made_up(minor::VOLUMES + u32::from(volume.0)),
+            Some(Identity { device: Some(device), .. }) => device,
+            None => device_of(volume, image),
+        };
+        let is_directory = inode.kind == FileType::Directory;
         let has_blocks = matches!(inode.kind, FileType::Regular | FileType::Directory | FileType::Symlink);
         Status {
-            device: minor::VOLUMES + u32::from(volume.0),
-            number: inode.nid.number(),
+            device,
+            number: number_of(volume, image, inode.nid),
             mode: inode.kind.mode() | u32::from(inode.permissions),
-            links: inode.links,
+            // Not all directories in a directory are shown.
+            links: identity.filter(|_| !is_directory).map_or(inode.links, |identity| identity.links),
             uid: inode.uid,
             gid: inode.gid,
             numbers: inode.device,
             size: if has_blocks { inode.size } else { 0 },
             blocks: if has_blocks { inode.size.div_ceil(PAGE) } else { 0 },
-            times: Times::all(inode.modified),
+            times: Times { changed: identity.map_or(inode.modified, |identity| identity.changed), ..Times::all(inode.modified) },
         }
     }
 
-    /// Of a node.
+    /// The metadata of a node.
     #[must_use]
     pub fn of_node(node: &Node) -> Status {
         let (size, blocks, numbers) = match &node.body {
@@ -121,10 +166,10 @@ impl Status {
             Body::Special(_, numbers) => (0, 0, *numbers),
         };
         Status {
-            device: minor::VOLUMES + u32::from(node.volume.0),
+            device: node.device,
             number: node.number,
             mode: node.kind().mode() | u32::from(node.owner.permissions),
-            links: node.links,
+            links: node.links.saturating_add(node.hidden_links),
             uid: node.owner.uid,
             gid: node.owner.gid,
             numbers,
@@ -134,14 +179,14 @@ impl Status {
         }
     }
 
-    /// Of something that is in no volume.
+    /// The metadata of a file in a pseudo filesystem.
     #[must_use]
-    pub fn made_up(device: u32, number: u64, mode: u32, now: Time) -> Status {
-        let times = Times::all(now);
+    pub fn made_up(minor: u32, number: u64, mode: u32, now: Time) -> Status {
+        let (times, device) = (Times::all(now), made_up(minor));
         Status { device, number, mode, links: 1, uid: 0, gid: 0, numbers: (0, 0), size: 0, blocks: 0, times }
     }
 
-    /// What the file is; `None`: nothing that has a name.
+    /// The file type; `None`: an anonymous inode.
     #[must_use]
     pub fn kind(&self) -> Option<FileType> {
         FileType::of_mode(self.mode)
@@ -153,7 +198,7 @@ impl Status {
         self.kind() == Some(FileType::Directory)
     }
 
-    /// Who may do what.
+    /// The owner and permissions.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner { uid: self.uid, gid: self.gid, permissions: (self.mode & 0o7777) as u16 }
@@ -162,19 +207,18 @@ impl Status {
     /// `struct stat`.
     #[must_use]
     pub fn to_stat(&self) -> [u8; 144] {
-        let (major, minor) = (u64::from(self.numbers.0), u64::from(self.numbers.1));
-        let number = minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32;
+        let number = device(self.numbers.0, self.numbers.1);
         let owner = u64::from(self.mode) | u64::from(self.uid) << 32;
         let sectors = self.blocks * (PAGE / SECTOR);
-        let words = [self.device.into(), self.number, self.links.into(), owner, self.gid.into(), number, self.size, PAGE, sectors];
+        let words = [self.device, self.number, self.links.into(), owner, self.gid.into(), number, self.size, PAGE, sectors];
         let times = [self.times.accessed, self.times.modified, self.times.changed];
         to_bytes(words.into_iter().chain(times.into_iter().flat_map(time_words)))
     }
 
-    /// `struct statx`, with all that is known.
+    /// `struct statx`, with all known fields.
     #[must_use]
     pub fn to_statx(&self) -> [u8; 256] {
-        /// Everything that `stat` knows, and when the file was made.
+        /// `STATX_BASIC_STATS` and the creation time.
         const KNOWN: u64 = 0xfff;
         let owners = u64::from(self.uid) << 32 | u64::from(self.links);
         let mode = u64::from(self.mode & 0xffff) << 32 | u64::from(self.gid);
@@ -184,7 +228,8 @@ impl Status {
         let times = [accessed, born, changed, modified].into_iter().flat_map(time_words);
         let numbers = u64::from(self.numbers.1) << 32 | u64::from(self.numbers.0);
         // The device's own numbers: major, minor.
-        to_bytes(words.into_iter().chain(times).chain([numbers, u64::from(self.device) << 32]))
+        let (major, minor) = self::numbers(self.device);
+        to_bytes(words.into_iter().chain(times).chain([numbers, u64::from(minor) << 32 | u64::from(major)]))
     }
 }
 
@@ -192,7 +237,7 @@ fn time_words(time: Time) -> [u64; 2] {
     [time.seconds.cast_unsigned(), time.nanoseconds.into()]
 }
 
-/// The words in order, the rest zero.
+/// The words in order, followed by zeros.
 fn to_bytes<const N: usize>(words: impl Iterator<Item = u64>) -> [u8; N] {
     let mut bytes = [0; N];
     for (room, word) in bytes.chunks_exact_mut(8).zip(words) {

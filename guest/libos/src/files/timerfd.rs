@@ -1,55 +1,55 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timers that are files: `timerfd`. Time is an argument here.
+//! `timerfd` timers. Time is an argument here.
 
 use alloc::collections::BTreeMap;
 
+use super::edge::{self, Pulse};
 use super::poll::POLLIN;
-use super::pulse::{self, Pulse};
 use crate::errno::Errno;
-use crate::timers::{Clock, Moment, Setting, Source, Timer};
+use crate::timers::{Clock, ClockReadings, ClockSource, Setting, Timer};
 
-/// Which timer.
+/// The identity of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerId(u32);
 
 /// A timer.
 #[derive(Clone, Copy, Debug)]
 pub struct TimerFile {
-    /// The clock that it was made for.
+    /// Its clock.
     pub clock: Clock,
     timer: Timer,
-    /// Since when it has run out, as far as anybody has noticed.
+    /// Since when it has expired, if that was noticed.
     noticed: Option<u64>,
 }
 
-/// What a timer reads at a time of the cell's clock.
-const fn at(now: u64) -> Moment {
-    Moment { clock: now, cpu: 0 }
+/// All clocks at a time of the cell's clock.
+const fn at(now: u64) -> ClockReadings {
+    ClockReadings { clock: now, cpu: 0 }
 }
 
 impl TimerFile {
-    /// Whether it has run out and nobody has read so.
+    /// Whether it has expired since the last read.
     #[must_use]
     pub fn has_run_out(&self, now: u64) -> bool {
         self.timer.next().is_some_and(|next| next <= now)
     }
 
-    /// What need not wait.
+    /// Its `poll` events.
     #[must_use]
     pub fn ready(&self, now: u64) -> u16 {
         if self.has_run_out(now) { POLLIN } else { 0 }
     }
 
-    /// When it last ran out.
+    /// When it last expired.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         Pulse::of_input(self.noticed.unwrap_or_default())
     }
 
-    /// How often it has run out since this was last asked.
+    /// The number of expirations since the last read.
     ///
     /// # Errors
-    /// `EAGAIN`: it has not.
+    /// `EAGAIN`: there were none.
     pub fn take(&mut self, now: u64) -> Result<u64, Errno> {
         self.noticed = None;
         match self.timer.take(at(now)) {
@@ -58,22 +58,22 @@ impl TimerFile {
         }
     }
 
-    /// What it is set to.
+    /// Its setting.
     #[must_use]
     pub fn setting(&self, now: u64) -> Setting {
         let setting = self.timer.setting(at(now));
-        // One that has run out and will not again is set to nothing.
+        // The setting of an expired one-shot timer is zero.
         if setting.interval == 0 && self.has_run_out(now) { Setting::default() } else { setting }
     }
 
-    /// Sets it: `next` is on the cell's clock, `None` stops it. What it has counted is forgotten.
+    /// Sets it: `next` is on the cell's clock, `None` stops it. Unread expirations are discarded.
     pub fn set(&mut self, next: Option<u64>, interval: u64) {
         self.timer.set(next, interval);
         self.noticed = None;
     }
 }
 
-/// All timers that are files.
+/// All `timerfd` timers.
 #[derive(Debug, Default)]
 pub struct TimerFiles {
     timers: BTreeMap<TimerId, TimerFile>,
@@ -81,19 +81,19 @@ pub struct TimerFiles {
 }
 
 impl TimerFiles {
-    /// Makes a timer that is not set.
+    /// Creates a timer that is not set.
     pub fn create(&mut self, clock: Clock) -> TimerId {
-        // Numbers come round after 2^32 timers; those that live on are passed over.
+        // Numbers wrap around after 2^32 timers; those in use are skipped.
         while self.timers.contains_key(&TimerId(self.made)) {
             self.made = self.made.wrapping_add(1);
         }
         let id = TimerId(self.made);
         self.made = self.made.wrapping_add(1);
-        self.timers.insert(id, TimerFile { clock, timer: Timer::new(Source::Clock), noticed: None });
+        self.timers.insert(id, TimerFile { clock, timer: Timer::new(ClockSource::Clock), noticed: None });
         id
     }
 
-    /// Removes a timer that nobody has open any more.
+    /// Removes a closed timer.
     pub fn remove(&mut self, id: TimerId) {
         self.timers.remove(&id);
     }
@@ -101,27 +101,27 @@ impl TimerFiles {
     /// A timer.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get(&self, id: TimerId) -> Result<&TimerFile, Errno> {
         self.timers.get(&id).ok_or(Errno::EBADF)
     }
 
-    /// A timer, to be changed.
+    /// A timer, mutably.
     ///
     /// # Errors
-    /// `EBADF`: there is none, which no open file should say.
+    /// `EBADF`: it does not exist, which cannot happen for an open file.
     pub fn get_mut(&mut self, id: TimerId) -> Result<&mut TimerFile, Errno> {
         self.timers.get_mut(&id).ok_or(Errno::EBADF)
     }
 
-    /// Notices which have run out.
+    /// Notices expired timers.
     pub fn expire(&mut self, now: u64) {
         for timer in self.timers.values_mut().filter(|timer| timer.noticed.is_none() && timer.has_run_out(now)) {
-            timer.noticed = Some(pulse::moment());
+            timer.noticed = Some(edge::moment());
         }
     }
 
-    /// When the next one runs out of which nobody has noticed yet.
+    /// When the next timer expires whose expiration has not been noticed.
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         self.timers.values().filter(|timer| timer.noticed.is_none()).filter_map(|timer| timer.timer.next()).min()

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading and writing open files of every kind but the console. Nothing here waits.
+//! Reads and writes open files of every kind except the console. Nothing here waits.
 
 use alloc::format;
 use alloc::vec::Vec;
 
 use pando_abi::virtual_registers::Identity;
 use pando_abi::{BlockAddress, BlockNumber};
-use pando_rt::console::{self, Stop, Stream};
+use pando_rt::console::{self, IoError, Stream};
 use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, memory, registers};
 
 use super::inotify::Inotify;
 use super::pipe::{CAPACITY_MAX, Pipe};
 use super::status::time;
-use super::tree::Place;
+use super::tree::InodeRef;
 use super::tree::content::{PAGE, SIZE_MAX};
 use super::tree::node::NodeId;
 use super::tree::volume::ImageFile;
@@ -24,28 +24,28 @@ use crate::errno::Errno;
 use crate::memory::regions::Sharing;
 use crate::random::Random;
 
-/// Seconds after which the time of the last access is renewed though nothing else happened.
+/// Seconds after which the time of last access is updated even without changes (`relatime`).
 const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
-/// Bits of a mode that a write takes away, unless root writes.
+/// Mode bits that a write clears, unless root writes.
 const SET_USER: u16 = 0o4000;
 const SET_GROUP: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
+pub(super) const GROUP_EXECUTE: u16 = 0o010;
 
-/// What can be mapped.
+/// The source of a file mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mappable {
     /// Zero memory.
     Zero,
-    /// Blocks, from `first` on and up to `end`.
+    /// Blocks from `first` up to `end`.
     Blocks {
         /// The file's first block.
         first: BlockAddress,
-        /// The number after that of its last one.
+        /// The number after that of the file's last block.
         end: BlockNumber,
     },
     /// Bytes that must be copied.
     Bytes {
-        /// How many the file has.
+        /// The file's size.
         size: u64,
     },
     /// A file of the overlay.
@@ -55,26 +55,26 @@ pub enum Mappable {
     },
 }
 
-/// Copies a piece of a file to the application, as far as that goes.
+/// Copies a piece of a file to the application, up to the first fault.
 ///
 /// # Errors
-/// `EFAULT`: nothing, because of the application's memory. `EIO`: nothing, because of the file.
+/// `EFAULT`: no byte, because of the application's memory. `EIO`: no byte, because of the file.
 pub fn deliver(to: UserRange, piece: &[u8]) -> Result<usize, Errno> {
     let done = user::write_some(to.start(), piece);
     if done > 0 || piece.is_empty() {
         return Ok(done);
     }
-    // The routine does not say which side failed: what can be written is not at fault.
+    // The routine does not report which side failed: if the application's memory is writable, it was the file.
     Err(if user::zero(to.part(0, 1)).is_ok() { Errno::EIO } else { Errno::EFAULT })
 }
 
-/// Copies a piece of a file from the application, as far as that goes.
+/// Copies a piece of a file from the application, up to the first fault.
 fn collect(from: UserRange, piece: &mut [u8]) -> Result<usize, Errno> {
     let done = user::read_some(from.start(), piece);
     if done > 0 || piece.is_empty() { Ok(done) } else { Err(Errno::EFAULT) }
 }
 
-/// Copies what a volume's file has from `offset` on to the application. Returns how many bytes.
+/// Copies a volume's file from `offset` on to the application. Returns how many bytes.
 ///
 /// # Errors
 /// `EFAULT`, `EIO`.
@@ -99,14 +99,14 @@ pub fn copy_out(file: &ImageFile, offset: u64, to: UserRange) -> Result<u64, Err
     Ok(done)
 }
 
-/// Runs `step` on each range until one is not done whole. Returns how many bytes were done.
+/// Runs `step` on each range until one is incomplete. Returns the total number of bytes.
 fn each(ranges: &[UserRange], mut step: impl FnMut(UserRange, u64) -> Result<u64, Errno>) -> Result<u64, Errno> {
     let mut done = 0;
     for range in ranges.iter().filter(|range| range.length() > 0) {
         match step(*range, done) {
             Ok(bytes) => {
                 done += bytes;
-                // The next piece of a stream would wait, though there is something to return.
+                // The next part of a stream would block, but there are bytes to return.
                 if bytes < range.length() {
                     break;
                 }
@@ -118,7 +118,7 @@ fn each(ranges: &[UserRange], mut step: impl FnMut(UserRange, u64) -> Result<u64
     Ok(done)
 }
 
-/// What lies in several ranges, up to so many bytes.
+/// The content of several ranges, up to so many bytes.
 fn gather(ranges: &[UserRange], most: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     for range in ranges {
@@ -130,7 +130,7 @@ fn gather(ranges: &[UserRange], most: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Hands over what a pipe holds: one packet, or bytes.
+/// Reads from a pipe: one packet, or bytes.
 fn give_piped(pipe: &mut Pipe, ranges: &[UserRange]) -> Result<u64, Errno> {
     let Some(packet) = pipe.packet() else { return each(ranges, |range, _| pipe.read(range)) };
     let length = packet.len();
@@ -138,35 +138,35 @@ fn give_piped(pipe: &mut Pipe, ranges: &[UserRange]) -> Result<u64, Errno> {
         let rest = packet.get(done as usize..).unwrap_or_default();
         deliver(range, &rest[..rest.len().min(range.length() as usize)]).map(|bytes| bytes as u64)
     })?;
-    // What there was no room for is lost.
+    // The rest of a packet that does not fit is lost.
     pipe.skip(if done > 0 { length } else { 0 });
     Ok(done)
 }
 
-/// Where a count of 64 bits is wanted or given.
+/// The address for reading or writing a count of 64 bits.
 ///
 /// # Errors
-/// `EINVAL`: there is no room.
+/// `EINVAL`: the ranges are too short.
 fn place_of_count(ranges: &[UserRange]) -> Result<u64, Errno> {
     let first = ranges.iter().find(|range| range.length() > 0);
     first.filter(|range| range.length() >= 8).map(|range| range.start()).ok_or(Errno::EINVAL)
 }
 
-/// Gives what `take` has counted. Returns how many bytes that is.
+/// Returns a count from `take`. Returns its size in bytes.
 fn give_count(ranges: &[UserRange], take: impl FnOnce() -> Result<u64, Errno>) -> Result<u64, Errno> {
     let place = place_of_count(ranges)?;
     user::write(place, &take()?.to_le_bytes())?;
     Ok(8)
 }
 
-/// Gives what waits in an instance of inotify.
+/// Reads the events of an inotify instance.
 fn give_events(inotify: &mut Inotify, to: UserRange) -> Result<u64, Errno> {
     let bytes = inotify.take(to.length() as usize)?;
     user::write(to.start(), &bytes)?;
     Ok(bytes.len() as u64)
 }
 
-/// Tells which clone of which generation this is, once in each generation.
+/// Returns generation and index of this clone, once per generation.
 fn give_identity(told: &mut u64, ranges: &[UserRange]) -> Result<u64, Errno> {
     let Identity { generation, clone_index, .. } = registers::identity();
     if *told == generation {
@@ -178,10 +178,10 @@ fn give_identity(told: &mut u64, ranges: &[UserRange]) -> Result<u64, Errno> {
 }
 
 impl Files {
-    /// Reads into the ranges one after the other, from `offset` or from where the file stands. Returns how many bytes.
+    /// Reads into consecutive ranges, from `offset` or from the file's own. Returns how many bytes.
     ///
     /// # Errors
-    /// Those of `read`; `EAGAIN`: there is nothing yet.
+    /// Those of `read`; `EAGAIN`: no data is available yet.
     pub fn read(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, random: &mut Random, now: u64) -> Result<u64, Errno> {
         let done = self.read_open(fd, ranges, offset, random, now)?;
         self.note_change(fd);
@@ -200,7 +200,7 @@ impl Files {
         }
         let start = offset.unwrap_or(file.offset);
         if let Kind::Image(place, _) = &file.kind
-            && let Place::Node(id) = tree.settle(Place::Image(*place))
+            && let InodeRef::Node(id) = tree.settle(InodeRef::Image(*place))
         {
             file.kind = Kind::Node(id);
         }
@@ -210,7 +210,7 @@ impl Files {
                 if let Some((read, end)) = data.addresses(offset, range.length())
                     && let Some(wanted) = ahead.wanted(read, end)
                 {
-                    // What is not brought in is read when it is touched.
+                    // Blocks that readahead failed to load are read on access.
                     let _ = memory::populate(wanted.start, wanted.end - wanted.start);
                 }
                 copy_out(data, offset, range)
@@ -231,7 +231,7 @@ impl Files {
                 })?
             }
             Kind::Directory(_) => return Err(Errno::EISDIR),
-            // These are read by calls of their own.
+            // These have their own read calls.
             Kind::Name(_) | Kind::Console { .. } | Kind::Socket(_) | Kind::Master(..) | Kind::Slave(..) => return Err(Errno::EBADF),
             Kind::Epoll(_) | Kind::Signals(_) | Kind::Process(_) => return Err(Errno::EINVAL),
             Kind::Inotify(id) => {
@@ -254,10 +254,10 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes what the ranges hold one after the other, at `offset` or where the file stands. Returns how many bytes.
+    /// Writes consecutive ranges, at `offset` or at the file's own. Returns how many bytes.
     ///
     /// # Errors
-    /// Those of `write`; `EAGAIN`: there is no room yet.
+    /// Those of `write`; `EAGAIN`: the file is full for now.
     pub fn write(&mut self, fd: u64, ranges: &[UserRange], offset: Option<u64>, now: u64) -> Result<u64, Errno> {
         let file = self.look(fd)?;
         if !file.writable() {
@@ -275,7 +275,7 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes to what is no file on a volume.
+    /// Writes to a file that is not on a volume.
     fn write_open(&mut self, fd: u64, ranges: &[UserRange], bytes: u64) -> Result<u64, Errno> {
         let index = self.index(fd)?;
         let Files { open, pipes, .. } = self;
@@ -301,19 +301,19 @@ impl Files {
         }
     }
 
-    /// The node of an open regular file, if it is one by now.
+    /// The node of an open regular file, if it has one by now.
     fn node_of(&self, fd: u64) -> Result<Option<NodeId>, Errno> {
         Ok(match &self.look(fd)?.kind {
             Kind::Node(id) => Some(*id),
-            Kind::Image(place, _) => match self.tree.settle(Place::Image(*place)) {
-                Place::Node(id) => Some(id),
+            Kind::Image(place, _) => match self.tree.settle(InodeRef::Image(*place)) {
+                InodeRef::Node(id) => Some(id),
                 _ => None,
             },
             _ => None,
         })
     }
 
-    /// The node of an open regular file, made now if it was an inode. `None`: the file is none.
+    /// The node of an open regular file; an inode of a volume becomes one now. `None`: the file is not regular.
     ///
     /// # Errors
     /// `EBADF`, `ENOSPC`, `EIO`.
@@ -323,7 +323,7 @@ impl Files {
             Kind::Image(place, _) => *place,
             _ => return Ok(None),
         };
-        let id = self.tree.own(Place::Image(place))?;
+        let id = self.tree.own(InodeRef::Image(place))?;
         self.get(fd)?.kind = Kind::Node(id);
         Ok(Some(id))
     }
@@ -353,7 +353,7 @@ impl Files {
         if done > 0 {
             node.touch(now);
             if !is_root {
-                drop_privileges(&mut node.owner.permissions);
+                drop_privileges(&mut node.owner.permissions, self.own.who.is_in(node.owner.gid));
             }
         }
         if offset.is_none() {
@@ -365,13 +365,15 @@ impl Files {
     /// Copies from one file, at an offset, to another. Returns how many bytes.
     ///
     /// # Errors
-    /// `EINVAL`: the first is no regular file. `EAGAIN`: the second takes nothing now. Those of writing.
+    /// `EINVAL`: the first is no regular file. `EAGAIN`: the second accepts no bytes now. Those of writing.
     pub fn transfer(&mut self, from: u64, start: u64, to: u64, to_offset: Option<u64>, bytes: u64, now: u64) -> Result<u64, Errno> {
         let mut page = [0; PAGE as usize];
-        // What lies in a volume goes from where it lies, unless it must be kept.
+        // Data of a volume is copied directly, unless the target stores it.
         let direct = match (&self.look(from)?.kind, &self.look(to)?.kind) {
             (_, Kind::Pipe(_) | Kind::Socket(_)) => None,
-            (Kind::Image(place, data), _) => Some(*data).filter(|_| matches!(self.tree.settle(Place::Image(*place)), Place::Image(_))),
+            (Kind::Image(place, data), _) => {
+                Some(*data).filter(|_| matches!(self.tree.settle(InodeRef::Image(*place)), InodeRef::Image(_)))
+            }
             _ => None,
         };
         let mut done = 0;
@@ -395,11 +397,11 @@ impl Files {
     /// Reads from a regular file into memory of the libOS.
     ///
     /// # Errors
-    /// `EINVAL`: it is none. `EIO`, `EBADF`.
+    /// `EINVAL`: the file is not regular. `EIO`, `EBADF`.
     pub fn fetch(&self, fd: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let place = match &self.look(fd)?.kind {
-            Kind::Image(place, data) => match self.tree.settle(Place::Image(*place)) {
-                Place::Node(id) => id,
+            Kind::Image(place, data) => match self.tree.settle(InodeRef::Image(*place)) {
+                InodeRef::Node(id) => id,
                 _ => return data.read(offset, buffer),
             },
             Kind::Node(id) => *id,
@@ -421,7 +423,7 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes bytes that the libOS can see to a file.
+    /// Writes bytes in the libOS's memory to a file.
     pub fn put(&mut self, fd: u64, offset: Option<u64>, bytes: &[u8], now: u64) -> Result<usize, Errno> {
         if bytes.is_empty() {
             return Ok(0);
@@ -453,7 +455,7 @@ impl Files {
         match self.look(fd)?.kind {
             Kind::Console { stream, .. } => match console::send_bytes(stream.output(), bytes) {
                 Ok(sent) => Ok(sent as usize),
-                Err(Stop::Unread) => Err(Errno::EPIPE),
+                Err(IoError::Unread) => Err(Errno::EPIPE),
                 Err(_) => Err(Errno::EIO),
             },
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
@@ -474,7 +476,7 @@ impl Files {
 }
 
 impl Files {
-    /// What a descriptor is, to be mapped; `writes`: what is mapped may be written to.
+    /// The source for a mapping of a descriptor; `writes`: the mapping may be written.
     ///
     /// # Errors
     /// `EBADF`, `EACCES`, `ENODEV`, `ENOSPC`, `EIO`.
@@ -482,7 +484,7 @@ impl Files {
         if !self.file(fd)?.readable() || sharing == Sharing::Reads && writes {
             return Err(Errno::EACCES);
         }
-        // What may be written through the mapping must be one with the file.
+        // A shared writable mapping needs the file's node.
         let node = if sharing == Sharing::Writes { self.writable_node(fd)? } else { self.node_of(fd)? };
         match (&self.look(fd)?.kind, node) {
             (_, Some(node)) if sharing == Sharing::Writes && writes => {
@@ -497,7 +499,7 @@ impl Files {
         }
     }
 
-    /// Copies what a volume's file has from `offset` on into a mapping.
+    /// Copies a volume's file from `offset` on into a mapping.
     ///
     /// # Errors
     /// `EFAULT`, `EIO`, `EBADF`, `ENODEV`.
@@ -510,7 +512,7 @@ impl Files {
 }
 
 impl OpenFile {
-    /// Whether reading and writing it goes by an offset.
+    /// Whether reads and writes use an offset.
     #[must_use]
     pub fn has_offset(&self) -> bool {
         use Kind::{Clones, Console, Epoll, Event, Inotify, Master, Pipe, Signals, Slave, Socket, Timer};
@@ -522,14 +524,14 @@ impl OpenFile {
 }
 
 impl Standard {
-    /// Where what is written to it goes.
+    /// The console stream to which it writes.
     #[must_use]
     pub fn output(self) -> Stream {
         if self == Standard::Errors { Stream::Errors } else { Stream::Output }
     }
 }
 
-/// Hands out a text from `start` on.
+/// Reads a text from `start` on.
 fn give_text(text: &[u8], start: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
     each(ranges, |range, done| {
         let rest = text.get(usize::try_from(start.saturating_add(done)).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -538,16 +540,17 @@ fn give_text(text: &[u8], start: u64, ranges: &[UserRange]) -> Result<u64, Errno
     })
 }
 
-/// The time of the last access after one now: renewed when the file has changed since, or after a day, as Linux does.
+/// The time of last access after an access now: updated if the file has changed since, or after a day, as on Linux (`relatime`).
 fn accessed(times: &super::tree::node::Times, now: Time) -> Time {
     let is_old = times.accessed <= times.modified || times.accessed <= times.changed;
     if is_old || now.seconds - times.accessed.seconds >= ACCESS_TIME_AGE { now } else { times.accessed }
 }
 
 /// Takes away what lets a program run as somebody else, as a write by anybody but root does.
-pub fn drop_privileges(permissions: &mut u16) {
+/// Where no group may execute the file, the bit for the group stays if it `keeps_group_id`.
+pub fn drop_privileges(permissions: &mut u16, keeps_group_id: bool) {
     *permissions &= !SET_USER;
-    if *permissions & GROUP_EXECUTE != 0 {
+    if *permissions & GROUP_EXECUTE != 0 || !keeps_group_id {
         *permissions &= !SET_GROUP;
     }
 }

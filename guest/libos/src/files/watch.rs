@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files as `epoll` sees them: what they answer, and which of them may watch which.
+//! Open files as `epoll` sees them: their state, and which of them may watch which.
 
 use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::epoll::{Answer, Epoll, EpollId, Interest, Key, NESTING_MAX, how};
+use super::edge::{self, Pulse};
+use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState, how};
 use super::poll::{POLLERR, POLLHUP, POLLIN, POLLOUT, READING};
-use super::pty::End;
-use super::pulse::{self, Pulse};
+use super::pty::PtyEnd;
 use super::{Files, Kind, OpenFile, flag};
 use crate::errno::Errno;
 use crate::signals::Set;
 use crate::wait::Channel;
 
-/// What `epoll_ctl` does with an item.
+/// An operation of `epoll_ctl` on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Adds it.
@@ -26,7 +26,7 @@ pub enum Change {
 }
 
 impl Files {
-    /// Makes an instance of epoll. Returns its descriptor.
+    /// Creates an epoll instance. Returns its descriptor.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -35,7 +35,7 @@ impl Files {
         self.insert(OpenFile::new(Kind::Epoll(id), flag::READ_WRITE), close_on_exec)
     }
 
-    /// The instance that a descriptor stands for.
+    /// The epoll instance of a descriptor.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL`: it is none.
@@ -43,7 +43,7 @@ impl Files {
         if let Kind::Epoll(id) = self.look(fd)?.kind { Ok(id) } else { Err(Errno::EINVAL) }
     }
 
-    /// Changes what an instance watches. `change` fails if what it is given cannot be read, or nothing is to be done.
+    /// Changes an item of an instance. `change` fails if its argument cannot be read, or to cancel the call.
     ///
     /// # Errors
     /// Those of `epoll_ctl`.
@@ -75,12 +75,12 @@ impl Files {
             Change::Remove => epoll.remove(key),
             Change::Modify(interest) => epoll.change(key, interest, answer),
         })?;
-        // Who waits for it waits for other files now.
+        // Its waiters now depend on other files.
         self.note_change(epoll);
         Ok(())
     }
 
-    /// Gives up to `max` events of an instance. Returns how many.
+    /// Passes up to `max` events of an instance to `give`. Returns how many.
     ///
     /// # Errors
     /// `EINVAL`; that of `give`.
@@ -135,10 +135,10 @@ impl Files {
         }
     }
 
-    /// What an open file answers now.
-    fn answer(&self, number: usize) -> Answer {
-        let Some((file, _)) = self.open.get(number) else { return Answer::default() };
-        Answer { ready: self.ready_for(file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
+    /// The current state of an open file.
+    fn answer(&self, number: usize) -> ReadyState {
+        let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
+        ReadyState { ready: self.ready_for(file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
     }
 
     /// When an open file last became ready.
@@ -149,8 +149,8 @@ impl Files {
                 self.pipes.get(*id).map_or_else(|_| Pulse::default(), |pipe| pipe.pulse.seen_by(file.readable(), file.writable()))
             }
             Kind::Event(event) => event.pulse,
-            Kind::Master(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(End::Master)),
-            Kind::Slave(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(End::Slave)),
+            Kind::Master(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Master)),
+            Kind::Slave(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Slave)),
             Kind::Socket(id) => self.sockets.get(*id).map_or_else(|_| Pulse::default(), |socket| socket.pulse),
             Kind::Timer(id) => self.timers.get(*id).map_or_else(|_| Pulse::default(), super::timerfd::TimerFile::pulse),
             Kind::Epoll(id) => self.epolls.get(*id).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| self.answer(key.file))),
@@ -163,7 +163,7 @@ impl Files {
         }
     }
 
-    /// Whether a wait of this instance would return something.
+    /// Whether a wait of this instance would return events.
     pub(super) fn epoll_ready(&self, id: EpollId) -> u16 {
         let is_ready = self.epolls.get(id).is_some_and(|epoll| epoll.is_ready(|key| self.answer(key.file)));
         if is_ready { READING } else { 0 }
@@ -176,36 +176,36 @@ impl Files {
         }
     }
 
-    /// Whether what an instance answers depends on the console's input.
+    /// Whether an instance's readiness depends on the console's input.
     #[must_use]
     pub fn epoll_asks_input(&self, id: EpollId) -> bool {
         let is_input = |file: usize| self.open.get(file).is_some_and(|(file, _)| self.is_input(file));
         self.epolls.get(id).is_some_and(|epoll| epoll.files().any(is_input))
     }
 
-    /// Takes note of whether the console's input can be read.
+    /// Records whether the console's input can be read.
     pub fn saw_input(&mut self, ready: bool) {
-        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(pulse::moment()))) } else { None };
+        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(edge::moment()))) } else { None };
     }
 
-    /// Takes note that something may have come to the console's input.
+    /// Records that bytes may have arrived at the console's input.
     pub fn saw_more_input(&mut self) {
-        // Whoever looks finds that it became readable.
+        // The next check records that it became readable.
         self.input = None;
     }
 
-    /// Takes note that the cell goes on as a clone, whose console is another.
+    /// Records that the cell continues as a clone, whose console is another.
     pub fn saw_clone(&mut self) {
         self.cloned.input();
         self.saw_more_input();
     }
 
-    /// Takes note of the signals that wait, and of when the last one came.
+    /// Records the pending signals, and when the last one arrived.
     pub fn saw_signals(&mut self, pending: Set, last: u64) {
         self.signals = (pending, Pulse::of_input(last));
     }
 
-    /// Takes note of timers that have run out.
+    /// Records expired timers.
     pub fn saw_time(&mut self) {
         if self.timers.next().is_some() {
             self.timers.expire(clock::now());
@@ -213,7 +213,7 @@ impl Files {
     }
 }
 
-/// Checks that what is to be exclusive can be.
+/// Checks that an exclusive item is allowed (`EPOLLEXCLUSIVE`).
 fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> {
     const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | how::WAKE_UP | how::EDGE | how::EXCLUSIVE;
     let is_wrong = match change {
@@ -225,7 +225,7 @@ fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> 
 }
 
 impl OpenFile {
-    /// Whether it can say that it has become ready: those that always are cannot.
+    /// Whether it can report readiness changes: files that are always ready cannot be watched.
     fn can_be_watched(&self) -> bool {
         !matches!(self.kind, Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) | Kind::Device(..) | Kind::Text(..))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System V's objects that processes share: memory, semaphores and queues of messages. All processes of the cell find them by key or number, and they stay until
-//! somebody removes them.
+//! System V IPC objects: shared memory, semaphores and message queues. All processes of the cell find them by key or number, and they
+//! exist until they are removed.
 
 pub mod objects;
 pub mod queue;
@@ -13,31 +13,31 @@ use objects::Objects;
 use queue::Queue;
 use semaphores::Semaphores;
 
-/// Segments of shared memory that there may be.
+/// Upper limit on segments of shared memory.
 pub const SEGMENTS_MAX: usize = 4096;
-/// Sets of semaphores that there may be.
+/// Upper limit on semaphore sets.
 pub const SETS_MAX: usize = 32_000;
-/// Queues of messages that there may be.
+/// Upper limit on message queues.
 pub const QUEUES_MAX: usize = 32_000;
 
 /// A segment of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Bytes, as they were asked for.
+    /// Its size in bytes, as it was requested.
     pub bytes: u64,
-    /// Where it lies, in all processes that attach it.
+    /// Its pages, the same in all processes that attach it.
     pub pages: PageRange,
-    /// It goes when nobody has it attached any more.
+    /// It is freed when no process has it attached any more.
     pub is_removed: bool,
-    /// It was asked to stay in memory.
+    /// It was locked in memory (`SHM_LOCK`).
     pub is_locked: bool,
-    /// Seconds since 1970 when it was attached and detached last; 0: never.
+    /// Times of the last attach and the last detach, in seconds since 1970; 0: never.
     pub times: [u64; 2],
-    /// Who made it, and who attached or detached it last.
+    /// The process that created it, and the one that attached or detached it last.
     pub processes: [ProcessNumber; 2],
 }
 
-/// All of them.
+/// All System V IPC objects of the cell.
 #[derive(Debug, Default)]
 pub struct Ipc {
     /// Shared memory.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What System V's objects have in common: keys, numbers, owners and permissions.
+//! The common part of System V IPC objects: keys, numbers, owners and permissions.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +7,42 @@ use crate::credentials::Credentials;
 use crate::credentials::capabilities::{IPC_OWNER, SYS_ADMIN};
 use crate::errno::Errno;
 
-/// The key of an object that is found by its number alone.
+/// `IPC_PRIVATE`: the key of an object that is found by its number alone.
 pub const PRIVATE: i32 = 0;
-/// Make an object if there is none.
+/// `IPC_CREAT`: create the object if there is none.
 pub const CREATE: u64 = 0o1000;
-/// It must not be there.
+/// `IPC_EXCL`: fail if the object exists.
 pub const EXCLUSIVE: u64 = 0o2000;
 /// Permission to read.
 pub const READ: u64 = 0o444;
 /// Permission to change.
 pub const WRITE: u64 = 0o222;
 
-/// A number is a place in the table and, above it, how often places have been given again.
+/// A number is an index into the table and, above it, a count of how often indices have been reused.
 const PLACE_BITS: u32 = 15;
 const SEQUENCES: u32 = 1 << (31 - PLACE_BITS);
 
-/// An object with who may do what with it.
+/// An object with its owner and permissions.
 #[derive(Debug)]
 pub struct Object<T> {
-    /// By which programs find it.
+    /// The key by which programs find it.
     pub key: i32,
     /// Its number.
     pub number: u32,
-    /// The user that it belongs to, and the group.
+    /// The user and the group that own it.
     pub owner: [u32; 2],
-    /// Those that made it.
+    /// The user and the group that created it.
     pub maker: [u32; 2],
-    /// What owner, group and others may do.
+    /// The permission bits of owner, group and others.
     pub permissions: u32,
-    /// Seconds since 1970 when this was changed last.
+    /// When owner or permissions were changed last, in seconds since 1970.
     pub changed: u64,
-    /// What it is.
+    /// The object itself.
     pub what: T,
 }
 
 impl<T> Object<T> {
-    /// Whether somebody may do what the bits say, for owner, group or others.
+    /// Whether the credentials have the permissions of the bits, as owner, group or others.
     #[must_use]
     pub fn allows(&self, who: &Credentials, wanted: u64) -> bool {
         let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
@@ -55,7 +55,7 @@ impl<T> Object<T> {
         wanted & !u64::from(self.permissions >> shift) == 0 || who.is_capable(IPC_OWNER)
     }
 
-    /// Fails unless somebody may do what the bits say.
+    /// Checks that the credentials have the permissions of the bits.
     ///
     /// # Errors
     /// `EACCES`.
@@ -63,7 +63,7 @@ impl<T> Object<T> {
         if self.allows(who, wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    /// Fails unless somebody may change whose it is, and remove it.
+    /// Checks that the credentials may remove the object and change its owner.
     ///
     /// # Errors
     /// `EPERM`.
@@ -71,26 +71,28 @@ impl<T> Object<T> {
         if self.is_of(who) || who.is_capable(SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    fn is_of(&self, who: &Credentials) -> bool {
+    /// Whether it belongs to somebody, or was made by them.
+    #[must_use]
+    pub fn is_of(&self, who: &Credentials) -> bool {
         [self.owner[0], self.maker[0]].contains(&who.user.effective)
     }
 
-    /// How often places had been given again when it got its own.
+    /// How often indices had been reused when it got its own.
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.number >> PLACE_BITS
     }
 }
 
-/// The objects of a kind, by their places.
+/// The objects of a kind, by index.
 #[derive(Debug)]
 pub struct Objects<T> {
     objects: BTreeMap<u32, Object<T>>,
-    /// The places of objects that have keys.
+    /// The indices of objects that have keys.
     keys: BTreeMap<i32, u32>,
-    /// Places that were given up, below `end`.
+    /// Freed indices below `end`.
     free: BTreeSet<u32>,
-    /// The first place that was never taken.
+    /// The first index that was never used.
     end: u32,
     sequence: u32,
     last: Option<u32>,
@@ -103,23 +105,23 @@ impl<T> Default for Objects<T> {
 }
 
 impl<T> Objects<T> {
-    /// All, in order of their places.
+    /// All objects, in order of index.
     pub fn all(&self) -> impl Iterator<Item = &Object<T>> {
         self.objects.values()
     }
 
-    /// The same, to be changed.
+    /// All objects, mutably.
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Object<T>> {
         self.objects.values_mut()
     }
 
-    /// The last place that is taken; 0 if none is.
+    /// The highest index in use; 0 if there is none.
     #[must_use]
     pub fn last_place(&self) -> u64 {
         self.objects.last_key_value().map_or(0, |(place, _)| u64::from(*place))
     }
 
-    /// The object at a place.
+    /// The object at an index.
     ///
     /// # Errors
     /// `EINVAL`: there is none.
@@ -127,17 +129,17 @@ impl<T> Objects<T> {
         u32::try_from(place).ok().and_then(|place| self.objects.get(&place)).ok_or(Errno::EINVAL)
     }
 
-    /// The object of a number.
+    /// The object with a number.
     ///
     /// # Errors
-    /// `EINVAL`: there is none. `EIDRM`: its place has been given to another.
+    /// `EINVAL`: there is none. `EIDRM`: its index has been reused.
     pub fn get(&self, number: u64) -> Result<&Object<T>, Errno> {
         let number = number as u32;
         let object = self.objects.get(&place(number)).filter(|_| number.cast_signed() >= 0).ok_or(Errno::EINVAL)?;
         if object.number == number { Ok(object) } else { Err(Errno::EIDRM) }
     }
 
-    /// The same, to be changed.
+    /// The object with a number, mutably.
     ///
     /// # Errors
     /// As for [`get`](Objects::get).
@@ -146,10 +148,10 @@ impl<T> Objects<T> {
         self.objects.get_mut(&place(number)).ok_or(Errno::EINVAL)
     }
 
-    /// The number of the object that a `get` call asks for. `None`: it is to be made.
+    /// The number of the object that a `get` call requests. `None`: it must be created.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is not as large as wanted.
+    /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is smaller than requested.
     pub fn find(&self, who: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
         let found = self.keys.get(&key).and_then(|place| self.objects.get(place));
         let Some(object) = found else {
@@ -168,7 +170,7 @@ impl<T> Objects<T> {
     /// The number that the next object will have.
     ///
     /// # Errors
-    /// `ENOSPC`: there are as many as there may be.
+    /// `ENOSPC`: the limit is reached.
     pub fn next_number(&self, most: usize) -> Result<u32, Errno> {
         let free = self.free.first().copied().unwrap_or(self.end);
         if free as usize >= most {
@@ -178,7 +180,7 @@ impl<T> Objects<T> {
         Ok(sequence << PLACE_BITS | free)
     }
 
-    /// Adds an object under the number that was to be the next.
+    /// Adds an object under its number, which [`next_number`](Objects::next_number) returned.
     pub fn add(&mut self, number: u32, key: i32, flags: u64, who: &Credentials, now: u64, what: T) {
         let owner = [who.user.effective, who.group.effective];
         (self.last, self.sequence) = (Some(place(number)), number >> PLACE_BITS);
@@ -199,11 +201,11 @@ impl<T> Objects<T> {
         }
     }
 
-    /// Lets nobody find an object by its key any more.
+    /// Removes an object's key, so that it is found by its number alone.
     pub fn hide(&mut self, number: u32) {
         if let Some(object) = self.objects.get_mut(&place(number)) {
             let key = core::mem::replace(&mut object.key, PRIVATE);
-            // What has no key of its own is in no list.
+            // An object without a key is in no list.
             self.keys.remove(&key);
         }
     }

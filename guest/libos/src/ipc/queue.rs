@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues of messages that have types.
+//! Message queues, whose messages have types.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
 
-/// Bytes that a message may have.
+/// Upper limit on the bytes of a message.
 pub const MESSAGE_MAX: u64 = 8192;
-/// Bytes that the messages of a queue may have, unless root says otherwise.
+/// Default limit on the bytes of a queue's messages; root may change it.
 pub const QUEUE_BYTES: u64 = 16_384;
 
 /// A message.
@@ -17,37 +17,37 @@ pub const QUEUE_BYTES: u64 = 16_384;
 pub struct Message {
     /// Its type, which is positive.
     pub kind: i64,
-    /// What it says.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
-/// Which message is wanted.
+/// Selects a message (`msgtyp` and the flags of `msgrcv`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// The first.
+pub enum MessageSelector {
+    /// The first message.
     Any,
     /// The first of this type.
     Kind(i64),
     /// The first of another type.
     Not(i64),
-    /// The first of the lowest type up to this.
+    /// The first of the lowest type up to this one.
     UpTo(i64),
-    /// The one at this place, which stays.
+    /// The message at this index, which stays in the queue.
     Copy(i64),
 }
 
 /// A queue of messages.
 #[derive(Debug)]
 pub struct Queue {
-    /// The messages, first come first.
+    /// The messages in order of arrival.
     messages: VecDeque<Message>,
-    /// Bytes of all of them.
+    /// Bytes of all messages.
     pub used: u64,
-    /// Bytes that they may have.
+    /// Upper limit on those bytes.
     pub room: u64,
-    /// Seconds since 1970 when something was sent and received last; 0: never.
+    /// Times of the last send and the last receive, in seconds since 1970; 0: never.
     pub times: [u64; 2],
-    /// Who sent and who received last; 0: nobody.
+    /// The processes that sent and received last; 0: none.
     pub processes: [ProcessNumber; 2],
 }
 
@@ -58,13 +58,13 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// How many messages there are.
+    /// The number of messages.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.messages.len() as u64
     }
 
-    /// Whether a message of so many bytes has room: messages without bytes need some, too.
+    /// Whether a message of so many bytes fits. Messages without bytes count against the limit, too.
     #[must_use]
     pub fn fits(&self, bytes: u64) -> bool {
         self.used + bytes <= self.room && self.count() < self.room
@@ -77,16 +77,23 @@ impl Queue {
         (self.times[0], self.processes[0]) = (now, process);
     }
 
-    /// Takes a message of at most so many bytes. `None`: there is none.
+    /// Removes a message of at most so many bytes. `None`: no message matches.
     ///
     /// # Errors
-    /// `E2BIG`: it is larger, and is not to be cut.
-    pub fn receive(&mut self, wanted: Wanted, room: u64, cuts: bool, process: ProcessNumber, now: u64) -> Result<Option<Message>, Errno> {
+    /// `E2BIG`: it is larger, and may not be truncated.
+    pub fn receive(
+        &mut self,
+        wanted: MessageSelector,
+        room: u64,
+        cuts: bool,
+        process: ProcessNumber,
+        now: u64,
+    ) -> Result<Option<Message>, Errno> {
         let Some(place) = self.find(wanted) else { return Ok(None) };
         if self.messages.get(place).is_some_and(|message| message.bytes.len() as u64 > room) && !cuts {
             return Err(Errno::E2BIG);
         }
-        if matches!(wanted, Wanted::Copy(_)) {
+        if matches!(wanted, MessageSelector::Copy(_)) {
             return Ok(self.messages.get(place).cloned());
         }
         let taken = self.messages.remove(place);
@@ -95,24 +102,24 @@ impl Queue {
         Ok(taken)
     }
 
-    fn find(&self, wanted: Wanted) -> Option<usize> {
+    fn find(&self, wanted: MessageSelector) -> Option<usize> {
         let first = |is: &dyn Fn(&Message) -> bool| self.messages.iter().position(is);
         match wanted {
-            Wanted::Any => first(&|_| true),
-            Wanted::Kind(kind) => first(&|message| message.kind == kind),
-            Wanted::Not(kind) => first(&|message| message.kind != kind),
-            Wanted::UpTo(most) => {
+            MessageSelector::Any => first(&|_| true),
+            MessageSelector::Kind(kind) => first(&|message| message.kind == kind),
+            MessageSelector::Not(kind) => first(&|message| message.kind != kind),
+            MessageSelector::UpTo(most) => {
                 let lowest = self.messages.iter().map(|message| message.kind).filter(|kind| *kind <= most).min()?;
                 first(&|message| message.kind == lowest)
             }
-            Wanted::Copy(place) => usize::try_from(place).ok().filter(|place| *place < self.messages.len()),
+            MessageSelector::Copy(place) => usize::try_from(place).ok().filter(|place| *place < self.messages.len()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Message, Queue, Wanted};
+    use super::{Message, MessageSelector, Queue};
     use crate::errno::Errno;
 
     #[test]
@@ -122,11 +129,14 @@ mod tests {
             queue.send(Message { kind, bytes: text.as_bytes().to_vec() }, 1, 100);
         }
         let mut take = |wanted, room, cuts| queue.receive(wanted, room, cuts, 2, 200).map(|message| message.map(|message| message.bytes));
-        assert_eq!(take(Wanted::UpTo(4), 3, false), Ok(Some(b"two".to_vec())));
-        assert_eq!(take(Wanted::UpTo(4), 3, false), Err(Errno::E2BIG));
-        assert_eq!((take(Wanted::Copy(2), 9, false), take(Wanted::Copy(3), 9, false)), (Ok(Some(b"again".to_vec())), Ok(None)));
-        assert_eq!(take(Wanted::Not(5), 3, true), Ok(Some(b"nine".to_vec())));
-        assert_eq!((take(Wanted::Kind(9), 9, true), take(Wanted::Any, 9, true)), (Ok(None), Ok(Some(b"five".to_vec()))));
+        assert_eq!(take(MessageSelector::UpTo(4), 3, false), Ok(Some(b"two".to_vec())));
+        assert_eq!(take(MessageSelector::UpTo(4), 3, false), Err(Errno::E2BIG));
+        assert_eq!(
+            (take(MessageSelector::Copy(2), 9, false), take(MessageSelector::Copy(3), 9, false)),
+            (Ok(Some(b"again".to_vec())), Ok(None))
+        );
+        assert_eq!(take(MessageSelector::Not(5), 3, true), Ok(Some(b"nine".to_vec())));
+        assert_eq!((take(MessageSelector::Kind(9), 9, true), take(MessageSelector::Any, 9, true)), (Ok(None), Ok(Some(b"five".to_vec()))));
         assert_eq!((queue.count(), queue.used, queue.times, queue.processes), (1, 5, [100, 200], [1, 2]));
     }
 

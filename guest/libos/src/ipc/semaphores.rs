@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets of semaphores: several are changed at once or not at all, and what a process did may be undone when it ends.
+//! Semaphore sets: several semaphores change at once or not at all, and a process's changes may be undone when it ends.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,42 +7,42 @@ use alloc::vec::Vec;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
 
-/// The most that a semaphore counts to.
+/// Upper limit on a semaphore's value.
 pub const VALUE_MAX: i32 = 32_767;
-/// Semaphores that a set may have.
+/// Upper limit on the semaphores of a set.
 pub const SEMAPHORES_MAX: usize = 32_000;
-/// What a process did may be undone when it ends.
+/// `SEM_UNDO`: undo the operation when the process ends.
 const UNDO: i16 = 0o10_000;
-/// Do not wait.
+/// `IPC_NOWAIT`: do not wait.
 const NO_WAIT: i16 = 0o4000;
 
 /// A semaphore.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Semaphore {
-    /// What it has counted.
+    /// Its value.
     pub value: i32,
-    /// Who changed it last.
+    /// The process that changed it last.
     pub changed_by: ProcessNumber,
 }
 
-/// What is to be done to a semaphore: adding, taking away what must be there, or waiting until nothing is.
+/// An operation on a semaphore: add, subtract an available amount, or wait for zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// Which of the set.
+pub struct SemaphoreOperation {
+    /// The semaphore's index in the set.
     pub index: u16,
-    /// What is added; 0: nothing, but it must be zero.
+    /// The number to add; 0: wait until the value is zero.
     pub change: i16,
-    /// Whether it waits, and is undone.
+    /// `IPC_NOWAIT` and `SEM_UNDO`.
     pub flags: i16,
 }
 
-/// What came of several operations.
+/// The result of a list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// All were done.
     Done,
-    /// None was: this one has to wait.
-    Waits(Operation),
+    /// None was done: this one has to wait.
+    Waits(SemaphoreOperation),
 }
 
 /// A set of semaphores.
@@ -50,14 +50,14 @@ pub enum Attempt {
 pub struct Semaphores {
     /// The semaphores.
     pub all: Vec<Semaphore>,
-    /// Seconds since 1970 when they were operated on last; 0: never.
+    /// When they were operated on last, in seconds since 1970; 0: never.
     pub operated: u64,
-    /// What is to be added for a process when it ends.
+    /// The numbers to add for each process when it ends.
     undone: BTreeMap<ProcessNumber, Vec<i32>>,
 }
 
 impl Semaphores {
-    /// A set of so many, which are zero.
+    /// A set of so many semaphores of value zero.
     #[must_use]
     pub fn new(count: usize) -> Semaphores {
         Semaphores { all: alloc::vec![Semaphore::default(); count], operated: 0, undone: BTreeMap::new() }
@@ -66,9 +66,10 @@ impl Semaphores {
     /// Does all operations for a process, or none.
     ///
     /// # Errors
-    /// `ERANGE`: a semaphore would count too far. `EAGAIN`: one would have to wait, and is not to. `EFBIG`: there is no such semaphore.
-    pub fn attempt(&mut self, operations: &[Operation], process: ProcessNumber) -> Result<Attempt, Errno> {
-        // Several may be of one semaphore, so each sees what those before it did.
+    /// `ERANGE`: a value would exceed its limit. `EAGAIN`: an operation would have to wait, but may not. `EFBIG`: there is no such
+    /// semaphore.
+    pub fn attempt(&mut self, operations: &[SemaphoreOperation], process: ProcessNumber) -> Result<Attempt, Errno> {
+        // Several operations may name one semaphore, so each sees the effect of those before it.
         let mut values: BTreeMap<u16, (i32, i32)> = BTreeMap::new();
         for operation in operations {
             let index = usize::from(operation.index);
@@ -99,7 +100,7 @@ impl Semaphores {
         Ok(Attempt::Done)
     }
 
-    /// Sets semaphores from `first` on; nobody undoes what was done to them before.
+    /// Sets semaphores from `first` on, and drops the pending undo of earlier operations on them.
     pub fn set(&mut self, first: usize, values: &[i32], process: ProcessNumber) {
         let places = first..first + values.len();
         for undone in self.undone.values_mut() {
@@ -110,7 +111,7 @@ impl Semaphores {
         }
     }
 
-    /// Undoes what a process that ends did. Says whether anything was.
+    /// Undoes the operations of a process that ends. Returns whether there were any.
     pub fn undo(&mut self, process: ProcessNumber) -> bool {
         let Some(undone) = self.undone.remove(&process) else { return false };
         for (semaphore, undone) in self.all.iter_mut().zip(undone).filter(|(_, undone)| *undone != 0) {
@@ -122,11 +123,11 @@ impl Semaphores {
 
 #[cfg(test)]
 mod tests {
-    use super::{Attempt, NO_WAIT, Operation, Semaphores, UNDO, VALUE_MAX};
+    use super::{Attempt, NO_WAIT, SemaphoreOperation, Semaphores, UNDO, VALUE_MAX};
     use crate::errno::Errno;
 
-    fn operation(index: u16, change: i16, flags: i16) -> Operation {
-        Operation { index, change, flags }
+    fn operation(index: u16, change: i16, flags: i16) -> SemaphoreOperation {
+        SemaphoreOperation { index, change, flags }
     }
 
     #[test]

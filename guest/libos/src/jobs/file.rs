@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that a job reads or writes itself, with no process and no program: the operator's way to files of the cell.
+//! A file that a job reads or writes itself, without a process or program: the operator's access to files of the cell.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,28 +8,29 @@ use alloc::vec::Vec;
 use pando_abi::control::Start;
 use pando_rt::clock;
 
-use super::orders::Wanted;
+use super::requests::JobRequest;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::files::change::At;
-use crate::files::names::{CURRENT, Last, Name, Way};
+use crate::files::change::PathAt;
+use crate::files::namei::{CURRENT, LastComponent, LookupFlags, Name};
 use crate::files::status::time;
-use crate::files::{Files, Kind, OpenFile, Own, flag};
+use crate::files::{Files, Kind, OpenFile, ProcessFiles, flag};
 
-/// Permissions of a file that is made, without those that the mask takes.
+/// Permissions of a new file, before the umask.
 const MODE: u64 = 0o666;
 
-/// Names that are tried for a file that takes another's place: each is taken only for a moment, unless somebody means it.
+/// How many temporary names are tried for a file that replaces another. Each is used only for a moment, so collisions are rare unless
+/// deliberate.
 const NAMES: u32 = 1000;
 
-/// An open regular file, and where in it the job is.
+/// An open regular file, and the job's position in it.
 #[derive(Debug)]
 pub struct File {
-    own: Own,
+    own: ProcessFiles,
     path: Vec<u8>,
     fd: u64,
     offset: u64,
-    /// What it will be called once it is whole, if it is written: until then it has no name, and whoever reads finds what was there before.
+    /// The name that a written file gets once it is complete. Until then it has no name, and readers find the previous file.
     target: Option<Target>,
 }
 
@@ -38,20 +39,20 @@ pub struct File {
 struct Target {
     directory: u64,
     name: Name,
-    /// Something is there.
+    /// Whether a file of this name exists.
     replaces: bool,
 }
 
 impl File {
-    /// Opens a file as a user would who reads it, or who puts another in its place.
+    /// Opens a file with the requesting user's rights, to read it or to replace it.
     ///
     /// # Errors
     /// Those of `open`; `EINVAL`: it is no regular file.
-    pub fn open(files: &mut Files, start: Start, wanted: &Wanted, writes: bool) -> Result<File, Errno> {
+    pub fn open(files: &mut Files, start: Start, wanted: &JobRequest, writes: bool) -> Result<File, Errno> {
         let mut own = files.own_of(Credentials::new(start.user, start.group), clock::wall());
         let opened = files.with_own(&mut own, |files| {
             let root = files.own.root;
-            let standing = files.find(CURRENT, &wanted.directory, Way::FOLLOW).and_then(|place| files.change_directory(place));
+            let standing = files.find(CURRENT, &wanted.directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place));
             let opened = standing.and_then(|()| match writes {
                 true => make(files, &wanted.path),
                 false => insert_regular(files, CURRENT, &wanted.path, flag::READ_ONLY).map(|fd| (fd, None)),
@@ -62,13 +63,13 @@ impl File {
         Ok(File { own, path: wanted.path.clone(), fd, offset: 0, target })
     }
 
-    /// Whether it is written, not read.
+    /// Whether it is written rather than read.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Copies what comes next, and keeps its place. Returns how many bytes; 0: it ends here.
+    /// Copies the next bytes without advancing. Returns how many; 0: end of file.
     ///
     /// # Errors
     /// `EIO`.
@@ -77,12 +78,12 @@ impl File {
         files.with_own(&mut self.own, |files| files.fetch(fd, offset, room))
     }
 
-    /// Goes on behind so many bytes.
+    /// Advances by so many bytes.
     pub fn skip(&mut self, bytes: usize) {
         self.offset += bytes as u64;
     }
 
-    /// Writes bytes at its end. Returns how many.
+    /// Appends bytes. Returns how many were written.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EIO`.
@@ -92,58 +93,58 @@ impl File {
         if done == 0 { Err(Errno::ENOSPC) } else { Ok(done) }
     }
 
-    /// Takes its place under its name, if it was written: now it is whole. Nothing of the cell's runs meanwhile.
+    /// Gives a written file its name, now that it is complete. None of the cell's processes runs meanwhile.
     ///
     /// # Errors
-    /// `EACCES`, `EPERM`, `ENOENT`, `ENOSPC`; `EEXIST`: names for it in the meantime are taken; what was there before is there then.
+    /// `EACCES`, `EPERM`, `ENOENT`, `ENOSPC`; `EEXIST`: all temporary names are in use. On errors the previous file stays.
     pub fn finish(&mut self, files: &mut Files) -> Result<(), Errno> {
         let Some(Target { directory, name, replaces }) = self.target else { return Ok(()) };
-        let (now, file) = (time(clock::wall()), At { directory: self.fd, path: &[] });
+        let (now, file) = (time(clock::wall()), PathAt { directory: self.fd, path: &[] });
         files.with_own(&mut self.own, |files| {
-            let to = At { directory, path: name.bytes() };
+            let to = PathAt { directory, path: name.bytes() };
             if !replaces {
                 match files.link(file, to, false, true, now) {
-                    // Somebody has made one meanwhile.
+                    // A process has created one meanwhile.
                     Err(Errno::EEXIST) => {}
                     linked => return linked,
                 }
             }
             let fresh = fresh_name(files, directory)?;
-            let beside = At { directory, path: fresh.as_bytes() };
+            let beside = PathAt { directory, path: fresh.as_bytes() };
             files.link(file, beside, false, true, now)?;
             let moved = files.rename(beside, to, 0, now);
             if moved.is_err() {
-                // It was there a moment ago.
+                // It existed a moment ago.
                 let _ = files.unlink(beside, now);
             }
             moved
         })
     }
 
-    /// Lets go of it.
+    /// Closes it.
     pub fn close(mut self, files: &mut Files) {
         let open = self.target.map(|target| target.directory).into_iter().chain([self.fd]);
-        // They are open.
+        // These descriptors are open.
         files.with_own(&mut self.own, |files| open.for_each(|fd| _ = files.close(fd)));
     }
 
-    /// What is said of an error.
+    /// The message for an error.
     #[must_use]
     pub fn complaint(&self, error: Errno) -> Vec<u8> {
         complaint(&self.path, error)
     }
 }
 
-/// What is said of an error with a path.
+/// The message for an error with a path.
 #[must_use]
 pub fn complaint(path: &[u8], error: Errno) -> Vec<u8> {
     format!("pando: {}: {}\n", String::from_utf8_lossy(path), error.text()).into_bytes()
 }
 
-/// A name that nothing has in an open directory.
+/// An unused name in an open directory.
 fn fresh_name(files: &mut Files, directory: u64) -> Result<String, Errno> {
     for name in (0..NAMES).map(|number| format!(".pando-{number}")) {
-        match files.find(directory, name.as_bytes(), Way::KEEP) {
+        match files.find(directory, name.as_bytes(), LookupFlags::KEEP) {
             Ok(_) => {}
             Err(Errno::ENOENT) => return Ok(name),
             Err(error) => return Err(error),
@@ -152,10 +153,10 @@ fn fresh_name(files: &mut Files, directory: u64) -> Result<String, Errno> {
     Err(Errno::EEXIST)
 }
 
-/// Makes a file without a name for what a path leads to, like what is there; returns its descriptor too.
+/// Creates an unnamed file that will replace the one at a path, with its attributes; also returns its descriptor.
 fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> {
-    let found = files.walk(CURRENT, path, Way { follow: true, ..Way::KEEP })?;
-    let Last::Name(name) = found.last else { return Err(Errno::EISDIR) };
+    let found = files.walk(CURRENT, path, LookupFlags { follow: true, ..LookupFlags::KEEP })?;
+    let LastComponent::Name(name) = found.last else { return Err(Errno::EISDIR) };
     if found.slash {
         return Err(Errno::EISDIR);
     }
@@ -181,9 +182,9 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
     }
 }
 
-/// Opens a regular file that is there.
+/// Opens an existing regular file.
 fn insert_regular(files: &mut Files, directory: u64, path: &[u8], flags: u64) -> Result<u64, Errno> {
-    // Who opens a FIFO does not wait for its other end.
+    // Opening a FIFO must not wait for its other end.
     let file = files.open_path(directory, path, flags | flag::NON_BLOCKING, 0, 0, time(clock::wall()))?;
     let checked = match file.kind {
         Kind::Image(..) | Kind::Node(_) => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job: its first process, its streams, and how much of them may be under way.
+//! A job: its first process, its streams, and flow control of their bytes.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,13 +13,13 @@ use crate::files::Files;
 use crate::files::pipe::PipeId;
 use crate::process::{Change, ProcessNumber};
 
-/// Status of a job whose file could not be read or written to its end.
+/// Exit status of a job whose file could not be read or written completely.
 pub const FAILED: u8 = 1;
 
-/// The pipes of a job's streams: input, output, errors.
+/// The pipes of a job's streams: stdin, stdout, stderr.
 pub type Pipes = [PipeId; 3];
 
-/// Says a frame and bytes that follow to the operator. `false`: there is no room for it yet.
+/// Sends a frame and the bytes that follow it to the operator. `false`: the channel has no space for it yet.
 type Report<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
 
 /// A job.
@@ -27,27 +27,27 @@ type Report<'a> = &'a mut dyn FnMut(Frame, &[u8]) -> bool;
 pub struct Job {
     /// The operator's number for it.
     pub(super) number: u32,
-    /// Its first process, until that has ended.
+    /// Its first process, until it has ended.
     pub process: Option<ProcessNumber>,
-    /// How that ended.
+    /// How that process ended.
     pub end: Option<Change>,
     input: Option<PipeId>,
-    /// Of its input what has found no room yet.
+    /// Input that has not fitted into the pipe yet.
     given: VecDeque<u8>,
     input_ended: bool,
-    /// Bytes of its input that were taken, which the operator was not told.
+    /// Bytes of input consumed but not yet acknowledged to the operator.
     taken: u32,
     outputs: [Option<PipeId>; 2],
     /// The file that it reads or writes itself.
     file: Option<File>,
-    /// What the libOS itself has to say on its stream of errors.
+    /// The libOS's own messages for its stderr.
     words: Vec<u8>,
-    /// Bytes of its outputs that may be sent.
+    /// Bytes of output that may still be sent.
     window: u32,
 }
 
 impl Job {
-    /// A job that begins with this process, on these pipes.
+    /// A job with this first process, on these pipes.
     #[must_use]
     pub fn new(number: u32, process: ProcessNumber, [input, output, errors]: Pipes) -> Job {
         Job {
@@ -59,13 +59,13 @@ impl Job {
         }
     }
 
-    /// One that carries to or from a file.
+    /// A job that copies to or from a file.
     #[must_use]
     pub fn of_file(number: u32, file: File) -> Job {
         Job { end: None, file: Some(file), ..Job::failed(number, Vec::new(), 0) }
     }
 
-    /// One that has ended before it began, with this status, and why.
+    /// A job that failed to start, with its exit status and an error message.
     #[must_use]
     pub fn failed(number: u32, words: Vec<u8>, status: u8) -> Job {
         Job {
@@ -83,12 +83,12 @@ impl Job {
         }
     }
 
-    /// Says something on its stream of errors, before what its processes say.
+    /// Queues a message for its stderr, ahead of the output of its processes.
     pub fn complain(&mut self, words: &[u8]) {
         self.words.extend_from_slice(words);
     }
 
-    /// Gives it input. What goes beyond the window is not kept.
+    /// Adds input. Bytes beyond the window are dropped.
     pub(super) fn give(&mut self, bytes: &[u8]) {
         let room = (WINDOW as usize).saturating_sub(self.given.len());
         self.given.extend(&bytes[..bytes.len().min(room)]);
@@ -102,21 +102,21 @@ impl Job {
         self.window = self.window.saturating_add(bytes).min(WINDOW);
     }
 
-    /// Nobody reads an output any more.
+    /// The operator has closed an output.
     pub(super) fn close_output(&mut self, index: usize, files: &mut Files) {
         if let Some(pipe) = self.outputs[index].take() {
             files.close_pipe(pipe, true);
         }
     }
 
-    /// Lets go of its pipes.
+    /// Closes its pipes.
     pub(super) fn close(&mut self, files: &mut Files) {
         self.close_input(files);
         (0..self.outputs.len()).for_each(|index| self.close_output(index, files));
         self.break_off(Change::Exited(FAILED), files);
     }
 
-    /// Lets go of its file, with which it has not come to its end.
+    /// Closes its incomplete file and ends the job.
     pub(super) fn break_off(&mut self, how: Change, files: &mut Files) {
         if let Some(file) = self.file.take() {
             file.close(files);
@@ -124,7 +124,7 @@ impl Job {
         }
     }
 
-    /// Lets go of its file, with which it has come to its end.
+    /// Closes its file after the last byte and ends the job.
     fn finish_file(&mut self, how: Result<(), Errno>, files: &mut Files) {
         let Some(mut file) = self.file.take() else { return };
         let status = match how.and_then(|()| file.finish(files)) {
@@ -144,16 +144,16 @@ impl Job {
         }
     }
 
-    /// Carries what can be carried. `false`: it has ended, and its operator was told all.
+    /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything.
     pub(super) fn pump(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         self.carry_in(files);
         if self.taken > 0 && report(Frame::new(Kind::Taken, self.number, self.taken), &[]) {
             self.taken = 0;
         }
-        let said = self.say_words(report) && self.carry_out(files, report);
+        let said = self.write_strings(report) && self.carry_out(files, report);
         match self.end {
             Some(end) if said => {
-                // Whoever of its processes is left has nobody to speak to.
+                // Its remaining processes have no peer any more.
                 self.close(files);
                 !report(Frame::new(Kind::Ended, self.number, end.status()), &[])
             }
@@ -179,7 +179,7 @@ impl Job {
                     self.given.drain(..moved);
                     self.taken += moved as u32;
                 }
-                // Nobody reads it.
+                // The pipe has no reader.
                 Err(_) => self.close_input(files),
             }
         }
@@ -192,7 +192,7 @@ impl Job {
         }
     }
 
-    fn say_words(&mut self, report: Report<'_>) -> bool {
+    fn write_strings(&mut self, report: Report<'_>) -> bool {
         while !self.words.is_empty() {
             let length = self.words.len().min(PIECE).min(self.window as usize);
             if length == 0 || !report(Frame::new(Kind::Output, self.number, ring::ERRORS), &self.words[..length]) {
@@ -204,7 +204,7 @@ impl Job {
         true
     }
 
-    /// Sends what its pipes hold. `true`: they hold nothing more.
+    /// Sends the content of its pipes. `true`: they are empty.
     fn carry_out(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         let mut piece = [0; PIECE];
         while let Some(file) = self.file.as_mut().filter(|file| !file.writes()) {
@@ -220,7 +220,7 @@ impl Job {
                 }
                 Err(error) => {
                     self.finish_file(Err(error), files);
-                    return self.say_words(report);
+                    return self.write_strings(report);
                 }
             }
         }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams, whose other ends the libOS has: it carries bytes between them and
-//! the control channel, within each job's window ([`pando_abi::control`]). A job that reads or writes a file does so without a process.
+//! Jobs: programs that the operator starts in the running cell, beside its first one. Each has three pipes for its streams. The libOS
+//! holds their other ends and moves bytes between them and the control channel, within each job's window ([`pando_abi::control`]). A job
+//! that reads or writes a file does so without a process.
 
 pub mod file;
 mod job;
-pub mod orders;
+pub mod requests;
 
 use alloc::vec::Vec;
 
@@ -15,14 +16,14 @@ use pando_rt::console::control;
 use crate::files::Files;
 use crate::process::{Change, ProcessNumber};
 pub use job::{FAILED, Job, Pipes};
-use orders::Orders;
+use requests::JobRequests;
 
 /// All jobs.
 #[derive(Debug, Default)]
 pub struct Jobs {
     jobs: Vec<Job>,
-    /// What has come of orders that are not complete.
-    pub orders: Orders,
+    /// The received bytes of incomplete requests.
+    pub requests: JobRequests,
 }
 
 impl Jobs {
@@ -32,42 +33,42 @@ impl Jobs {
         self.jobs.is_empty()
     }
 
-    /// Whether there are as many as there may be.
+    /// Whether the limit of jobs is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.jobs.len() >= JOBS
     }
 
-    /// Adds one.
+    /// Adds a job.
     pub fn add(&mut self, job: Job) {
         self.jobs.push(job);
     }
 
-    /// The job of a number.
+    /// The job with a number.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Job> {
         self.jobs.iter_mut().find(|job| job.number == number)
     }
 
-    /// The job whose first process this is.
+    /// The job with this first process.
     pub fn of_process(&mut self, process: ProcessNumber) -> Option<&mut Job> {
         self.jobs.iter_mut().find(|job| job.process == Some(process))
     }
 
-    /// Takes note of a process's end, which is a job's if that was its first one.
+    /// Records the end of a process, which may be the first one of a job.
     pub fn ended(&mut self, process: ProcessNumber, change: Change) {
         if let Some(job) = self.of_process(process) {
             (job.process, job.end) = (None, Some(change));
         }
     }
 
-    /// Ends a job that has to do with a file by a signal.
+    /// Ends a job that reads or writes a file, as if by a signal.
     pub fn break_off(&mut self, number: u32, signal: u8, files: &mut Files) {
         if let Some(job) = self.get_mut(number) {
             job.break_off(Change::Killed(signal), files);
         }
     }
 
-    /// Does what an order for a job says of its streams.
+    /// Executes a stream request of the operator for a job.
     pub fn obey(&mut self, frame: Frame, bytes: &[u8], files: &mut Files) {
         let Some(job) = self.get_mut(frame.job) else { return };
         match frame.kind {
@@ -80,7 +81,7 @@ impl Jobs {
         }
     }
 
-    /// Carries what can be carried, and tells of those that have ended.
+    /// Transfers as many bytes as possible, and reports the jobs that have ended.
     pub fn pump(&mut self, files: &mut Files) {
         self.jobs.retain_mut(|job| {
             job.pump(files, &mut |frame, bytes| {
@@ -90,9 +91,10 @@ impl Jobs {
         });
     }
 
-    /// Lets go of all jobs, whose operator is another's, or was never there: their processes read an end and write for nobody.
+    /// Drops all jobs, because their operator has changed or never existed. Their processes read end of file, and their output is
+    /// discarded.
     pub fn abandon(&mut self, files: &mut Files) {
         self.jobs.drain(..).for_each(|mut job| job.close(files));
-        self.orders = Orders::default();
+        self.requests = JobRequests::default();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The auxiliary vector: what a program is told about itself and the machine.
+//! The auxiliary vector, which describes the program and the machine to the program.
 
 use alloc::vec::Vec;
 
@@ -9,12 +9,12 @@ use crate::credentials::Credentials;
 use crate::elf::Executable;
 use crate::user::TICKS;
 
-/// Features that `AT_HWCAP2` announces: the FS and GS base instructions.
+/// The bit of `AT_HWCAP2` for the FS and GS base instructions.
 const HWCAP2_FSGSBASE: u64 = 2;
 /// Bytes of a program header.
 const HEADER: u64 = 56;
 
-/// The numbers of the auxiliary vector of a program, which its linker starts if it has one.
+/// The numeric entries of the auxiliary vector of a program, which its linker starts if it has one.
 pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, who: &Credentials) -> Vec<(u64, u64)> {
     const AT_PHDR: u64 = 3;
     const AT_PHENT: u64 = 4;
@@ -32,7 +32,7 @@ pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, who: &Cred
     const AT_SECURE: u64 = 23;
     const AT_HWCAP2: u64 = 26;
     const AT_MINSIGSTKSZ: u64 = 51;
-    /// What a signal frame holds besides vector state, generously.
+    /// Upper bound on the bytes of a signal frame besides the vector state.
     const SIGNAL_FRAME: u64 = 1024;
 
     let [_, _, _, features] = cpuid::answer(1, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mapping a prepared program, and its linker beside it, into an empty address space.
+//! Maps a prepared program, and its dynamic linker, into an empty address space.
 
 use alloc::vec::Vec;
 
@@ -9,8 +9,8 @@ use pando_rt::user::{self, UserRange};
 
 use super::LoadError;
 use super::auxiliary;
-use super::prepare::{Part, Prepared};
-use super::source::Source;
+use super::prepare::{LoadableFile, Prepared};
+use super::source::ProgramSource;
 use super::stack::Start;
 use crate::elf::{Executable, Segment};
 use crate::errno::Errno;
@@ -24,33 +24,34 @@ use crate::random::Random;
 /// A program that is ready to run.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What it starts with.
+    /// Its initial registers.
     pub registers: Registers,
-    /// The numbers of its auxiliary vector.
+    /// The numeric entries of its auxiliary vector.
     pub auxiliary: Vec<(u64, u64)>,
 }
 
 impl Prepared {
-    /// What `/proc/self/exe` shows.
+    /// The target of `/proc/self/exe`.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.main.program
     }
 
-    /// What tells the program from others, if it is the same in each run: its first block.
+    /// The program's identity, if it is the same in each run: its first block.
     #[must_use]
     pub fn first_block(&self) -> Option<BlockAddress> {
         self.main.source.blocks().map(|(first, _)| first)
     }
 
-    /// Maps the program into an empty address space, or into one where an earlier run has left its code; `scattered`: where things lie is left to chance.
+    /// Maps the program into an empty address space, or into one where an earlier run has left its code. `scattered`: its addresses are
+    /// randomised (ASLR).
     ///
     /// # Errors
-    /// There is not enough memory or room, or the program's file cannot be read.
+    /// There is not enough memory or address space, or the program's file cannot be read.
     pub fn load(&self, space: &mut AddressSpace, files: &Files, random: &mut Random, scattered: bool) -> Result<Loaded, LoadError> {
         let layout = if scattered { Layout::new(|count| random.below(count)) } else { Layout::new(|_| 0) };
         if space.program.is_some() {
-            // Code lies where the earlier run had it.
+            // The code stays where the earlier run had it.
             space.layout.break_gap = layout.break_gap;
         } else {
             (space.layout, space.program) = (layout, self.first_block().filter(|_| scattered));
@@ -102,8 +103,14 @@ impl Prepared {
     }
 }
 
-/// Maps segments where the file lies, if they are only read or large; copies what will be written, runs of adjacent segments at once, and then sets permissions.
-fn map(space: &mut AddressSpace, tree: &Tree, executable: &Executable, Part { source, program, .. }: &Part) -> Result<(), LoadError> {
+/// Maps segments that are large or only read from the file's blocks. Copies the others, adjacent segments at once, and then sets
+/// permissions.
+fn map(
+    space: &mut AddressSpace,
+    tree: &Tree,
+    executable: &Executable,
+    LoadableFile { source, program, .. }: &LoadableFile,
+) -> Result<(), LoadError> {
     let mut runs: Vec<PageRange> = Vec::new();
     let mut copied: Vec<&Segment> = Vec::new();
     for segment in &executable.segments {
@@ -151,8 +158,8 @@ fn is_mapped(segment: &Segment, pages: PageRange) -> bool {
     if segment.permissions.writable() { pages.bytes() > COPIED_MAX } else { pages == segment.pages }
 }
 
-/// The pages of a segment that hold what blocks of its file do, if it lies in pages as it does there.
-fn blocks(source: &Source, segment: &Segment) -> Option<(PageRange, Blocks)> {
+/// The pages of a segment that equal blocks of its file, if the segment has the same alignment in memory and in the file.
+fn blocks(source: &ProgramSource, segment: &Segment) -> Option<(PageRange, Blocks)> {
     let (first, end) = source.blocks()?;
     let start = segment.offset.checked_sub(segment.address - segment.pages.start()).filter(|start| start.is_multiple_of(PAGE_SIZE))?;
     let block = first.block.0.checked_add(u32::try_from(start / PAGE_SIZE).ok()?)?;

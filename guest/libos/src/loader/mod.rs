@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting programs, in two steps: [`prepare`] finds the program and checks all that can be wrong with it, and changes nothing; [`Prepared::load`]
+//! Starts programs in two steps. [`prepare()`] finds the program, checks everything that can fail, and changes nothing; [`Prepared::load`]
 //! maps it into an empty address space.
 //!
-//! A script leads to its interpreter, and that to the program that runs. A program may name an interpreter of its own, the dynamic linker: then both are
-//! mapped, and the linker starts first.
+//! A script is resolved to its interpreter, and that to the program that runs. A program may name an interpreter of its own, the dynamic
+//! linker: then both are mapped, and the linker starts first.
 
 mod auxiliary;
 mod map;
@@ -11,7 +11,7 @@ mod prepare;
 pub mod script;
 mod source;
 mod stack;
-pub mod words;
+pub mod strings;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -26,38 +26,38 @@ use crate::errno::Errno;
 pub use map::Loaded;
 pub use prepare::{Prepared, Request, prepare};
 
-/// Why a program cannot be loaded.
+/// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LoadError {
     /// Its file is no program.
     #[error("{0}")]
     Elf(#[from] ElfError),
-    /// It is a script, and what its first line names cannot be loaded.
+    /// It is a script, and the interpreter in its first line cannot be loaded.
     #[error("its interpreter {}: {reason}", String::from_utf8_lossy(path))]
     Interpreter {
-        /// What it names.
+        /// The interpreter's path.
         path: Vec<u8>,
-        /// Why.
+        /// The reason.
         reason: Box<LoadError>,
     },
     /// It is linked dynamically, and its linker cannot be loaded.
     #[error("its dynamic linker {}: {reason}", String::from_utf8_lossy(path))]
     Linker {
-        /// What it names.
+        /// The linker's path.
         path: Vec<u8>,
-        /// Why.
+        /// The reason.
         reason: Box<LoadError>,
     },
     /// A script without an interpreter.
     #[error("a script whose first line names no interpreter")]
     NoInterpreter,
-    /// It cannot be found, read or mapped, or what it is given is too long.
+    /// It cannot be found, read or mapped, or its arguments and environment are too long.
     #[error("{}", .0.text())]
     System(Errno),
 }
 
 impl LoadError {
-    /// What `execve` says of it.
+    /// The error that `execve` returns for it.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

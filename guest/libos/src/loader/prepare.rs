@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding a program and checking it, while the one that asks still runs.
+//! Finds and checks a program while the calling one still runs.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -7,71 +7,71 @@ use alloc::vec::Vec;
 
 use super::LoadError;
 use super::script::{self, HEAD};
-use super::source::Source;
-use super::words::Words;
+use super::source::ProgramSource;
+use super::strings::StringList;
 use crate::credentials::EXECUTE;
 use crate::elf::Executable;
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::files::names::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CURRENT, Last, Way};
+use crate::files::namei::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CURRENT, LastComponent, LookupFlags};
 use crate::files::{Files, OpenName, Program};
 
-/// Scripts that may lead to each other, as on Linux.
+/// Upper limit on nested scripts, as on Linux.
 const SCRIPTS_MAX: usize = 5;
-/// What arguments and environment may always take, and may take at most, whatever the stack's limit.
+/// Bytes that arguments and environment may always take, and may take at most, whatever the stack's limit.
 const SPACE_LEAST: u64 = 128 << 10;
 const SPACE_MOST: u64 = 6 << 20;
 
-/// What shall run, as `execveat` says it.
+/// The parameters of `execveat`.
 #[derive(Debug)]
 pub struct Request {
-    /// From where the path goes: a descriptor, or [`CURRENT`].
+    /// The directory from which the path is resolved: a descriptor, or [`CURRENT`].
     pub directory: u64,
     /// The program's path.
     pub path: Vec<u8>,
     /// Flags of the `at` calls.
     pub flags: u64,
     /// The arguments, the first being the program's name.
-    pub arguments: Words,
+    pub arguments: StringList,
     /// The environment.
-    pub environment: Words,
-    /// Bytes that the stack may grow to.
+    pub environment: StringList,
+    /// Limit of the stack in bytes.
     pub stack_limit: u64,
 }
 
 /// A file that was found.
-struct Found {
+struct FoundFile {
     program: Program,
-    source: Source,
+    source: ProgramSource,
 }
 
 /// A file that can be loaded.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct LoadableFile {
     pub executable: Executable,
-    pub source: Source,
+    pub source: ProgramSource,
     pub program: Program,
 }
 
 /// A program that can be loaded.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The path that was asked for, be it a script's.
+    /// The requested path, which may be a script's.
     pub path: Vec<u8>,
-    /// The arguments that it gets.
-    pub arguments: Words,
+    /// Its arguments.
+    pub arguments: StringList,
     /// Its environment.
-    pub environment: Words,
-    /// Bytes that its stack may grow to.
+    pub environment: StringList,
+    /// Limit of its stack in bytes.
     pub stack_limit: u64,
-    pub(super) main: Part,
-    pub(super) linker: Option<Part>,
+    pub(super) main: LoadableFile,
+    pub(super) linker: Option<LoadableFile>,
 }
 
 /// Finds a program and checks it. Nothing changes.
 ///
 /// # Errors
-/// It is not there, may not be executed or is no program; the same of its interpreters; or its arguments are too long.
+/// It does not exist, may not be executed or is no program; the same of its interpreters; or its arguments are too long.
 pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
     let Request { directory, path, flags, mut arguments, environment, stack_limit } = request;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
@@ -118,13 +118,13 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
     Ok(Prepared { path, arguments, environment, stack_limit, main, linker })
 }
 
-/// Whether a path goes from a descriptor that the program will not have: an interpreter would not find a script there.
+/// Whether a path starts at a descriptor that `exec` closes: an interpreter would not find a script there.
 fn by_lost_descriptor(files: &Files, directory: u64, path: &[u8]) -> bool {
     let is_by_descriptor = !path.starts_with(b"/") && directory as i32 != AT_FDCWD;
     is_by_descriptor && files.closes_on_exec(directory)
 }
 
-/// The path that the program is told: one that also leads from a descriptor.
+/// The path that the program receives; it contains the descriptor (`/dev/fd/...`) if the path started there.
 fn shown(directory: u64, path: Vec<u8>) -> Vec<u8> {
     if path.starts_with(b"/") || directory as i32 == AT_FDCWD {
         return path;
@@ -137,15 +137,15 @@ fn shown(directory: u64, path: Vec<u8>) -> Vec<u8> {
     shown
 }
 
-/// Finds a file that may be executed.
-fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<Found, Errno> {
+/// Finds an executable file.
+fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundFile, Errno> {
     let (place, name) = if path.is_empty() {
         (files.find_at(directory, path, flags)?, None)
     } else {
-        let found = files.walk(directory, path, Way::of(flags))?;
+        let found = files.walk(directory, path, LookupFlags::of(flags))?;
         let place = found.place.ok_or(Errno::ENOENT)?;
         let name = match &found.last {
-            Last::Name(name) => Some(OpenName { directory: found.directory, name: name.bytes().into() }),
+            LastComponent::Name(name) => Some(OpenName { directory: found.directory, name: name.bytes().into() }),
             _ => None,
         };
         (place, name)
@@ -158,18 +158,18 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<Found,
         _ => return Err(Errno::EACCES),
     }
     files.check_not_written(place)?;
-    Ok(Found { program: Program { place, name }, source: Source::new(&files.tree, place)? })
+    Ok(FoundFile { program: Program { place, name }, source: ProgramSource::new(&files.tree, place)? })
 }
 
-/// Reads the headers of a program. What cannot be read is missing, which the parser sees.
-fn understand(files: &Files, Found { program, source }: Found) -> Result<Part, LoadError> {
+/// Reads the headers of a program. Unreadable bytes count as missing, which the parser detects.
+fn understand(files: &Files, FoundFile { program, source }: FoundFile) -> Result<LoadableFile, LoadError> {
     let size = source.size(&files.tree)?;
     let executable = Executable::parse(size, |offset, buffer| source.read(&files.tree, offset, buffer))?;
-    Ok(Part { executable, source, program })
+    Ok(LoadableFile { executable, source, program })
 }
 
-/// Checks that what a program is given leaves it enough of its stack.
-fn check_size(path: &[u8], arguments: &Words, environment: &Words, stack_limit: u64) -> Result<(), Errno> {
+/// Checks that arguments and environment leave enough of the stack.
+fn check_size(path: &[u8], arguments: &StringList, environment: &StringList, stack_limit: u64) -> Result<(), Errno> {
     let limit = (stack_limit / 4).clamp(SPACE_LEAST, SPACE_MOST);
     let pointers = (arguments.count() + environment.count()) * size_of::<u64>();
     let strings = path.len() + 1 + arguments.bytes().len() + environment.bytes().len();

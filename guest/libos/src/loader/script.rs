@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The first line of a script: `#!`, an interpreter's path, and at most one argument, which may hold blanks.
 
-/// Bytes of a file that are looked at, as on Linux.
+/// Bytes of a file that are examined, as on Linux.
 pub const HEAD: usize = 256;
 
-/// What the first line names.
+/// The content of the first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interpreter<'a> {
     /// The interpreter's path.
@@ -17,13 +17,14 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Whether a file that starts like this is a script.
+/// Whether a file with these first bytes is a script.
 #[must_use]
 pub fn is_script(head: &[u8]) -> bool {
     head.starts_with(b"#!")
 }
 
-/// Reads the first line of a script from the first [`HEAD`] bytes of its file, or all that it has. `None`: it names no interpreter, or what it names may be cut off.
+/// Parses the first line of a script from the first [`HEAD`] bytes of its file, or from all of a shorter one. `None`: it names no
+/// interpreter, or the interpreter's path may be cut off.
 #[must_use]
 pub fn parse(head: &[u8]) -> Option<Interpreter<'_>> {
     let head = &head[..head.len().min(HEAD)];
@@ -31,7 +32,7 @@ pub fn parse(head: &[u8]) -> Option<Interpreter<'_>> {
     let is_end = |byte: &u8| is_blank(*byte) || *byte == 0;
     let line = match text.iter().position(|byte| *byte == b'\n') {
         Some(end) => &text[..end],
-        // The path may go on behind what was read; an argument that does is cut.
+        // The path may continue behind the bytes read; a longer argument is cut.
         None if head.len() == HEAD && !text.trim_prefix_blanks().iter().any(is_end) => return None,
         None => &text[..text.len().min(HEAD - 1 - b"#!".len())],
     };
@@ -42,7 +43,7 @@ pub fn parse(head: &[u8]) -> Option<Interpreter<'_>> {
     (!path.is_empty()).then_some(Interpreter { path, argument: Some(argument).filter(|argument| !argument.is_empty()) })
 }
 
-/// Cutting blanks off.
+/// Strips blanks.
 trait Trim {
     fn trim_prefix_blanks(&self) -> &Self;
     fn trim_suffix_blanks(&self) -> &Self;

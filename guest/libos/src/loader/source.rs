@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a program's bytes come from: a file of a volume, or one of the overlay.
+//! The source of a program's bytes: a file of a volume, or one of the overlay.
 
 use pando_abi::{BlockAddress, BlockNumber};
 use pando_rt::user::{self, UserRange};
@@ -8,27 +8,27 @@ use crate::errno::Errno;
 use crate::files::transfer::{copy_out, deliver};
 use crate::files::tree::node::NodeId;
 use crate::files::tree::volume::{ImageFile, VolumeIndex};
-use crate::files::tree::{Place, Tree};
+use crate::files::tree::{InodeRef, Tree};
 
 /// A file that holds a program.
 #[derive(Clone, Copy, Debug)]
-pub enum Source {
-    /// Of a volume.
+pub enum ProgramSource {
+    /// In a volume.
     Image(ImageFile, VolumeIndex),
-    /// Of the overlay.
+    /// In the overlay.
     Node(NodeId),
 }
 
-impl Source {
+impl ProgramSource {
     /// The file at a place.
     ///
     /// # Errors
-    /// `EACCES`: it is none. `EIO`.
-    pub fn new(tree: &Tree, place: Place) -> Result<Source, Errno> {
+    /// `EACCES`: it is no regular file. `EIO`.
+    pub fn new(tree: &Tree, place: InodeRef) -> Result<ProgramSource, Errno> {
         match tree.settle(place) {
-            Place::Image(image) => Ok(Source::Image(tree.image_file(image)?, image.volume)),
-            Place::Node(id) => Ok(Source::Node(id)),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EACCES),
+            InodeRef::Image(image) => Ok(ProgramSource::Image(tree.image_file(image)?, image.volume)),
+            InodeRef::Node(id) => Ok(ProgramSource::Node(id)),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EACCES),
         }
     }
 
@@ -38,17 +38,17 @@ impl Source {
     /// `ENOENT`: it is gone.
     pub fn size(&self, tree: &Tree) -> Result<u64, Errno> {
         match self {
-            Source::Image(file, _) => Ok(file.size()),
-            Source::Node(id) => Ok(tree.node(*id)?.content()?.size()),
+            ProgramSource::Image(file, _) => Ok(file.size()),
+            ProgramSource::Node(id) => Ok(tree.node(*id)?.content()?.size()),
         }
     }
 
-    /// Reads into memory of the libOS, up to the end of the file or where it cannot be read. Returns how many bytes.
+    /// Reads into memory of the libOS, up to the end of the file or the first unreadable byte. Returns how many bytes.
     #[must_use]
     pub fn read(&self, tree: &Tree, offset: u64, buffer: &mut [u8]) -> usize {
         match self {
-            Source::Image(file, _) => file.read(offset, buffer).unwrap_or_default(),
-            Source::Node(id) => {
+            ProgramSource::Image(file, _) => file.read(offset, buffer).unwrap_or_default(),
+            ProgramSource::Node(id) => {
                 let mut done = 0;
                 let Ok(content) = tree.node(*id).and_then(|node| node.content()) else { return 0 };
                 let read = content.read(offset, buffer.len() as u64, |piece| {
@@ -61,14 +61,14 @@ impl Source {
         }
     }
 
-    /// Copies what the file has from `offset` on into memory that can be written.
+    /// Copies the file's content from `offset` on into writable memory.
     ///
     /// # Errors
     /// `EIO`; `EFAULT`.
     pub fn copy(&self, tree: &Tree, offset: u64, to: UserRange) -> Result<(), Errno> {
         let done = match self {
-            Source::Image(file, _) => copy_out(file, offset, to)?,
-            Source::Node(id) => {
+            ProgramSource::Image(file, _) => copy_out(file, offset, to)?,
+            ProgramSource::Node(id) => {
                 let mut done = 0;
                 tree.node(*id)?.content()?.read(offset, to.length(), |piece| {
                     let bytes = deliver(to.part(done, piece.len() as u64), piece)?;
@@ -85,8 +85,8 @@ impl Source {
     #[must_use]
     pub fn blocks(&self) -> Option<(BlockAddress, BlockNumber)> {
         match self {
-            Source::Image(file, volume) => file.blocks(*volume),
-            Source::Node(_) => None,
+            ProgramSource::Image(file, volume) => file.blocks(*volume),
+            ProgramSource::Node(_) => None,
         }
     }
 }

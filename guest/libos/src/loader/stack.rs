@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stack as a program finds it at its first instruction: argument count, arguments, environment, auxiliary vector, then the strings.
+//! The initial stack of a program: argument count, arguments, environment, auxiliary vector, then the strings.
 
 use alloc::vec::Vec;
 
-use super::words::Words;
+use super::strings::StringList;
 use crate::memory::stack::Strings;
 
-/// What a program finds on its stack.
+/// The content of a program's initial stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The arguments; the first is the program's name.
-    pub arguments: &'a Words,
+    pub arguments: &'a StringList,
     /// The environment, `NAME=value`.
-    pub environment: &'a Words,
+    pub environment: &'a StringList,
     /// The program's path.
     pub path: &'a [u8],
     /// Random bytes for stack canaries and the like.
     pub random: [u8; 16],
-    /// Bytes left out between the strings and what points to them.
+    /// Bytes left out between the strings and the pointers to them.
     pub skip: u64,
-    /// The auxiliary vector's entries that are numbers.
+    /// The numeric entries of the auxiliary vector.
     pub auxiliary: &'a [(u64, u64)],
 }
 
@@ -30,8 +30,8 @@ const AT_EXECFN: u64 = 31;
 
 const PLATFORM: &[u8] = b"x86_64\0";
 
-/// Addresses of strings that lie one behind the other from `start` on.
-fn addresses(words: &Words, start: u64) -> impl Iterator<Item = u64> {
+/// Addresses of consecutive strings from `start` on.
+fn addresses(words: &StringList, start: u64) -> impl Iterator<Item = u64> {
     words.iter().scan(start, |next, word| {
         let address = *next;
         *next += word.len() as u64 + 1;
@@ -40,7 +40,8 @@ fn addresses(words: &Words, start: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Start<'_> {
-    /// Where arguments and environment lie below `top`: from there down, a word of zeros, the path, the environment, the arguments.
+    /// The addresses of arguments and environment below `top`: from there down, a word of zeros, the path, the environment, the
+    /// arguments.
     #[must_use]
     pub fn strings(&self, top: u64) -> Strings {
         let path = top - 8 - (self.path.len() as u64 + 1);
@@ -49,10 +50,10 @@ impl Start<'_> {
         Strings { arguments: arguments..environment, environment: environment..path }
     }
 
-    /// The bytes that lie below `top`, an address that is a multiple of 16; the stack pointer points at the first.
+    /// The bytes below `top`, a multiple of 16; the stack pointer points at the first.
     #[must_use]
     pub fn bytes(&self, top: u64) -> Vec<u8> {
-        // Below the strings: some room, and what is told by pointers.
+        // Below the strings: the gap, then the data that the vector points to.
         let strings = self.strings(top);
         let (arguments, environment, path) = (strings.arguments.start, strings.environment.start, strings.environment.end);
         let platform = arguments - self.skip - PLATFORM.len() as u64;
@@ -86,10 +87,10 @@ mod tests {
 
     const TOP: u64 = 0x10_0000;
 
-    /// The words from the stack pointer on, and what a pointer into the bytes leads to.
-    struct Seen(Vec<u8>);
+    /// The words from the stack pointer on, and the data at a pointer.
+    struct StackContents(Vec<u8>);
 
-    impl Seen {
+    impl StackContents {
         fn word(&self, index: usize) -> u64 {
             u64::from_le_bytes(self.0[index * 8..][..8].try_into().expect("eight bytes"))
         }
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn a_program_finds_arguments_environment_and_vector() {
         let strings = |strings: &[&[u8]]| {
-            let mut words = Words::default();
+            let mut words = StringList::default();
             strings.iter().try_for_each(|string| words.push(string)).expect("they are short");
             words
         };
@@ -117,7 +118,7 @@ mod tests {
             skip: 48,
             auxiliary: &[(6, 4096), (9, 0x40_0000)],
         };
-        let seen = Seen(start.bytes(TOP));
+        let seen = StackContents(start.bytes(TOP));
         assert_eq!(seen.0.len() % 16, 0, "the stack pointer is aligned as the calling convention wants it");
         assert_eq!(seen.word(0), 3);
         let arguments: Vec<&[u8]> = (1..4).map(|index| seen.string(seen.word(index))).collect();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How anonymous memory is asked for: ahead of use, because a fault costs more than a hundred pages.
+//! Plans the mapping of anonymous memory: ahead of use, because a fault costs more than a hundred pages.
 //!
-//! What covers whole 2 MiB stretches becomes large pages, made at the first touch of each; the rest is made at once. Only stacks are made bit by bit.
+//! Whole 2 MiB blocks become large pages, allocated at the first touch of each; the rest is allocated at once. Only stacks are populated
+//! page by page.
 
 use pando_abi::{LARGE_PAGE_SIZE, MapFlags, Permissions};
 use pando_rt::memory::PageRange;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mappings that grow in place: programs grow an array a page at a time, and each call to the kernel costs an exit, so memory is mapped ahead.
+//! Mappings that grow in place. Programs grow an array a page at a time, and each call to the kernel costs an exit, so memory is mapped
+//! ahead.
 //!
-//! What lies ahead is zero and nobody's. The program could touch it unpunished, which only a program in error does.
+//! The memory ahead is zero and belongs to no region. A program can touch it without a fault, which only a faulty program does.
 
 use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use pando_rt::memory::PageRange;
@@ -10,11 +11,11 @@ use super::AddressSpace;
 use super::regions::{Backing, Region};
 use crate::errno::Errno;
 
-/// At least this many bytes are mapped ahead: what a C library's heap starts with.
+/// Minimum number of bytes mapped ahead: the initial heap size of a C library.
 const LEAST: u64 = 36 * PAGE_SIZE;
 
 impl AddressSpace {
-    /// Makes memory for the free pages that a region of `bytes` bytes grows by.
+    /// Maps memory for the free pages by which a region of `bytes` bytes grows.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -26,7 +27,7 @@ impl AddressSpace {
         if let Some(missing) = PageRange::new(ready, grown.end()) {
             let end = end_ahead(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
             let longer = PageRange::new(ready, end).unwrap_or(missing);
-            // Where there is not enough memory for more, there may be for what was asked.
+            // If there is not enough memory for more, there may be enough for the request itself.
             if self.make(longer, region.permissions, region.backing).is_err() {
                 self.make(missing, region.permissions, region.backing)?;
             } else if let Some(ahead) = PageRange::new(grown.end(), end) {
@@ -39,8 +40,8 @@ impl AddressSpace {
     }
 }
 
-/// Where to end the memory of a region that has `bytes` bytes and ends at `end`, with room up to `limit`: a quarter of its size further. From 2 MiB on
-/// that is at the end of a large page, of which nothing is made before it is touched.
+/// The new end of a growing region's memory, for `bytes` bytes up to `end` and free space up to `limit`: a quarter of its size further.
+/// From 2 MiB on it is the end of a large page, which is not allocated before it is touched.
 fn end_ahead(bytes: u64, end: u64, limit: u64) -> u64 {
     let wanted = end.saturating_add((bytes / 4).max(LEAST));
     let unit = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often pages are mapped once more where they are already: a mapping that is made twice is given up twice, each part of it by itself.
+//! Counts how often pages are mapped again where they already are. A mapping that is made twice is unmapped twice, each of its parts
+//! independently.
 //!
-//! A change walks the ranges that it touches, and neighbours that count the same become one.
+//! A change walks the ranges that it touches, and joins adjacent ranges of equal count.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use pando_rt::memory::PageRange;
 
-/// Counts of ranges of pages, by their start; what is not there counts nothing.
+/// Counts of page ranges, by their start; absent ranges count 0.
 #[derive(Clone, Debug, Default)]
 pub struct Layers(BTreeMap<u64, (u64, u32)>);
 
 impl Layers {
-    /// How many ranges differ.
+    /// The number of ranges with a count.
     #[must_use]
     pub fn ranges(&self) -> usize {
         self.0.len()
     }
 
-    /// Counts a range once more.
+    /// Increments the count of a range.
     pub fn add(&mut self, range: PageRange) {
         for gap in self.change(range, |count| count.saturating_add(1)) {
             self.0.insert(gap.start(), (gap.end(), 1));
@@ -27,25 +28,25 @@ impl Layers {
         self.join(range);
     }
 
-    /// Counts a range once less. Returns the parts that did not count.
+    /// Decrements the count of a range. Returns the parts whose count was 0.
     pub fn take(&mut self, range: PageRange) -> Vec<PageRange> {
         let gaps = self.change(range, |count| count - 1);
         self.join(range);
         gaps
     }
 
-    /// Forgets all counts of a range.
+    /// Removes all counts of a range.
     pub fn clear(&mut self, range: PageRange) {
         self.change(range, |_| 0);
     }
 
-    /// How often an address counts.
+    /// The count of an address.
     #[must_use]
     pub fn count(&self, address: u64) -> u32 {
         self.0.range(..=address).next_back().filter(|(_, (end, _))| *end > address).map_or(0, |(_, (_, count))| *count)
     }
 
-    /// Changes the counts in a range, which are not 0. Returns the parts that do not count.
+    /// Changes the nonzero counts in a range. Returns the parts whose count is 0.
     fn change(&mut self, range: PageRange, new: impl Fn(u32) -> u32) -> Vec<PageRange> {
         self.cut(range.start());
         self.cut(range.end());
@@ -64,7 +65,7 @@ impl Layers {
         gaps
     }
 
-    /// Makes one of all neighbours that count the same, from the last one before a range to the first one behind it.
+    /// Joins adjacent ranges of equal count, from the last one before a range to the first one behind it.
     fn join(&mut self, range: PageRange) {
         let first = self.0.range(..range.start()).next_back().map_or(range.start(), |(&start, _)| start);
         let near: Vec<(u64, (u64, u32))> = self.0.range(first..=range.end()).map(|(&start, &other)| (start, other)).collect();
@@ -81,7 +82,7 @@ impl Layers {
         }
     }
 
-    /// Cuts the range that holds an address there.
+    /// Splits the range that contains an address at that address.
     fn cut(&mut self, address: u64) {
         if let Some((_, (end, count))) = self.0.range_mut(..address).next_back()
             && *end > address

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things lie in a program's address space.
+//! The address space layout of a program.
 //!
-//! Small programs fit into the first GiB, so that all their private pages hang on few page tables. Programs that cannot be moved lie where they were linked, the others in
-//! `IMAGES`, and the break behind either. The stack ends in the middle of a stretch of 2 MiB; above it there small mappings begin, and go on below it. Large mappings lie high.
+//! Small programs fit into the first GiB, so that all their private pages need few page tables. Programs with fixed addresses lie where
+//! they were linked, the others in `IMAGES`, and the break lies behind either. The stack ends in the middle of a 2 MiB block; small
+//! mappings begin above it in the same block, and continue below the stack. Large mappings lie high.
 //!
-//! Each of these is moved by chance, so that who attacks a program within its cell has to guess: by whole stretches, which costs nothing, and within its stretch
-//! no further than that what a small program writes stays on the same tables. (A cell's neighbours cannot reach its memory anyway.) A program that runs again in a cell finds its code
-//! where it lay ([`super::zygote`]); its break and what its stack begins with move each time.
+//! Each of these addresses is randomised (ASLR), so that an attacker inside the cell has to guess them. They move by whole 2 MiB blocks,
+//! which costs nothing. Within its block, each moves only so far that the memory written by a small program stays on the same tables.
+//! (Other cells cannot reach its memory anyway.) A program that runs again in a cell finds its code at its previous addresses
+//! ([`super::zygote`]). Its break and the top of its stack move each time.
 
 use core::ops::Range;
 
 use pando_abi::layout::SHARED;
 use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 
-/// Where programs are put that can be moved.
+/// Base address for programs that can be moved.
 const IMAGES: u64 = 0x0800_0000;
-/// Small mappings lie from here on; below there is room for breaks.
+/// Start of small mappings; the space below it is for breaks.
 pub const LOW_START: u64 = 0x1000_0000;
 /// The end of the first GiB.
 const LOW_END: u64 = 0x4000_0000;
-/// Mappings up to this size lie low.
+/// Maximum size of mappings that lie low.
 pub const SMALL: u64 = 32 << 20;
-/// Where everything else lies.
+/// The area of all other mappings.
 const HIGH: Range<u64> = 0x1_0000_0000..SHARED - LARGE_PAGE_SIZE;
 
-/// How many places chance can choose from. Stretches of 2 MiB for programs, for small mappings with the stack, and for large mappings; pages within a stretch
-/// for programs, for the stack, for small mappings, and from a program to its break.
+/// The number of random positions. The first three count 2 MiB blocks: for programs, for small mappings with the stack, and for large
+/// mappings. The others count pages within a block: for programs, for the stack, for small mappings, and between a program and its break.
 mod places {
     pub const IMAGE_STRETCHES: u64 = 64;
     pub const LOW_STRETCHES: u64 = 64;
@@ -36,7 +38,7 @@ mod places {
     pub const BREAK_PAGES: u64 = 64;
 }
 
-/// Where things are put in one address space.
+/// The layout of one address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The start of a program that can be moved.
@@ -47,12 +49,12 @@ pub struct Layout {
     pub stack_top: u64,
     /// The end of small mappings.
     pub low_end: u64,
-    /// Where large mappings lie.
+    /// The area of large mappings.
     pub high: Range<u64>,
 }
 
 impl Layout {
-    /// A layout. `chance` chooses a number below a power of two.
+    /// A layout. `chance` returns a random number below a power of two.
     pub fn new(mut chance: impl FnMut(u64) -> u64) -> Layout {
         let stretch = LOW_END - chance(places::LOW_STRETCHES) * LARGE_PAGE_SIZE;
         let mut pages = |count| chance(count) * PAGE_SIZE;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application's memory: bookkeeping of regions, and the calls that make it so.
+//! The application's memory: the map of its regions, and the calls that establish them.
 //!
-//! The kernel holds pages, this holds intentions: what was reserved, where the break is, how far the stack may grow.
+//! The kernel holds the pages. This module holds the policy: reserved ranges, the break, the growth of the stack.
 //!
-//! Where things lie is the [layout's](layout).
+//! The [layout] chooses addresses.
 
 pub mod backing;
+pub mod file_mapping;
 pub mod growth;
 pub mod layers;
 pub mod layout;
@@ -13,11 +14,10 @@ pub mod patching;
 pub mod regions;
 pub mod remap;
 pub mod resident;
-pub mod shown;
 pub mod stack;
 #[cfg(test)]
 mod tests;
-pub mod wiped;
+pub mod wipe_on_fork;
 pub mod zygote;
 
 use alloc::vec::Vec;
@@ -29,22 +29,22 @@ use pando_rt::user::{self, UserRange};
 use crate::errno::Errno;
 use crate::patch::Patches;
 use backing::plan;
+use file_mapping::MappedFiles;
 use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
 use regions::{Backing, Blocks, Region, Regions};
-use shown::ShownFiles;
 use stack::{RESERVED, Stack, Strings};
 
 /// Nothing is mapped below this address, so that null pointers fault.
 pub const LOWEST: u64 = pando_abi::layout::USER_START;
-/// Mappings of files up to this size become present at once.
+/// Mappings of files up to this size are populated at once.
 const EAGER_MAX: u64 = 4 << 20;
-/// Private mappings of files up to this size that may be written are copied.
+/// Private writable mappings of files up to this size are copied.
 pub const COPIED_MAX: u64 = 4 << 20;
-/// Regions that a program may have, as Linux counts mappings.
+/// Upper limit on the regions of a program, like Linux's limit on mappings.
 const REGIONS_MAX: usize = 65_530;
-/// Up to this size a shrinking break clears memory rather than giving it back.
+/// Up to this size, a shrinking break clears memory instead of unmapping it.
 const CLEAR_MAX: u64 = 1 << 20;
 
 /// The application's memory.
@@ -53,9 +53,10 @@ pub struct AddressSpace {
     /// The space that it describes.
     pub space: SpaceIndex,
     regions: Regions,
-    /// Where things are put.
+    /// The layout.
     pub layout: Layout,
-    /// What is mapped before it is asked for: behind regions that grew, for them to grow into; where an earlier run of the program had its code. To everyone else it is free.
+    /// Memory that is mapped in advance: behind growing regions, for them to grow into, and where an earlier run of the program had its
+    /// code. Everything else treats it as free.
     ahead: Regions,
     /// Start of the break's area.
     break_start: u64,
@@ -63,51 +64,51 @@ pub struct AddressSpace {
     break_end: u64,
     /// The first thread's stack.
     pub stack: Stack,
-    /// Where arguments and environment of the program lie.
+    /// The addresses of the program's arguments and environment.
     pub strings: Strings,
     /// The files that are mapped.
-    shown: ShownFiles,
-    /// A file of the overlay was mapped once.
+    shown: MappedFiles,
+    /// A file of the overlay has been mapped.
     shows_nodes: bool,
-    /// Blocks of a volume's file were mapped shared once.
+    /// Blocks of a volume's file have been mapped shared.
     pub(crate) shows_blocks: bool,
-    /// The [changes](crate::files::tree::content::changes) of files that its own mappings show.
+    /// The [changes](crate::files::tree::content::changes) of files that its own mappings contain.
     pub(crate) known: u64,
-    /// How many files of volumes had [become nodes](crate::files::tree::Tree::owned) when its mappings of blocks were last looked through.
+    /// How many files of volumes had [become nodes](crate::files::tree::Tree::owned) when its mappings of blocks were last checked.
     pub(crate) known_owned: u64,
-    /// A mapping that grows down was made once.
+    /// A `MAP_GROWSDOWN` mapping has been made.
     grows_down: bool,
-    /// Shared mappings that were made once more where they are.
+    /// Shared mappings that were mapped again at the same address.
     pub again: Layers,
-    /// What children get as zeros.
+    /// Ranges that children get as zeros (`MADV_WIPEONFORK`).
     wiped: Regions,
-    /// What children do not get.
+    /// Ranges that children do not get (`MADV_DONTFORK`).
     withheld: Regions,
-    /// What was asked to stay in memory.
+    /// Ranges that are locked (`mlock`).
     locked: Regions,
-    /// What was patched in it.
+    /// The patches in it.
     pub patches: Patches,
-    /// The program that was loaded into it, by its first block.
+    /// The program that was loaded into it, identified by its first block.
     pub program: Option<BlockAddress>,
 }
 
-/// The pages that hold `length` bytes from `start`, a page's start.
+/// The pages of `length` bytes from `start`, the start of a page.
 ///
 /// # Errors
-/// `EINVAL`: not page aligned, empty, or not where applications have memory.
+/// `EINVAL`: not page aligned, empty, or outside application memory.
 pub fn pages(start: u64, length: u64) -> Result<PageRange, Errno> {
     let end = length.checked_next_multiple_of(PAGE_SIZE).and_then(|length| start.checked_add(length));
     end.and_then(|end| PageRange::new(start, end)).ok_or(Errno::EINVAL)
 }
 
 impl AddressSpace {
-    /// That of a space in which programs have no memory yet.
+    /// The address space of a space without program memory.
     #[must_use]
     pub fn new(space: SpaceIndex, patches: Patches) -> AddressSpace {
         AddressSpace { space, patches, ..AddressSpace::default() }
     }
 
-    /// Maps memory over whatever is there: blocks of a file, or zeros, into which the caller may copy.
+    /// Maps blocks of a file, or zeros into which the caller may copy, in place of existing mappings.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -137,13 +138,13 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether there is no room to take note of another mapping.
+    /// Whether the limit of regions is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.regions.count() + self.again.ranges() >= REGIONS_MAX
     }
 
-    /// Maps blocks of a file over whatever is there, and nothing behind its last one.
+    /// Maps blocks of a file in place of existing mappings, and nothing behind its last one.
     fn map_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
         let end = blocks.end().clamp(range.start(), range.end());
         if let Some(beyond) = PageRange::new(end, range.end()) {
@@ -155,35 +156,36 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Maps blocks of a file over whatever is there.
+    /// Maps blocks of a file in place of existing mappings.
     fn map_all_blocks(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
         self.shows_blocks |= Backing::Blocks(blocks).is_shared();
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
         self.regions.remove(range);
         self.ahead.remove(range);
-        // Most of a small one will be touched, and a touch costs more than all its pages.
+        // Most pages of a small mapping will be touched, and a fault costs more than all of its pages.
         memory::map_blocks(range, blocks.at(range.start()), permissions, range.bytes() <= EAGER_MAX)?;
         self.regions.put(range, Region { permissions, backing: Backing::Blocks(blocks) });
         Ok(())
     }
 
-    /// Takes note that mapped pages of these permissions hold copies of what private blocks of a file hold: writing to each page of these would fault.
+    /// Records that mapped pages of these permissions contain copies of private blocks of a file: with the blocks mapped, writing to each
+    /// page would fault.
     pub fn note_copied(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) {
         self.regions.put(range, Region { permissions, backing: Backing::Blocks(blocks) });
     }
 
-    /// Maps zero memory over whatever is there, without taking note of it.
+    /// Maps zero memory in place of existing mappings, without recording it.
     fn make(&mut self, range: PageRange, permissions: Permissions, backing: Backing) -> Result<(), Errno> {
         self.ahead.remove(range);
         plan(range, permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags)).map_err(|refusal| {
-            // What was there is gone, as it may be on Linux; nothing half made stays. That this fails too changes nothing.
+            // The old mapping is gone, as it may be on Linux, and no partial mapping stays. An error here has no further effect.
             let _ = memory::unmap(range);
             refusal.into()
         })
     }
 
-    /// Unmaps whatever is there.
+    /// Unmaps a range.
     ///
     /// # Errors
     /// `ENOMEM`: no memory for the kernel's tables.
@@ -192,14 +194,14 @@ impl AddressSpace {
         self.forget_advice(range);
         let mut gone = self.regions.remove(range);
         gone.retain(|(_, region)| !region.backing.is_nothing());
-        // Without the region before it, nothing will grow into what lies behind.
+        // Without the region before it, no region will grow into the memory mapped ahead.
         let end = self.ahead.end_of(range.end()).map_or(range.end(), |(end, _)| end);
         gone.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
         gone.sort_unstable_by_key(|(part, _)| part.start());
         self.unmap_pieces(&gone)
     }
 
-    /// Unmaps pieces, which are in order; what is adjacent at once.
+    /// Unmaps pieces, which are in order; adjacent ones at once.
     fn unmap_pieces(&self, pieces: &[(PageRange, Region)]) -> Result<(), Errno> {
         let mut mapped: Option<PageRange> = None;
         for &(part, _) in pieces {
@@ -214,17 +216,18 @@ impl AddressSpace {
         Ok(mapped.map_or(Ok(()), memory::unmap)?)
     }
 
-    /// Changes permissions; what never had any gets its memory now.
+    /// Changes permissions; reserved memory that had none before is allocated now.
     ///
     /// # Errors
-    /// `ENOMEM`: there are holes in the range, or no memory is left. `EACCES`: a file that was not opened to be written would become writable.
+    /// `ENOMEM`: there are holes in the range, or no memory is left. `EACCES`: a file that was not opened for writing would become
+    /// writable.
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
         if permissions != Permissions::READ_EXECUTE {
             self.release(range, Content::Stays)?;
         }
         let mut end = range.start();
         for (part, region) in self.regions.pieces(range) {
-            // What is behind a hole stays as it is.
+            // Pages behind a hole stay unchanged.
             if part.start() > end {
                 return Err(Errno::ENOMEM);
             }
@@ -243,25 +246,25 @@ impl AddressSpace {
         if end == range.end() { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Takes note of a mapping that is there already.
+    /// Records an existing mapping.
     pub fn note(&mut self, range: PageRange, region: Region) {
         self.shows_nodes |= region.backing.node().is_some();
         self.regions.put(range, region);
     }
 
-    /// Forgets a mapping that stays there.
+    /// Removes a mapping from the records without unmapping it.
     pub fn forget(&mut self, range: PageRange) {
         self.again.clear(range);
         self.regions.remove(range);
     }
 
-    /// Everything that is mapped or reserved, in order.
+    /// All mapped and reserved regions, in order.
     #[must_use]
     pub fn all(&self) -> Vec<(PageRange, Region)> {
         self.regions.all()
     }
 
-    /// What is mapped or reserved in a range, in order.
+    /// The mapped and reserved regions in a range, in order.
     #[must_use]
     pub fn pieces(&self, range: PageRange) -> Vec<(PageRange, Region)> {
         self.regions.pieces(range)
@@ -273,13 +276,13 @@ impl AddressSpace {
         self.shows_nodes
     }
 
-    /// Bytes of all that is mapped or reserved.
+    /// Bytes of all mapped and reserved regions.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.all().iter().map(|(range, _)| range.bytes()).sum()
     }
 
-    /// Bytes of all that is the program's own to write, but for its stack.
+    /// Bytes of the program's private writable memory, without its stack.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         let is_own = |range: &PageRange, region: &Region| {
@@ -291,7 +294,7 @@ impl AddressSpace {
         self.all().iter().filter(|(range, region)| is_own(range, region)).map(|(range, _)| range.bytes()).sum()
     }
 
-    /// What a mapping is called, if anything.
+    /// The name of a mapping, if it has one.
     #[must_use]
     pub fn name_of(&self, range: PageRange) -> &'static str {
         if range.end() == self.stack.top() {
@@ -315,20 +318,20 @@ impl AddressSpace {
         self.regions.covers(range)
     }
 
-    /// Whether an address is in a mapping, whatever it permits.
+    /// Whether an address is in a mapping, regardless of permissions.
     #[must_use]
     pub fn is_mapped(&self, address: u64) -> bool {
         pages(address / PAGE_SIZE * PAGE_SIZE, PAGE_SIZE).is_ok_and(|page| self.regions.covers(page))
     }
 
-    /// Whether an address is in a mapping of a file, behind the file's end, where reading or writing would be allowed.
+    /// Whether an address is in a mapping of a file, behind the file's end, where the mapping's permissions allow the access.
     #[must_use]
     pub fn is_beyond(&self, address: u64, writes: bool) -> bool {
         let allowed = |region: Region| if writes { region.permissions.writable() } else { region.permissions.readable() };
         self.regions.end_of(address).is_some_and(|(_, region)| matches!(region.backing, Backing::Beyond(_)) && allowed(region))
     }
 
-    /// Makes anonymous memory zero again, and private mappings of volumes' files show them again.
+    /// Zeroes anonymous memory again, and restores private mappings of volumes' files to the files' content.
     ///
     /// # Errors
     /// `ENOMEM`: there are holes in the range, or no memory is left.
@@ -340,14 +343,14 @@ impl AddressSpace {
                     plan(part, region.permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags))?;
                 }
                 Backing::Blocks(blocks) => memory::map_blocks(part, blocks.at(part.start()), region.permissions, false)?,
-                // What reading its file again would give is for the caller to say, who knows files.
+                // Rereading a file's content is up to the caller, who has access to files.
                 _ => {}
             }
         }
         if self.regions.covers(range) { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Finds room for a mapping at a multiple of `alignment`, a power of two.
+    /// Finds a free range for a mapping at a multiple of `alignment`, a power of two.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -359,7 +362,7 @@ impl AddressSpace {
         areas.into_iter().find_map(|area| self.regions.find(bytes, alignment, area, self.stack.room())).ok_or(Errno::ENOMEM)
     }
 
-    /// Where to put a program of `bytes` bytes that can be moved to any multiple of `alignment`, a power of two.
+    /// The address for a program of `bytes` bytes that can be moved to any multiple of `alignment`, a power of two.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -372,7 +375,7 @@ impl AddressSpace {
         self.regions.find(bytes, alignment, high, &(0..0)).map(PageRange::start).ok_or(Errno::ENOMEM)
     }
 
-    /// Where free memory that starts at `address` ends; `address` itself if it is not free.
+    /// The end of the free memory that starts at `address`; `address` itself if it is not free.
     fn room_from(&self, address: u64) -> u64 {
         let stack = self.stack.room();
         let stack = if stack.contains(&address) {
@@ -385,7 +388,7 @@ impl AddressSpace {
         stack.min(self.regions.free_until(address)).min(user::END)
     }
 
-    /// Moves the break if it can be moved. Returns where it is.
+    /// Moves the break if possible. Returns its new position.
     pub fn set_break(&mut self, wanted: u64) -> u64 {
         if wanted >= self.break_start && wanted <= user::END {
             let (now, end) = (self.break_end.next_multiple_of(PAGE_SIZE), wanted.next_multiple_of(PAGE_SIZE));
@@ -409,7 +412,7 @@ impl AddressSpace {
         self.extend(before, grown, Region { permissions: Permissions::READ_WRITE, backing: Backing::Anonymous })
     }
 
-    /// Leaves zeros above the break, as new memory has them.
+    /// Ensures that the memory above the break is zero, like new memory.
     fn shrink_break(&mut self, given_up: PageRange) -> Result<(), Errno> {
         let cleared = given_up.bytes() <= CLEAR_MAX
             && self.regions.pieces(given_up).iter().all(|(_, region)| region.permissions == Permissions::READ_WRITE)

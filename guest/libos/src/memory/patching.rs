@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Patches in memory: putting them in where it pays, and giving the program its own bytes back before it can tell.
+//! Applies patches to memory once they pay off, and restores the program's own bytes before it can notice them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,44 +12,45 @@ use super::AddressSpace;
 use super::layout::LOW_START;
 use super::regions::{Backing, Region, Sharing};
 use crate::errno::Errno;
-use crate::patch::code::{JUMP, Kind, WINDOW, covered};
-use crate::patch::{Patches, Site, room, trampoline};
+use crate::patch::code::{JUMP, Kind, WINDOW, replaced};
+use crate::patch::{Patches, Site, trampoline, trampoline_space};
 
-/// Prefixes that would mean something else to a jump than to the instruction that it replaces.
+/// Prefixes that change the meaning of a jump, though not of the instruction that it replaces.
 const PREFIXES: [u8; 4] = [0x66, 0xf0, 0xf2, 0xf3];
 
-/// Vectors of the exceptions that come after an instruction rather than before it.
+/// Vectors of the exceptions that are raised after an instruction rather than before it.
 const DEBUG: u64 = 1;
 const BREAKPOINT: u64 = 3;
 
-/// What becomes of pages that patches are taken out of.
+/// The future of the content of pages whose patches are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// It stays: the program's bytes come back.
+    /// It stays: the program's bytes are restored.
     Stays,
-    /// It goes: nobody will see it.
+    /// It is discarded.
     Goes,
 }
 
 impl AddressSpace {
-    /// Notes that an instruction trapped, and patches its site once that pays. Where it cannot be patched it keeps trapping.
+    /// Counts a trap of an instruction, and patches its site once that pays off. A site that cannot be patched keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
         if self.patches.count(site) && self.patch(site, kind).is_none() {
             self.patches.refuse(site);
         }
     }
 
-    /// Makes the instruction at `site` a jump to a trampoline. `None`: nothing has changed but, perhaps, a page that nobody names.
+    /// Replaces the instruction at `site` by a jump to a trampoline. `None`: nothing has changed, except that an unused page may have
+    /// been mapped.
     fn patch(&mut self, site: u64, kind: Kind) -> Option<()> {
         let code = self.code(site)?;
-        let covered = covered(&code, kind)?;
-        if self.patches.covers(site..site + u64::from(covered.end)) {
+        let replaced = replaced(&code, kind)?;
+        if self.patches.covers(site..site + u64::from(replaced.end)) {
             return None;
         }
-        let length = u64::from(trampoline::length(&covered));
+        let length = u64::from(trampoline::length(&replaced));
         let (start, is_new) = self.patches.find_room(site, length, |page| self.can_hold_trampolines(page))?;
         let entry = Patches::entry_word(start, kind);
-        let bytes = trampoline::assemble(start, site, &code, &covered, kind, entry)?;
+        let bytes = trampoline::assemble(start, site, &code, &replaced, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
         if is_new {
             self.add_room(start, &bytes)?;
@@ -58,11 +59,11 @@ impl AddressSpace {
         }
         memory::write(site, &[0xe9, jump[0], jump[1], jump[2], jump[3]]).ok()?;
         let original = code.first_chunk().copied()?;
-        self.patches.add(site, Site { original, trampoline: start..start + length, places: trampoline::places(&covered), jumps: 0 });
+        self.patches.add(site, Site { original, trampoline: start..start + length, places: trampoline::places(&replaced), jumps: 0 });
         Some(())
     }
 
-    /// The bytes of the code from `site` on, as far as it can be patched: it can be executed, is the program's own, and cannot be written to behind our back.
+    /// The bytes of the code from `site` on that can be patched: executable, private to the program, and not writable by others.
     fn code(&self, site: u64) -> Option<Vec<u8>> {
         // Patches must not get into a file.
         let is_own = |region: &Region| !matches!(region.backing, Backing::Node(file) if file.sharing == Sharing::Writes);
@@ -80,14 +81,14 @@ impl AddressSpace {
         (code.len() >= JUMP).then_some(code)
     }
 
-    /// Whether a page may become one that holds trampolines: free, and not where the program's own memory grows or is put.
+    /// Whether a page may become trampoline space: it is free, and not in an area into which the program's own memory grows or is mapped.
     fn can_hold_trampolines(&self, page: u64) -> bool {
         let in_stack = self.stack.room().contains(&page);
         let is_free = |range| self.regions.is_free(range) && self.ahead.is_free(range);
         page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 
-    /// Maps a page for trampolines, with the first of them and the entries.
+    /// Maps a page of trampoline space, with its first trampoline and the entries.
     fn add_room(&mut self, start: u64, trampoline: &[u8]) -> Option<()> {
         let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
         let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
@@ -96,16 +97,16 @@ impl AddressSpace {
         let mut content = vec![0; (range.end() - start) as usize];
         let (head, tail) = content.split_at_mut_checked(trampoline.len())?;
         head.copy_from_slice(trampoline);
-        tail.last_chunk_mut::<{ room::ENTRIES as usize }>()?.copy_from_slice(&entries);
+        tail.last_chunk_mut::<{ trampoline_space::ENTRIES as usize }>()?.copy_from_slice(&entries);
         memory::write(start, &content).ok()?;
         self.patches.add_page(range.start());
         Some(())
     }
 
-    /// Takes patches out of pages that are about to change; of what goes children get nothing in particular any more.
+    /// Removes patches from pages that are about to change. Discarded pages also lose the advice for children.
     ///
     /// # Errors
-    /// `ENOMEM`: the program's bytes could not be put back.
+    /// `ENOMEM`: the program's bytes could not be restored.
     pub(super) fn release(&mut self, range: PageRange, content: Content) -> Result<(), Errno> {
         let pages = range.start()..range.end();
         for site in self.patches.concerned(pages.clone()) {
@@ -125,7 +126,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Puts the program's bytes back; `for_good`: they stay.
+    /// Restores the program's bytes; `for_good`: the site is never patched again.
     fn restore(&mut self, site: u64, for_good: bool) -> Result<(), Errno> {
         if let Some(patched) = self.patches.site(site) {
             memory::write(site, &patched.original)?;
@@ -134,12 +135,12 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Mends an exception that there would be none of without patches: a jump into a patched site, or a single step onto a trampoline. Says whether it did,
-    /// and the context runs on where it now stands.
+    /// Handles an exception that only patches can cause: a jump into a patched site, or a single step onto a trampoline. Returns whether
+    /// it did; the context then continues from its current instruction pointer.
     pub fn mend(&mut self, context: &mut SavedContext) -> bool {
         match context.cause {
-            // The jump was stepped over, and nothing else has happened: the instruction itself is next.
-            DEBUG => match self.patches.way_in(context.rip) {
+            // Only the jump was stepped over: the instruction itself is next.
+            DEBUG => match self.patches.entry_code(context.rip) {
                 Some(site) if self.restore(site, true).is_ok() => context.rip = site,
                 _ => return false,
             },
@@ -153,13 +154,13 @@ impl AddressSpace {
         true
     }
 
-    /// Makes a context stand in the program's own code, as whoever looks at it will expect: it may have been interrupted in a trampoline.
+    /// Moves a context that may have been interrupted in a trampoline to the equivalent address in the program's own code.
     pub fn settle(&self, context: &mut SavedContext) {
         let arriving = self.patches.arriving(context.rip, [context.rcx, context.rdx]);
         context.rip = arriving.or_else(|| self.patches.original(context.rip)).unwrap_or(context.rip);
     }
 
-    /// Makes a context that stands behind the start of a patched site go on in its trampoline.
+    /// Moves a context behind the start of a patched site to the equivalent address in its trampoline.
     pub fn unsettle(&self, context: &mut SavedContext) {
         context.rip = self.patches.copy(context.rip).unwrap_or(context.rip);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the address space holds: an ordered map of regions that never overlap. Pure bookkeeping; nothing is mapped here.
+//! The address space as an ordered map of regions that never overlap. Nothing is mapped here.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,28 +10,28 @@ use pando_rt::memory::PageRange;
 
 use crate::files::tree::node::NodeId;
 
-/// Where a region's pages come from.
+/// The source of a region's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Nothing is mapped: address space that was reserved without any permission and never had one.
+    /// Nothing is mapped: address space reserved without any permission so far.
     Reserved,
     /// Zero memory.
     Anonymous,
     /// Zero memory that processes share.
     Shared,
-    /// Zero memory for a thread's stack, of which hardly anything is touched: in small pages, made when they are.
+    /// Zero memory for a thread's stack, of which little is touched: small pages, allocated on use.
     Stack,
-    /// The same, growing down as it is touched (`MAP_GROWSDOWN`).
+    /// Zero memory that grows down as it is touched (`MAP_GROWSDOWN`).
     Downward,
     /// A copy of bytes of a volume.
     Copy,
-    /// Blocks of a volume's file, each one's own once it is written to.
+    /// Blocks of a volume's file, copied on write.
     Blocks(Blocks),
     /// Pages that were filled from a file of the overlay.
     Node(NodePages),
-    /// A segment of System V's shared memory, by its number.
+    /// A System V shared memory segment, by its number.
     Segment(u32),
-    /// Nothing: the file ends before. If it is one of the overlay, it may grow.
+    /// Nothing: behind the end of the file. A file of the overlay may grow.
     Beyond(Option<NodePages>),
 }
 
@@ -42,7 +42,7 @@ impl Backing {
         matches!(self, Backing::Reserved | Backing::Beyond(_))
     }
 
-    /// Whether it may never become writable: it is shared, and its file was not opened to be written.
+    /// Whether it may never become writable: it is shared, and its file was not opened for writing.
     #[must_use]
     pub fn is_read_only(self) -> bool {
         let sharing = match self {
@@ -53,7 +53,7 @@ impl Backing {
         sharing == Sharing::Reads
     }
 
-    /// The file of the overlay that it shows.
+    /// The file of the overlay that it maps.
     #[must_use]
     pub fn node(self) -> Option<NodePages> {
         match self {
@@ -62,13 +62,13 @@ impl Backing {
         }
     }
 
-    /// The same of another file of the overlay, or of the same one shared otherwise.
+    /// The same kind of backing for another file of the overlay, or for the same one with other sharing.
     #[must_use]
     pub fn of(self, file: NodePages) -> Backing {
         if self.is_nothing() { Backing::Beyond(Some(file)) } else { Backing::Node(file) }
     }
 
-    /// Whether others see what is written to it.
+    /// Whether others see writes to it.
     #[must_use]
     pub fn is_shared(self) -> bool {
         match self {
@@ -79,13 +79,13 @@ impl Backing {
         }
     }
 
-    /// Whether it shows a file.
+    /// Whether it maps a file.
     #[must_use]
     pub fn is_file(self) -> bool {
         !matches!(self, Backing::Reserved | Backing::Anonymous | Backing::Stack | Backing::Downward)
     }
 
-    /// The same elsewhere.
+    /// The same backing at another address.
     #[must_use]
     pub fn moved(self, from: u64, to: u64) -> Backing {
         let pages = (from / PAGE_SIZE).wrapping_sub(to / PAGE_SIZE);
@@ -98,14 +98,14 @@ impl Backing {
     }
 }
 
-/// Whether what is written to a mapping is the file's, and the other way round.
+/// Whether a mapping's writes go to the file, and the file's changes to the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It is not: `MAP_PRIVATE`.
+    /// They do not: `MAP_PRIVATE`.
     Private,
-    /// The mapping shows the file, and cannot be written.
+    /// The mapping shows the file's changes, and cannot be written.
     Reads,
-    /// It is.
+    /// Both do: `MAP_SHARED`.
     Writes,
 }
 
@@ -116,12 +116,12 @@ pub struct NodePages {
     pub node: NodeId,
     /// Whether changes are shared.
     pub sharing: Sharing,
-    /// Number of a page of the file less that of the page that it is in memory.
+    /// Number of a page in the file minus its number in memory.
     shift: u64,
 }
 
 impl NodePages {
-    /// A file from `offset` on, at `address`; both are a page's start.
+    /// A file from `offset` on, at `address`; both are the start of a page.
     #[must_use]
     pub fn new(node: NodeId, sharing: Sharing, address: u64, offset: u64) -> NodePages {
         NodePages { node, sharing, shift: (offset / PAGE_SIZE).wrapping_sub(address / PAGE_SIZE) }
@@ -133,7 +133,7 @@ impl NodePages {
         (address / PAGE_SIZE).wrapping_add(self.shift).wrapping_mul(PAGE_SIZE)
     }
 
-    /// The part of `pages` that a file of `size` bytes has, and the part behind its last page.
+    /// The part of `pages` inside a file of `size` bytes, and the part behind its last page.
     #[must_use]
     pub fn split(self, pages: PageRange, size: u64) -> (Option<PageRange>, Option<PageRange>) {
         let inside = size.saturating_sub(self.at(pages.start())).checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
@@ -142,16 +142,16 @@ impl NodePages {
     }
 }
 
-/// Blocks of a file that lie in memory one after the other.
+/// Consecutive blocks of a file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     disk: DiskIndex,
-    /// Number of a block less that of the page that it is; the same for all of them.
+    /// Number of a block minus the number of its page in memory; the same for all of them.
     shift: u64,
     /// The number after that of the file's last block.
     end: BlockNumber,
     sharing: Sharing,
-    /// They could be written to at some time, and may differ from the file's.
+    /// They were writable at some time, and may differ from the file's.
     written: bool,
 }
 
@@ -181,7 +181,7 @@ impl Blocks {
         self.end
     }
 
-    /// Whether they are what the file has, but for patches, and nobody else can change that.
+    /// Whether they equal the file's blocks, apart from patches, and no one else can change them.
     #[must_use]
     pub fn is_pristine(self) -> bool {
         !self.written && self.sharing == Sharing::Private
@@ -194,17 +194,17 @@ impl Blocks {
     }
 }
 
-/// A property of a stretch of pages.
+/// The properties of a range of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// What the application may do with it.
+    /// The application's permissions.
     pub permissions: Permissions,
-    /// Where its pages come from.
+    /// The source of its pages.
     pub backing: Backing,
 }
 
 impl Region {
-    /// Its file mapped as far as another region's is.
+    /// Its file mapped with the sharing of another region.
     #[must_use]
     pub fn like(self, other: Region) -> Region {
         Region { backing: self.backing.node().map_or(self.backing, |file| other.backing.of(file)), ..self }
@@ -216,7 +216,7 @@ impl Region {
 pub struct Regions(BTreeMap<u64, (u64, Region)>);
 
 impl Regions {
-    /// How many regions there are.
+    /// The number of regions.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -233,7 +233,7 @@ impl Regions {
         self.0.range(..address).next_back().map(|(&start, &(end, _))| (start, end))
     }
 
-    /// The end of the region that holds `address`, and what it is.
+    /// The end of the region that contains `address`, and the region.
     #[must_use]
     pub fn end_of(&self, address: u64) -> Option<(u64, Region)> {
         self.0.range(..=address).next_back().map(|(_, &found)| found).filter(|&(end, _)| end > address)
@@ -268,7 +268,7 @@ impl Regions {
         self.pieces(range).iter().map(|(part, _)| part.bytes()).sum::<u64>() == range.bytes()
     }
 
-    /// Takes the range out of all regions. Returns what was there.
+    /// Removes the range from all regions. Returns the removed parts.
     pub fn remove(&mut self, range: PageRange) -> Vec<(PageRange, Region)> {
         let pieces = self.pieces(range);
         for (part, region) in &pieces {
@@ -285,7 +285,7 @@ impl Regions {
         pieces
     }
 
-    /// Puts a region over the range, in place of what was there. Joins it with equal neighbours.
+    /// Puts a region over the range, in place of earlier ones. Joins it with equal neighbours.
     pub fn put(&mut self, range: PageRange, mut region: Region) {
         if let Backing::Blocks(blocks) = &mut region.backing {
             blocks.written |= region.permissions.writable();
@@ -308,7 +308,7 @@ impl Regions {
         self.0.insert(start, (end, region));
     }
 
-    /// Finds the highest free place for `bytes` bytes at a multiple of `alignment` inside `area`, outside `avoid`.
+    /// Finds the highest free range of `bytes` bytes at a multiple of `alignment` inside `area`, outside `avoid`.
     #[must_use]
     pub fn find(&self, bytes: u64, alignment: u64, area: Range<u64>, avoid: &Range<u64>) -> Option<PageRange> {
         let highest = |gap: Range<u64>| {
@@ -319,7 +319,7 @@ impl Regions {
             let (below, above) = (gap.end.min(avoid.start), gap.start.max(avoid.end));
             if avoid.is_empty() { highest(gap) } else { highest(above..gap.end).or_else(|| highest(gap.start..below)) }
         };
-        // Down from one region to the next, in one walk: there may be tens of thousands.
+        // Walks down from one region to the next, once: there may be tens of thousands.
         let regions = self.0.range(..area.end).rev().map(|(&start, &(end, _))| start..end);
         let mut ceiling = area.end;
         for region in regions.chain(core::iter::once(area.start..area.start)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Growing, shrinking and moving mappings.
+//! Grows, shrinks and moves mappings (`mremap`).
 
 use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
@@ -10,25 +10,25 @@ use super::patching::Content;
 use super::regions::{Backing, Region};
 use crate::errno::Errno;
 
-/// Where a mapping may go that changes its size.
+/// Where a resized mapping may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RemapTarget {
     /// Nowhere: it stays.
     Stay,
-    /// Wherever there is room, if it cannot stay.
+    /// To any free range, if it cannot stay.
     Anywhere,
-    /// Wherever there is room, but not where it is.
+    /// To any free range other than its own (`MREMAP_DONTUNMAP`).
     Elsewhere,
-    /// Here, over whatever is there, which is elsewhere than the mapping.
+    /// To this address, in place of existing mappings; it does not overlap the old mapping.
     At(u64),
 }
 
 impl AddressSpace {
-    /// Gives the mapping `old` the length of `bytes`, a multiple of pages. Returns where it starts then.
+    /// Resizes the mapping `old` to `bytes`, a multiple of pages. Returns its new start.
     ///
     /// # Errors
-    /// `EFAULT`: it is not one mapping, whole. `EINVAL`: the new place is none. `ENOMEM`.
-    pub fn remap(&mut self, old: PageRange, bytes: u64, target: Target) -> Result<u64, Errno> {
+    /// `EFAULT`: the range is not exactly one mapping. `EINVAL`: the new address is invalid. `ENOMEM`.
+    pub fn remap(&mut self, old: PageRange, bytes: u64, target: RemapTarget) -> Result<u64, Errno> {
         let pieces = self.regions.pieces(old);
         let region = match pieces[..] {
             [(part, region)] if part == old => region,
@@ -42,9 +42,9 @@ impl AddressSpace {
         };
         let new = super::pages(old.start(), bytes)?;
         let to = match target {
-            Target::At(address) => super::pages(address, bytes)?,
-            Target::Elsewhere => self.find(new.bytes(), PAGE_SIZE)?,
-            Target::Stay | Target::Anywhere => {
+            RemapTarget::At(address) => super::pages(address, bytes)?,
+            RemapTarget::Elsewhere => self.find(new.bytes(), PAGE_SIZE)?,
+            RemapTarget::Stay | RemapTarget::Anywhere => {
                 let Some(grown) = PageRange::new(old.end(), new.end()) else {
                     PageRange::new(new.end(), old.end()).map_or(Ok(()), |tail| self.unmap(tail))?;
                     return Ok(old.start());
@@ -53,7 +53,7 @@ impl AddressSpace {
                     self.extend(old.bytes(), grown, region)?;
                     return Ok(old.start());
                 }
-                if target == Target::Stay {
+                if target == RemapTarget::Stay {
                     return Err(Errno::ENOMEM);
                 }
                 self.find(new.bytes(), PAGE_SIZE)?
@@ -71,7 +71,7 @@ impl AddressSpace {
         Ok(to.start())
     }
 
-    /// Maps elsewhere what a piece of a mapping holds, as far as there is room.
+    /// Maps a piece of a mapping at its new address, as far as it fits there.
     fn move_piece(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<(), Errno> {
         let backing = region.backing.moved(old.start(), to.start());
         if backing.is_nothing() {
@@ -86,7 +86,7 @@ impl AddressSpace {
     }
 }
 
-/// Whether one is what a mapping of a file is behind the file's end.
+/// Whether `one` is the part behind the file's end of a mapping of a file.
 fn is_rest(one: Region, other: Region) -> bool {
     let is_file = matches!(one.backing, Backing::Blocks(_) | Backing::Node(_) | Backing::Copy);
     is_file && matches!(other.backing, Backing::Beyond(_)) && one.permissions == other.permissions

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stack of a program's first thread: it grows as it is used, up to its limit, which may change while the program runs.
+//! The stack of a program's first thread: it grows on use, up to its limit, which may change while the program runs.
 
 use core::ops::Range;
 
@@ -11,31 +11,31 @@ use super::regions::{Backing, Region};
 use super::{AddressSpace, pages};
 use crate::errno::Errno;
 
-/// Bytes of the stack at the start.
+/// Initial size of the stack in bytes.
 const START: u64 = 64 << 10;
-/// Nothing else is put this close below the stack.
+/// No other mapping is placed this close below the stack.
 const GAP: u64 = 1 << 20;
-/// Room that the stack has at least, whatever its limit, as on Linux: compilers raise theirs when they run. And at most.
+/// Minimum and maximum address space reserved for the stack, regardless of its limit, as on Linux: compilers raise theirs when they run.
 const ROOM_LEAST: u64 = 128 << 20;
 const ROOM_MOST: u64 = 16 << 30;
-/// The least and all that a program which is put below the stack must leave free.
+/// The minimum space that a program placed below the stack must leave free.
 pub(super) const RESERVED: u64 = ROOM_LEAST + GAP;
 
-/// Where the strings that a program was given lie, at the top of its first stack: it may change what stands there.
+/// Addresses of the program's argument and environment strings, at the top of its initial stack. The program may change their content.
 #[derive(Clone, Debug, Default)]
 pub struct Strings {
     /// The arguments.
     pub arguments: Range<u64>,
-    /// The environment, right behind them.
+    /// The environment, directly behind them.
     pub environment: Range<u64>,
 }
 
-/// Where the stack lies.
+/// The addresses of the stack.
 #[derive(Clone, Debug, Default)]
 pub struct Stack {
-    /// Where nothing else is put.
+    /// Reserved for the stack: no other mapping is placed here.
     room: Range<u64>,
-    /// What it has, up to its room's end.
+    /// The start of its mapped part, which ends at the end of `room`.
     start: u64,
 }
 
@@ -46,20 +46,20 @@ impl Stack {
         self.room.end
     }
 
-    /// Where nothing but the stack is put.
+    /// The address range reserved for the stack.
     #[must_use]
     pub fn room(&self) -> &Range<u64> {
         &self.room
     }
 
-    /// The address that it may grow to with this limit.
+    /// The lowest address to which it may grow with this limit.
     fn lowest(&self, limit: u64) -> u64 {
         self.top().saturating_sub(limit).next_multiple_of(PAGE_SIZE).max(self.room.start + GAP)
     }
 }
 
 impl AddressSpace {
-    /// Makes the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
+    /// Maps the stack and sets the start of the break, once the program's image is mapped up to `image_end`. Returns the stack's end.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -75,7 +75,8 @@ impl AddressSpace {
         Ok(place.end())
     }
 
-    /// Grows the stack down to `address` if it may grow there, up to `limit` bytes: at least to twice its size, so that faults stay few. Says whether it did.
+    /// Grows the stack down to `address` if `limit` bytes allow it: at least to twice its size, so that faults stay few. Returns whether
+    /// it did.
     pub fn grow_stack(&mut self, address: u64, limit: u64) -> bool {
         let Stack { start, .. } = self.stack;
         let lowest = self.stack.lowest(limit);
@@ -95,7 +96,7 @@ impl AddressSpace {
         true
     }
 
-    /// Grows the mapping above an address that nothing is mapped at down to it, if it is one that grows. Says whether it did.
+    /// Grows the `MAP_GROWSDOWN` mapping above an unmapped address down to that address. Returns whether it did.
     fn grow_down(&mut self, address: u64, limit: u64) -> bool {
         let page = address / PAGE_SIZE * PAGE_SIZE;
         let start = self.regions.free_until(page);
@@ -103,13 +104,14 @@ impl AddressSpace {
             return false;
         };
         let Some(grown) = PageRange::new(page, start).filter(|_| end - page <= limit) else { return false };
-        // It keeps its distance from what lies below, unless that is out of reach anyway.
+        // It keeps the stack guard gap to mappings below it, unless they are inaccessible anyway.
         let near = PageRange::new(page.saturating_sub(GAP), page).map(|near| self.regions.pieces(near)).unwrap_or_default();
         let is_in_the_way = |region: &Region| region.permissions != Permissions::NONE && region.backing != Backing::Downward;
         !near.iter().any(|(_, region)| is_in_the_way(region)) && self.map(grown, region.permissions, region.backing).is_ok()
     }
 
-    /// The stack from a page of it on, to which a change is to apply that goes on to where it may grow. `None`: the pages are not the stack's.
+    /// Extends `pages` of the stack down to its lowest possible address, for changes that include future growth. `None`: the pages are
+    /// not the stack's.
     #[must_use]
     pub fn down_the_stack(&self, pages: PageRange) -> Option<PageRange> {
         let Stack { start, room, .. } = &self.stack;

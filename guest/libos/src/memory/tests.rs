@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bookkeeping against a model that knows each page, and the plan's arithmetic.
+//! The regions against a model of each page, and the arithmetic of plans.
 
 use std::vec::Vec;
 

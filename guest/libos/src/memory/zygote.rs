@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one run of a program leaves to the next: its code and that of its libraries, where they lay, with the patches that they have by now.
+//! Zygotes: the code of a program and its libraries that one run leaves to the next, at the same addresses and with its patches.
 //!
-//! An address space that nobody uses any more loses everything else and becomes a *zygote*. The next run starts in a clone of it; whatever it maps as the earlier one did
-//! is there already, without an exit. What it does not map it could touch unpunished, which only a program in error does.
+//! An unused address space drops everything else and becomes a *zygote*. The next run starts in a clone of it, where its code is already
+//! mapped: mapping it at the same addresses costs no exit. The program can touch code that it has not mapped without a fault, which only
+//! a faulty program does.
 
 use alloc::vec::Vec;
 
@@ -15,8 +16,9 @@ use super::regions::{Backing, Blocks, Region, Regions};
 use crate::errno::Errno;
 
 impl AddressSpace {
-    /// Maps a part of a program's or a library's file over whatever is there, unless it is there already. What an earlier run has executed stays executable if the whole file is
-    /// mapped to be read: a linker does that first, to find room for all parts.
+    /// Maps a part of a program's or a library's file in place of existing mappings, unless it is mapped already. Code executed by an
+    /// earlier run stays executable if the whole file is mapped for reading. A linker does that first, to reserve addresses for all
+    /// parts.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -37,15 +39,15 @@ impl AddressSpace {
         self.map_missing(start, range.end(), wanted)
     }
 
-    /// Maps what lies between two parts that are there, if anything.
+    /// Maps the gap between two existing parts, if there is one.
     fn map_missing(&mut self, start: u64, end: u64, wanted: Region) -> Result<(), Errno> {
         PageRange::new(start, end).map_or(Ok(()), |range| self.map(range, wanted.permissions, wanted.backing))
     }
 
-    /// Takes everything out of a space that does not run but what the next run can use.
+    /// Removes everything that the next run cannot use from a space that does not run.
     ///
     /// # Errors
-    /// `ENOMEM`: it can only be destroyed now.
+    /// `ENOMEM`: the space can only be destroyed now.
     pub fn become_zygote(&mut self) -> Result<(), Errno> {
         let mut mapped = self.regions.clone();
         self.ahead.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
@@ -57,7 +59,7 @@ impl AddressSpace {
         let mut runs: Vec<PageRange> = Vec::new();
         for (part, _) in gone.into_iter().filter(|(part, region)| !region.backing.is_nothing() && part.end() <= SHARED) {
             self.patches.forget(part.start()..part.end());
-            // One call takes all that lies between two parts that stay.
+            // One call unmaps everything between two parts that stay.
             let is_one =
                 |run: &PageRange| code.is_free(*run) && trampolines.is_free(*run) && run.start() / SLOT_SIZE == (run.end() - 1) / SLOT_SIZE;
             match runs.last_mut().and_then(|run| Some((PageRange::new(run.start(), part.end()).filter(is_one)?, run))) {
@@ -72,7 +74,7 @@ impl AddressSpace {
     }
 }
 
-/// Whether the next run finds the same there, if it maps it.
+/// Whether the next run finds the same content here when it maps it.
 fn is_code(region: Region) -> bool {
     let is_pristine = matches!(region.backing, Backing::Blocks(blocks) if blocks.is_pristine());
     is_pristine && matches!(region.permissions, Permissions::READ | Permissions::READ_EXECUTE)

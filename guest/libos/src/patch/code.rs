@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands at a site: which instructions a jump over it would cover, and whether they can run elsewhere.
+//! Finds the instructions that a jump over a site would replace, and whether they can run elsewhere.
 //!
-//! Decoding starts at an instruction that was executed, and goes on for as long as execution itself does: behind a return or a jump only padding
-//! counts as code. What cannot be moved without being noticed is unknown to the decoder: calls, whose return address is seen; system calls; loops, which reach
-//! 128 bytes only.
+//! Decoding starts at an executed instruction and continues as long as execution does: behind a return or a jump, only padding counts as
+//! code. The decoder rejects instructions that cannot be moved unnoticed: calls, whose return address is visible; system calls; loops,
+//! which reach only 128 bytes.
 
 use alloc::vec::Vec;
 
 use super::decode::{Flow, Instruction, LONGEST, decode};
 
-/// Bytes of `syscall` and of `cpuid`.
+/// Length of `syscall` and of `cpuid` in bytes.
 pub const INSTRUCTION: usize = 2;
-/// Bytes of a jump that reaches 2 GiB.
+/// Length in bytes of a jump that reaches 2 GiB.
 pub const JUMP: usize = 5;
-/// Bytes from a site's start that may have to be looked at: the last instruction that is covered starts before the jump ends, and has up to 15 bytes.
+/// Bytes to decode from a site's start: the last replaced instruction starts before the jump ends, and has up to 15 bytes.
 pub const WINDOW: usize = JUMP - 1 + LONGEST;
 
-/// An instruction that is answered without a trap.
+/// A trapping instruction that a patch replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `syscall`.
@@ -35,40 +35,40 @@ impl Kind {
     }
 }
 
-/// An instruction that a jump over the site covers.
+/// An instruction that a jump over the site replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it starts, from the site.
+    /// Its offset from the site.
     pub offset: u8,
-    /// What is known of it.
+    /// The decoded instruction.
     pub instruction: Instruction,
 }
 
-/// What a jump over a site covers: from behind the instruction itself to the end of the last one that it touches.
+/// The code that a jump over a site replaces: from behind the instruction itself to the end of the last one that it overlaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Covered {
+pub struct ReplacedCode {
     /// The instructions, in order.
     pub steps: Vec<Step>,
-    /// Where the last one ends, from the site.
+    /// The end of the last one, as an offset from the site.
     pub end: u8,
 }
 
-/// Looks at the code that starts with such an instruction. `None`: a jump cannot stand there.
+/// Decodes the code that starts with a trapping instruction. `None`: it cannot be replaced by a jump.
 #[must_use]
-pub fn covered(code: &[u8], kind: Kind) -> Option<Covered> {
+pub fn replaced(code: &[u8], kind: Kind) -> Option<ReplacedCode> {
     if !code.starts_with(&kind.bytes()) {
         return None;
     }
-    let mut covered = Covered { steps: Vec::new(), end: INSTRUCTION as u8 };
+    let mut replaced = ReplacedCode { steps: Vec::new(), end: INSTRUCTION as u8 };
     let mut reachable = true;
-    while usize::from(covered.end) < JUMP {
-        let instruction = decode(code.get(usize::from(covered.end)..)?)?;
+    while usize::from(replaced.end) < JUMP {
+        let instruction = decode(code.get(usize::from(replaced.end)..)?)?;
         if !reachable && instruction.flow != Flow::Padding {
             return None;
         }
-        covered.steps.push(Step { offset: covered.end, instruction });
-        covered.end += instruction.length;
+        replaced.steps.push(Step { offset: replaced.end, instruction });
+        replaced.end += instruction.length;
         reachable &= !matches!(instruction.flow, Flow::Leaves | Flow::Jump { condition: None, .. });
     }
-    Some(covered)
+    Some(replaced)
 }

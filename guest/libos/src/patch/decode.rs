@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A decoder that knows just enough: how long an instruction is, whether its operand is relative to where it stands, and where execution goes on.
+//! A minimal instruction decoder: the length of an instruction, whether its operand is relative to its address, and where execution
+//! continues.
 //!
-//! It knows the encodings without vector prefixes, and refuses what it does not know: nobody loses more than a patch. A library's tables would take more room
-//! than the rest of the libOS's code; tests hold this one against such a library, over millions of instructions.
-//! (Intel's manual, volume 2, appendix A: the opcode maps.)
+//! It knows the encodings without vector prefixes and rejects all others, which costs no more than a patch. A library's tables would be
+//! larger than the rest of the libOS's code; tests compare this decoder with such a library over millions of instructions. (Intel's
+//! manual, volume 2, appendix A: the opcode maps.)
 
-/// Bytes that an instruction can have.
+/// Maximum length of an instruction in bytes.
 pub const LONGEST: usize = 15;
 
-/// Where execution goes on after an instruction.
+/// Where execution continues after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Behind it. It may raise an exception.
+    /// At the next instruction. It may raise an exception.
     Next,
-    /// So, too, and it does nothing.
+    /// At the next instruction, without any effect.
     Padding,
-    /// Somewhere else: where a register, memory or the stack says; or nowhere.
+    /// At an address in a register, in memory or on the stack; or nowhere.
     Leaves,
-    /// So many bytes from its end on, or, if there is a condition (its code), behind it.
+    /// At this distance from its end or, if it has a condition and that is false, at the next instruction.
     Jump {
         /// The condition's code.
         condition: Option<u8>,
@@ -26,37 +27,37 @@ pub enum Flow {
     },
 }
 
-/// What is known of an instruction.
+/// A decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u8,
-    /// Where execution goes on.
+    /// Where execution continues.
     pub flow: Flow,
-    /// Offset of the four bytes that say how far from its end its operand lies, if that is how it is addressed.
+    /// Offset of the four-byte displacement of its RIP-relative operand, if it has one.
     pub relative_operand: Option<u8>,
 }
 
-/// What follows an opcode.
+/// The bytes that follow an opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Nothing.
     Plain,
-    /// A ModRM byte and what that brings.
+    /// A ModRM byte and the bytes that it requires.
     Modrm,
-    /// The same, then an immediate of one byte.
+    /// A ModRM byte and its bytes, then an immediate of one byte.
     ModrmByte,
-    /// The same, then an immediate of four bytes, or of two with an operand-size prefix.
+    /// A ModRM byte and its bytes, then an immediate of four bytes, or of two with an operand-size prefix.
     ModrmWord,
     /// So many bytes.
     Bytes(u8),
     /// Four bytes, or two with an operand-size prefix.
     Word,
-    /// Eight, four or two bytes, as large as the register that is loaded.
+    /// Eight, four or two bytes, the size of the loaded register.
     Full,
     /// An address: eight bytes, or four with an address-size prefix.
     Address,
-    /// So many bytes, which say how far to jump, under this condition.
+    /// A jump distance of so many bytes, under this condition.
     Distance(u8, Option<u8>),
 }
 
@@ -72,7 +73,7 @@ struct Prefixes {
     wide: bool,
 }
 
-/// Decodes the instruction at the start of `code`. `None`: it is unknown, or depends on where it stands in a way that cannot be made up for.
+/// Decodes the instruction at the start of `code`. `None`: it is unknown, or depends on its address in a way that cannot be corrected.
 #[must_use]
 pub fn decode(code: &[u8]) -> Option<Instruction> {
     let code = &code[..code.len().min(LONGEST)];
@@ -101,7 +102,7 @@ pub fn decode(code: &[u8]) -> Option<Instruction> {
         relative_operand = operand.relative.then(|| operand.end as u8 - 4);
         at = operand.end;
     }
-    // Relative to 32 bits of where it stands: nobody does that.
+    // Relative to the low 32 bits of its address: compilers do not emit it.
     if relative_operand.is_some() && prefixes.address_size {
         return None;
     }
@@ -124,7 +125,7 @@ pub fn decode(code: &[u8]) -> Option<Instruction> {
     Some(Instruction { length, flow, relative_operand })
 }
 
-/// The prefixes, and where the opcode stands.
+/// The prefixes, and the offset of the opcode.
 fn prefixes(code: &[u8]) -> (Prefixes, usize) {
     let mut prefixes = Prefixes::default();
     for (at, byte) in code.iter().enumerate() {
@@ -139,18 +140,18 @@ fn prefixes(code: &[u8]) -> (Prefixes, usize) {
             }
             _ => return (prefixes, at),
         }
-        // It counts as the last prefix only.
+        // A REX prefix has an effect only as the last prefix.
         (prefixes.extended, prefixes.wide) = (false, false);
     }
     (prefixes, code.len())
 }
 
-/// The middle bits of a ModRM byte, which tell apart instructions that share an opcode.
+/// The middle bits of a ModRM byte, which distinguish instructions that share an opcode.
 fn digit(modrm: Option<u8>) -> u8 {
     modrm.map_or(u8::MAX, |modrm| modrm >> 3 & 7)
 }
 
-/// What follows an opcode of one byte.
+/// The bytes after a one-byte opcode.
 fn one_byte(opcode: u8, modrm: Option<u8>) -> Option<Shape> {
     use Shape::{Address, Bytes, Distance, Full, Modrm, ModrmByte, ModrmWord, Plain, Word};
     let digit = digit(modrm);
@@ -161,7 +162,7 @@ fn one_byte(opcode: u8, modrm: Option<u8>) -> Option<Shape> {
             5 => Word,
             _ => return None,
         },
-        // Not 0x9d, `popfq`: it may switch single steps on, which would count a jump that the program does not know.
+        // Not 0x9d, `popfq`: it may enable single steps, which would count a jump that the program does not know.
         0x50..=0x5f
         | 0x6c..=0x6f
         | 0x90..=0x99
@@ -215,7 +216,7 @@ fn one_byte(opcode: u8, modrm: Option<u8>) -> Option<Shape> {
     })
 }
 
-/// What follows an opcode of two bytes, the first of them 0x0f.
+/// The bytes after a two-byte opcode, whose first byte is 0x0f.
 fn two_bytes(opcode: u8, modrm: Option<u8>, repeat: bool) -> Option<Shape> {
     use Shape::{Distance, Modrm, ModrmByte, Plain};
     Some(match opcode {
@@ -230,7 +231,7 @@ fn two_bytes(opcode: u8, modrm: Option<u8>, repeat: bool) -> Option<Shape> {
     })
 }
 
-/// Bytes of what follows the operand.
+/// Bytes behind the operand.
 fn immediate(shape: Shape, prefixes: Prefixes) -> usize {
     let word = if prefixes.operand_size && !prefixes.wide { 2 } else { 4 };
     match shape {
@@ -255,11 +256,11 @@ fn immediate(shape: Shape, prefixes: Prefixes) -> usize {
     }
 }
 
-/// A ModRM byte's operand.
+/// The operand of a ModRM byte.
 struct Operand {
-    /// Where what follows it starts.
+    /// The offset of the byte after it.
     end: usize,
-    /// It is addressed relative to the instruction's end, by the four bytes before `end`.
+    /// It is relative to the instruction's end, by the four bytes before `end`.
     relative: bool,
 }
 

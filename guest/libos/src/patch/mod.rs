@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Patched calls: sites of `syscall` and `cpuid` that trapped become jumps, so that the next time costs nanoseconds instead of an exit.
+//! Patched calls: sites of `syscall` and `cpuid` that trapped become jumps, which cost nanoseconds instead of an exit.
 //!
-//! A site's five bytes, from the instruction's first on, become a jump to a *trampoline*, which enters the libOS and then runs copies of the instructions that the jump
-//! covers. What makes this sound:
-//! - Only an instruction that was executed is patched, and only code that follows it is moved: nothing is guessed ([`code`]).
-//! - Every byte of the jump but the first is an opcode that does not exist ([`room`]). A jump into a patched site raises an exception; the libOS leads it to the copy of that
-//!   instruction, or, if none started there, puts the program's own bytes back.
-//! - Nothing is pushed onto the program's stack, and the trampoline changes no register but those that the instruction overwrites ([`trampoline`]).
-//! - The program sees itself where its own code stands: whatever shows it an address translates those of trampolines ([`Patches::original`]).
-//! - Code that the program can write, or that somebody else could, is not patched. When permissions or mappings change, the program's bytes
-//!   come back first. A program that reads its own code sees the jumps: that is the one difference left.
+//! A site's five bytes, from the instruction's first on, become a jump to a *trampoline*. The trampoline enters the libOS and then runs
+//! copies of the instructions that the jump replaces. This is sound because:
+//! - Only an executed instruction is patched, and only code that follows it is moved: nothing is guessed ([`code`]).
+//! - Every byte of the jump but the first is an undefined opcode ([`room`]). A jump into a patched site raises an exception. The libOS
+//!   continues at the copy of that instruction or, if none started there, restores the program's own bytes.
+//! - Nothing is pushed onto the program's stack, and the trampoline changes only registers that the instruction overwrites
+//!   ([`trampoline`]).
+//! - The program sees only addresses of its own code: addresses of trampolines are translated wherever it can see them
+//!   ([`Patches::original`]).
+//! - Code that the program or others can write is not patched. When permissions or mappings change, the program's bytes are restored
+//!   first. A program that reads its own code sees the jumps: that is the one remaining difference.
 //!
-//! This module keeps the books and knows the encodings; [`crate::memory::patching`] does it to memory.
+//! This module records the patches and knows the encodings; [`crate::memory::patching`] changes memory.
 
 pub mod code;
 pub mod decode;
-pub mod room;
 #[cfg(test)]
 mod tests;
 pub mod trampoline;
+pub mod trampoline_space;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -27,49 +29,50 @@ use core::ops::Range;
 use pando_abi::PAGE_SIZE;
 
 use code::{INSTRUCTION, JUMP, Kind, WINDOW};
-use trampoline::{Place, WAY_IN};
+use trampoline::{ENTRY_CODE, OffsetPair};
 
-/// How often a site traps before it is patched: patching costs two exits or three and copies a page, about as much as four traps, so whoever comes seldom pays at most twice the least.
+/// Number of traps before a site is patched. Patching costs two or three exits and copies a page, about as much as four traps. So a rare
+/// site costs at most twice the minimum.
 const TRAPS: u32 = 4;
-/// How many times more often it traps before it is patched anew, each time that the program's bytes had to come back.
-const RELUCTANCE: u32 = 4;
-/// How often a patched site may be jumped into before the program's bytes come back: each time costs as much as the trap that the patch saves.
+/// Backoff: the factor by which that number grows each time the program's bytes had to be restored.
+const BACKOFF: u32 = 4;
+/// Number of jumps into a patched site before the program's bytes are restored: each costs as much as the trap that the patch saves.
 const JUMPS: u8 = 16;
-/// Sites that are kept in mind. Programs have a few dozen; those that make code have any number.
+/// Upper limit on the recorded sites. Programs have a few dozen; those that generate code have any number.
 const SITES: usize = 8192;
-/// Bytes that a trampoline has at most: the way in, three moved instructions, the way back.
+/// Maximum length of a trampoline in bytes: the entry, three moved instructions, the jump back.
 const TRAMPOLINE: u64 = 64;
 
-/// A site that was patched.
+/// A patched site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The program's own bytes.
     pub original: [u8; JUMP],
-    /// Where its trampoline starts, and its length.
+    /// The address range of its trampoline.
     pub trampoline: Range<u64>,
-    /// Which instructions stand where, in order.
-    pub places: Vec<Place>,
+    /// The offsets of the instructions in the code and in the trampoline, in order.
+    pub places: Vec<OffsetPair>,
     /// How often it was jumped into.
     pub jumps: u8,
 }
 
 impl Site {
-    /// Bytes of the program that the trampoline stands for, from the site on.
+    /// Bytes of the program that the trampoline replaces, from the site on.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.places.last().map_or(JUMP as u64, |last| last.original.into())
     }
 }
 
-/// What is known of a site that traps.
+/// The trap count of a site.
 #[derive(Clone, Copy, Debug)]
 struct Traps {
     seen: u32,
-    /// With which trap it is to be patched; `None`: it cannot be.
+    /// The trap at which it is patched; `None`: it cannot be.
     due: Option<u32>,
 }
 
-/// All that was patched.
+/// All patches of an address space.
 #[derive(Clone, Debug, Default)]
 pub struct Patches {
     /// The libOS's entries for each kind. `None`: nothing is patched.
@@ -77,40 +80,40 @@ pub struct Patches {
     sites: BTreeMap<u64, Site>,
     /// Sites by the start of their trampolines.
     trampolines: BTreeMap<u64, u64>,
-    /// Pages that hold trampolines.
+    /// Pages of trampoline space.
     pages: BTreeSet<u64>,
     traps: BTreeMap<u64, Traps>,
-    /// How many sites were given up so far.
+    /// How many patches were removed so far.
     given_up: u64,
 }
 
 impl Patches {
-    /// Patches lead to these entries, of `syscall` and of `cpuid`.
+    /// No patches yet; those of `syscall` and of `cpuid` jump to these entries.
     #[must_use]
     pub fn new(entries: [u64; 2]) -> Patches {
         Patches { entries: Some(entries), ..Patches::default() }
     }
 
-    /// What a fresh program starts with: the same entries, nothing patched.
+    /// The initial state for a new program: the same entries, no patches.
     #[must_use]
     pub fn fresh(&self) -> Patches {
         Patches { entries: self.entries, ..Patches::default() }
     }
 
-    /// The entries, as a page of trampolines ends with them.
+    /// The entries, as the end of a page of trampolines contains them.
     #[must_use]
     pub fn entries(&self) -> Option<[u64; 2]> {
         self.entries
     }
 
-    /// Where the word lies, in the page of a trampoline, that holds the entry for a kind.
+    /// The address, in the page of a trampoline, of the word with the entry for a kind.
     #[must_use]
     pub fn entry_word(trampoline: u64, kind: Kind) -> u64 {
         let end = (trampoline / PAGE_SIZE + 1) * PAGE_SIZE;
-        end - room::ENTRIES + if kind == Kind::Syscall { 0 } else { 8 }
+        end - trampoline_space::ENTRIES + if kind == Kind::Syscall { 0 } else { 8 }
     }
 
-    /// Notes that a site trapped. Says whether now is the time to patch it.
+    /// Counts a trap of a site. Returns whether to patch it now.
     pub fn count(&mut self, site: u64) -> bool {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
@@ -120,42 +123,42 @@ impl Patches {
         traps.due.is_some_and(|due| traps.seen >= due)
     }
 
-    /// Notes that a site cannot be patched.
+    /// Marks a site that cannot be patched.
     pub fn refuse(&mut self, site: u64) {
         if let Some(traps) = self.traps.get_mut(&site) {
             traps.due = None;
         }
     }
 
-    /// Finds the place for a trampoline, and says whether its page must be mapped first.
+    /// Finds an address for a trampoline, and whether its page must be mapped first.
     pub fn find_room(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
         let is_taken = |place: u64, length: u64| {
             let others = self.trampolines.range(place.saturating_sub(TRAMPOLINE)..place + length);
             others.filter_map(|(_, site)| self.sites.get(site)).any(|other| other.trampoline.end > place)
         };
-        let place = room::find(site, length, self.pages.iter().copied(), is_taken, can_be_mapped)?;
+        let place = trampoline_space::find(site, length, self.pages.iter().copied(), is_taken, can_be_mapped)?;
         Some((place, !self.pages.contains(&(place / PAGE_SIZE * PAGE_SIZE))))
     }
 
-    /// Notes a page that holds trampolines from now on.
+    /// Records a page of trampoline space.
     pub fn add_page(&mut self, page: u64) {
         self.pages.insert(page);
     }
 
-    /// Notes that a site is patched.
+    /// Records a patched site.
     pub fn add(&mut self, site: u64, patched: Site) {
         self.trampolines.insert(patched.trampoline.start, site);
         self.sites.insert(site, patched);
     }
 
-    /// Whether code in this range is covered by a patch already.
+    /// Whether a patch already replaces code in this range.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         let near = self.sites.range(range.start.saturating_sub(WINDOW as u64)..range.end);
         near.into_iter().any(|(start, site)| start + site.length() > range.start)
     }
 
-    /// The sites that a change of these addresses concerns: their code or their trampolines lie there.
+    /// The sites affected by a change of these addresses: their code or their trampolines lie there.
     #[must_use]
     pub fn concerned(&self, range: Range<u64>) -> Vec<u64> {
         let code = self.sites.range(range.start.saturating_sub(WINDOW as u64)..range.end);
@@ -166,19 +169,19 @@ impl Patches {
         sites.into_iter().collect()
     }
 
-    /// Forgets that pages hold trampolines. None lies there any more.
+    /// Removes pages from trampoline space. They contain no trampolines any more.
     pub fn forget_rooms(&mut self, pages: Range<u64>) {
         self.pages.retain(|page| !pages.contains(page));
     }
 
-    /// Forgets what trapped in pages: other code may come there.
+    /// Drops the trap counts of pages, whose code may change.
     pub fn forget_traps(&mut self, pages: Range<u64>) {
         while let Some((&site, _)) = self.traps.range(pages.clone()).next() {
             self.traps.remove(&site);
         }
     }
 
-    /// Forgets all that it knows of memory that is gone. Whatever leads there, or from there to elsewhere, is gone too.
+    /// Drops all records of unmapped memory. Patches into that range, and those whose trampolines lie in it, are unmapped too.
     pub fn forget(&mut self, range: Range<u64>) {
         for site in self.concerned(range.clone()) {
             self.give_up(site, false);
@@ -187,18 +190,18 @@ impl Patches {
         self.forget_rooms(range);
     }
 
-    /// Learns from another run of the same program, whose code lay in the same places, how often its sites have trapped.
+    /// Takes over trap counts from another run of the same program with the same code addresses.
     pub fn learn(&mut self, other: &Patches) {
         self.traps.extend(other.traps.iter());
     }
 
-    /// How many sites are patched.
+    /// The number of patched sites.
     #[must_use]
     pub fn count_sites(&self) -> usize {
         self.sites.len()
     }
 
-    /// The pages that hold trampolines.
+    /// The pages of trampoline space.
     pub fn rooms(&self) -> impl Iterator<Item = u64> {
         self.pages.iter().copied()
     }
@@ -209,32 +212,34 @@ impl Patches {
         self.sites.get(&site)
     }
 
-    /// Gives a site up: the program's own bytes are back, or gone. It traps more often before it is patched again; `for_good`: it always will.
+    /// Removes a patch whose original bytes have been restored or unmapped. The site traps more often before it is patched again;
+    /// `for_good`: it is never patched again.
     pub fn give_up(&mut self, site: u64, for_good: bool) {
         if let Some(patched) = self.sites.remove(&site) {
             self.trampolines.remove(&patched.trampoline.start);
             self.given_up += 1;
         }
         if let Some(traps) = self.traps.get_mut(&site) {
-            traps.due = traps.due.filter(|_| !for_good).map(|due| due.saturating_mul(RELUCTANCE));
+            traps.due = traps.due.filter(|_| !for_good).map(|due| due.saturating_mul(BACKOFF));
             traps.seen = 0;
         }
     }
 
-    /// How many sites were given up so far. As long as this does not change, every trampoline that stood stands.
+    /// How many patches were removed so far. While this number is unchanged, every existing trampoline stays valid.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// The site into whose jump `instruction` points, behind its first byte.
+    /// The site whose jump contains the address `instruction`, behind its first byte.
     #[must_use]
     pub fn jumped_into(&self, instruction: u64) -> Option<u64> {
         let mut near = self.sites.range(instruction.checked_sub(JUMP as u64 - 1)?..instruction);
         near.next_back().map(|(site, _)| *site)
     }
 
-    /// Counts a jump into a site. Says whether the copy of the instruction that was meant does for it; else no instruction started there, or it comes too often.
+    /// Counts a jump into a site. Returns whether to continue at the copy of the target instruction. `false`: no instruction started
+    /// there, or this happens too often.
     pub fn allows_jump(&mut self, site: u64, instruction: u64) -> bool {
         let has_copy = self.copy(instruction).is_some();
         self.sites.get_mut(&site).is_some_and(|patched| {
@@ -243,7 +248,7 @@ impl Patches {
         })
     }
 
-    /// Where the copy of an instruction stands that a patch covers.
+    /// The address of the copy of a replaced instruction.
     #[must_use]
     pub fn copy(&self, instruction: u64) -> Option<u64> {
         let site = self.jumped_into(instruction)?;
@@ -252,27 +257,29 @@ impl Patches {
         Some(patched.trampoline.start + u64::from(place.copy))
     }
 
-    /// What an address in a trampoline stands for in the program: on the way in, the site itself. `None`: no trampoline lies here.
+    /// The program address that an address in a trampoline corresponds to; in its entry, the site itself. `None`: there is no trampoline
+    /// at that address.
     #[must_use]
     pub fn original(&self, instruction: u64) -> Option<u64> {
         let (start, site) = self.trampolines.range(..=instruction).next_back()?;
         let patched = self.sites.get(site).filter(|patched| patched.trampoline.contains(&instruction))?;
-        if self.way_in(instruction).is_some() {
+        if self.entry_code(instruction).is_some() {
             return Some(*site);
         }
         let offset = instruction - start;
-        // Each copy is one instruction, so nothing ever stands inside one.
+        // Each copy is one instruction, so no instruction pointer lies inside one.
         patched.places.iter().find(|place| u64::from(place.copy) == offset).map(|place| site + u64::from(place.original))
     }
 
-    /// The site whose trampoline's way in this address is a part of.
+    /// The site whose trampoline's entry contains this address.
     #[must_use]
-    pub fn way_in(&self, instruction: u64) -> Option<u64> {
+    pub fn entry_code(&self, instruction: u64) -> Option<u64> {
         let (start, site) = self.trampolines.range(..=instruction).next_back()?;
-        Some(*site).filter(|_| instruction - start < WAY_IN.into())
+        Some(*site).filter(|_| instruction - start < ENTRY_CODE.into())
     }
 
-    /// The site from which a context comes that stands before the first instruction of the libOS's entry. `after` is what the registers say lies behind it, for either entry.
+    /// The site from which a context arrived at the first instruction of the libOS's entry. `after` is the address behind the site
+    /// according to the registers, for either entry.
     #[must_use]
     pub fn arriving(&self, instruction: u64, after: [u64; 2]) -> Option<u64> {
         let entries = self.entries?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The decoder against a library's, and where trampolines come to lie.
+//! The decoder against a library's, and the addresses of trampolines.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -7,21 +7,21 @@ use std::vec::Vec;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use proptest::prelude::*;
 
-use super::code::{Covered, JUMP, Kind, WINDOW, covered};
+use super::code::{JUMP, Kind, ReplacedCode, WINDOW, replaced};
 use super::decode::{Flow, decode};
-use super::room::{ENTRIES, UNDEFINED};
-use super::trampoline::{self, WAY_IN};
+use super::trampoline::{self, ENTRY_CODE};
+use super::trampoline_space::{ENTRIES, UNDEFINED};
 use super::{JUMPS, Patches, Site, TRAPS};
 
-/// Where the code is thought to lie.
+/// The assumed address of the code.
 const PLACE: u64 = 0x40_0000;
 
-/// Holds what is known of the first instruction of `code` against what the library knows. Says whether it was known at all.
+/// Compares the decoding of the first instruction of `code` with the library's. Returns whether the decoder knew it.
 fn agrees(code: &[u8]) -> bool {
     let Some(known) = decode(code) else { return false };
     let mut decoder = Decoder::with_ip(64, code, PLACE, DecoderOptions::NONE);
     let instruction = decoder.decode();
-    // What no CPU executes may be moved: it raises its exception there, too.
+    // Invalid instructions may be moved: they raise their exception there, too.
     if instruction.is_invalid() {
         return false;
     }
@@ -94,15 +94,15 @@ proptest! {
     }
 }
 
-/// What a jump over a system call with this behind it covers.
-fn behind(follows: &[u8]) -> Option<Covered> {
+/// The code that a jump replaces over a system call followed by these bytes.
+fn behind(follows: &[u8]) -> Option<ReplacedCode> {
     let code: Vec<u8> = [0x0f, 0x05].iter().chain(follows).copied().collect();
-    covered(&code, Kind::Syscall)
+    replaced(&code, Kind::Syscall)
 }
 
 #[test]
 fn only_code_that_is_reached_is_moved() {
-    let ends = |follows: &[u8]| behind(follows).map(|covered| covered.end);
+    let ends = |follows: &[u8]| behind(follows).map(|replaced| replaced.end);
     assert_eq!(ends(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]), Some(8));
     assert_eq!(ends(&[0x90, 0x90, 0x90]), Some(5));
     assert_eq!(ends(&[0xc3, 0x0f, 0x1f, 0x44, 0, 0]), Some(8), "behind a return there is padding");
@@ -116,19 +116,19 @@ fn only_code_that_is_reached_is_moved() {
     {
         assert_eq!(ends(follows), None, "{follows:02x?}");
     }
-    assert_eq!(covered(&[0x0f, 0xa2, 0x90, 0x90, 0x90], Kind::Syscall), None, "it is not what it was");
+    assert_eq!(replaced(&[0x0f, 0xa2, 0x90, 0x90, 0x90], Kind::Syscall), None, "it is not what it was");
 }
 
-/// Patches `sites`, each followed by the same, as far as there is room.
+/// Patches `sites`, each followed by the same code, as long as there is space.
 fn patch(patches: &mut Patches, sites: impl Iterator<Item = u64>) {
-    let covered = behind(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]).expect("it can be patched");
-    let length = u64::from(trampoline::length(&covered));
+    let replaced = behind(&[0x48, 0x3d, 1, 0xf0, 0xff, 0xff]).expect("it can be patched");
+    let length = u64::from(trampoline::length(&replaced));
     for site in sites {
         let (start, is_new) = patches.find_room(site, length, |page| page >= 0x1000_0000).expect("there is room");
         if is_new {
             patches.add_page(start / 0x1000 * 0x1000);
         }
-        patches.add(site, Site { original: [0; JUMP], trampoline: start..start + length, places: trampoline::places(&covered), jumps: 0 });
+        patches.add(site, Site { original: [0; JUMP], trampoline: start..start + length, places: trampoline::places(&replaced), jumps: 0 });
     }
 }
 
@@ -157,11 +157,11 @@ fn addresses_lead_to_trampolines_and_back() {
     let site = 0x40_1000;
     patch(&mut patches, [site, site + 0x20].into_iter());
     let start = patches.site(site).expect("it was added").trampoline.start;
-    let copy = start + u64::from(WAY_IN);
+    let copy = start + u64::from(ENTRY_CODE);
     assert_eq!((patches.copy(site + 2), patches.original(copy)), (Some(copy), Some(site + 2)));
     assert_eq!(patches.original(copy + 6), Some(site + 8), "the way back stands for what it leads to");
     assert_eq!((patches.original(start), patches.original(start + 14)), (Some(site), Some(site)));
-    assert_eq!((patches.way_in(start + 14), patches.way_in(copy)), (Some(site), None));
+    assert_eq!((patches.entry_code(start + 14), patches.entry_code(copy)), (Some(site), None));
     for address in [site, site + 1, site + 3, site + 4, site + 5, site + 8] {
         assert_eq!(patches.copy(address), None, "no instruction starts at {address:#x}");
     }

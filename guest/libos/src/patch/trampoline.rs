@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trampolines: what a site jumps to. First the way into the libOS, then copies of the instructions that the jump covers, then the way back.
+//! Trampolines, the targets of patched sites: first the entry into the libOS, then copies of the replaced instructions, then the jump
+//! back.
 //!
 //! ```text
-//! +0   lea  rcx, [what follows the syscall]      for a cpuid: rdx
+//! +0   lea  rcx, [behind the syscall]            for a cpuid: rdx
 //! +7   lea  r11, [the copies]                    for a cpuid: rbx
 //! +14  jmp  [the libOS's entry]                  a word at the end of the page
 //! +20  the copies
-//!      jmp  [what follows them]
+//!      jmp  [behind the replaced code]
 //! ```
 //!
-//! The two registers are those that the instruction itself overwrites; flags and stack are left alone.
+//! The two registers are those that the instruction itself overwrites; flags and stack are unchanged.
 
 use alloc::vec::Vec;
 
-use super::code::{Covered, INSTRUCTION, Kind, Step};
+use super::code::{INSTRUCTION, Kind, ReplacedCode, Step};
 use super::decode::{Flow, Instruction};
 
-/// Bytes of the way into the libOS.
-pub const WAY_IN: u8 = 20;
+/// Bytes of the entry into the libOS.
+pub const ENTRY_CODE: u8 = 20;
 
-/// A place in the program's code and its place in the trampoline, both as offsets, from the site and from the trampoline's start.
+/// The offset of an instruction in the program's code, from the site, and in the trampoline, from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct OffsetPair {
     /// From the site.
     pub original: u8,
     /// From the trampoline's start.
     pub copy: u8,
 }
 
-/// Bytes that a trampoline for this code takes.
+/// Length of the trampoline for this code, in bytes.
 #[must_use]
-pub fn length(covered: &Covered) -> u8 {
-    WAY_IN + covered.steps.iter().map(|step| copied_length(&step.instruction)).sum::<u8>() + 5
+pub fn length(replaced: &ReplacedCode) -> u8 {
+    ENTRY_CODE + replaced.steps.iter().map(|step| copied_length(&step.instruction)).sum::<u8>() + 5
 }
 
-/// Bytes that an instruction takes in a trampoline.
+/// Length of an instruction in a trampoline, in bytes.
 fn copied_length(instruction: &Instruction) -> u8 {
     match instruction.flow {
         Flow::Jump { condition: None, .. } => 5,
@@ -43,33 +44,33 @@ fn copied_length(instruction: &Instruction) -> u8 {
     }
 }
 
-/// Where instructions stand in the code and in the trampoline: each that is copied, and at last what follows them.
+/// The offsets of instructions in the code and in the trampoline: each copied one, and last the one behind them.
 #[must_use]
-pub fn places(covered: &Covered) -> Vec<Place> {
-    let mut places = Vec::with_capacity(covered.steps.len() + 1);
-    let mut copy = WAY_IN;
-    for step in &covered.steps {
-        places.push(Place { original: step.offset, copy });
+pub fn places(replaced: &ReplacedCode) -> Vec<OffsetPair> {
+    let mut places = Vec::with_capacity(replaced.steps.len() + 1);
+    let mut copy = ENTRY_CODE;
+    for step in &replaced.steps {
+        places.push(OffsetPair { original: step.offset, copy });
         copy += copied_length(&step.instruction);
     }
-    places.push(Place { original: covered.end, copy });
+    places.push(OffsetPair { original: replaced.end, copy });
     places
 }
 
-/// The bytes of a trampoline at `start` for the code at `site`. `entry` is the address of the word that holds the libOS's entry. `None`: it is too far from what
-/// it refers to.
+/// The bytes of a trampoline at `start` for the code at `site`. `entry` is the address of the word with the libOS's entry. `None`: it is
+/// too far from an address that it refers to.
 #[must_use]
-pub fn assemble(start: u64, site: u64, code: &[u8], covered: &Covered, kind: Kind, entry: u64) -> Option<Vec<u8>> {
+pub fn assemble(start: u64, site: u64, code: &[u8], replaced: &ReplacedCode, kind: Kind, entry: u64) -> Option<Vec<u8>> {
     let next = site + INSTRUCTION as u64;
     let [follows, copies]: [&[u8]; 2] = match kind {
         Kind::Syscall => [&[0x48, 0x8d, 0x0d], &[0x4c, 0x8d, 0x1d]],
         Kind::Cpuid => [&[0x48, 0x8d, 0x15], &[0x48, 0x8d, 0x1d]],
     };
-    let mut out = Assembly { start, bytes: Vec::with_capacity(length(covered).into()) };
+    let mut out = Assembly { start, bytes: Vec::with_capacity(length(replaced).into()) };
     out.relative(follows, next)?;
-    out.relative(copies, start + u64::from(WAY_IN))?;
+    out.relative(copies, start + u64::from(ENTRY_CODE))?;
     out.relative(&[0xff, 0x25], entry)?;
-    for Step { offset, instruction } in &covered.steps {
+    for Step { offset, instruction } in &replaced.steps {
         let original = code.get(usize::from(*offset)..)?.get(..usize::from(instruction.length))?;
         let end = site + u64::from(offset + instruction.length);
         match instruction.flow {
@@ -83,17 +84,17 @@ pub fn assemble(start: u64, site: u64, code: &[u8], covered: &Covered, kind: Kin
             _ => out.copy(original, instruction.relative_operand.map(usize::from), end)?,
         }
     }
-    out.relative(&[0xe9], site + u64::from(covered.end))?;
+    out.relative(&[0xe9], site + u64::from(replaced.end))?;
     Some(out.bytes)
 }
 
-/// The bytes of a displacement that leads from the instruction that ends at `end` to `target`, if it reaches.
+/// The displacement from the end `end` of an instruction to `target`, if it is in reach.
 #[must_use]
 pub fn displacement(end: u64, target: u64) -> Option<[u8; 4]> {
     i32::try_from(target.wrapping_sub(end).cast_signed()).ok().map(i32::to_le_bytes)
 }
 
-/// Code in the making.
+/// Code being assembled.
 struct Assembly {
     start: u64,
     bytes: Vec<u8>,
@@ -104,7 +105,7 @@ impl Assembly {
         self.start + self.bytes.len() as u64
     }
 
-    /// An instruction that ends with a displacement to `target`.
+    /// Appends an instruction that ends with a displacement to `target`.
     fn relative(&mut self, opcode: &[u8], target: u64) -> Option<()> {
         let displacement = displacement(self.here() + opcode.len() as u64 + 4, target)?;
         self.bytes.extend_from_slice(opcode);
@@ -112,7 +113,8 @@ impl Assembly {
         Some(())
     }
 
-    /// An instruction that ended at `end`. What its operand's displacement, if it has one at that offset, led to there, it leads to here.
+    /// Appends a copy of an instruction that ended at `end`. If it has a displacement at the given offset, the copy refers to the same
+    /// address.
     fn copy(&mut self, original: &[u8], displacement_at: Option<usize>, end: u64) -> Option<()> {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(original);

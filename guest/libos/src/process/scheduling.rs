@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a process asked to share processors.
+//! Scheduling settings of a process.
 
-/// Policies of real time.
+/// The real-time policy `SCHED_FIFO`.
 pub const FIFO: u32 = 1;
-/// The same, in turns.
+/// The real-time policy `SCHED_RR`.
 pub const ROUND_ROBIN: u32 = 2;
-/// A flag of policies: children start with the usual one.
+/// `SCHED_RESET_ON_FORK`: children start with the usual policy.
 pub const RESET_ON_FORK: u32 = 0x4000_0000;
 
-/// What a process asked for. Processes take turns, whatever it is: it is kept and told.
+/// The scheduling settings of a process. They are only stored and reported: processes take turns regardless of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling {
     /// Its nice value.
     pub nice: i32,
-    /// Its policy, with the flags of policies.
+    /// Its policy, with its flags.
     pub policy: u32,
-    /// Its priority within a policy of real time.
+    /// Its priority within a real-time policy.
     pub priority: u32,
-    /// Its class and level in what it reads and writes.
+    /// Its I/O class and level (`ioprio_set`).
     pub io: u32,
 }
 
 impl Scheduling {
-    /// What a child starts with.
+    /// The settings of a new child.
     #[must_use]
     pub fn inherited(self) -> Scheduling {
         if self.policy & RESET_ON_FORK == 0 {

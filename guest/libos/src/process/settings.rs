@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process set for itself (`man 2 prctl`). Most of it is only kept and told.
+//! Settings that a process makes for itself (`man 2 prctl`). Most of them are only stored and reported.
 
 use crate::signals::Signal;
 
-/// What a process set for itself.
+/// Settings that a process makes for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Number of the signal that it gets when its parent ends; 0: none.
     pub death_signal: u32,
     /// It may be dumped.
     pub dumpable: bool,
-    /// What it executes gives it nothing.
+    /// Executed programs gain no privileges.
     pub no_new_privileges: bool,
-    /// It waits for descendants whose parents have ended.
+    /// It waits for orphaned descendants.
     pub is_subreaper: bool,
     /// It wants no large pages.
     pub no_huge_pages: bool,
 }
 
 impl Settings {
-    /// What a child starts with.
+    /// The settings of a new child.
     #[must_use]
     pub fn inherited(self) -> Settings {
         Settings { death_signal: 0, is_subreaper: false, ..self }

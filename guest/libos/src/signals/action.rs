@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program wants done when a signal comes.
+//! Signal actions: `sigaction` and its flags.
 
 use super::{Set, Signal};
 
@@ -10,40 +10,40 @@ const SIG_IGN: u64 = 1;
 
 /// Flags of an action.
 pub mod flag {
-    /// Children that end are forgotten.
+    /// `SA_NOCLDWAIT`: children that end leave no zombies.
     pub const NO_CHILD_WAIT: u64 = 2;
-    /// Children that stop are not told of.
+    /// `SA_NOCLDSTOP`: no notification when children stop.
     pub const NO_CHILD_STOP: u64 = 1;
-    /// The handler is told more than the number.
+    /// `SA_SIGINFO`: the handler gets the siginfo and the context.
     pub const SIGINFO: u64 = 4;
-    /// The restorer is given.
+    /// `SA_RESTORER`: the restorer is set.
     pub const RESTORER: u64 = 0x0400_0000;
-    /// Run on the alternate stack.
+    /// `SA_ONSTACK`: run on the alternate stack.
     pub const ON_STACK: u64 = 0x0800_0000;
-    /// Make interrupted calls again.
+    /// `SA_RESTART`: restart interrupted calls.
     pub const RESTART: u64 = 0x1000_0000;
-    /// Do not block the signal while its handler runs.
+    /// `SA_NODEFER`: do not block the signal while its handler runs.
     pub const NO_DEFER: u64 = 0x4000_0000;
-    /// The next time do what is the default.
+    /// `SA_RESETHAND`: back to the default action after the first signal.
     pub const RESET: u64 = 0x8000_0000;
-    /// All that have a meaning, with those about children and tagged addresses.
+    /// All known flags, with those for children and tagged addresses.
     pub const ALL: u64 = 3 | 0x800 | SIGINFO | RESTORER | ON_STACK | RESTART | NO_DEFER | RESET;
 }
 
-/// What to do when a signal comes.
+/// The action for a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// Where the handler is, or one of two special values.
+    /// The handler's address, or `SIG_DFL` or `SIG_IGN`.
     pub handler: u64,
     /// Bits of [`flag`].
     pub flags: u64,
-    /// Where the handler returns to.
+    /// The address that the handler returns to.
     pub restorer: u64,
-    /// What is blocked while it runs.
+    /// Signals that are blocked while the handler runs.
     pub mask: Set,
 }
 
-/// What that comes to.
+/// The effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// Nothing.
@@ -57,37 +57,37 @@ pub enum Disposition {
 }
 
 impl Action {
-    /// The action that the words of a `struct sigaction` stand for; flags without a meaning are dropped, so that programs can ask for them.
+    /// The action of a `struct sigaction`. Unknown flags are dropped, so that programs can probe for them.
     #[must_use]
     pub fn from_words([handler, flags, restorer, mask]: [u64; ACTION_WORDS]) -> Action {
         Action { handler, flags: flags & flag::ALL, restorer, mask: Set(mask) }
     }
 
-    /// The words.
+    /// The words of the `struct sigaction`.
     #[must_use]
     pub fn to_words(self) -> [u64; ACTION_WORDS] {
         [self.handler, self.flags, self.restorer, self.mask.0]
     }
 
-    /// What ignores a signal.
+    /// The action that ignores a signal.
     #[must_use]
     pub fn ignoring() -> Action {
         Action { handler: SIG_IGN, ..Action::default() }
     }
 
-    /// Whether nothing was asked for.
+    /// Whether it is the default action.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handler == SIG_DFL
     }
 
-    /// Whether it was asked to ignore the signal.
+    /// Whether it explicitly ignores the signal.
     #[must_use]
     pub fn is_ignoring(&self) -> bool {
         self.handler == SIG_IGN
     }
 
-    /// What it comes to for a signal.
+    /// The effect of a signal with this action.
     #[must_use]
     pub fn disposition(&self, signal: Signal) -> Disposition {
         match self.handler {

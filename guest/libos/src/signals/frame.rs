@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frame that a handler finds on its stack, word for word as Linux lays it out on x86-64.
+//! The signal frame on a handler's stack, laid out as by Linux on x86-64.
 //!
 //! ```text
-//! + 0      where the handler returns to
+//! + 0      return address of the handler
 //! + 8      struct ucontext, 304 bytes
 //! + 312    siginfo_t, 128 bytes
 //!          (up to the next multiple of 64)
 //!          vector state
 //! ```
 //!
-//! What lies there when the handler returns is the program's claim: [`apply`] takes from it what a program may set itself.
+//! When the handler returns, the program may have changed the frame: [`apply`] takes only values that a program may set itself.
 
 use pando_abi::SavedContext;
 
@@ -30,50 +30,51 @@ pub const SIZE: u64 = INFORMATION + super::info::Info::SIZE as u64;
 
 /// Bytes below the stack pointer that belong to the program.
 const RED_ZONE: u64 = 128;
-/// What vector state is aligned to.
+/// Alignment of the vector state.
 const VECTOR_ALIGNMENT: u64 = 64;
 
-/// `uc_flags`: the state has a header that says what it holds.
+/// `uc_flags`, `UC_FP_XSTATE`: the vector state has a header that describes it.
 const EXTENDED_STATE: u64 = 1;
-/// `uc_flags`: the stack selector is there, and is to be restored strictly.
+/// `uc_flags`, `UC_SIGCONTEXT_SS` and `UC_STRICT_RESTORE_SS`: the stack selector is there, and is restored strictly.
 const STACK_SELECTOR: u64 = 2 | 4;
-/// The selectors that Linux has for code and stack, which programs may look at; the others are 0.
+/// Linux's selectors for code and stack, which programs may read; the others are 0.
 const SELECTORS: u64 = LINUX_CODE | 0x2b << 48;
 const LINUX_CODE: u64 = 0x33;
 /// Flags that a frame may change: CF PF AF ZF SF TF DF OF RF AC.
 const CHANGEABLE: u64 = 0x5_0dd5;
 
-/// Where the parts of a frame go.
+/// Addresses of the parts of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The frame itself, which the stack pointer will name.
+pub struct FrameLayout {
+    /// The frame itself: the handler's stack pointer.
     pub frame: u64,
     /// The vector state.
     pub vectors: u64,
 }
 
-impl Place {
-    /// Below the red zone of a program that runs at `pointer`, or from the top of another stack down; for so many bytes of vector state.
+impl FrameLayout {
+    /// The place below the red zone of a program that runs at `pointer`, or below the top of another stack, with so many bytes of
+    /// vector state.
     #[must_use]
-    pub fn below(pointer: u64, other: Option<u64>, vectors: u64) -> Place {
+    pub fn below(pointer: u64, other: Option<u64>, vectors: u64) -> FrameLayout {
         let top = other.unwrap_or(pointer.wrapping_sub(RED_ZONE));
         let vectors = top.wrapping_sub(vectors) & !(VECTOR_ALIGNMENT - 1);
-        // As if the handler had been called: aligned but for the return address.
+        // Aligned as after a call of the handler: for the return address.
         let frame = (vectors.wrapping_sub(SIZE) & !0xf).wrapping_sub(8);
-        Place { frame, vectors }
+        FrameLayout { frame, vectors }
     }
 }
 
-/// What a frame keeps besides registers.
+/// State that a frame keeps besides registers.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
-    /// What is blocked when the handler has returned.
+pub struct SavedSignalState {
+    /// Signals that are blocked after the handler has returned.
     pub mask: Set,
     /// The alternate stack.
     pub stack: [u64; STACK_WORDS],
-    /// The exception that came last.
+    /// The last exception.
     pub trap: Trap,
-    /// Where the vector state is.
+    /// Address of the vector state.
     pub vectors: u64,
     /// Whether it has a header.
     pub extended: bool,
@@ -81,7 +82,7 @@ pub struct Kept {
 
 /// The `struct ucontext` of an interrupted program.
 #[must_use]
-pub fn to_words(context: &SavedContext, kept: &Kept) -> [u64; CONTEXT_WORDS] {
+pub fn to_words(context: &SavedContext, kept: &SavedSignalState) -> [u64; CONTEXT_WORDS] {
     let SavedContext { rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, rsp, .. } = *context;
     let flags = STACK_SELECTOR | if kept.extended { EXTENDED_STATE } else { 0 };
     let [start, state, size] = kept.stack;
@@ -98,19 +99,20 @@ pub fn to_words(context: &SavedContext, kept: &Kept) -> [u64; CONTEXT_WORDS] {
     words
 }
 
-/// What is to be restored besides registers.
+/// State to restore besides registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
-    /// What shall be blocked.
+pub struct RestoredSignalState {
+    /// Signals to block.
     pub mask: Set,
     /// The alternate stack.
     pub stack: [u64; STACK_WORDS],
-    /// Where the vector state is; 0: nowhere, it shall be the initial one.
+    /// Address of the vector state; 0: restore the initial state.
     pub vectors: u64,
 }
 
-/// Puts the registers of a `struct ucontext` into a context, as far as a program may set them. `None`: it asks for code that is not 64-bit.
-pub fn apply(words: &[u64; CONTEXT_WORDS], context: &mut SavedContext) -> Option<Restored> {
+/// Copies the registers of a `struct ucontext` into a context, as far as a program may set them. `None`: it asks for code that is
+/// not 64-bit.
+pub fn apply(words: &[u64; CONTEXT_WORDS], context: &mut SavedContext) -> Option<RestoredSignalState> {
     #[rustfmt::skip]
     let [
         _, _, start, state, size,
@@ -119,21 +121,21 @@ pub fn apply(words: &[u64; CONTEXT_WORDS], context: &mut SavedContext) -> Option
     ] = *words;
     let rflags = context.rflags & !CHANGEABLE | rflags & CHANGEABLE;
     *context = SavedContext { rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, rsp, ..*context };
-    (selectors & 0xffff | 3 == LINUX_CODE).then_some(Restored { mask: Set(mask), stack: [start, state, size], vectors })
+    (selectors & 0xffff | 3 == LINUX_CODE).then_some(RestoredSignalState { mask: Set(mask), stack: [start, state, size], vectors })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTEXT, INFORMATION, Kept, Place, SIZE, apply, to_words};
+    use super::{CONTEXT, FrameLayout, INFORMATION, SIZE, SavedSignalState, apply, to_words};
     use crate::signals::{Set, Trap};
     use pando_abi::SavedContext;
 
-    /// Offsets of Linux's structures, as a C compiler tells them.
+    /// Offsets of Linux's structures, as a C compiler prints them.
     #[test]
     fn the_layout_is_that_of_linux() {
         assert_eq!((CONTEXT, INFORMATION, SIZE), (8, 312, 440));
         let context = SavedContext::from_words(std::array::from_fn(|index| 0x100 + index as u64));
-        let kept = Kept {
+        let kept = SavedSignalState {
             mask: Set(7),
             stack: [0x51, 0x52, 0x53],
             trap: Trap { number: 14, error: 6, address: 0xc2 },
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn what_was_kept_comes_back_and_selectors_do_not() {
         let context = SavedContext { cs: 0x2b, ss: 0x23, rflags: 0x246, rip: 1, rsp: 2, r15: 3, ..SavedContext::default() };
-        let kept = Kept { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
+        let kept = SavedSignalState { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
         let mut words = to_words(&context, &kept);
         let mut other = SavedContext { cs: 0x2b, ss: 0x23, ..SavedContext::default() };
         assert_eq!(apply(&words, &mut other).map(|restored| (restored.mask, restored.vectors)), Some((Set(1), 64)));
@@ -166,12 +168,12 @@ mod tests {
     #[test]
     fn frames_keep_out_of_the_red_zone_and_are_aligned() {
         for pointer in (0x1_0000u64..0x1_0100).step_by(8) {
-            let Place { frame, vectors } = Place::below(pointer, None, 2700);
+            let FrameLayout { frame, vectors } = FrameLayout::below(pointer, None, 2700);
             assert!(vectors + 2700 <= pointer - 128 && frame + SIZE <= vectors, "{pointer:#x}");
             assert_eq!((vectors % 64, frame % 16), (0, 8));
         }
-        assert!(Place::below(0x5000, Some(0x2000), 512).vectors + 512 <= 0x2000);
-        // A stack pointer that is nowhere gives a place that is nowhere.
-        let _ = Place::below(0, None, 2700);
+        assert!(FrameLayout::below(0x5000, Some(0x2000), 512).vectors + 512 <= 0x2000);
+        // An invalid stack pointer gives an invalid place, without a panic.
+        let _ = FrameLayout::below(0, None, 2700);
     }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `siginfo_t`: what a program is told about a signal.
+//! `siginfo_t`: information about a signal.
 
 use super::{Set, Signal};
 
 /// Values of `si_code` that any signal may have.
 pub mod code {
-    /// Sent by `kill`.
+    /// `SI_USER`: sent by `kill`.
     pub const USER: i32 = 0;
-    /// Sent by the system.
+    /// `SI_KERNEL`: sent by the system.
     pub const KERNEL: i32 = 0x80;
-    /// Sent by a timer.
+    /// `SI_TIMER`: sent by a timer.
     pub const TIMER: i32 = -2;
-    /// Sent because a message came.
+    /// `SI_MESGQ`: sent because a message came.
     pub const MESSAGE: i32 = -3;
-    /// Sent by `tkill` or `tgkill`.
+    /// `SI_TKILL`: sent by `tkill` or `tgkill`.
     pub const THREAD: i32 = -6;
     /// With `SIGBUS`: a page cannot be read, or lies beyond its file.
     pub const BUS_ADRERR: i32 = 2;
@@ -21,18 +21,18 @@ pub mod code {
 
 const ERROR: usize = 4;
 const CODE: usize = 8;
-/// Where what depends on the code begins.
+/// Offset of the fields that depend on the code.
 const FIELDS: usize = 16;
 const VALUE: usize = 24;
 
-/// What caused a signal.
+/// The cause of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// An instruction, by the memory that it touched.
+    /// A memory access of an instruction.
     Touched,
     /// An instruction itself.
     Instruction,
-    /// Somebody or something else.
+    /// Another cause.
     Other,
 }
 
@@ -71,20 +71,20 @@ impl Info {
         Info::new(signal, code).with32(FIELDS, process).with32(FIELDS + 4, user)
     }
 
-    /// What became of a child.
+    /// `SIGCHLD` for a child's change of state.
     #[must_use]
     pub fn child(process: u32, user: u32, code: i32, status: u32) -> Info {
         Info::new(Signal::CHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
     }
 
-    /// The same by another signal.
+    /// The same information with another signal.
     #[must_use]
     pub fn by(mut self, signal: Signal) -> Info {
         self.0[0] = signal.0;
         self
     }
 
-    /// A signal that nobody sent but the system.
+    /// A signal that the system sent.
     #[must_use]
     pub fn kernel(signal: Signal) -> Info {
         Info::new(signal, code::KERNEL)
@@ -96,25 +96,25 @@ impl Info {
         Info::new(signal, code).with64(FIELDS, address)
     }
 
-    /// A timer's signal.
+    /// The signal of a timer.
     #[must_use]
     pub fn timer(signal: Signal, timer: u32, value: u64) -> Info {
         Info::new(signal, code::TIMER).with32(FIELDS, timer).with64(VALUE, value)
     }
 
-    /// The same with a value that it carries.
+    /// The same with a `si_value`.
     #[must_use]
     pub fn with_value(self, value: u64) -> Info {
         self.with64(VALUE, value)
     }
 
-    /// The same with how often the timer has run out since, beyond the first time.
+    /// The same with the timer's overrun count.
     #[must_use]
     pub fn with_overrun(self, count: u32) -> Info {
         self.with32(FIELDS + 4, count)
     }
 
-    /// What a program made up; the signal is set.
+    /// A `siginfo_t` from a program, with the signal set.
     #[must_use]
     pub fn given(signal: Signal, bytes: [u8; Info::SIZE]) -> Info {
         Info(bytes).with32(0, signal.0.into())
@@ -185,13 +185,13 @@ impl Info {
     /// The same as a `struct signalfd_siginfo`.
     #[must_use]
     pub fn for_file(&self) -> [u8; Info::SIZE] {
-        /// Where each field lies in either structure, and its bytes.
+        /// Offsets of a field in both structures, and its bytes.
         type Moved = (usize, usize, usize);
         const SENT: [Moved; 2] = [(FIELDS, 12, 4), (FIELDS + 4, 16, 4)];
         const CARRIED: [Moved; 2] = [(VALUE, 44, 4), (VALUE, 48, 8)];
         const CHILD: [Moved; 3] = [(VALUE, 40, 4), (32, 56, 8), (40, 64, 8)];
         const CHILD_SIGNAL: u8 = 17;
-        // Codes of what the system knows more about.
+        // For these codes the kernel fills in fields of their own.
         let is_told = |code: i32| code > code::USER && code < code::KERNEL;
         let mut bytes = [0; Info::SIZE];
         bytes[..12].copy_from_slice(&self.0[..12]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals: what a program asked for, and what waits to be delivered to it.
+//! Signals: actions, masks and pending signals.
 //!
-//! A signal is [sent](crate::system::System::send) at any time, to a process or to one of its threads; it is [delivered](crate::delivery) only when the thread would run on.
+//! A signal is [sent](crate::system::System::send) at any time, to a process or to one of its threads. It is
+//! [delivered](crate::delivery) only when the thread would run on.
 
 pub mod action;
 pub mod frame;
@@ -11,16 +12,16 @@ pub mod stack;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::files::pulse;
+use crate::files::edge;
 use action::{Action, Disposition};
 use info::Info;
 use stack::AlternateStack;
 
-/// How many signals there are, numbered from 1.
+/// Number of signals; the first is 1.
 pub const SIGNALS: usize = 64;
-/// The first of those that are queued one by one.
+/// The first real-time signal; these are queued one by one.
 const FIRST_REAL_TIME: u8 = 32;
-/// Signals that may wait.
+/// Most signals that may be pending.
 pub const PENDING_MAX: usize = 1024;
 
 /// A signal's number.
@@ -60,22 +61,23 @@ impl Signal {
     /// # Errors
     /// `EINVAL`: there is none.
     pub fn from_number(number: u64) -> Result<Signal, Errno> {
-        // Signals are ints: the upper half of the register says nothing.
+        // A signal is an int: the upper half of the register is ignored.
         let number = u64::from(number as u32);
         if (1..=SIGNALS as u64).contains(&number) { Ok(Signal(number as u8)) } else { Err(Errno::EINVAL) }
     }
 
-    /// Whether it is stopping by default.
+    /// Whether its default is to stop the process.
     pub(crate) fn stops(self) -> bool {
         matches!(self.0, 19..=22)
     }
 
-    /// Whether its default is to end the program and keep what it had in memory: `QUIT`, `ILL`, `TRAP`, `ABRT`, `BUS`, `FPE`, `SEGV`, `XCPU`, `XFSZ`, `SYS`.
+    /// Whether its default is to end the program with a core dump: `QUIT`, `ILL`, `TRAP`, `ABRT`, `BUS`, `FPE`, `SEGV`, `XCPU`,
+    /// `XFSZ`, `SYS`.
     pub(crate) fn dumps(self) -> bool {
         matches!(self.0, 3..=8 | 11 | 24 | 25 | 31)
     }
 
-    /// Whether the default is to go on: `CHLD`, `CONT`, `URG`, `WINCH`.
+    /// Whether its default is to do nothing: `CHLD`, `CONT`, `URG`, `WINCH`.
     fn ignored_by_default(self) -> bool {
         matches!(self.0, 17 | 18 | 23 | 28)
     }
@@ -86,33 +88,33 @@ impl Signal {
 pub struct Set(pub u64);
 
 impl Set {
-    /// Those that nothing holds back.
+    /// `KILL` and `STOP`, which can be neither blocked nor caught.
     pub const UNSTOPPABLE: Set = Set(1 << 8 | 1 << 18);
-    /// Those that instructions cause: `ILL`, `TRAP`, `BUS`, `FPE`, `SEGV`, `SYS`. They come before others.
+    /// Signals that instructions cause: `ILL`, `TRAP`, `BUS`, `FPE`, `SEGV`, `SYS`. They are delivered first.
     pub const SYNCHRONOUS: Set = Set(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
 
-    /// Those that stop a process.
+    /// Signals that stop a process.
     pub const STOPPING: Set = Set(0b1111 << 18);
 
-    /// Only this one.
+    /// The set of one signal.
     #[must_use]
     pub const fn only(signal: Signal) -> Set {
         Set(1 << (signal.0 - 1))
     }
 
-    /// What is in this set or in the other.
+    /// The union of two sets.
     #[must_use]
     pub const fn and(self, other: Set) -> Set {
         Set(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// The intersection of two sets.
     #[must_use]
     pub const fn common(self, other: Set) -> Set {
         Set(self.0 & other.0)
     }
 
-    /// Whether nothing is in it.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -130,13 +132,13 @@ impl Set {
         Set(self.0 | 1 << (signal.0 - 1))
     }
 
-    /// What is in this set and not in the other.
+    /// The signals of this set that are not in the other.
     #[must_use]
     pub const fn without(self, other: Set) -> Set {
         Set(self.0 & !other.0)
     }
 
-    /// The set with the lowest number, those first that instructions cause.
+    /// The signal that is delivered first: one that an instruction caused, then the one with the lowest number.
     pub(crate) fn first(self) -> Option<Signal> {
         let set = if self.0 & Set::SYNCHRONOUS.0 != 0 { self.0 & Set::SYNCHRONOUS.0 } else { self.0 };
         (set != 0).then(|| Signal(set.trailing_zeros() as u8 + 1))
@@ -148,49 +150,49 @@ impl Set {
     }
 }
 
-/// The exception that came last, as frames tell it: vector, error code, address of a page fault.
+/// The last exception, as signal frames record it: vector, error code, address of a page fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trap {
     /// The vector.
     pub number: u64,
     /// The error code.
     pub error: u64,
-    /// What a page fault touched.
+    /// The address of a page fault.
     pub address: u64,
 }
 
-/// A system call that a signal has interrupted, and that may be made again.
+/// A system call that a signal has interrupted, and that may be restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupted {
     /// Its number.
     pub number: u64,
-    /// The instruction.
+    /// The address of its instruction.
     pub site: u64,
 }
 
-/// Signals that were sent and not yet delivered.
+/// Pending signals: sent and not yet delivered.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// In the order in which they came.
+    /// The signals, in order of arrival.
     queue: Vec<Info>,
-    /// Which signals these are.
+    /// The set of these signals.
     set: Set,
-    /// When the last one came, among all that happens to files.
+    /// When the last one came, in the sequence of all changes to files.
     pub sent: u64,
 }
 
 impl Pending {
-    /// Adds a signal; of most no two wait.
+    /// Adds a signal; standard signals that are pending already are dropped.
     ///
     /// # Errors
-    /// `EAGAIN`: too many wait.
+    /// `EAGAIN`: too many are pending.
     pub fn add(&mut self, info: Info) -> Result<(), Errno> {
         let signal = info.signal();
         let is_real_time = signal.0 >= FIRST_REAL_TIME;
         if !is_real_time && self.set.contains(signal) {
             return Ok(());
         }
-        // Those of which no two wait find room whatever the others have taken.
+        // Standard signals need no limit, as there is at most one of each.
         if is_real_time && self.queue.len() >= PENDING_MAX {
             return Err(Errno::EAGAIN);
         }
@@ -201,29 +203,29 @@ impl Pending {
     pub(crate) fn push(&mut self, info: Info) {
         self.set = self.set.with(info.signal());
         self.queue.push(info);
-        self.sent = pulse::moment();
+        self.sent = edge::moment();
     }
 
-    /// Which signals wait.
+    /// The set of pending signals.
     #[must_use]
     pub fn set(&self) -> Set {
         self.set
     }
 
-    /// Takes back what nobody is to see any more.
+    /// Drops the pending signals for which `gone` holds.
     pub fn drop_where(&mut self, gone: impl Fn(&Info) -> bool) {
         self.queue.retain(|info| !gone(info));
         self.set = self.queue.iter().fold(Set::default(), |set, info| set.with(info.signal()));
     }
 
-    /// The same for some signals.
+    /// Drops the pending signals of a set.
     pub fn drop_all(&mut self, signals: Set) {
         if self.set.0 & signals.0 != 0 {
             self.drop_where(|info| signals.contains(info.signal()));
         }
     }
 
-    /// Takes the first signal of a set that waits.
+    /// Takes the pending signal of a set that is delivered first.
     pub fn take(&mut self, set: Set) -> Option<Info> {
         let signal = Set(self.set.0 & set.0).first()?;
         let position = self.queue.iter().position(|info| info.signal() == signal)?;
@@ -235,23 +237,23 @@ impl Pending {
     }
 }
 
-/// The signals of a process: what all its threads share.
+/// The signals of a process, which all its threads share.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// What was asked for, from signal 1 on; empty as long as nothing was.
+    /// The actions, from signal 1 on; empty if none was set.
     actions: Vec<Action>,
-    /// What any thread may take.
+    /// Pending signals that any thread may take.
     pub pending: Pending,
 }
 
 impl Shared {
-    /// What is to be done when a signal comes.
+    /// The action for a signal.
     #[must_use]
     pub fn action(&self, signal: Signal) -> Action {
         self.actions.get(usize::from(signal.0) - 1).copied().unwrap_or_default()
     }
 
-    /// Sets what is to be done. What waits here and would now be ignored is dropped.
+    /// Sets an action. Pending signals of the process that are now ignored are dropped.
     pub fn set_action(&mut self, signal: Signal, action: Action) {
         self.actions.resize(SIGNALS, Action::default());
         self.actions[usize::from(signal.0) - 1] = Action { mask: action.mask.without(Set::UNSTOPPABLE), ..action };
@@ -260,13 +262,13 @@ impl Shared {
         }
     }
 
-    /// What a child starts with.
+    /// The signals of a new child.
     #[must_use]
     pub fn inherited(&self) -> Shared {
         Shared { actions: self.actions.clone(), pending: Pending::default() }
     }
 
-    /// What a program that is executed starts with: handlers are gone, what is ignored stays so.
+    /// Resets the actions for an executed program: handlers are dropped, ignored signals stay ignored.
     pub fn executed(&mut self) {
         for (action, number) in self.actions.iter_mut().zip(1..) {
             let ignored = action.disposition(Signal(number)) == Disposition::Ignore && !action.is_default();
@@ -274,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// Whether children that end are nobody's to wait for.
+    /// Whether children that end leave no zombies.
     #[must_use]
     pub fn forgets_children(&self) -> bool {
         let action = self.action(Signal::CHLD);
@@ -286,24 +288,24 @@ impl Shared {
 #[derive(Debug, Default)]
 pub struct Signals {
     mask: Set,
-    /// What the mask is to become once the call is over that has changed it for as long as it waits.
+    /// The mask to restore after the running call, which has changed it while it waits.
     pub(crate) mask_afterwards: Option<Set>,
-    /// What only this thread may take.
+    /// Pending signals that only this thread may take.
     pub pending: Pending,
     /// The alternate stack.
     pub stack: AlternateStack,
-    /// The exception that came last.
+    /// The last exception.
     pub trap: Trap,
-    /// The stack pointer of the system call that runs.
+    /// The stack pointer at the running system call.
     pub stack_pointer: u64,
-    /// The system call that runs is `rt_sigreturn`.
+    /// The running system call is `rt_sigreturn`.
     pub returns: bool,
-    /// The system call that was interrupted, until a handler is started or it is found that there is none.
+    /// The interrupted system call, until a handler starts or there turns out to be none.
     pub interrupted: Option<Interrupted>,
 }
 
 impl Signals {
-    /// The signals that are blocked.
+    /// The blocked signals.
     #[must_use]
     pub fn mask(&self) -> Set {
         self.mask
@@ -314,21 +316,21 @@ impl Signals {
         self.mask = mask.without(Set::UNSTOPPABLE);
     }
 
-    /// Blocks these signals while a call waits, and afterwards what was blocked before.
+    /// Blocks these signals while a call waits; the present mask is restored afterwards.
     pub fn set_mask_for_call(&mut self, mask: Set) {
-        // A call that is made again finds its own.
+        // A restarted call has saved the mask already.
         self.mask_afterwards = self.mask_afterwards.or(Some(self.mask));
         self.set_mask(mask);
     }
 
-    /// Ends what [`set_mask_for_call`](Self::set_mask_for_call) began.
+    /// Restores the mask from before [`set_mask_for_call`](Self::set_mask_for_call).
     pub fn restore_mask(&mut self) {
         if let Some(mask) = self.mask_afterwards.take() {
             self.mask = mask;
         }
     }
 
-    /// What a thread that this one makes starts with.
+    /// The signals of a thread that this one creates.
     #[must_use]
     pub fn inherited(&self) -> Signals {
         Signals { mask: self.mask_afterwards.unwrap_or(self.mask), stack: self.stack, ..Signals::default() }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The alternate stack that handlers may run on.
+//! The alternate stack of signal handlers (`sigaltstack`).
 
 use crate::errno::Errno;
 
 const SS_ONSTACK: u64 = 1;
 const SS_DISABLE: u64 = 2;
-/// Forget the stack while a handler runs on it.
+/// `SS_AUTODISARM`: disable the stack while a handler runs on it.
 const SS_AUTODISARM: u64 = 1 << 31;
-/// Bytes that a signal stack must have.
+/// Least bytes of a signal stack (`MINSIGSTKSZ`).
 const LEAST: u64 = 2048;
 
 /// Words of `stack_t`: pointer, flags, size.
 pub const STACK_WORDS: usize = 3;
 
-/// The alternate stack; none, if its size is 0.
+/// The alternate stack; its size is 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlternateStack {
     start: u64,
@@ -22,13 +22,13 @@ pub struct AlternateStack {
 }
 
 impl AlternateStack {
-    /// Its words as a frame keeps them.
+    /// Its words in a frame.
     #[must_use]
     pub fn to_words(self) -> [u64; STACK_WORDS] {
         [self.start, self.flags, self.size]
     }
 
-    /// Its words as `sigaltstack` tells them: whether `pointer` is on it.
+    /// Its words for `sigaltstack`; `pointer` decides whether it is in use.
     #[must_use]
     pub fn told(self, pointer: u64) -> [u64; STACK_WORDS] {
         let state = match self.size {
@@ -45,28 +45,28 @@ impl AlternateStack {
         pointer > self.start && pointer - self.start <= self.size
     }
 
-    /// Whether the program runs on it. One that is forgotten while it is used is never in use.
+    /// Whether the program runs on it. A stack that is disabled during use is never in use.
     #[must_use]
     pub fn in_use(self, pointer: u64) -> bool {
         self.flags & SS_AUTODISARM == 0 && self.holds(pointer)
     }
 
-    /// Where a handler's frame goes that wants to run on it; `None`: where the program runs.
+    /// The top of the stack for a handler that is to run on it; `None`: the handler runs on the present one.
     #[must_use]
     pub fn top(self, pointer: u64) -> Option<u64> {
         (self.size > 0 && !self.in_use(pointer)).then(|| self.start.wrapping_add(self.size))
     }
 
-    /// What becomes of it when a handler starts.
+    /// The stack after a handler has started on it.
     #[must_use]
     pub fn entered(self) -> AlternateStack {
         if self.flags & SS_AUTODISARM != 0 { AlternateStack { start: 0, flags: SS_DISABLE, size: 0 } } else { self }
     }
 
-    /// The stack that the words of a `stack_t` ask for, the program running at `pointer`.
+    /// The stack of a `stack_t`, for a program that runs at `pointer`.
     ///
     /// # Errors
-    /// `EPERM`: the program runs on the one that there is. `EINVAL`: its flags mean nothing. `ENOMEM`: it is too small.
+    /// `EPERM`: the program runs on the present one. `EINVAL`: unknown flags. `ENOMEM`: it is too small.
     pub fn replaced(self, [start, flags, size]: [u64; STACK_WORDS], pointer: u64) -> Result<AlternateStack, Errno> {
         if self.in_use(pointer) {
             return Err(Errno::EPERM);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is asked for, what waits, and in which order it comes.
+//! Tests of actions, pending signals and their order.
 
 use super::action::{Action, Disposition};
 use super::info::{Info, code};
@@ -16,7 +16,7 @@ fn handled() -> Action {
     Action { handler: 0x1000, ..Action::default() }
 }
 
-/// Takes what waits, in order.
+/// Takes the pending signals, in order.
 fn taken(pending: &mut Pending) -> Vec<(u8, u32)> {
     std::iter::from_fn(|| pending.take(Set(u64::MAX))).map(|info| (info.signal().0, info.first())).collect()
 }
@@ -82,6 +82,6 @@ fn an_alternate_stack_is_checked_and_not_replaced_while_it_is_used() {
     assert_eq!(stack.replaced([0, 2, 0], 0x1800), Err(Errno::EPERM));
     let disarmed = none.replaced([0x1000, 1 << 31, 4096], 0).expect("it is one").entered();
     assert_eq!((disarmed.told(0x1800), disarmed.top(0x1800)), ([0, 2, 0], None));
-    // At the top of the address space nothing runs over.
+    // At the top of the address space nothing overflows.
     assert_eq!(none.replaced([u64::MAX, 0, u64::MAX], 0).expect("it is one").top(5), Some(u64::MAX - 1));
 }

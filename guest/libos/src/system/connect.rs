@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cell's network: opened where a card shows, when the cell starts or goes on as a clone.
+//! The cell's network: opened for a network card when the cell starts or continues as a clone.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,25 +10,26 @@ use pando_rt::{clock, registers};
 use super::System;
 use crate::errno::Errno;
 use crate::files::status::time;
-use crate::network::{self, Network};
+use crate::network::{self, NetworkStack};
 use crate::wait::Channel;
 
 impl System {
-    /// Leaves the network, and opens that of the card that the virtual registers show now, if there is one: a clone has none of its source's connections.
+    /// Closes the network, and opens that of the card in the virtual registers, if there is one. A clone has none of its source's
+    /// connections.
     pub(super) fn connect_anew(&mut self) {
         if let Some(network) = self.network.take() {
             network.close(&mut self.files.sockets);
             self.wake(Channel::Sockets);
         }
-        // Without names for hosts it is as well off as most.
+        // Most programs work without host names.
         let _ = self.connect();
     }
 
-    /// Opens the network of the card that the virtual registers show, if there is one and it is not open, and says in files who resolves names and what the cell is called. Sockets
-    /// that listen are reached by it from now on.
+    /// Opens the network of the card that the virtual registers show, if there is one and it is not open. Writes the files with the DNS
+    /// servers and the host name. Listening sockets accept connections from it from now on.
     ///
     /// # Errors
-    /// The files cannot be made.
+    /// The files cannot be created.
     pub fn connect(&mut self) -> Result<(), Errno> {
         let card = registers::card();
         if self.network.is_some() || card.mtu == 0 {
@@ -36,7 +37,7 @@ impl System {
         }
         let mut seed = [0; 8];
         self.random.fill(&mut seed);
-        self.network = Network::open(&mut self.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
+        self.network = NetworkStack::open(&mut self.files.sockets, u64::from_le_bytes(seed), clock::now()).map(Box::new);
         let identity = registers::identity();
         let resolver = Ipv4Addr::from_bits(card.resolver4 as u32);
         let name = identity.host_name.get(..identity.host_name_length as usize).unwrap_or_default();

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends: of threads, of processes, and of the cell with its first process.
+//! The end of threads, of processes, and of the cell with its first process.
 
 use alloc::collections::BTreeSet;
 
 use pando_rt::hypercall::exit;
 
 use super::System;
-use super::words::ANY;
-use crate::files::watched::Fate;
+use super::messages::ANY;
+use crate::files::pidfd::Fate;
 use crate::process::{Change, FIRST, Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
-use crate::thread::Stage;
+use crate::thread::ThreadState;
 use crate::user::set_word32;
 use crate::wait::{Channel, ThreadNumber};
 
 impl System {
-    /// Ends the running thread, and its process with its last one.
+    /// Ends the running thread, and its process if it is the last one.
     pub fn end_thread(&mut self, status: u64) {
         if self.process.threads.len() == 1 {
             return self.leave(status);
@@ -24,10 +24,10 @@ impl System {
         self.let_go_of_words();
         self.process.threads.remove(&self.thread.number);
         self.files.threads.remove(&(self.process.number, self.thread.number));
-        self.thread.stage = Stage::Ended;
+        self.thread.stage = ThreadState::Ended;
     }
 
-    /// Ends the running process as a program ends itself.
+    /// Ends the running process by its own request (`exit_group`).
     pub fn leave(&mut self, status: u64) {
         if self.process.number == FIRST {
             self.finish();
@@ -36,18 +36,19 @@ impl System {
         self.end_process(Change::Exited(status as u8));
     }
 
-    /// Ends the running process as a signal ends a program. `address` is what it touched, `instruction` where it stood; 0 where that says nothing.
+    /// Ends the running process by a signal. `address` is the faulting address, `instruction` the instruction pointer; 0 if not
+    /// applicable.
     pub fn die(&mut self, signal: Signal, address: u64, instruction: u64) {
         if self.process.number == FIRST {
             self.finish();
             super::kill(signal, address, instruction);
         }
-        // A limit of nothing keeps nothing; whatever keeps more here throws it away.
+        // A core size limit of 0 writes nothing; with a higher limit, the dump is discarded.
         let is_kept = signal.dumps() && self.process.settings.dumpable && self.process.limits.core() > 0;
         self.end_process(if is_kept { Change::Dumped(signal.0) } else { Change::Killed(signal.0) });
     }
 
-    /// Ends the running process: all of its threads, what it has open, its memory if nobody else uses it.
+    /// Ends the running process: closes its files, ends all of its threads, and frees its memory if no other process uses it.
     fn end_process(&mut self, change: Change) {
         if !self.process.borrows {
             self.note_peak();
@@ -60,32 +61,32 @@ impl System {
             self.leave_all_shared();
         }
         self.files.leave();
-        self.files.tell_fate(self.process.number, Fate::Ended);
+        self.files.notify_exit(self.process.number, Fate::Ended);
         let controlled = self.controlled_groups();
         self.process.threads.clear();
         self.process.last_name = self.thread.name;
         self.files.threads.remove(&(self.process.number, self.thread.number));
-        self.thread.stage = Stage::Ended;
+        self.thread.stage = ThreadState::Ended;
         self.release_memory();
         self.leave_terminal();
         let number = self.process.number;
         self.give_away_children(number);
         let parent = self.process.parent;
         let forgets = self.process_of(parent).is_none_or(|parent| parent.signals.forgets_children());
-        self.tell_parent(number, change);
+        self.notify_parent(number, change);
         self.process.is_forgotten = forgets;
         self.jobs.ended(number, change);
         self.let_go_of_orphans(&controlled);
     }
 
-    /// The groups of which somebody might lose control with the running process: its own, and those of its children.
+    /// The process groups that may become orphaned with the running process: its own, and those of its children.
     fn controlled_groups(&self) -> BTreeSet<ProcessNumber> {
         let number = self.process.number;
         let children = self.others.processes.values().filter(|child| child.parent == number).map(|child| child.group);
         children.chain([self.process.group]).filter(|group| !self.is_orphaned(*group)).collect()
     }
 
-    /// Lets those go on that are stopped and that nobody controls any more, and tells them so.
+    /// Continues the stopped members of groups that have become orphaned, after a `SIGHUP`.
     fn let_go_of_orphans(&mut self, groups: &BTreeSet<ProcessNumber>) {
         for group in groups {
             let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
@@ -96,13 +97,13 @@ impl System {
         }
     }
 
-    /// Ends all threads of the running process but the one that runs.
+    /// Ends all threads of the running process except the running one.
     pub(super) fn end_other_threads(&mut self) {
         let own = self.thread.number;
         let ended: alloc::vec::Vec<ThreadNumber> = self.process.threads.iter().copied().filter(|number| *number != own).collect();
         for number in ended {
             if let Some(thread) = self.others.threads.remove(&number)
-                && let Stage::Waits(wait) = &thread.stage
+                && let ThreadState::Waits(wait) = &thread.stage
             {
                 self.others.waiters.remove(number, wait);
             }
@@ -112,11 +113,11 @@ impl System {
         }
     }
 
-    /// Lets go of what the running thread holds in memory: robust futexes, and the word that says that it runs.
+    /// Releases the robust futexes of the running thread, and clears its thread ID in memory (`clear_child_tid`).
     pub(super) fn let_go_of_words(&mut self) {
         self.release_robust();
         let address = core::mem::take(&mut self.thread.clear_number);
-        // With nobody to see it the word stays as it is, as on Linux.
+        // If no other thread can see the word, it stays as it is, as on Linux.
         if address != 0 && (self.process.threads.len() > 1 || self.process.borrows) && set_word32(address, 0).is_ok() {
             self.wake_word(address, 1, ANY);
         }
@@ -128,14 +129,14 @@ impl System {
         self.others.processes.values().any(|process| process.space == space && !process.has_ended())
     }
 
-    /// Gives borrowed memory back.
+    /// Returns borrowed memory (`vfork`).
     pub(super) fn release_memory(&mut self) {
         if core::mem::take(&mut self.process.borrows) {
             self.wake(Channel::Released(self.process.number));
         }
     }
 
-    /// Who waits for the children of a process that has ended: its nearest ancestor that wants to, or the first process.
+    /// The new parent of a dead process's children: its nearest subreaper ancestor, or the first process.
     fn reaper_of(&self, number: ProcessNumber) -> ProcessNumber {
         let mut ancestor = number;
         while let Some(process) = self.process_of(ancestor).and_then(|process| self.process_of(process.parent)) {
@@ -147,7 +148,7 @@ impl System {
         FIRST
     }
 
-    /// Gives the children of a process another parent.
+    /// Assigns the children of a process to another parent.
     fn give_away_children(&mut self, number: ProcessNumber) {
         let reaper = self.reaper_of(number);
         for child in self.processes_where(|process| process.parent == number) {
@@ -156,12 +157,12 @@ impl System {
             let death_signal = process.settings.death_signal();
             let ended = process.change.filter(|change| change.is_end() && process.has_ended());
             if let Some(signal) = death_signal {
-                // One that finds no room is lost, as on Linux.
+                // A signal that exceeds the queue limit is lost, as on Linux.
                 let _ = self.send(child, Info::kernel(signal));
             }
             if let Some(change) = ended {
                 let forgets = self.process_of(reaper).is_some_and(|first| first.signals.forgets_children());
-                self.tell_parent(child, change);
+                self.notify_parent(child, change);
                 if forgets {
                     self.others.processes.remove(&child);
                     self.files.forget_process(child);
@@ -170,7 +171,7 @@ impl System {
         }
     }
 
-    /// Ends the session of the terminal if the running process leads it.
+    /// Detaches the session from its terminal if the running process leads it.
     fn leave_terminal(&mut self) {
         let Some(name) = self.controlling().filter(|_| self.process.session == self.process.number) else { return };
         let Ok(terminal) = self.terminal_mut(name) else { return };

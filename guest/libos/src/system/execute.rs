@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executing another program in place of the one that runs.
+//! Executes another program in place of the running one.
 
 use alloc::boxed::Box;
 
@@ -14,10 +14,10 @@ use crate::memory::AddressSpace;
 use crate::signals::Signal;
 
 impl System {
-    /// Loads the first program into memory that is empty.
+    /// Loads the first program into empty memory.
     ///
     /// # Errors
-    /// Memory or its file failed it.
+    /// Memory or the program's file failed.
     pub fn load(&mut self, prepared: Prepared) -> Result<Registers, LoadError> {
         let scattered = self.is_scattered();
         let loaded = prepared.load(&mut self.memory, &self.files, &mut self.random, scattered)?;
@@ -28,7 +28,7 @@ impl System {
         Ok(loaded.registers)
     }
 
-    /// Whether programs are put at places that nobody can guess.
+    /// Whether the addresses of programs are randomised (ASLR).
     fn is_scattered(&self) -> bool {
         const NO_RANDOMIZE: u32 = 0x4_0000;
         self.process.personality & NO_RANDOMIZE == 0
@@ -37,10 +37,10 @@ impl System {
     /// Executes a program in place of the running one.
     ///
     /// # Errors
-    /// `EAGAIN`: there are too many spaces. After an error the old program runs on.
+    /// `EAGAIN`: there are too many spaces. After an error the old program continues.
     pub fn execute(&mut self, prepared: Prepared) -> Result<u64, Errno> {
         let space = self.space_for(&prepared)?;
-        // From here on there is no way back.
+        // From here on the call cannot fail any more.
         self.end_other_threads();
         self.take_over_all();
         if !self.shares_memory() {
@@ -56,7 +56,7 @@ impl System {
         Ok(0)
     }
 
-    /// A space without memory of programs, but for what earlier runs of this one have left.
+    /// A space without program memory, or a clone of this program's zygote.
     fn space_for(&mut self, prepared: &Prepared) -> Result<SpaceIndex, Errno> {
         let program = prepared.first_block().filter(|_| self.is_scattered());
         let mut memory = program.and_then(|program| self.others.zygotes.find(program)).unwrap_or_else(|| {
@@ -69,7 +69,7 @@ impl System {
         Ok(space)
     }
 
-    /// Leaves the old program's memory to whoever else uses it.
+    /// Switches to the new space, and leaves the old memory to the processes that share it.
     fn run_in(&mut self, space: SpaceIndex) {
         self.process.space = space;
         self.enter_space(space);
@@ -77,7 +77,7 @@ impl System {
         self.others.turns += 1;
     }
 
-    /// What another program does not keep.
+    /// Resets the state that `execve` does not preserve.
     fn become_executed(&mut self) {
         self.process.signals.executed();
         self.process.executed = true;
@@ -93,7 +93,7 @@ impl System {
         who.capabilities.executed(who.user, !self.process.settings.no_new_privileges);
         let process = self.process.number;
         if self.thread.number != process {
-            // The one that executes is the process's first thread from now on.
+            // The calling thread becomes the process's first thread.
             self.process.threads.remove(&self.thread.number);
             self.files.threads.remove(&(process, self.thread.number));
             self.thread.number = process;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! New threads and new processes.
+//! Creates threads and processes.
 
 use alloc::boxed::Box;
 
@@ -17,46 +17,46 @@ use crate::thread::Thread;
 use crate::user::{set_word32, word32};
 use crate::wait::{Channel, ThreadNumber};
 
-/// Numbers of processes and threads are below this.
+/// Upper limit (exclusive) on the numbers of processes and threads.
 const NUMBERS: u32 = 32_768;
-/// Numbers that are not given again once they have been given out.
+/// Numbers below this are not reused after the first wraparound.
 const RESERVED: u32 = 300;
-/// Threads that a cell may have.
+/// Upper limit on the threads of a cell.
 const THREADS_MAX: usize = 4096;
 
-/// What a new thread or process shares with the one that makes it, and what it starts with.
+/// The parameters of `clone`: the resources that a new thread or process shares with its creator, and its initial state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clone {
-    /// The number that it is to have; `None`: any.
+    /// The requested number; `None`: any.
     pub number: Option<u32>,
-    /// It is a thread of the same process.
+    /// It is a thread of the same process (`CLONE_THREAD`).
     pub is_thread: bool,
-    /// It uses the same memory.
+    /// It shares the memory (`CLONE_VM`).
     pub shares_memory: bool,
-    /// Whoever makes it waits until it does not use that memory any more.
+    /// Its creator waits until it no longer uses that memory (`CLONE_VFORK`).
     pub borrows: bool,
-    /// It is a child of its maker's parent.
+    /// Its parent is its creator's parent (`CLONE_PARENT`).
     pub is_sibling: bool,
-    /// Its handlers are gone.
+    /// Its signal handlers are reset (`CLONE_CLEAR_SIGHAND`).
     pub clears_handlers: bool,
     /// The signal that its parent gets when it ends.
     pub end_signal: u8,
-    /// Its stack pointer; 0: its maker's.
+    /// Its stack pointer; 0: its creator's.
     pub stack: u64,
-    /// Its FS base, if it gets one.
+    /// Its FS base, if it gets one (`CLONE_SETTLS`).
     pub base: Option<u64>,
-    /// Where the descriptor is written in its maker's memory that its maker gets for it.
+    /// The address in the creator's memory for its pidfd (`CLONE_PIDFD`).
     pub descriptor: Option<u64>,
-    /// Where its number is written in its maker's memory; 0: nowhere.
+    /// The address in the creator's memory for its number (`CLONE_PARENT_SETTID`); 0: none.
     pub tells_maker: u64,
-    /// Where its number is written in its own memory; 0: nowhere.
+    /// The address in its own memory for its number (`CLONE_CHILD_SETTID`); 0: none.
     pub tells_itself: u64,
-    /// Where zero is written when it ends; 0: nowhere.
+    /// The address that is set to zero when it ends (`CLONE_CHILD_CLEARTID`); 0: none.
     pub clears: u64,
 }
 
 impl System {
-    /// Makes a thread or a process that goes on where the running thread stands. Returns its number.
+    /// Creates a thread or a process that continues where the running thread is. Returns its number.
     ///
     /// # Errors
     /// `EAGAIN`: there are too many. `ENOMEM`. `WAITS`: the new one borrows the memory.
@@ -71,7 +71,7 @@ impl System {
         };
         let process = if wanted.is_thread { self.process.number } else { number };
         if let Some(address) = wanted.descriptor {
-            // Once there is a child nothing may fail any more.
+            // Once there is a child, nothing may fail any more.
             self.files.free_from(0)?;
             set_word32(address, word32(address)?)?;
         }
@@ -79,12 +79,12 @@ impl System {
             self.make_process(number, wanted)?;
         }
         if let Some(address) = wanted.descriptor {
-            // The child has neither the descriptor nor its number.
+            // The child has neither the open file nor its descriptor.
             let fd = self.files.open_process(number, false, 0)?;
             set_word32(address, fd as u32)?;
         }
         if wanted.tells_maker != 0 {
-            // Whoever gave no memory is not told, as on Linux.
+            // Writing to an invalid address is no error, as on Linux.
             let _ = set_word32(wanted.tells_maker, number);
         }
         let mut thread = Thread { process, clear_number: wanted.clears, ..self.thread.child(number) };
@@ -110,7 +110,7 @@ impl System {
         Ok(number.into())
     }
 
-    /// Makes the process of a new thread.
+    /// Creates the process of a new thread.
     fn make_process(&mut self, number: ProcessNumber, wanted: &Clone) -> Result<(), Errno> {
         let mut process = self.process.child(number, clock::now());
         process.end_signal = wanted.end_signal;
@@ -135,7 +135,7 @@ impl System {
         let mut memory = self.memory.clone();
         memory.space = space;
         if let Err(error) = memory.wipe().and_then(|()| memory.withhold()) {
-            // What cannot be given up is lost to the cell.
+            // If the space cannot be destroyed, the cell loses it.
             let _ = hypercall::space_destroy(space);
             return Err(error);
         }
@@ -143,7 +143,7 @@ impl System {
         Ok(space)
     }
 
-    /// Waits until a child does not use the memory any more, whatever comes.
+    /// Waits uninterruptibly until a child no longer uses the memory.
     fn await_release(&mut self, child: ProcessNumber) -> Result<u64, Errno> {
         let borrows = self.process_of(child).is_some_and(|child| child.borrows);
         if !borrows {
@@ -153,7 +153,7 @@ impl System {
         Err(self.wait_on(&[Channel::Released(child)], NO_DEADLINE))
     }
 
-    /// Checks that there may be one more.
+    /// Checks that the limits allow one more.
     pub(super) fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
         let others = &self.others;
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
@@ -163,7 +163,7 @@ impl System {
         if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
-    /// A number that somebody asks for.
+    /// A number that the caller requested.
     fn wanted_number(&self, number: u32) -> Result<ThreadNumber, Errno> {
         if !(1..NUMBERS).contains(&number) {
             return Err(Errno::EINVAL);
@@ -180,7 +180,7 @@ impl System {
         self.thread_of(number).is_some() || has(&self.process) || self.others.processes.values().any(|process| has(process))
     }
 
-    /// A number that nothing has.
+    /// An unused number.
     pub(super) fn free_number(&mut self) -> Result<ThreadNumber, Errno> {
         let last = self.others.last_number;
         let number = (last + 1..NUMBERS).chain(RESERVED..=last).find(|number| !self.is_taken(*number)).ok_or(Errno::EAGAIN)?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates and clones: where the operator wants a template, the cell freezes between two instructions of its programs, and each clone goes on from there under its own name.
+//! Templates and clones: where the operator requests a template, the cell freezes between two instructions of its programs. Each clone
+//! continues from there under its own name.
 //!
-//! Wherever this is called, every thread stands in the program's own code, in a call that is made again, or in the call that asked for it; nothing of the libOS is half done.
+//! When these functions run, each thread is in the program's own code, in a call that will be restarted, or in the call that requested
+//! the freeze. No operation of the libOS is in progress.
 
 use pando_abi::note::options;
 use pando_abi::{Event, EventSet};
@@ -13,20 +15,22 @@ use crate::signals::info::Info;
 use crate::wait::Channel;
 
 impl System {
-    /// The program says that it is ready: becomes a template where the operator wants one, and returns in each of its clones; otherwise returns at once.
+    /// Handles a program's report that it is ready. Becomes a template if the operator wants one, and returns in each of its clones;
+    /// otherwise returns at once.
     pub fn ready(&mut self) {
         if memory::arguments().header.options & options::TEMPLATE != 0 {
             self.prepare_to_freeze();
             hypercall::freeze();
-            // The program that asked is told by the call's return.
+            // The calling program learns it from the call's return.
             self.go_on(Some(self.process.number));
         }
     }
 
-    /// Does what had to wait until nothing is half done: becomes a template if the operator has asked for it, and takes note of a freeze that nobody here took part in. Says whether there was anything.
+    /// Does the deferred work: becomes a template if the operator has requested it, notices a freeze from outside, and executes the
+    /// operator's requests. Returns whether there was any.
     pub(crate) fn settle(&mut self) -> bool {
         if !self.has_deferred() {
-            // So it is nearly always, and a page that is not written is not copied for each clone.
+            // This is the usual case; without a write, no page is copied for each clone.
             return false;
         }
         let deferred = core::mem::take(&mut self.deferred);
@@ -36,7 +40,7 @@ impl System {
         if deferred.contains(Event::Freeze) {
             self.prepare_to_freeze();
             let unaware = !self.processes_where(|process| !process.has_ended() && process.clone_news().is_none()).is_empty();
-            // It may be the source that was asked, or the operator may not want it any more.
+            // The request may have been for the source, or the operator may have withdrawn it.
             if hypercall::freeze_if_asked(unaware) {
                 self.go_on(None);
             }
@@ -47,21 +51,21 @@ impl System {
         true
     }
 
-    /// Whether something waits until nothing is half done.
+    /// Whether deferred work is waiting.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
 
     fn prepare_to_freeze(&mut self) {
         self.charge();
-        // What was said is the template's to say.
+        // Buffered output belongs to the template.
         console::flush();
-        // It is about to be granted.
+        // The request is about to be granted.
         events::forget(Event::Freeze);
     }
 
-    /// What is to be done first in a clone. Random numbers come from the clone's own entropy as soon as one is asked for ([`crate::random`]), and the clock goes on where it stood
-    /// ([`pando_rt::clock`]). Processes that asked for a signal get it, but for the one that knows already.
+    /// Initialises a clone. Random numbers come from the clone's own entropy at the next request ([`crate::random`]), and the clock
+    /// continues where it stopped ([`pando_rt::clock`]). Processes that requested a signal get it, except the one that already knows.
     fn go_on(&mut self, knowing: Option<ProcessNumber>) {
         self.generation = registers::generation();
         console::begin_anew();
@@ -78,13 +82,13 @@ impl System {
         self.watch_timers();
         for number in self.processes_where(|process| Some(process.number) != knowing && process.clone_news().is_some()) {
             if let Some(signal) = self.process_of(number).and_then(Process::clone_news) {
-                // Whoever has so many signals waiting has one of this kind among them.
+                // If its queue is full, it already contains a signal of this kind.
                 let _ = self.send(number, Info::kernel(signal));
             }
         }
     }
 
-    /// Keeps events for later that must not come when something is half done.
+    /// Defers events that must not be processed while an operation is in progress.
     pub(super) fn defer(&mut self, events: EventSet) {
         let kept = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control);
         self.deferred = EventSet(self.deferred.0 | events.0 & kept.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that the operator starts beside the first one: processes that nobody has made.
+//! Programs that the operator starts beside the first one: processes without a parent.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -14,9 +14,9 @@ use pando_rt::{clock, hypercall};
 use super::System;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::files::names::{CURRENT, Way};
+use crate::files::namei::{CURRENT, LookupFlags};
 use crate::jobs::file::{File, complaint};
-use crate::jobs::orders::{Wanted, understand};
+use crate::jobs::requests::{JobRequest, understand};
 use crate::jobs::{FAILED, Job, Pipes};
 use crate::limits::STACK_LIMIT;
 use crate::loader::{LoadError, Request, prepare};
@@ -24,30 +24,30 @@ use crate::memory::AddressSpace;
 use crate::process::{Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
-use crate::thread::{Stage, Thread};
+use crate::thread::{Thread, ThreadState};
 
-/// Exit statuses of programs that cannot be started, executed or found, as shells use them.
+/// Exit statuses of programs that cannot be started, executed or found, by shell convention.
 const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
 
 impl System {
-    /// Does what the operator has ordered.
+    /// Executes the operator's requests.
     pub(super) fn take_orders(&mut self) {
-        let orders = &mut self.jobs.orders;
-        control::take(&mut |bytes| orders.add(bytes));
-        while let Some((frame, bytes)) = self.jobs.orders.take() {
+        let requests = &mut self.jobs.requests;
+        control::take(&mut |bytes| requests.add(bytes));
+        while let Some((frame, bytes)) = self.jobs.requests.take() {
             match frame.kind {
                 Kind::Start => self.start_job(frame, &bytes),
                 Kind::Signal => self.signal_job(frame),
                 _ => self.jobs.obey(frame, &bytes, &mut self.files),
             }
         }
-        self.jobs.orders.confess(|nonsense| control::report([nonsense, &[]]));
+        self.jobs.requests.confess(|nonsense| control::report([nonsense, &[]]));
         self.pump_jobs();
     }
 
-    /// Carries what jobs read and write.
+    /// Transfers the bytes of jobs' streams.
     pub(super) fn pump_jobs(&mut self) {
         if !self.jobs.is_empty() {
             self.jobs.pump(&mut self.files);
@@ -56,7 +56,7 @@ impl System {
 
     fn start_job(&mut self, Frame { job: number, detail, .. }: Frame, bytes: &[u8]) {
         if self.jobs.get_mut(number).is_some() {
-            // The operator knows which numbers it has given.
+            // The operator knows which numbers it has used.
             return;
         }
         let room = if self.jobs.is_full() { Err(Errno::EAGAIN) } else { Ok(()) };
@@ -72,13 +72,13 @@ impl System {
             })
         });
         self.jobs.add(started.unwrap_or_else(|error| {
-            let words = format!("pando: the cell cannot start it: {}\n", error.text());
+            let words = format!("pando: cannot start the job in the cell: {}\n", error.text());
             Job::failed(number, words.into_bytes(), NOT_STARTED)
         }));
     }
 
-    /// Makes a process that begins with a program, when it is its turn.
-    fn make_process_of_job(&mut self, start: Start, wanted: Wanted) -> Result<(ProcessNumber, Pipes), Errno> {
+    /// Creates a process that loads its program when it first runs.
+    fn make_process_of_job(&mut self, start: Start, wanted: JobRequest) -> Result<(ProcessNumber, Pipes), Errno> {
         self.check_room(false)?;
         let number = self.free_number()?;
         let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;
@@ -86,7 +86,7 @@ impl System {
         let pipes = match self.files.begin_process(number, who, clock::wall()) {
             Ok(pipes) => pipes,
             Err(error) => {
-                // What cannot be given up is lost to the cell.
+                // If the space cannot be destroyed, the cell loses it.
                 let _ = hypercall::space_destroy(space);
                 return Err(error);
             }
@@ -94,17 +94,17 @@ impl System {
         let patches = self.memory.patches.fresh();
         self.others.memories.insert(space, Box::new(AddressSpace::new(space, patches)));
         self.others.processes.insert(number, Box::new(Process { space, ..Process::new(number, clock::now()) }));
-        let thread = Thread { stage: Stage::Starts(Box::new(wanted)), ..Thread::new(number) };
+        let thread = Thread { stage: ThreadState::Starts(Box::new(wanted)), ..Thread::new(number) };
         self.others.threads.insert(number, Box::new(thread));
         self.others.queue.push_back(number);
         self.arm();
         Ok((number, pipes))
     }
 
-    /// Loads the program with which the running process begins. `None`: it has ended instead.
-    pub(crate) fn begin(&mut self, wanted: Wanted) -> Option<Registers> {
-        let Wanted { path, directory, arguments, environment } = wanted;
-        let standing = self.files.find(CURRENT, &directory, Way::FOLLOW).and_then(|place| self.files.change_directory(place));
+    /// Loads the initial program of the running process. `None`: the process has ended instead.
+    pub(crate) fn begin(&mut self, wanted: JobRequest) -> Option<Registers> {
+        let JobRequest { path, directory, arguments, environment } = wanted;
+        let standing = self.files.find(CURRENT, &directory, LookupFlags::FOLLOW).and_then(|place| self.files.change_directory(place));
         let (named, begun) = match standing {
             Err(error) => (directory, Err(error.into())),
             Ok(()) => {
@@ -126,7 +126,7 @@ impl System {
         }
     }
 
-    /// Ends the running process, which is a job's first, because it has no program.
+    /// Ends the running process, which is a job's first, because its program cannot be loaded.
     fn refuse_job(&mut self, path: &[u8], error: &LoadError) {
         let words = format!("pando: {}: {error}\n", String::from_utf8_lossy(path));
         if let Some(job) = self.jobs.of_process(self.process.number) {
@@ -136,7 +136,7 @@ impl System {
         self.leave(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
     }
 
-    /// Sends a signal to the group of a job's first process; one that has none, because it reads or writes a file, breaks off.
+    /// Sends a signal to the group of a job's first process; a job without a process, which reads or writes a file, is aborted.
     fn signal_job(&mut self, frame: Frame) {
         let Ok(signal) = Signal::from_number(frame.detail.into()) else { return };
         match self.jobs.get_mut(frame.job).map(|job| job.process) {

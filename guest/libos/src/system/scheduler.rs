@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose turn it is: one thread runs at a time, the others wait for something or for their turn.
+//! The scheduler: one thread runs at a time; the others wait for an event or for their turn.
 //!
-//! Threads that can run stand in a queue. One runs until it waits, or until its turn is over while others stand in the queue; the timer event says so. When none can
-//! run, the cell idles.
+//! Runnable threads stand in a queue. One runs until it waits, or until the timer event ends its time slice while others are in the
+//! queue. When no thread is runnable, the cell idles.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -20,48 +20,49 @@ use crate::memory::regions::Regions;
 use crate::process::{Change, Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
-use crate::thread::{Stage, Thread};
+use crate::thread::{Thread, ThreadState};
 use crate::wait::{Channel, ThreadNumber, Waiters};
 
-/// Nanoseconds that a thread runs while others want to: a turn's end costs two exits.
+/// Time slice in nanoseconds while other threads are runnable: the end of a slice costs two exits.
 const TURN: u64 = 10_000_000;
-/// Nanoseconds that a thread runs at least that was given a turn before somebody's waiting was over: where exits are dear its turn begins after that.
+/// Minimum run time in nanoseconds of a thread that was scheduled before the next waiter's deadline. Where exits are expensive, that
+/// deadline may have passed already, and there is no minimum.
 const LEAST: u64 = 50_000;
 
-/// All processes and threads but those that run, and what decides who is next.
+/// All processes and threads except the running ones, and the scheduler's state.
 #[derive(Debug)]
-pub struct Others {
+pub struct Descheduled {
     pub(super) processes: BTreeMap<ProcessNumber, Box<Process>>,
     pub(super) threads: BTreeMap<ThreadNumber, Box<Thread>>,
     /// Memory of spaces other than the running one.
     pub(crate) memories: BTreeMap<SpaceIndex, Box<AddressSpace>>,
     pub(super) zygotes: Zygotes,
     pub(super) waiters: Waiters,
-    /// What is mapped where processes share memory.
+    /// Regions that are mapped in memory shared by processes.
     pub shared: Regions,
-    /// What of it processes have given different permissions, as it is mapped now.
+    /// The shared regions to which processes have given different permissions, with those that are mapped now.
     pub(crate) contested: Regions,
-    /// Threads that can run, each once.
+    /// Runnable threads, each once.
     pub(super) queue: VecDeque<ThreadNumber>,
-    /// Numbers above this were not given lately.
+    /// The number assigned last; higher ones have not been used recently.
     pub(super) last_number: u32,
-    /// When the running thread's turn began.
+    /// When the running thread's time slice began.
     turn_began: u64,
-    /// When a turn ends, if others want one.
+    /// When the time slice ends, if other threads are runnable.
     turn_ends: Option<u64>,
-    /// Until then nobody whose waiting is over disturbs the running thread.
+    /// Until then, threads whose wait is over do not preempt the running thread.
     turn_kept: u64,
-    /// The turn is over.
+    /// The time slice is over.
     turn_over: bool,
-    /// When the next timer of a process runs out.
+    /// When the next timer of a process expires.
     pub(super) timers_due: Option<u64>,
-    /// Grows whenever another thread, or another program, runs.
+    /// Increases whenever another thread, or another program, runs.
     pub turns: u64,
 }
 
-impl Others {
-    pub(super) fn new(now: u64) -> Others {
-        Others {
+impl Descheduled {
+    pub(super) fn new(now: u64) -> Descheduled {
+        Descheduled {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             memories: BTreeMap::new(),
@@ -80,7 +81,7 @@ impl Others {
         }
     }
 
-    /// How long the running thread has run.
+    /// How long the running thread has run in this time slice.
     #[must_use]
     pub(super) fn turn(&self, now: u64) -> u64 {
         now.saturating_sub(self.turn_began)
@@ -88,10 +89,10 @@ impl Others {
 }
 
 impl System {
-    /// Gives the CPU to the next thread that can run.
+    /// Switches to the next runnable thread.
     pub fn switch(&mut self, context: &mut SavedContext) {
         self.charge();
-        if matches!(self.thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_))
+        if matches!(self.thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))
             && !self.process.stopped
             && !self.others.queue.contains(&self.thread.number)
         {
@@ -104,7 +105,7 @@ impl System {
             && let Some(mut thread) = self.others.threads.remove(&next)
         {
             self.others.turns += 1;
-            if matches!(self.thread.stage, Stage::Runs) {
+            if matches!(self.thread.stage, ThreadState::Runs) {
                 self.leave_sequence(context);
             }
             self.put_credentials_away();
@@ -116,7 +117,7 @@ impl System {
             thread.load(context);
             let before = core::mem::replace(&mut self.thread, thread);
             self.files.thread = next;
-            if !matches!(before.stage, Stage::Ended) {
+            if !matches!(before.stage, ThreadState::Ended) {
                 self.others.threads.insert(before.number, before);
             }
             self.announce_number();
@@ -128,7 +129,8 @@ impl System {
         self.arm();
     }
 
-    /// Keeps who the running thread is, if that is its own business: for others its process is who its first thread is.
+    /// Saves the running thread's credentials if they differ from its process's; other threads see the first thread's as those of the
+    /// process.
     fn put_credentials_away(&mut self) {
         if self.thread.who.is_none() {
             return;
@@ -139,7 +141,7 @@ impl System {
         self.thread.who = Some(core::mem::replace(&mut self.files.own.who, own));
     }
 
-    /// Leads the running thread out of the sequence that it is in, because it is being interrupted.
+    /// Aborts the restartable sequence (rseq) of the running thread, because the thread is being preempted.
     pub fn leave_sequence(&mut self, context: &mut SavedContext) {
         let Some(registered) = self.thread.sequences else { return };
         match registered.leave(context.rip) {
@@ -151,33 +153,37 @@ impl System {
         }
     }
 
-    /// Whether the running thread is to make way for another.
+    /// Whether the running thread should yield to another.
     #[must_use]
     pub fn makes_way(&self) -> bool {
-        let can_run = matches!(self.thread.stage, Stage::Runs) && !self.process.stopped;
+        let can_run = matches!(self.thread.stage, ThreadState::Runs) && !self.process.stopped;
         !can_run || self.others.turn_over && !self.others.queue.is_empty()
     }
 
-    /// The next thread that can run, waiting until there is one.
+    /// The next runnable thread; waits until there is one.
     fn next(&mut self) -> ThreadNumber {
         loop {
             self.notice();
             if self.settle() {
-                // Something may have been noted meanwhile.
+                // An event may have arrived meanwhile.
                 continue;
             }
-            // A process that a signal has ended leaves its files outside of any call.
+            // A process killed by a signal closes its files outside of any call.
             self.wake_noted();
             if let Some(next) = self.others.queue.pop_front() {
                 return next;
             }
+            if !events::noted().is_empty() {
+                // Noted while something above waited for the console: nothing would tell of it again.
+                continue;
+            }
             let deadline = self.others.waiters.next().map(|(deadline, _)| deadline);
             let deadline = deadline.into_iter().chain(self.network_due()).min().unwrap_or(NO_DEADLINE);
             if deadline > clock::now() {
-                // Of an earlier turn there is nothing to hear while nobody runs.
+                // While no thread runs, the deadline of the last time slice does not matter.
                 events::set_timer(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
                 events::wait(deadline);
-                // Nobody has used the CPU meanwhile.
+                // No thread has used the CPU meanwhile.
                 self.others.turn_began = clock::now();
             }
             let now = clock::now();
@@ -188,12 +194,12 @@ impl System {
         }
     }
 
-    /// When the network has something to do by itself.
+    /// When the network stack's next timer is due.
     pub(super) fn network_due(&self) -> Option<u64> {
         self.files.sockets.outside.deadline()
     }
 
-    /// Puts a process in place of the running one, with its memory and its files.
+    /// Switches to a process, with its memory and its files.
     fn enter_process(&mut self, number: ProcessNumber) {
         if number == self.process.number {
             return;
@@ -210,7 +216,7 @@ impl System {
         self.watch_timers();
     }
 
-    /// Runs on in another space. Whoever ran in the one before has it still, or it is gone.
+    /// Switches to another space. The previous one is still in use by another process, or destroyed.
     pub(super) fn enter_space(&mut self, space: SpaceIndex) {
         let before = self.memory.space;
         if space == before {
@@ -230,7 +236,7 @@ impl System {
         self.enter_mappings();
     }
 
-    /// Adds the running thread's turn to what it has used.
+    /// Adds the running thread's time slice to its CPU time.
     pub(super) fn charge(&mut self) {
         let now = clock::now();
         let turn = self.others.turn(now);
@@ -239,7 +245,7 @@ impl System {
         self.others.turn_began = now;
     }
 
-    /// Makes the timer event come by the time that something is due: a timer, somebody's deadline, the end of a turn.
+    /// Sets the timer event to the next deadline: a timer, a wait's timeout, or the end of the time slice.
     pub(super) fn arm(&mut self) {
         if self.others.queue.is_empty() {
             self.others.turn_ends = None;
@@ -251,18 +257,18 @@ impl System {
         self.remind();
     }
 
-    /// Makes the timer event come by the time that the network has something to do by itself. That waits for an exit, as what programs say by it does.
+    /// Advances the timer event to the network stack's next timer. It takes effect at the next exit, as transmitted packets do.
     pub(super) fn remind(&self) {
         events::lower_timer(self.network_due().unwrap_or(NO_DEADLINE));
     }
 
-    /// When something is due for threads.
+    /// When the next deadline of a thread is due.
     fn due(&self) -> u64 {
         let deadline = self.others.waiters.next().map(|(deadline, _)| deadline.max(self.others.turn_kept));
         [self.others.timers_due, deadline, self.others.turn_ends].into_iter().flatten().min().unwrap_or(NO_DEADLINE)
     }
 
-    /// Ends the running thread's turn if its time has come.
+    /// Ends the running thread's time slice if it has expired.
     pub(super) fn end_turn(&mut self, now: u64) {
         if self.others.turn_ends.is_some_and(|end| end <= now) {
             self.others.turn_ends = None;
@@ -270,7 +276,7 @@ impl System {
         }
     }
 
-    /// Lets those go first that want to run, as the running thread asks.
+    /// Yields to other runnable threads (`sched_yield`).
     pub fn end_turn_now(&mut self) {
         self.others.turn_over = true;
     }
@@ -281,7 +287,7 @@ impl System {
         self.others.threads.is_empty()
     }
 
-    /// Wakes all threads that wait on a channel: each makes its call again.
+    /// Wakes all threads that wait on a channel: each restarts its call.
     pub fn wake(&mut self, channel: Channel) {
         let woken: Vec<ThreadNumber> = self.others.waiters.on(channel).collect();
         for thread in woken {
@@ -289,7 +295,7 @@ impl System {
         }
     }
 
-    /// Wakes those whose files have changed.
+    /// Wakes threads whose files have changed.
     pub fn wake_noted(&mut self) {
         if let Some(network) = &mut self.network {
             if self.files.sockets.outside.calls() {
@@ -304,34 +310,34 @@ impl System {
         }
         while let Some(session) = self.files.ptys.hung_up.pop() {
             for signal in [Signal::HUP, Signal::CONT] {
-                // A leader that is gone hears nothing.
+                // A session leader that has ended gets no signal.
                 let _ = self.send(session, Info::kernel(signal));
             }
         }
     }
 
-    /// Who waits on a channel, in order of arrival.
+    /// The threads that wait on a channel, in order of arrival.
     #[must_use]
     pub fn waiters_on(&self, channel: Channel) -> Vec<ThreadNumber> {
         self.others.waiters.on(channel).collect()
     }
 
-    /// Lets a thread that waits wait on another channel.
+    /// Moves a waiting thread to another channel.
     pub fn requeue(&mut self, number: ThreadNumber, to: Channel) {
         let others = &mut self.others;
-        if let Some(Stage::Waits(wait)) = others.threads.get_mut(&number).map(|thread| &mut thread.stage) {
+        if let Some(ThreadState::Waits(wait)) = others.threads.get_mut(&number).map(|thread| &mut thread.stage) {
             others.waiters.requeue(number, wait, to);
         }
     }
 
-    /// Wakes a thread that waits.
+    /// Wakes a waiting thread.
     pub(crate) fn rouse(&mut self, number: ThreadNumber) {
         let Some(thread) = self.thread_of_mut(number) else { return };
-        if !matches!(thread.stage, Stage::Waits(_)) {
+        if !matches!(thread.stage, ThreadState::Waits(_)) {
             return;
         }
         let process = thread.process;
-        if let Stage::Waits(wait) = core::mem::replace(&mut thread.stage, Stage::Calls) {
+        if let ThreadState::Waits(wait) = core::mem::replace(&mut thread.stage, ThreadState::Calls) {
             self.others.waiters.remove(number, &wait);
         }
         if self.process_of(process).is_some_and(|process| !process.stopped) {
@@ -342,7 +348,7 @@ impl System {
         }
     }
 
-    /// Ends the call of a thread that waits.
+    /// Completes the call of a waiting thread.
     pub fn finish_call(&mut self, number: ThreadNumber, result: Result<u64, Errno>) {
         if let Some(waiter) = self.thread_of_mut(number) {
             waiter.call.result = Some(result.unwrap_or_else(Errno::to_result));
@@ -350,21 +356,21 @@ impl System {
         self.rouse(number);
     }
 
-    /// Ends the calls of all threads that wait on a channel.
+    /// Completes the calls of all threads that wait on a channel.
     pub fn finish_calls_on(&mut self, channel: Channel, result: Result<u64, Errno>) {
         for thread in self.waiters_on(channel) {
             self.finish_call(thread, result);
         }
     }
 
-    /// Wakes those whose deadline has come, unless the running thread has only begun.
+    /// Wakes threads whose deadline has passed, unless the running thread has only begun.
     pub(super) fn rouse_late(&mut self, now: u64) {
         if now >= self.others.turn_kept {
             self.rouse_due(now);
         }
     }
 
-    /// Wakes those whose deadline has come.
+    /// Wakes threads whose deadline has passed.
     fn rouse_due(&mut self, now: u64) {
         while let Some((_, thread)) = self.others.waiters.next().filter(|(deadline, _)| *deadline <= now) {
             self.rouse(thread);
@@ -376,27 +382,28 @@ impl System {
         self.process.stopped = true;
         let Process { threads, number, .. } = &*self.process;
         self.others.queue.retain(|thread| !threads.contains(thread));
-        self.tell_parent(*number, Change::Stopped(signal.0));
+        self.notify_parent(*number, Change::Stopped(signal.0));
     }
 
-    /// Lets a process that was stopped go on; its parent may be told.
+    /// Continues a stopped process; `tells`: its parent is notified.
     pub fn resume_process(&mut self, number: ProcessNumber, tells: bool) {
         let Some(process) = self.process_of_mut(number).filter(|process| process.stopped) else { return };
         process.stopped = false;
         for thread in process.threads.clone() {
-            let can_run =
-                self.thread_of(thread).is_some_and(|thread| matches!(thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_)));
+            let can_run = self
+                .thread_of(thread)
+                .is_some_and(|thread| matches!(thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_)));
             if can_run && (thread != self.thread.number || !self.others.queue.contains(&thread)) {
                 self.others.queue.push_back(thread);
             }
         }
         if tells {
-            self.tell_parent(number, Change::Continued);
+            self.notify_parent(number, Change::Continued);
         }
     }
 
-    /// Sends a signal to the parent of a process, and wakes it if it waits, because of what became of its child.
-    pub(super) fn tell_parent(&mut self, number: ProcessNumber, change: Change) {
+    /// Notifies the parent of a process of its state change, by a signal and by waking it.
+    pub(super) fn notify_parent(&mut self, number: ProcessNumber, change: Change) {
         let user = self.files.user_of(number);
         let Some(process) = self.process_of_mut(number) else { return };
         process.change = Some(change);
@@ -405,17 +412,17 @@ impl System {
         let Some(shared) = self.process_of(parent).map(|parent| &parent.signals) else { return };
         let silent = !change.is_end() && shared.action(Signal::CHLD).flags & crate::signals::action::flag::NO_CHILD_STOP != 0;
         if signal != 0 && !silent {
-            // One that finds no room is lost, as on Linux.
+            // A signal that exceeds the queue limit is lost, as on Linux.
             let _ = self.send(parent, info.by(Signal(signal)));
         }
         self.wake(Channel::Child(parent));
     }
 
-    /// Writes a new thread's number where it is to stand, now that its memory is there.
+    /// Writes a new thread's number to the requested address, now that its memory is active.
     fn announce_number(&mut self) {
         let address = core::mem::take(&mut self.thread.set_number);
         if address != 0 {
-            // Whoever gave no memory is not told, as on Linux.
+            // Writing to an invalid address is no error, as on Linux.
             let _ = crate::user::set_word32(address, self.thread.number);
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of shared memory in address spaces. Each lies where it was made, for all: attaching takes note of it, and who has noted it is who has it attached.
+//! Segments of shared memory in address spaces. Each has the same address in all processes. Attaching records it in the process's
+//! regions, and these records define who has it attached.
 
 use alloc::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::memory::AddressSpace;
 use crate::memory::regions::{Backing, Region};
 use crate::user::NANOSECONDS;
 
-/// The segments that pages show.
+/// The numbers of the segments in some pages.
 fn numbers(memory: &AddressSpace, pages: PageRange) -> BTreeSet<u32> {
     let number = |region: Region| if let Backing::Segment(number) = region.backing { Some(number) } else { None };
     memory.pieces(pages).into_iter().filter_map(|(_, region)| number(region)).collect()
 }
 
 impl System {
-    /// Makes the memory of a segment, which nobody has attached yet.
+    /// Allocates the memory of a segment, which is not attached yet.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -37,10 +38,10 @@ impl System {
         Ok(pages)
     }
 
-    /// Attaches a segment to the running process, perhaps once more.
+    /// Attaches a segment to the running process, possibly repeatedly.
     ///
     /// # Errors
-    /// `EINVAL`: something else lies there. `ENOMEM`.
+    /// `EINVAL`: another mapping is in the way. `ENOMEM`.
     pub fn attach(&mut self, number: u32, pages: PageRange, writes: bool) -> Result<(), Errno> {
         let permissions = if writes { Permissions::READ_WRITE } else { Permissions::READ };
         let backing = Backing::Segment(number);
@@ -50,7 +51,7 @@ impl System {
             return Err(Errno::ENOMEM);
         } else if self.memory.is_covered(pages) && self.memory.pieces(pages).iter().all(|(_, region)| region.backing == backing) {
             self.memory.again.add(pages);
-            // At one place two attachments permit what either does.
+            // Two attachments at one address grant the permissions of both.
             for (piece, region) in self.memory.pieces(pages) {
                 let both = Permissions::from_bits(region.permissions.bits() | permissions.bits()).unwrap_or(permissions);
                 self.memory.note(piece, Region { permissions: both, backing });
@@ -86,7 +87,7 @@ impl System {
         Ok(())
     }
 
-    /// How often a segment is attached.
+    /// How many times a segment is attached.
     #[must_use]
     pub fn attachments(&self, number: u32) -> u64 {
         let Ok(object) = self.ipc.segments.get(number.into()) else { return 0 };
@@ -98,7 +99,7 @@ impl System {
             .sum()
     }
 
-    /// Lets go of the segments that the running process has in a range.
+    /// Detaches the segments that the running process has in a range.
     pub(crate) fn leave_segments(&mut self, range: PageRange) {
         for number in numbers(&self.memory, range) {
             for (piece, region) in self.memory.pieces(range) {
@@ -111,19 +112,19 @@ impl System {
         }
     }
 
-    /// Gives a segment up that was removed, if nobody has it attached.
+    /// Frees a removed segment if it is not attached any more.
     pub fn release_segment(&mut self, number: u32) {
         let Ok(object) = self.ipc.segments.get(number.into()) else { return };
         let pages = object.what.pages;
         if object.what.is_removed && self.attachments(number) == 0 {
-            // What cannot be given up now is lost to the cell.
+            // If it cannot be unmapped, the cell loses the memory.
             let _ = memory::unmap(pages);
             self.vacate(pages);
             self.ipc.segments.remove(number);
         }
     }
 
-    /// Takes note that the running process has attached (0) or detached (1) a segment.
+    /// Records that the running process has attached (0) or detached (1) a segment.
     fn stamp_segment(&mut self, number: u32, which: usize) {
         let process = self.process.number;
         if let Ok(object) = self.ipc.segments.get_mut(number.into()) {

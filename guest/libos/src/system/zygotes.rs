@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Spaces that hold the code of programs that have run, for them to start in when they run again ([`crate::memory::zygote`]).
+//! Zygotes: spaces with the code of programs that have run, in which later runs start ([`crate::memory::zygote`]).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,16 +10,16 @@ use pando_rt::{hypercall, memory};
 use super::System;
 use crate::memory::AddressSpace;
 
-/// Programs beyond this many start afresh.
+/// Upper limit on zygotes; further programs start without one.
 const PROGRAMS_MAX: usize = 32;
-/// A zygote is made anew once another run has patched more sites than it by one in so many.
+/// A zygote is replaced once another run has patched more sites than it by one in so many.
 const GAIN: usize = 4;
 
 /// A space for each program, by its first block.
 #[derive(Debug, Default)]
 pub struct Zygotes {
     by_program: BTreeMap<BlockAddress, Zygote>,
-    /// Programs that started so far.
+    /// Number of program starts so far.
     starts: u64,
 }
 
@@ -31,7 +31,7 @@ struct Zygote {
 }
 
 impl Zygotes {
-    /// What a program starts with, if it has run before: the zygote's memory, whose space is to be cloned.
+    /// The zygote's memory of a program that has run before; the caller clones its space.
     pub(super) fn find(&mut self, program: BlockAddress) -> Option<Box<AddressSpace>> {
         self.starts += 1;
         let zygote = self.by_program.get_mut(&program)?;
@@ -39,7 +39,8 @@ impl Zygotes {
         Some(zygote.memory.clone())
     }
 
-    /// Whether the next run would gain by starting from this memory rather than from what there is. If not, it still learns from it.
+    /// Whether the next run would gain by starting from this memory rather than from the existing zygote. If not, the zygote still takes
+    /// over its trap counts.
     fn gain_by(&mut self, memory: &AddressSpace) -> bool {
         let Some(program) = memory.program else { return false };
         let Some(zygote) = self.by_program.get_mut(&program) else { return true };
@@ -69,9 +70,9 @@ impl Zygotes {
 }
 
 impl System {
-    /// Ends a space that nobody uses any more, unless it serves the next run of its program.
+    /// Destroys an unused space, unless it becomes the zygote of its program.
     pub(super) fn retire(&mut self, mut memory: Box<AddressSpace>) {
-        // Where memory is short nothing is kept for later.
+        // When memory is short, no zygote is kept.
         let is_short = memory::left() < memory::total() / 4;
         if is_short {
             self.others.zygotes.take_all().into_values().for_each(|zygote| destroy(&zygote.memory));
@@ -88,6 +89,6 @@ impl System {
 }
 
 fn destroy(memory: &AddressSpace) {
-    // It exists and does not run.
+    // The space exists and does not run.
     let _ = hypercall::space_destroy(memory.space);
 }

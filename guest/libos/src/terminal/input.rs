@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of bytes that are typed: lines that are edited, signals, an echo.
+//! Input of the line discipline: line editing, signals and the echo of typed bytes.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,20 +9,20 @@ use super::output::{Cursor, continues, tab};
 use super::settings::{Character, Settings, input, local};
 use crate::signals::Signal;
 
-/// Bytes that can be typed ahead.
+/// Most bytes that can be typed ahead of a reader.
 pub const TYPED_MAX: usize = 4096;
 const BACKSPACE: u8 = 8;
-/// A byte that Linux never treats when it echoes, because it marks something in the echo's buffer.
+/// A byte that Linux echoes untreated, because it is a marker in the echo's buffer.
 const UNTOUCHED: u8 = 0xff;
 
-/// A byte that was typed, and whether a line ends with it.
+/// A typed byte, and whether a line ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Typed {
-    /// In a line.
+    /// A byte within a line.
     Plain(u8),
-    /// The last of a line.
+    /// The last byte of a line.
     Last(u8),
-    /// The end of a line that has no character.
+    /// The end of a line without a character (`^D`).
     End,
 }
 
@@ -35,33 +35,33 @@ impl Typed {
     }
 }
 
-/// What typing does besides filling lines.
+/// Effects of typing besides input for readers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// What is shown.
+    /// The echo.
     pub echo: Vec<u8>,
     /// Signals that were typed.
     pub signals: Vec<Signal>,
 }
 
-/// What was typed and not read.
+/// Bytes that were typed and not yet read.
 #[derive(Debug, Default)]
 pub struct Input {
     typed: VecDeque<Typed>,
-    /// How much of it is in lines that are finished.
+    /// How many of them are in finished lines.
     finished: usize,
-    /// The next character has no meaning.
+    /// The next character is taken literally (`^V`).
     literal: bool,
-    /// Output is held back.
+    /// Output is stopped (`^S`).
     pub stopped: bool,
-    /// Where the cursor is.
+    /// The cursor's position.
     pub cursor: Cursor,
-    /// Where it was before the keys that came last.
+    /// Its position before the latest keys.
     shown: Cursor,
 }
 
 impl Input {
-    /// Takes bytes as they were typed.
+    /// Processes typed bytes.
     pub fn typed(&mut self, settings: &Settings, bytes: &[u8], effects: &mut Effects) {
         self.shown = self.cursor;
         for &byte in bytes {
@@ -103,7 +103,7 @@ impl Input {
             return;
         }
         if settings.has(local::ECHO) && byte == b'\n' && byte != typed {
-            // What only became a newline is shown as one.
+            // A byte that was only converted to a newline is echoed as one.
             self.show_raw(settings, byte, effects);
             self.add(Typed::Plain(byte));
         } else {
@@ -114,7 +114,7 @@ impl Input {
     fn signal(&mut self, settings: &Settings, byte: u8, signal: Signal, effects: &mut Effects) {
         if !settings.has(local::NO_FLUSH) {
             self.flush();
-            // What was not shown yet is dropped as well.
+            // A signal also drops the echo that was not shown yet.
             effects.echo.clear();
             self.cursor = self.shown;
         }
@@ -127,7 +127,7 @@ impl Input {
         effects.signals.push(signal);
     }
 
-    /// Does what a byte means for the line that is typed. Says whether it means anything.
+    /// Applies a byte to the line that is being typed. Returns whether the byte has an editing function.
     fn edits(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) -> bool {
         let extended = settings.has(local::EXTENDED);
         let means = |character| settings.means(byte, character);
@@ -180,7 +180,7 @@ impl Input {
         }
     }
 
-    /// A line that is too long loses its last character, so that it can be ended.
+    /// Drops the last character of a line that is too long, so that it can be ended.
     fn make_room(&mut self) {
         if self.typed.len() >= TYPED_MAX && self.typed.len() > self.finished {
             self.typed.pop_back();
@@ -197,13 +197,13 @@ impl Input {
         self.add(Typed::Plain(byte));
     }
 
-    /// Where the last character of the line that is typed begins, and the first of its bytes. `None`: there is none.
+    /// Position and first byte of the last character of the line that is being typed. `None`: there is none.
     fn last(&self, settings: &Settings) -> Option<(usize, u8)> {
         let places = (self.finished..self.typed.len()).rev();
         places.map(|place| (place, self.typed[place].byte())).find(|(_, byte)| !continues(settings, *byte))
     }
 
-    /// Takes the last character of the line that is typed. Returns the first of its bytes.
+    /// Removes the last character of the line that is being typed. Returns its first byte.
     fn pop(&mut self, settings: &Settings) -> Option<u8> {
         let (place, byte) = self.last(settings)?;
         self.typed.truncate(place);
@@ -255,7 +255,7 @@ impl Input {
         }
     }
 
-    /// Shows a character, with a caret if it is a control character.
+    /// Echoes a character, with a caret if it is a control character.
     fn show(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
         if settings.has(local::ECHO_CONTROL) && byte.is_ascii_control() && byte != b'\t' {
             effects.echo.extend([b'^', byte ^ 0x40]);
@@ -273,7 +273,7 @@ impl Input {
         self.cursor.write(settings, byte, &mut effects.echo);
     }
 
-    /// Takes a character from the screen that was just taken from the line.
+    /// Erases a character from the screen that was just removed from the line.
     fn hide(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
         let control = byte.is_ascii_control();
         let columns = match byte {
@@ -289,7 +289,7 @@ impl Input {
         }
     }
 
-    /// Goes back to where a tab began: counted from the tab before, or from where the line began.
+    /// Moves the cursor back to the start of a tab: counted from the previous tab, or from the start of the line.
     fn hide_tab(&mut self, settings: &Settings, effects: &mut Effects) {
         let line = self.typed.range(self.finished..).map(|typed| typed.byte());
         let after_tab = line.clone().any(|byte| byte == b'\t');
@@ -299,7 +299,7 @@ impl Input {
         self.cursor.column = self.cursor.column.saturating_sub(back);
     }
 
-    /// Columns that a byte of the line takes.
+    /// Columns that a byte of the line occupies.
     fn columns(&self, settings: &Settings, byte: u8) -> usize {
         match byte {
             _ if byte.is_ascii_control() => 2 * usize::from(settings.has(local::ECHO_CONTROL)),
@@ -308,14 +308,14 @@ impl Input {
         }
     }
 
-    /// Drops what was typed and not read.
+    /// Drops unread input.
     pub fn flush(&mut self) {
         self.typed.clear();
         self.finished = 0;
         self.literal = false;
     }
 
-    /// Takes note that lines begin or cease to matter.
+    /// Adapts the unread input when canonical mode is switched on or off.
     pub fn change(&mut self, before: &Settings, after: &Settings) {
         if (before.local ^ after.local) & local::LINES == 0 {
             return;
@@ -325,27 +325,28 @@ impl Input {
             *typed = Typed::Plain(typed.byte());
         }
         self.finished = 0;
-        // What is there already is a line, though nothing has ended it.
+        // The present input becomes a line, though nothing has ended it.
         if let Some(last) = self.typed.back_mut().filter(|_| after.has(local::LINES)) {
             *last = if last.byte() == 0 { Typed::End } else { Typed::Last(last.byte()) };
             self.finished = self.typed.len();
         }
     }
 
-    /// Whether a program that reads gets something, perhaps the end.
+    /// Whether a read returns at once, perhaps with the end of the file.
     #[must_use]
     pub fn is_readable(&self, settings: &Settings) -> bool {
         if settings.has(local::LINES) { self.finished > 0 } else { !self.typed.is_empty() }
     }
 
-    /// How many bytes a program could read.
+    /// Number of bytes that can be read.
     #[must_use]
     pub fn readable(&self, settings: &Settings) -> usize {
         let reach = if settings.has(local::LINES) { self.finished } else { self.typed.len() };
         self.typed.range(..reach).filter(|typed| **typed != Typed::End).count()
     }
 
-    /// How many bytes can be typed now. Where no line is finished one always can: a line that is too long loses its end, as the person sees. Where one is, the rest waits.
+    /// Number of bytes that can be typed now. Without a finished line it is at least one: a line that is too long loses its last
+    /// character. With one, further input waits.
     #[must_use]
     pub fn room(&self, settings: &Settings) -> usize {
         match TYPED_MAX.saturating_sub(self.typed.len()) {
@@ -354,7 +355,7 @@ impl Input {
         }
     }
 
-    /// Takes at most `room` bytes: of one line, where lines matter.
+    /// Takes at most `room` bytes; in canonical mode, of one line.
     pub fn read(&mut self, settings: &Settings, room: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !settings.has(local::LINES) {
@@ -373,7 +374,7 @@ impl Input {
                 Typed::End => return bytes,
             }
         }
-        // The end that follows was meant for these bytes.
+        // The following `^D` belongs to these bytes.
         if bytes.len() == room && self.finished > 0 && self.typed.front() == Some(&Typed::End) {
             self.typed.pop_front();
             self.finished -= 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The terminal: the line discipline of the operator's terminal, where the operator passes every key on, and its size.
+//! The operator's terminal: its size and, if the operator forwards every key, its line discipline.
 //!
-//! Where the terminal keeps a line discipline of its own, its settings are those of a fresh one and cannot be changed.
+//! Where the operator's terminal keeps a line discipline of its own, its settings are those of a fresh one and cannot be changed.
 
 pub mod input;
 mod latin;
@@ -17,60 +17,60 @@ use crate::wait::Channel;
 use input::{Effects, Input};
 use settings::{Character, Settings, local};
 
-/// Rows and columns of a terminal whose size nobody knows.
+/// Rows and columns of a terminal of unknown size.
 const USUAL_SIZE: [u16; 2] = [24, 80];
 
-/// How patient a reader is.
+/// How long a read waits (`VMIN` and `VTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// How many bytes it wants.
+pub struct ReadTimeout {
+    /// The bytes that it waits for.
     pub wanted: u64,
-    /// How many tenths of a second it waits for the next; `None`: as long as it takes.
+    /// Tenths of a second that it waits for the next byte; `None`: no limit.
     pub time: Option<u64>,
 }
 
 /// The terminal.
 #[derive(Debug, Default)]
 pub struct Terminal {
-    /// Which standard streams are terminals, a bit each.
+    /// The standard streams that are terminals, a bit each.
     streams: u32,
-    /// Every key comes as it was typed, and the line discipline is here.
+    /// The line discipline is here: the operator forwards every key as it is typed.
     pub raw: bool,
-    /// The session that it controls; 0: none.
+    /// The session whose controlling terminal it is; 0: none.
     pub session: u32,
-    /// The group of processes in the foreground.
+    /// The foreground process group.
     pub foreground: u32,
     /// Its settings.
     pub settings: Settings,
-    /// What was typed.
+    /// Its input.
     pub input: Input,
-    /// Nothing more will be typed.
+    /// There will be no further input.
     pub ended: bool,
     /// Rows, columns, and the same in pixels.
     pub size: [u16; 4],
 }
 
-/// Which pseudo terminal: the number of its name.
+/// A pseudo terminal, by the number in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PtyId(pub u32);
 
-/// Which terminal.
+/// The name of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminalName {
-    /// The operator's.
+    /// The operator's terminal.
     Operator,
     /// A pseudo terminal.
     Pseudo(PtyId),
 }
 
 impl TerminalName {
-    /// What is woken when there is something to read.
+    /// The channel that is woken when there is input.
     #[must_use]
     pub fn input(self) -> Channel {
         if let TerminalName::Pseudo(id) = self { Channel::Terminal(id.0) } else { Channel::Input }
     }
 
-    /// What is woken when output is let go on.
+    /// The channel that is woken when output is resumed.
     #[must_use]
     pub fn output(self) -> Channel {
         if let TerminalName::Pseudo(id) = self { Channel::Terminal(id.0) } else { Channel::Output }
@@ -78,7 +78,7 @@ impl TerminalName {
 }
 
 impl Terminal {
-    /// A pseudo terminal, whose size nobody has said.
+    /// A pseudo terminal of unknown size.
     #[must_use]
     pub fn pseudo() -> Terminal {
         let mut settings = Settings::default();
@@ -86,7 +86,7 @@ impl Terminal {
         Terminal { raw: true, settings, ..Terminal::default() }
     }
 
-    /// The terminal behind these streams, a bit each, of a size of which 0 means that nobody knows.
+    /// The terminal behind these streams, a bit each. A size of 0 is unknown.
     #[must_use]
     pub fn new(streams: u32, raw: bool, size: [u16; 2]) -> Terminal {
         let mut terminal = Terminal { streams, raw: raw && streams & 1 != 0, session: FIRST, foreground: FIRST, ..Terminal::default() };
@@ -94,13 +94,13 @@ impl Terminal {
         terminal
     }
 
-    /// Whether there is one.
+    /// Whether there is a terminal.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.streams != 0
     }
 
-    /// Whether what is written to a stream is shown as the settings want it.
+    /// Whether output to a stream goes through the output settings.
     #[must_use]
     pub fn shows(&self, stream: Stream) -> bool {
         let bit = match stream {
@@ -111,20 +111,20 @@ impl Terminal {
         self.raw && self.streams >> bit & 1 != 0
     }
 
-    /// The stream by which the person sees what was typed.
+    /// The stream that echoes typed input.
     #[must_use]
     pub fn screen(&self) -> Stream {
         if self.shows(Stream::Output) || !self.shows(Stream::Errors) { Stream::Output } else { Stream::Errors }
     }
 
-    /// Takes bytes as they were typed.
+    /// Processes typed bytes.
     pub fn typed(&mut self, bytes: &[u8]) -> Effects {
         let mut effects = Effects::default();
         self.input.typed(&self.settings, bytes, &mut effects);
         effects
     }
 
-    /// Bytes as they are to be shown.
+    /// Processes written bytes for display.
     pub fn written(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(bytes.len());
         for &byte in bytes {
@@ -133,54 +133,54 @@ impl Terminal {
         shown
     }
 
-    /// How long a reader of so many bytes waits for how many, having some or none.
+    /// How many bytes a read into `room` bytes waits for, and how long; `has_some`: it has some already.
     #[must_use]
-    pub fn patience(&self, room: u64, has_some: bool) -> Patience {
+    pub fn timeout(&self, room: u64, has_some: bool) -> ReadTimeout {
         if self.settings.has(local::LINES) {
-            return Patience { wanted: 1, time: None };
+            return ReadTimeout { wanted: 1, time: None };
         }
         let (least, time) = (self.settings.value(Character::Minimum), self.settings.value(Character::Time));
         match (least, time) {
-            (0, time) => Patience { wanted: 1, time: Some(time.into()) },
-            (least, 0) => Patience { wanted: room.min(least.into()), time: None },
-            // The time is that between two characters.
-            (least, time) => Patience { wanted: room.min(least.into()), time: has_some.then_some(time.into()) },
+            (0, time) => ReadTimeout { wanted: 1, time: Some(time.into()) },
+            (least, 0) => ReadTimeout { wanted: room.min(least.into()), time: None },
+            // The time between two characters.
+            (least, time) => ReadTimeout { wanted: room.min(least.into()), time: has_some.then_some(time.into()) },
         }
     }
 
-    /// Takes what was typed, at most so many bytes; nothing is the end. `None`: one has to wait.
+    /// Takes at most `room` bytes of input; none is the end of the file. `None`: there is nothing to read yet.
     pub fn read(&mut self, room: usize) -> Option<Vec<u8>> {
         self.is_ready_for_one().then(|| self.input.read(&self.settings, room))
     }
 
-    /// Whether something was typed that can be read, or nothing will be any more.
+    /// Whether there is input that can be read, or the end of the file.
     #[must_use]
     pub fn is_ready_for_one(&self) -> bool {
         self.input.is_readable(&self.settings) || self.ended
     }
 
-    /// Whether a reader would not wait.
+    /// Whether a read returns at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        // Where a time is set one byte is enough, for it is what starts the time.
-        let Patience { wanted, time } = self.patience(u64::MAX, true);
+        // With a time limit one byte is enough, because it starts the timer.
+        let ReadTimeout { wanted, time } = self.timeout(u64::MAX, true);
         let wanted = if time.is_some() { 1 } else { wanted };
         self.is_ready_for_one() && (self.ended || self.settings.has(local::LINES) || self.input.readable(&self.settings) as u64 >= wanted)
     }
 
-    /// Sets the rows and columns, of which 0 means that nobody knows. Says whether they are others.
+    /// Sets the rows and columns; 0 is unknown. Returns whether they have changed.
     pub fn resize(&mut self, [rows, columns]: [u16; 2]) -> bool {
         let [usual_rows, usual_columns] = USUAL_SIZE;
         let known = |given, usual| if given == 0 { usual } else { given };
         self.set_size([known(rows, usual_rows), known(columns, usual_columns), 0, 0])
     }
 
-    /// Sets another size. Says whether it is another.
+    /// Sets the size. Returns whether it has changed.
     pub fn set_size(&mut self, size: [u16; 4]) -> bool {
         core::mem::replace(&mut self.size, size) != size
     }
 
-    /// Changes the settings, if they are this terminal's to change.
+    /// Changes the settings, if the line discipline is here.
     pub fn set(&mut self, settings: Settings) {
         if self.raw {
             self.input.change(&self.settings, &settings);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of bytes that a program writes to a terminal, and of those that echo what was typed.
+//! Output of the line discipline: bytes that a program writes, and the echo.
 
 use alloc::vec::Vec;
 
@@ -8,27 +8,27 @@ use super::settings::{Settings, input, output};
 
 const TAB: usize = 8;
 
-/// Whether a byte is the rest of a UTF-8 character.
+/// Whether a byte continues a UTF-8 character.
 pub(super) fn continues(settings: &Settings, byte: u8) -> bool {
     settings.reads(input::UTF8) && byte & 0xc0 == 0x80
 }
 
-/// Columns that a tab takes at a column.
+/// Columns that a tab occupies at a column.
 pub(super) fn tab(column: usize) -> usize {
     TAB - column % TAB
 }
 
-/// Where the cursor is, as far as the terminal's own rules tell.
+/// The cursor's position, as far as the line discipline can follow it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     /// Its column.
     pub column: usize,
-    /// The column where the line that is typed began.
+    /// The column at which the line that is being typed began.
     pub start: usize,
 }
 
 impl Cursor {
-    /// Appends to `to` what goes out for a byte.
+    /// Appends the output for a byte to `to`.
     pub fn write(&mut self, settings: &Settings, byte: u8, to: &mut Vec<u8>) {
         if !settings.writes(output::PROCESS) {
             return to.push(byte);

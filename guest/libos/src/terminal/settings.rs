@@ -1,80 +1,80 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `struct termios`: how a terminal treats what is typed and written.
+//! `struct termios`: a terminal's settings for input and output.
 
 /// Bytes of the structure that `TCGETS` fills.
 pub const SIZE: usize = 36;
-/// Bytes of the one that `TCGETS2` fills: two speeds follow.
+/// Bytes of the structure that `TCGETS2` fills: with the two speeds.
 pub const SIZE_WITH_SPEEDS: usize = SIZE + 8;
-/// Characters that have a meaning.
+/// Number of special characters.
 const CHARACTERS: usize = 19;
-/// A character that is switched off.
+/// Disables a special character.
 const DISABLED: u8 = 0;
 
 /// Bits of the input flags.
 pub mod input {
-    /// Cut to seven bits.
+    /// `ISTRIP`: input is stripped to seven bits.
     pub const STRIP: u32 = 0o40;
-    /// A newline is a carriage return.
+    /// `INLCR`: a newline is read as a carriage return.
     pub const NEWLINE_TO_RETURN: u32 = 0o100;
-    /// Carriage returns are dropped.
+    /// `IGNCR`: carriage returns are dropped.
     pub const NO_RETURN: u32 = 0o200;
-    /// A carriage return is a newline.
+    /// `ICRNL`: a carriage return is read as a newline.
     pub const RETURN_TO_NEWLINE: u32 = 0o400;
-    /// Upper case is lower case.
+    /// `IUCLC`: upper case is read as lower case.
     pub const LOWER: u32 = 0o1000;
-    /// Output can be stopped and started.
+    /// `IXON`: output can be stopped and started.
     pub const FLOW: u32 = 0o2000;
-    /// Any character starts it.
+    /// `IXANY`: any character starts it.
     pub const FLOW_ANY: u32 = 0o4000;
-    /// Characters are UTF-8.
+    /// `IUTF8`: characters are UTF-8.
     pub const UTF8: u32 = 0o40000;
 }
 
 /// Bits of the output flags.
 pub mod output {
-    /// The others count.
+    /// `OPOST`: the other output flags apply.
     pub const PROCESS: u32 = 0o1;
-    /// Lower case is upper case.
+    /// `OLCUC`: lower case is written as upper case.
     pub const UPPER: u32 = 0o2;
-    /// A newline returns as well.
+    /// `ONLCR`: a newline is written with a carriage return.
     pub const NEWLINE_RETURNS: u32 = 0o4;
-    /// A carriage return is a newline.
+    /// `OCRNL`: a carriage return is written as a newline.
     pub const RETURN_TO_NEWLINE: u32 = 0o10;
-    /// No carriage return where the line begins.
+    /// `ONOCR`: no carriage return at the start of a line.
     pub const NO_RETURN_AT_START: u32 = 0o20;
-    /// A newline returns anyway.
+    /// `ONLRET`: a newline also returns to the start of the line.
     pub const NEWLINE_IS_RETURN: u32 = 0o40;
-    /// What happens to tabs, and the value by which they are spaces.
+    /// `TABDLY`, and its value by which tabs are written as spaces.
     pub const TABS: u32 = 0o14000;
 }
 
 /// Bits of the local flags.
 pub mod local {
-    /// Characters that are signals.
+    /// `ISIG`: special characters send signals.
     pub const SIGNALS: u32 = 0o1;
-    /// Lines, and editing them.
+    /// `ICANON`: canonical mode, input in edited lines.
     pub const LINES: u32 = 0o2;
-    /// What is typed is shown.
+    /// `ECHO`: input is echoed.
     pub const ECHO: u32 = 0o10;
-    /// What is erased disappears.
+    /// `ECHOE`: erased characters disappear.
     pub const ECHO_ERASE: u32 = 0o20;
-    /// Killing a line begins another.
+    /// `ECHOK`: killing a line begins another.
     pub const ECHO_KILL: u32 = 0o40;
-    /// A newline is shown even if nothing else is.
+    /// `ECHONL`: a newline is echoed even if nothing else is.
     pub const ECHO_NEWLINE: u32 = 0o100;
-    /// A signal drops nothing.
+    /// `NOFLSH`: a signal drops no input.
     pub const NO_FLUSH: u32 = 0o200;
-    /// Control characters are shown with a caret.
+    /// `ECHOCTL`: control characters are echoed with a caret.
     pub const ECHO_CONTROL: u32 = 0o1000;
-    /// A killed line disappears.
+    /// `ECHOKE`: a killed line disappears.
     pub const ECHO_KILL_ERASE: u32 = 0o4000;
-    /// Those in the background may not write.
+    /// `TOSTOP`: background processes may not write.
     pub const STOP_BACKGROUND: u32 = 0o400;
-    /// The characters that are not in POSIX count.
+    /// `IEXTEN`: the special characters that are not in POSIX apply.
     pub const EXTENDED: u32 = 0o100_000;
 }
 
-/// Which character has which meaning.
+/// The special characters, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the standard names")]
 #[repr(u8)]
@@ -96,7 +96,7 @@ pub enum Character {
     EndOfLine2 = 16,
 }
 
-/// The settings.
+/// The settings of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Bits of [`input`].
@@ -112,7 +112,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Those of a fresh Linux terminal that shows UTF-8.
+    /// The settings of a fresh Linux terminal in UTF-8 mode.
     fn default() -> Settings {
         Settings {
             input: input::RETURN_TO_NEWLINE | input::FLOW | input::UTF8,
@@ -143,7 +143,7 @@ impl Settings {
         bytes
     }
 
-    /// The settings that the bytes of a structure ask for; what a shorter one does not say stays.
+    /// These settings, overwritten with the bytes of a structure; fields that a shorter one lacks stay.
     #[must_use]
     pub fn with_bytes(&self, bytes: &[u8]) -> Settings {
         let mut all = self.to_bytes();
@@ -185,13 +185,13 @@ impl Settings {
         self.local & flag != 0
     }
 
-    /// The number at a place, such as [`Character::Minimum`].
+    /// The value of a special character, such as [`Character::Minimum`].
     #[must_use]
     pub const fn value(&self, character: Character) -> u8 {
         self.characters[character as usize]
     }
 
-    /// Whether a byte has this meaning.
+    /// Whether a byte is this special character.
     #[must_use]
     pub fn means(&self, byte: u8, character: Character) -> bool {
         byte == self.value(character) && byte != DISABLED

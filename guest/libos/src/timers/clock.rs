@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clocks that programs name, and what of the cell each of them is.
+//! The clocks that programs name, and their sources in the cell.
 
 use pando_rt::clock;
 
-use super::{Moment, Source};
+use super::{ClockReadings, ClockSource};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
 use crate::wait::ThreadNumber;
@@ -11,20 +11,20 @@ use crate::wait::ThreadNumber;
 /// A clock that programs name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Since 1970.
+    /// Time since 1970.
     Wall,
-    /// Since the cell began.
+    /// Time since the cell began.
     Monotonic,
-    /// The time that somebody runs.
-    Cpu(Whose),
+    /// CPU time of a process or thread.
+    Cpu(CpuClockTarget),
 }
 
-/// Whose CPU time a clock counts.
+/// The process or thread whose CPU time a clock counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// A process's; 0: of the one that asks.
+pub enum CpuClockTarget {
+    /// A process; 0: the caller's.
     Process(ProcessNumber),
-    /// A thread's; 0: of the one that asks.
+    /// A thread; 0: the caller.
     Thread(ThreadNumber),
 }
 
@@ -48,26 +48,26 @@ impl Clock {
         match number as i32 {
             REALTIME | REALTIME_COARSE | REALTIME_ALARM | ATOMIC => Ok(Clock::Wall),
             MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT | BOOT_ALARM => Ok(Clock::Monotonic),
-            PROCESS_CPU => Ok(Clock::Cpu(Whose::Process(0))),
-            THREAD_CPU => Ok(Clock::Cpu(Whose::Thread(0))),
-            // Numbers of CPU clocks: the complement of the process, shifted, with which clock, for a thread or not.
+            PROCESS_CPU => Ok(Clock::Cpu(CpuClockTarget::Process(0))),
+            THREAD_CPU => Ok(Clock::Cpu(CpuClockTarget::Thread(0))),
+            // The number of a CPU clock: the complement of the process, shifted, with bits for the clock and for threads.
             number if number < 0 && matches!(number & 7, 0..=2 | 4..=6) => {
                 let whose = u32::try_from(!(number >> 3)).map_err(|_| Errno::EINVAL)?;
-                Ok(Clock::Cpu(if number & 4 == 0 { Whose::Process(whose) } else { Whose::Thread(whose) }))
+                Ok(Clock::Cpu(if number & 4 == 0 { CpuClockTarget::Process(whose) } else { CpuClockTarget::Thread(whose) }))
             }
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// What it counts.
+    /// The clock's source.
     #[must_use]
-    pub fn source(self) -> Source {
-        if matches!(self, Clock::Cpu(_)) { Source::Cpu } else { Source::Clock }
+    pub fn source(self) -> ClockSource {
+        if matches!(self, Clock::Cpu(_)) { ClockSource::Cpu } else { ClockSource::Clock }
     }
 
-    /// What it reads, in nanoseconds.
+    /// The clock's time in nanoseconds.
     #[must_use]
-    pub fn read(self, now: Moment) -> u64 {
+    pub fn read(self, now: ClockReadings) -> u64 {
         match self {
             Clock::Wall => clock::wall(),
             Clock::Monotonic => now.clock,
@@ -75,7 +75,7 @@ impl Clock {
         }
     }
 
-    /// What its source reads when it reads `time`.
+    /// The time of the source at which the clock shows `time`.
     #[must_use]
     pub fn to_cell(self, time: u64) -> u64 {
         if self == Clock::Wall { time.saturating_sub(clock::wall().saturating_sub(clock::now())) } else { time }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timers: those of `setitimer` and those of `timer_create`. Time is an argument here, so that it can be tested.
+//! Timers of `setitimer` and `timer_create`. Time is an argument here, so that tests can set it.
 //!
-//! The earliest of them is what the cell's timer register holds. Timers of CPU time run while the program runs: their moment is set anew whenever it is looked at, and
-//! comes a millisecond late at worst.
+//! The cell's timer register holds the earliest expiry. Timers of CPU time run while the program runs: their expiry is computed
+//! anew at each look, and comes a millisecond late at worst.
 
 pub mod clock;
 pub mod timer;
@@ -11,13 +11,13 @@ use alloc::collections::BTreeMap;
 
 use crate::signals::Signal;
 use crate::signals::info::Info;
-pub use clock::{Clock, Whose};
-pub use timer::{Moment, Setting, Source, Timer};
+pub use clock::{Clock, CpuClockTarget};
+pub use timer::{ClockReadings, ClockSource, Setting, Timer};
 
-/// Timers that a process may create.
+/// Most timers that a process may create.
 const TIMERS_MAX: usize = 1024;
 
-/// Which of the three timers of `setitimer`.
+/// One of the three timers of `setitimer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interval {
     /// `ITIMER_REAL`
@@ -40,12 +40,12 @@ impl Interval {
         }
     }
 
-    /// What it counts.
+    /// The timer's source.
     #[must_use]
-    pub const fn source(self) -> Source {
+    pub const fn source(self) -> ClockSource {
         match self {
-            Interval::Real => Source::Clock,
-            Interval::Virtual | Interval::Profiling => Source::Cpu,
+            Interval::Real => ClockSource::Clock,
+            Interval::Virtual | Interval::Profiling => ClockSource::Cpu,
         }
     }
 }
@@ -57,17 +57,17 @@ pub struct Created {
     pub clock: Clock,
     /// The timer.
     pub timer: Timer,
-    /// The signal that it sends, with what the signal carries; `None`: it sends none.
+    /// The signal that it sends, and the value that this carries; `None`: it sends none.
     pub signal: Option<(Signal, u64)>,
-    /// Its signal waits to be delivered.
+    /// Its signal is pending.
     queued: bool,
-    /// How often it ran out since its signal was sent, beyond the first time.
+    /// Expirations since its signal was sent, beyond the first one.
     overrun: u64,
-    /// The same for the signal that was delivered last.
+    /// The overrun count of the last delivered signal.
     pub last_overrun: u32,
 }
 
-/// The process's timers.
+/// The timers of a process.
 #[derive(Debug, Default)]
 pub struct Timers {
     intervals: [Timer; 3],
@@ -86,7 +86,7 @@ impl Timers {
         if self.created.len() >= TIMERS_MAX {
             return None;
         }
-        // Numbers come round after 2^31 timers; those that live on are passed over.
+        // Numbers wrap after 2^31 timers; those in use are skipped.
         let free = |number: u32| !self.created.contains_key(&number);
         let number = (self.next..=i32::MAX as u32).chain(0..self.next).find(|number| free(*number))?;
         self.next = (number + 1) & i32::MAX as u32;
@@ -102,18 +102,18 @@ impl Timers {
         self.created.get_mut(&number)
     }
 
-    /// Deletes a timer. Says whether it was there.
+    /// Deletes a timer. Returns whether it existed.
     pub fn delete(&mut self, number: u32) -> bool {
         self.created.remove(&number).is_some()
     }
 
-    /// What a program that is executed keeps: the three, not those that were created.
+    /// Drops the created timers when a program is executed; the three of `setitimer` stay.
     pub fn executed(&mut self) {
         self.created.clear();
     }
 
-    /// Sends the signals of those that have run out.
-    pub fn expire(&mut self, now: Moment, send: &mut dyn FnMut(Info)) {
+    /// Sends the signals of expired timers.
+    pub fn expire(&mut self, now: ClockReadings, send: &mut dyn FnMut(Info)) {
         for which in Interval::ALL {
             if self.interval(which).take(now) > 0 {
                 send(Info::kernel(which.signal()));
@@ -128,8 +128,8 @@ impl Timers {
         }
     }
 
-    /// Takes note that a timer's signal is being delivered. Returns how often the timer has run out since it was sent, beyond the first time.
-    pub fn delivered(&mut self, number: u32, now: Moment) -> u32 {
+    /// Records the delivery of a timer's signal. Returns the overrun count: expirations since it was sent, beyond the first one.
+    pub fn delivered(&mut self, number: u32, now: ClockReadings) -> u32 {
         let Some(created) = self.created.get_mut(&number).filter(|created| created.queued) else { return 0 };
         let count = created.overrun.saturating_add(created.timer.take(now));
         (created.queued, created.overrun) = (false, 0);
@@ -137,28 +137,28 @@ impl Timers {
         created.last_overrun
     }
 
-    /// Takes note that a timer's signal, if it was sent, is nobody's business any more.
+    /// Forgets a timer's pending signal, which will not be delivered.
     pub fn forget_signal(&mut self, number: u32) {
         if let Some(created) = self.created.get_mut(&number) {
             (created.queued, created.overrun) = (false, 0);
         }
     }
 
-    /// When the next one runs out, on the cell's clock.
+    /// The earliest expiry, on the cell's clock.
     #[must_use]
-    pub fn next(&self, now: Moment) -> Option<u64> {
-        let of_cpu = self.watched(Source::Cpu).map(|at| now.clock_at(at));
+    pub fn next(&self, now: ClockReadings) -> Option<u64> {
+        let of_cpu = self.watched(ClockSource::Cpu).map(|at| now.clock_at(at));
         of_cpu.chain(self.next_by_clock()).min()
     }
 
-    /// The same of those that count the cell's clock, whoever runs.
+    /// The earliest expiry of timers that count the cell's clock, and so expire even while others run.
     #[must_use]
     pub fn next_by_clock(&self) -> Option<u64> {
-        self.watched(Source::Clock).min()
+        self.watched(ClockSource::Clock).min()
     }
 
-    /// When those of a source run out that tell somebody, on that source.
-    fn watched(&self, source: Source) -> impl Iterator<Item = u64> {
+    /// Expiries, on this source, of the timers that notify somebody.
+    fn watched(&self, source: ClockSource) -> impl Iterator<Item = u64> {
         let created = self.created.values().filter(|created| !created.queued && created.signal.is_some()).map(|created| &created.timer);
         self.intervals.iter().chain(created).filter(move |timer| timer.source() == source).filter_map(Timer::next)
     }

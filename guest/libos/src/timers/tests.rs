@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Timers, without any time passing.
+//! Tests of timers, without time passing.
 
-use super::{Clock, Interval, Moment, Setting, Source, Timer, Timers};
+use super::{Clock, ClockReadings, ClockSource, Interval, Setting, Timer, Timers};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use std::vec::Vec;
 
-const fn at(clock: u64, cpu: u64) -> Moment {
-    Moment { clock, cpu }
+const fn at(clock: u64, cpu: u64) -> ClockReadings {
+    ClockReadings { clock, cpu }
 }
 
-fn expired(timers: &mut Timers, now: Moment) -> Vec<Info> {
+fn expired(timers: &mut Timers, now: ClockReadings) -> Vec<Info> {
     let mut sent = Vec::new();
     timers.expire(now, &mut |info| sent.push(info));
     sent
@@ -18,7 +18,7 @@ fn expired(timers: &mut Timers, now: Moment) -> Vec<Info> {
 
 #[test]
 fn a_timer_runs_out_once_or_at_intervals() {
-    let mut timer = Timer::new(Source::Clock);
+    let mut timer = Timer::new(ClockSource::Clock);
     assert_eq!((timer.take(at(u64::MAX, 0)), timer.setting(at(5, 0))), (0, Setting::default()));
     timer.set(Some(100), 0);
     assert_eq!(timer.setting(at(30, 0)), Setting { value: 70, interval: 0 });

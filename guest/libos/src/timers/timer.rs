@@ -1,58 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One timer: when it runs out, and how often.
+//! One timer: its expiry and its interval.
 
-/// What time it is.
+/// The present time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
-    /// Nanoseconds of the cell's clock.
+pub struct ClockReadings {
+    /// The cell's clock in nanoseconds.
     pub clock: u64,
-    /// Nanoseconds that the program has run.
+    /// The program's CPU time in nanoseconds.
     pub cpu: u64,
 }
 
-/// What a timer counts.
+/// The source of a timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
+pub enum ClockSource {
     /// The cell's clock.
     #[default]
     Clock,
-    /// The time that the program runs.
+    /// CPU time of the program.
     Cpu,
 }
 
-/// How closely CPU time is watched, in nanoseconds.
+/// Granularity of timers of CPU time, in nanoseconds.
 const CPU_RESOLUTION: u64 = 1_000_000;
 
-impl Moment {
-    /// When the program, if it runs on, will have had the CPU for so long: on the cell's clock.
+impl ClockReadings {
+    /// When the program, if it runs on, will have used so much CPU time: on the cell's clock.
     #[must_use]
     pub fn clock_at(self, cpu: u64) -> u64 {
         self.clock.saturating_add(cpu.saturating_sub(self.cpu).max(CPU_RESOLUTION))
     }
 
-    /// What the source reads.
+    /// The present time of a source.
     #[must_use]
-    pub const fn of(self, source: Source) -> u64 {
+    pub const fn of(self, source: ClockSource) -> u64 {
         match source {
-            Source::Clock => self.clock,
-            Source::Cpu => self.cpu,
+            ClockSource::Clock => self.clock,
+            ClockSource::Cpu => self.cpu,
         }
     }
 }
 
-/// What a timer is set to, in nanoseconds: until it runs out (0: never), and between that and the next times (0: there are none).
+/// A timer's setting in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// Until it runs out.
+    /// Time until it expires; 0: never.
     pub value: u64,
-    /// Between the times.
+    /// Interval between further expirations; 0: there are none.
     pub interval: u64,
 }
 
 /// A timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timer {
-    source: Source,
+    source: ClockSource,
     next: Option<u64>,
     interval: u64,
 }
@@ -60,34 +60,34 @@ pub struct Timer {
 impl Timer {
     /// A timer that is not set.
     #[must_use]
-    pub const fn new(source: Source) -> Timer {
+    pub const fn new(source: ClockSource) -> Timer {
         Timer { source, next: None, interval: 0 }
     }
 
-    /// What it counts.
+    /// The timer's source.
     #[must_use]
-    pub const fn source(&self) -> Source {
+    pub const fn source(&self) -> ClockSource {
         self.source
     }
 
-    /// When it runs out, on its source.
+    /// Its next expiry, on its source.
     #[must_use]
     pub const fn next(&self) -> Option<u64> {
         self.next
     }
 
-    /// Sets when it runs out, on its source, and how often.
+    /// Sets its next expiry, on its source, and its interval.
     pub fn set(&mut self, next: Option<u64>, interval: u64) {
         (self.next, self.interval) = (next, interval);
     }
 
-    /// What it is set to: one that has run out and will not again, to nothing.
+    /// The present setting; zero for a timer that has expired and has no interval.
     #[must_use]
-    pub fn setting(&self, now: Moment) -> Setting {
+    pub fn setting(&self, now: ClockReadings) -> Setting {
         let now = now.of(self.source);
         let value = match self.next {
             None => 0,
-            // It is about to run out, which is not never.
+            // It is about to expire, and 0 would mean never.
             Some(next) if next <= now && self.interval == 0 => 1,
             Some(next) if next <= now => self.interval - (now - next) % self.interval,
             Some(next) => next - now,
@@ -95,13 +95,13 @@ impl Timer {
         Setting { value, interval: self.interval }
     }
 
-    /// How often it has run out by now since this was last asked.
-    pub fn take(&mut self, now: Moment) -> u64 {
+    /// Number of expirations since the last call.
+    pub fn take(&mut self, now: ClockReadings) -> u64 {
         let now = now.of(self.source);
         match self.next {
             Some(next) if next <= now && self.interval > 0 => {
                 let count = (now - next) / self.interval + 1;
-                // What would run over is as good as never.
+                // An expiry that overflows never comes.
                 self.next = count.checked_mul(self.interval).and_then(|passed| next.checked_add(passed));
                 count
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An argument of a call that is shown: its register, those beside it, and what came of the call.
+//! An argument of a traced call: its register, the other registers, and the call's result.
 
 use alloc::string::String;
 
@@ -8,11 +8,11 @@ use crate::errno::Errno;
 
 /// An argument of a call.
 pub(super) struct Argument<'a> {
-    /// Which.
+    /// Its index.
     pub index: usize,
     /// All arguments.
     pub all: &'a [u64; 6],
-    /// What came of the call, if that is what fills this.
+    /// The call's result, for arguments that the call fills in.
     pub result: Option<Result<u64, Errno>>,
 }
 
@@ -27,7 +27,7 @@ impl Argument<'_> {
         self.all.get(self.index + 1).copied().unwrap_or_default()
     }
 
-    /// What the call moved.
+    /// Bytes that the call moved.
     pub(super) fn moved(&self) -> u64 {
         self.result.map_or(0, Result::unwrap_or_default)
     }
@@ -37,16 +37,16 @@ impl Argument<'_> {
         self.all[self.index.saturating_sub(1)]
     }
 
-    /// How many bytes of memory matter: what the call moved, or what it was given.
+    /// Bytes of memory to print: as many as the call moved, or as it was given.
     pub(super) fn length(&self) -> u64 {
         self.result.map_or(self.next(), Result::unwrap_or_default)
     }
 }
 
-/// How an argument is shown.
+/// Formats an argument.
 pub(super) type Show = fn(&Argument<'_>, &mut String);
 
-/// Shows `content` unless the call that was to fill it has failed.
+/// Formats `content`, unless the call that was to fill it in has failed.
 pub(super) fn shown(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
     *text += &match argument.result {
         Some(Err(_)) => pointer(argument.value()),

@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use crate::signals::{Set, Signal};
 
-/// Names of a number's values, and what strace says of others.
+/// Names of a number's values, and strace's text for other values.
 pub(super) struct Choices(pub &'static [(u64, &'static str)], pub &'static str);
 
 impl Choices {
@@ -223,7 +223,7 @@ pub(super) fn futex_waits(operation: u64) -> bool {
     WAITING.contains(&(operation & !(PRIVATE | REALTIME)))
 }
 
-/// An operation of `futex`.
+/// Name of an operation of `futex`.
 pub(super) fn futex(operation: u64) -> String {
     let private = if operation & PRIVATE != 0 { "_PRIVATE" } else { "" };
     let realtime = if operation & REALTIME != 0 { "|FUTEX_CLOCK_REALTIME" } else { "" };
@@ -236,7 +236,7 @@ const SIGNALS: [&str; 31] = [
     "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
-/// A signal's name without its first letters.
+/// A signal's name without `SIG`.
 fn short(signal: Signal) -> String {
     match usize::from(signal.0) {
         number @ 1..=31 => SIGNALS[number - 1].into(),
@@ -250,7 +250,7 @@ pub(super) fn signal(signal: Signal) -> String {
     format!("SIG{}", short(signal))
 }
 
-/// A number that is to be a signal.
+/// Name of a number that should be a signal.
 pub(super) fn signal_number(number: u64) -> String {
     match number as u32 {
         number @ 1..=64 => signal(Signal(number as u8)),
@@ -258,9 +258,9 @@ pub(super) fn signal_number(number: u64) -> String {
     }
 }
 
-/// A set of signals: what is in it, or what is not, if that is less.
+/// A set of signals: its members, or if they are many, those that are missing (`~[]`).
 pub(super) fn set(set: Set) -> String {
-    /// More than so many are told by what is missing.
+    /// Sets of more signals are given by the missing ones.
     const MANY: u32 = 42;
     let (mark, shown) = if set.0.count_ones() > MANY { ("~", Set(!set.0)) } else { ("", set) };
     let names = (1..=64).map(Signal).filter(|signal| shown.contains(*signal)).map(short);

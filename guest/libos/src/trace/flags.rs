@@ -6,23 +6,23 @@ use alloc::string::String;
 
 /// Names of the bits of a word.
 pub(super) struct Flags {
-    /// The bits that are a number of their own, with the names of its values.
+    /// The bits that hold an enumerated value, with the names of the values.
     pub choice: (u64, &'static [(u64, &'static str)]),
-    /// Names of bits, those first that share bits with others.
+    /// Names of bits; those that share bits with others come first.
     pub bits: &'static [(u64, &'static str)],
-    /// What strace says of bits without a name.
+    /// strace's text for bits without a name.
     pub unknown: &'static str,
 }
 
 const NO_CHOICE: (u64, &[(u64, &str)]) = (0, &[]);
 
 impl Flags {
-    /// Bits that have names.
+    /// Flags without an enumerated value.
     pub(super) const fn named(bits: &'static [(u64, &'static str)], unknown: &'static str) -> Flags {
         Flags { choice: NO_CHOICE, bits, unknown }
     }
 
-    /// The bits of a word.
+    /// Formats the bits of a word.
     pub(super) fn show(&self, value: u64) -> String {
         let (mask, choices) = self.choice;
         let mut left = value;
@@ -73,7 +73,7 @@ pub(super) const OPEN: Flags = Flags {
     unknown: "O_???",
 };
 
-/// Flags of `open` where nothing is opened.
+/// Flags of `open` for a descriptor that is no opened file.
 pub(super) const DESCRIPTOR: Flags = Flags { choice: NO_CHOICE, bits: OPEN.bits, unknown: "O_???" };
 
 pub(super) const PROTECTION: Flags = Flags {
@@ -324,7 +324,7 @@ pub(super) const INPUT_MODES: Flags = Flags {
     unknown: "I???",
 };
 
-/// Without the delays.
+/// Output flags of a terminal, without the delays.
 pub(super) const OUTPUT_MODES: Flags = Flags {
     choice: NO_CHOICE,
     bits: &[(1, "OPOST"), (2, "OLCUC"), (4, "ONLCR"), (8, "OCRNL"), (0x10, "ONOCR"), (0x20, "ONLRET"), (0x40, "OFILL"), (0x80, "OFDEL")],
@@ -367,7 +367,7 @@ pub(super) const LOCAL_MODES: Flags = Flags {
     unknown: "???",
 };
 
-/// Flags of `statx`, of which two bits are a choice.
+/// Flags of `statx`, two bits of which are an enumerated value.
 pub(super) fn statx(flags: u64) -> String {
     const SYNCHRONY: u64 = 0x6000;
     match (flags & SYNCHRONY, flags & !SYNCHRONY) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What System V's calls take, in the words of strace.
+//! Arguments of System V calls, printed as by strace.
 
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +19,7 @@ pub(super) const MESSAGE: Flags =
     Flags::named(&[(0o10_000, "MSG_NOERROR"), (0o20_000, "MSG_EXCEPT"), (0o40_000, "MSG_COPY"), (0o4000, "IPC_NOWAIT")], "MSG_???");
 const OPERATION: Flags = Flags::named(&[(0o10_000, "SEM_UNDO"), (0o4000, "IPC_NOWAIT")], "SEM_???");
 
-/// Commands that need no name of a kind.
+/// Commands that all kinds of objects have.
 const REMOVE: u64 = 0;
 const SET: u64 = 1;
 const STATUS: u64 = 2;
@@ -71,12 +71,12 @@ pub(super) const QUEUE_CONTROL: Choices = Choices(
     "MSG_???",
 );
 
-/// A key.
+/// Formats a key.
 pub(super) fn key(key: u32) -> String {
     if key == 0 { "IPC_PRIVATE".into() } else { hexadecimal(key.into()) }
 }
 
-/// Flags and permissions of a call that finds or makes an object.
+/// Formats flags and permissions of a call that finds or creates an object.
 pub(super) fn get(value: u64, is_memory: bool) -> String {
     let flags = value & !0o777;
     let names = if is_memory { GET_MEMORY } else { GET }.show(flags);
@@ -84,7 +84,7 @@ pub(super) fn get(value: u64, is_memory: bool) -> String {
     if flags == 0 { permissions } else { format!("{names}|{permissions}") }
 }
 
-/// Operations on semaphores.
+/// Formats semaphore operations.
 pub(super) fn operations(address: u64, count: u64) -> String {
     let one = |index: u64| {
         let bytes = copy(address.wrapping_add(index * 6), 6)?;
@@ -94,14 +94,14 @@ pub(super) fn operations(address: u64, count: u64) -> String {
     at(address, |_| array(count, one))
 }
 
-/// A message with its type, of which so many bytes matter.
+/// Formats a message with its type and so many bytes of text.
 pub(super) fn message(address: u64, length: u64) -> String {
     at(address, |address| {
         words(address).map(|[kind]| format!("{{mtype={}, mtext={}}}", kind.cast_signed(), bytes(address.wrapping_add(8), length)))
     })
 }
 
-/// Who an object belongs to; `told`: with who made it.
+/// Formats the owner and permissions of an object; `told`: with its creator.
 fn owner(name: &str, address: u64, told: bool) -> Option<String> {
     let bytes = copy(address, 24)?;
     let word = |index: usize| word32(&bytes, 4 * index);
@@ -109,7 +109,7 @@ fn owner(name: &str, address: u64, told: bool) -> Option<String> {
     Some(format!("{name}={{uid={}, gid={}, mode={}{rest}}}", word(1), word(2), octal(word(5).into())))
 }
 
-/// The buffer of `shmctl`.
+/// Formats the buffer of `shmctl`.
 pub(super) fn memory_argument(argument: &Argument<'_>, text: &mut String) {
     const INFO: u64 = 14;
     control_argument(argument, text, INFO, |wanted, address| match wanted {
@@ -131,7 +131,7 @@ pub(super) fn memory_argument(argument: &Argument<'_>, text: &mut String) {
     });
 }
 
-/// The argument of `semctl`.
+/// Formats the argument of `semctl`.
 pub(super) fn semaphore_argument(argument: &Argument<'_>, text: &mut String) {
     const INFO: u64 = 19;
     const SET_VALUE: u64 = 16;
@@ -152,7 +152,7 @@ pub(super) fn semaphore_argument(argument: &Argument<'_>, text: &mut String) {
     });
 }
 
-/// The buffer of `msgctl`.
+/// Formats the buffer of `msgctl`.
 pub(super) fn queue_argument(argument: &Argument<'_>, text: &mut String) {
     const INFO: u64 = 12;
     control_argument(argument, text, INFO, |wanted, address| match wanted {
@@ -174,7 +174,7 @@ pub(super) fn queue_argument(argument: &Argument<'_>, text: &mut String) {
     });
 }
 
-/// A `struct mq_attr`.
+/// Formats a `struct mq_attr`.
 pub(super) fn queue_limits(address: u64) -> String {
     const NON_BLOCKING: Flags = Flags::named(&[(0o4000, "O_NONBLOCK")], "O_???");
     at(address, |address| {
@@ -189,14 +189,14 @@ fn wanted(argument: &Argument<'_>) -> u64 {
     u64::from(argument.before() as u32)
 }
 
-/// A buffer that depends on the command before it: shown where the command has one that strace shows, as an address otherwise.
+/// Formats a buffer that depends on the command before it: as a structure for commands that strace knows, as an address otherwise.
 fn control_argument(argument: &Argument<'_>, text: &mut String, info: u64, show: impl FnOnce(u64, u64) -> Option<String>) {
     let (wanted, address) = (wanted(argument), argument.value());
     let shows = [SET, STATUS, LIMITS, info].contains(&wanted) && (wanted == SET || matches!(argument.result, Some(Ok(_))));
     *text += &if shows { at(address, |address| show(wanted, address)) } else { pointer(address) };
 }
 
-/// Numbers with their names.
+/// Formats numbers with their names.
 fn numbers(address: u64, names: &[&str]) -> Option<String> {
     let bytes = copy(address, 4 * names.len())?;
     let number = |(index, name): (usize, &&str)| format!("{name}={}", word32(&bytes, 4 * index));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kinds of arguments: for each word of a signature, how the register is shown.
+//! Kinds of arguments: each word of a signature has a function that formats the register.
 
 use alloc::format;
 
@@ -14,21 +14,21 @@ use crate::errno::Errno;
 /// A kind of argument.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    /// How it is shown.
+    /// Formats it.
     pub show: Show,
     /// The call fills it in.
     pub is_filled: bool,
 }
 
 impl Kind {
-    /// The kind that a word stands for.
+    /// The kind with this name.
     pub(super) fn find(word: &str) -> Option<Kind> {
         let name = word.strip_suffix('=').unwrap_or(word);
         let (_, show) = KINDS.iter().find(|(kind, _)| *kind == name)?;
         Some(Kind { show: *show, is_filled: name.len() < word.len() })
     }
 
-    /// The same; a number, if it stands for none.
+    /// The kind with this name, or else that of numbers.
     pub(super) fn of(word: &str) -> Kind {
         Kind::find(word).unwrap_or(Kind { show: |argument, text| *text += &hexadecimal(argument.value()), is_filled: false })
     }
@@ -61,7 +61,7 @@ macro_rules! structure {
     };
 }
 
-/// The kinds by name. With `=` after the name, the call fills it in.
+/// The kinds by name. A `=` after the name in a signature means that the call fills it in.
 const KINDS: &[(&str, Show)] = &[
     ("int", |argument, text| *text += &format!("{}", argument.value() as i32)),
     ("uint", |argument, text| *text += &format!("{}", argument.value() as u32)),
@@ -193,7 +193,7 @@ const KINDS: &[(&str, Show)] = &[
     }),
     ("pair", structure!(structure::descriptors)),
     ("how", structure!(structure::how)),
-    // Only told where the sleep was cut short.
+    // Only filled in if the sleep was interrupted.
     ("left", |argument, text| {
         *text += &match argument.result {
             Some(Err(Errno::EINTR)) => structure::timespec(argument.value()),
@@ -209,7 +209,7 @@ const KINDS: &[(&str, Show)] = &[
         shown(argument, text, |address| system::groups(address, count));
     }),
     ("processors", |argument, text| shown(argument, text, |address| system::processors(address, argument.moved()))),
-    // Only those operations that wait have one.
+    // Only operations that wait have a timeout.
     ("futex-timeout", |argument, text| {
         if choices::futex_waits(argument.all[1]) {
             *text += &structure::timespec(argument.value());
@@ -237,7 +237,7 @@ const KINDS: &[(&str, Show)] = &[
             SET_STATUS => *text += &flags::OPEN.show(value),
             command if DUPLICATE.contains(&command) => *text += &format!("{}", value as i32),
             6 | 7 | 37 | 38 => *text += &waiting::lock(value),
-            // Those that only ask.
+            // Commands without an argument.
             1 | 3 | 9 | 1025 | 1032 | 1034 => {}
             _ => *text += &hexadecimal(value),
         }

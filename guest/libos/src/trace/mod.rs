@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--strace`: every system call with its arguments and its result, in the manner of strace, on the standard error stream.
+//! `--strace`: prints every system call with its arguments and result on the standard error stream, formatted as by strace.
 //!
-//! What a call takes stands in the [table of calls](crate::table): `read(fd, bytes=, size)`. Each word is a [kind](kinds) that knows how to show a
-//! register; with `=` at its end the call fills it in, so it is shown when the call is over. What is shown before is printed before, so that a call
-//! that waits is seen waiting. A word behind the parentheses is a [kind of result](results).
+//! The [table of calls](crate::table) declares the arguments of each call: `read(fd, bytes=, size)`. Each word is a [kind](kinds),
+//! which prints a register. With `=` at its end the call fills it in, so it is printed when the call is over. Other arguments are
+//! printed before the call, so that a waiting call is visible. A word behind the parentheses is a [kind of result](results).
 
 mod argument;
 mod choices;
@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use pando_abi::virtual_registers::MissingCall;
-use pando_rt::console::{self, Stop, Stream};
+use pando_rt::console::{self, IoError, Stream};
 use pando_rt::registers;
 use syscalls::Sysno;
 
@@ -42,7 +42,7 @@ use kinds::Kind;
 const EXIT: u64 = 60;
 const EXIT_GROUP: u64 = 231;
 const ENDS: [u64; 2] = [EXIT, EXIT_GROUP];
-/// Where results begin.
+/// Column at which results begin.
 const RESULT_COLUMN: usize = 40;
 
 /// A call that is being traced.
@@ -65,13 +65,13 @@ impl Traced {
         }
     }
 
-    /// The words between the parentheses; of a call that nobody knows, six numbers.
+    /// The words between the parentheses; for an unknown call, six numbers.
     fn words(self) -> impl Iterator<Item = &'static str> {
         let words = if table::find(self.number).is_some() { self.signature } else { "hex, hex, hex, hex, hex, hex" };
         words.split(", ").filter(|word| !word.is_empty())
     }
 
-    /// Appends the arguments from `first` on that can be shown, until one cannot be yet. Returns how many were.
+    /// Appends the printable arguments from `first` on, up to one that the call must fill in first. Returns their number.
     fn show(self, line: &mut String, first: usize, result: Option<Result<u64, Errno>>) -> usize {
         let mut shown = first;
         for (index, word) in self.words().enumerate().skip(first).take(self.arguments.len() - first) {
@@ -81,7 +81,7 @@ impl Traced {
             }
             let mut text = String::new();
             (kind.show)(&Argument { index, all: &self.arguments, result: result.filter(|_| kind.is_filled) }, &mut text);
-            // Some arguments are none, depending on others.
+            // Some arguments exist only for some values of others.
             if !text.is_empty() {
                 let comma = if line.ends_with('(') { "" } else { ", " };
                 // A string takes everything.
@@ -92,7 +92,7 @@ impl Traced {
         shown
     }
 
-    /// The result as it is shown.
+    /// The result as it is printed.
     fn result(self, result: Result<u64, Errno>) -> String {
         match result {
             Err(Errno::ERESTART) => "? ERESTARTSYS (To be restarted if SA_RESTART is set)".into(),
@@ -105,13 +105,14 @@ impl Traced {
     }
 }
 
-/// Performs a system call and prints it: what is known of it when it begins, and the rest when it is over. If others have printed meanwhile, the line is taken up again.
+/// Performs a system call and prints it: the known part when it begins, the rest when it is over. If another thread has printed
+/// meanwhile, the line is resumed.
 pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     let call = Traced::new(number, arguments);
     let mut line = prefix(system) + &call.name() + "(";
     let shown = call.show(&mut line, 0, None);
     let all = shown == call.words().count().min(arguments.len());
-    // What a handler's return restores stands in its frame.
+    // `rt_sigreturn` restores these from its frame, which is gone afterwards.
     let frame = (number == RT_SIGRETURN).then(|| structures::returned(system.thread.signals.stack_pointer)).flatten();
     if let Some((mask, _)) = &frame {
         line += mask;
@@ -157,12 +158,12 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     raw
 }
 
-/// Whose line it is, where there are several threads.
+/// The thread that a line belongs to, if there are several.
 fn prefix(system: &System) -> String {
     if system.is_alone() { String::new() } else { format!("[pid {:>5}] ", system.thread.number) }
 }
 
-/// Brings a line to where its result begins.
+/// Pads a line to the column of its result.
 fn pad(line: &mut String) {
     let missing = RESULT_COLUMN.saturating_sub(line.chars().count()).max(1);
     line.extend(core::iter::repeat_n(' ', missing));
@@ -186,7 +187,7 @@ pub fn end(system: &mut System, signal: Signal) {
     }
 }
 
-/// Prints which calls nobody implements were made, and how often.
+/// Prints the unsupported calls that were made, and how often.
 fn summary(system: &mut System) {
     let call = |call: MissingCall| format!("{} ({})", Traced::new(call.number.into(), [0; 6]).name(), call.count);
     let calls: Vec<String> = registers::missing_calls().map(call).collect();
@@ -195,7 +196,7 @@ fn summary(system: &mut System) {
     }
 }
 
-/// Prints a piece of text, among what the program itself says there.
+/// Prints text on the program's standard error stream.
 fn say(system: &mut System, text: &str) {
     if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
         say(system, " <unfinished ...>\n");
@@ -205,8 +206,8 @@ fn say(system: &mut System, text: &str) {
     while !left.is_empty() {
         match console::send_copy(Stream::Errors, left) {
             Ok(sent) => left = &left[sent..],
-            Err(Stop::Event) => system.notice(),
-            // Nobody reads it.
+            Err(IoError::Event) => system.notice(),
+            // The operator has closed the stream.
             Err(_) => return,
         }
     }

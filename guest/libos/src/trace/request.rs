@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests of `ioctl`: their names, and what each takes.
+//! Requests of `ioctl`: their names and arguments.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use super::structures::{at, number32, word32};
 use super::text::{copy, hexadecimal};
 use super::{choices, structures};
 
-/// What a request takes.
+/// The argument of a request.
 #[derive(Clone, Copy)]
 enum Takes {
     Nothing,
@@ -20,10 +20,10 @@ enum Takes {
     Choice(&'static choices::Choices),
     /// The address of a number.
     NumberAt,
-    /// The address of settings that are given, or asked for.
+    /// The address of terminal settings, which the request sets or gets.
     Settings,
     SettingsBack,
-    /// The same of a window's size.
+    /// The same for a window size.
     Window,
     WindowBack,
 }
@@ -64,7 +64,7 @@ const REQUESTS: &[(u32, &str, Takes)] = &[
     (0x4004_9409, "FICLONE", Number),
 ];
 
-/// A request's name; one without is taken apart.
+/// A request's name; the fields of its number if it has none.
 pub(super) fn name(request: u32) -> String {
     if let Some((_, name, _)) = REQUESTS.iter().find(|(number, ..)| *number == request) {
         return (*name).into();
@@ -74,7 +74,7 @@ pub(super) fn name(request: u32) -> String {
     format!("_IOC({direction}, {kind}, {number}, {size})")
 }
 
-/// What a request was given.
+/// Formats a request's argument.
 pub(super) fn argument(request: u32, argument: &Argument<'_>, text: &mut String) {
     let value = argument.value();
     let takes = REQUESTS.iter().find(|(number, ..)| *number == request).map(|(.., takes)| *takes);
@@ -91,7 +91,7 @@ pub(super) fn argument(request: u32, argument: &Argument<'_>, text: &mut String)
     }
 }
 
-/// A terminal's settings, as far as strace shows them.
+/// Formats a terminal's settings, as far as strace does.
 fn settings(address: u64) -> String {
     const MODES: usize = 16;
     at(address, |address| {

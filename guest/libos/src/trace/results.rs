@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kinds of results: for the word after a signature, how the result register is shown.
+//! Kinds of results: the word after a signature has a function that formats the result register.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,7 +8,7 @@ use super::flags::OPEN;
 use super::text::{hexadecimal, octal};
 use super::{choices, structures};
 
-/// How the result of a call with these arguments is shown.
+/// Formats the result of a call with these arguments.
 type Show = fn(&[u64; 6], u64) -> String;
 
 /// The kinds by name.
@@ -27,7 +27,7 @@ const RESULTS: &[(&str, Show)] = &[
     ("timed-sets", |arguments, value| ready(value, || sets(arguments) + &left(arguments[4], structures::timespec))),
 ];
 
-/// How a result of this kind is shown.
+/// The function that formats a result of this kind.
 pub(super) fn find(kind: &str) -> Option<Show> {
     RESULTS.iter().find(|(name, _)| *name == kind).map(|(_, show)| *show)
 }
@@ -36,7 +36,7 @@ pub(super) fn number(value: u64) -> String {
     format!("{}", value.cast_signed())
 }
 
-/// The result of `fcntl`, some of whose commands ask for flags.
+/// Formats the result of `fcntl`, which is flags for some commands.
 fn control(arguments: &[u64; 6], value: u64) -> String {
     const GET_DESCRIPTOR: u32 = 1;
     const GET_STATUS: u32 = 3;
@@ -47,12 +47,12 @@ fn control(arguments: &[u64; 6], value: u64) -> String {
     }
 }
 
-/// How many are ready, and which.
+/// Formats how many descriptors are ready, and which.
 fn ready(count: u64, which: impl FnOnce() -> String) -> String {
     if count == 0 { "0 (Timeout)".into() } else { format!("{} ({})", number(count), which()) }
 }
 
-/// The descriptors that `select` found ready.
+/// Formats the descriptors that `select` found ready.
 fn sets(arguments: &[u64; 6]) -> String {
     let names = ["in", "out", "except"].into_iter().zip(&arguments[1..4]);
     let sets = names.filter(|(_, address)| **address != 0).filter_map(|(name, address)| {
@@ -62,7 +62,7 @@ fn sets(arguments: &[u64; 6]) -> String {
     sets.collect::<alloc::vec::Vec<_>>().join(", ")
 }
 
-/// The time that was left, if there was one.
+/// Formats the time that was left, if there was any.
 fn left(address: u64, show: fn(u64) -> String) -> String {
     if address == 0 { String::new() } else { format!(", left {}", show(address)) }
 }

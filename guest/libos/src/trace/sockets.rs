@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What calls of sockets take, as far as strace shows it.
+//! Arguments of socket calls, as far as strace prints them.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,7 +23,7 @@ pub(super) const TYPE: Flags = Flags {
     unknown: "SOCK_???",
 };
 
-/// Flags of a type where nothing has one.
+/// Flags of a socket type, for calls without a type.
 pub(super) const TYPE_FLAGS: Flags = Flags { choice: (0, &[]), bits: TYPE.bits, unknown: "SOCK_???" };
 
 const PROTOCOL: Choices = Choices(
@@ -96,23 +96,23 @@ const OPTION: Choices = Choices(
     "SO_???",
 );
 
-/// A protocol of a family.
+/// Name of a family's protocol.
 pub(super) fn protocol(family: u64, protocol: u64) -> String {
     if matches!(family, 2 | 10) { PROTOCOL.show(protocol) } else { format!("{protocol}") }
 }
 
-/// An option of a level.
+/// Name of a level's option.
 pub(super) fn option(level: u64, option: u64) -> String {
     const SOCKET: u64 = 1;
     if level == SOCKET { OPTION.show(option) } else { format!("{option:#x}") }
 }
 
-/// An address of so many bytes.
+/// Formats an address of so many bytes.
 pub(super) fn address(at: u64, length: u64) -> String {
     shown(at, length).unwrap_or_else(|| pointer(at))
 }
 
-/// An address whose length is told where the call told it.
+/// Formats an address whose length the call stores at `length`.
 pub(super) fn address_told(at: u64, length: u64) -> String {
     word32(length).ok().and_then(|length| shown(at, length.into())).unwrap_or_else(|| pointer(at))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Structures in the program's memory, as far as strace shows them.
+//! Structures in the program's memory, as far as strace prints them.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,10 +14,10 @@ use crate::signals::frame::CONTEXT_WORDS;
 use crate::signals::info::{Info, code};
 use crate::signals::{Set, Signal};
 
-/// Elements of an array that are shown.
+/// Most elements of an array that are printed.
 const SHOWN: u64 = 32;
 
-/// What `read` makes of the structure at an address; the address itself, if there is none or it cannot be read.
+/// Formats the structure at an address by `read`, or the address if there is none or it cannot be read.
 pub(super) fn at(address: u64, read: impl FnOnce(u64) -> Option<String>) -> String {
     if address == 0 { pointer(0) } else { read(address).unwrap_or_else(|| pointer(address)) }
 }
@@ -42,7 +42,7 @@ fn pair(seconds: u64, unit: &str, part: u64) -> String {
     format!("{{tv_sec={}, tv_{unit}={}}}", seconds.cast_signed(), part.cast_signed())
 }
 
-/// Two times of a file.
+/// Formats two file times.
 pub(super) fn times(address: u64) -> String {
     const NOW: u64 = (1 << 30) - 1;
     const OMIT: u64 = (1 << 30) - 2;
@@ -112,7 +112,7 @@ pub(super) fn stack(address: u64) -> String {
     })
 }
 
-/// A `siginfo_t`.
+/// Formats a `siginfo_t`.
 pub(super) fn information(info: &Info) -> String {
     const QUEUED: i32 = -1;
     let signal = info.signal();
@@ -166,7 +166,7 @@ fn cause(signal: Signal, number: i32) -> String {
     name.into()
 }
 
-/// What `rt_sigreturn` takes from its frame: the mask, and the result that the program then sees.
+/// The arguments of `rt_sigreturn` in its frame: the mask, and the result that the program then sees.
 pub(super) fn returned(stack_pointer: u64) -> Option<(String, u64)> {
     const RESULT: usize = 18;
     const MASK: usize = CONTEXT_WORDS - 1;
@@ -174,7 +174,7 @@ pub(super) fn returned(stack_pointer: u64) -> Option<(String, u64)> {
     Some((format!("{{mask={}}}", choices::set(Set(frame[MASK]))), frame[RESULT]))
 }
 
-/// The type and the permissions of a file.
+/// Formats the type and permissions of a file.
 pub(super) fn mode(mode: u32) -> String {
     let kind = match mode & 0o170_000 {
         0o010_000 => "S_IFIFO",
@@ -195,7 +195,7 @@ fn has_device(mode: u32) -> bool {
     matches!(mode & 0o170_000, 0o020_000 | 0o060_000)
 }
 
-/// Numbers of a device.
+/// Formats a device number.
 pub(super) fn device(number: u64) -> String {
     let major = number >> 8 & 0xfff | number >> 32 & 0xffff_f000;
     let minor = number & 0xff | number >> 12 & 0xffff_ff00;
@@ -266,7 +266,7 @@ pub(super) fn number64(address: u64) -> String {
     at(address, |address| words(address).map(|[number]| format!("[{number}]")))
 }
 
-/// Two descriptors.
+/// Formats two descriptors.
 pub(super) fn descriptors(address: u64) -> String {
     at(address, |address| {
         let bytes = copy(address, 8)?;
@@ -274,13 +274,13 @@ pub(super) fn descriptors(address: u64) -> String {
     })
 }
 
-/// What `each` makes of the elements of an array, many of which are left out.
+/// Formats the elements of an array by `each`, with most of a long one left out.
 pub(super) fn array(count: u64, mut each: impl FnMut(u64) -> Option<String>) -> Option<String> {
     let shown: Option<Vec<String>> = (0..count.min(SHOWN)).map(&mut each).collect();
     Some(format!("[{}{}]", shown?.join(", "), if count > SHOWN { ", ..." } else { "" }))
 }
 
-/// Buffers of `readv` and `writev`, of which so many bytes matter.
+/// Formats the buffers of `readv` and `writev` with so many bytes in all.
 pub(super) fn vectors(address: u64, count: u64, mut moved: u64) -> String {
     at(address, |address| {
         array(count, |index| {
@@ -293,7 +293,7 @@ pub(super) fn vectors(address: u64, count: u64, mut moved: u64) -> String {
     })
 }
 
-/// Questions of `poll`.
+/// Formats the requested events of `poll`.
 pub(super) fn questions(address: u64, count: u64) -> String {
     at(address, |address| {
         array(count, |index| {
@@ -304,7 +304,7 @@ pub(super) fn questions(address: u64, count: u64) -> String {
     })
 }
 
-/// Its answers.
+/// Formats the returned events of `poll`.
 pub(super) fn answers(address: u64, count: u64) -> String {
     let ready = (0..count.min(SHOWN)).filter_map(|index| {
         let bytes = copy(address.wrapping_add(index * 8), 8)?;
@@ -314,7 +314,7 @@ pub(super) fn answers(address: u64, count: u64) -> String {
     format!("[{}]", ready.collect::<Vec<_>>().join(", "))
 }
 
-/// A set of descriptors.
+/// Formats a set of descriptors.
 pub(super) fn descriptor_set(address: u64, count: u64) -> String {
     at(address, |address| {
         let bytes = copy(address, count.div_ceil(64).min(PAGE_SIZE) as usize * 8)?;
@@ -324,7 +324,7 @@ pub(super) fn descriptor_set(address: u64, count: u64) -> String {
     })
 }
 
-/// How many entries a directory has given.
+/// Formats the number of entries that a directory returned.
 pub(super) fn entries(address: u64, length: u64, header: usize) -> String {
     let mut count = 0;
     let mut offset = 0;
@@ -340,7 +340,7 @@ pub(super) fn entries(address: u64, length: u64, header: usize) -> String {
     format!("{} /* {count} entries */", pointer(address))
 }
 
-/// How a file is to be opened.
+/// Formats a `struct open_how`.
 pub(super) fn how(address: u64) -> String {
     at(address, |address| {
         words(address).map(|[flags, mode, resolve]| {

@@ -10,7 +10,7 @@ use pando_abi::PAGE_SIZE;
 use super::structures::{array, at, set, timeval, word32};
 use super::text::{copy, words};
 
-/// Two times, as `utimes` takes them.
+/// Formats two times of `utimes`.
 pub(super) fn timevals(address: u64) -> String {
     at(address, |address| {
         words::<4>(address)?;
@@ -18,7 +18,7 @@ pub(super) fn timevals(address: u64) -> String {
     })
 }
 
-/// Two times, as `utime` takes them.
+/// Formats two times of `utime`.
 pub(super) fn access_times(address: u64) -> String {
     at(address, |address| words(address).map(|[access, change]| format!("{{actime={access}, modtime={change}}}")))
 }
@@ -48,17 +48,17 @@ pub(super) fn system(address: u64) -> String {
     })
 }
 
-/// A set of signals that another structure points to, as `pselect6` takes it.
+/// Formats a set of signals behind a pointer in another structure, as of `pselect6`.
 pub(super) fn pointed_set(address: u64) -> String {
     at(address, |address| words(address).map(|[pointer, size]| format!("{{sigmask={}, sigsetsize={size}}}", set(pointer))))
 }
 
-/// Groups by number.
+/// Formats groups by number.
 pub(super) fn groups(address: u64, count: u64) -> String {
     at(address, |address| array(count, |index| Some(format!("{}", word32(&copy(address.wrapping_add(index * 4), 4)?, 0)))))
 }
 
-/// A set of processors in so many bytes.
+/// Formats a set of processors of so many bytes.
 pub(super) fn processors(address: u64, bytes: u64) -> String {
     at(address, |address| {
         let bytes = copy(address, bytes.min(PAGE_SIZE) as usize)?;
@@ -67,7 +67,7 @@ pub(super) fn processors(address: u64, bytes: u64) -> String {
     })
 }
 
-/// Which version of the structures is meant, and which process.
+/// Formats the version of the structures and the process.
 pub(super) fn capability_header(address: u64) -> String {
     at(address, |address| {
         let bytes = copy(address, 8)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers and strings as strace writes them.
+//! Numbers and strings, formatted as by strace.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,10 +10,10 @@ use pando_rt::user;
 
 use crate::user::PATH_MAX;
 
-/// Bytes of a string that are shown.
+/// Most bytes of a string that are printed.
 const SHOWN: usize = 32;
 
-/// An address, or a number that is no quantity.
+/// An address, or a number in hexadecimal.
 pub(super) fn hexadecimal(value: u64) -> String {
     if value == 0 { "0".into() } else { format!("{value:#x}") }
 }
@@ -23,7 +23,7 @@ pub(super) fn pointer(value: u64) -> String {
     if value == 0 { "NULL".into() } else { format!("{value:#x}") }
 }
 
-/// Permissions and the like.
+/// Permissions and other octal numbers.
 pub(super) fn octal(value: u64) -> String {
     match value {
         0 => "000".into(),
@@ -32,7 +32,7 @@ pub(super) fn octal(value: u64) -> String {
     }
 }
 
-/// A message as the C library writes it: with a capital.
+/// A message with a capital, as the C library prints it.
 pub(super) fn sentence(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(characters).collect()
@@ -50,7 +50,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
             11 => text += "\\v",
             12 => text += "\\f",
             b' '..=b'~' => text.push(byte.into()),
-            // As short as what follows lets it be.
+            // The shortest form that the next byte permits.
             _ if bytes.get(index + 1).is_some_and(u8::is_ascii_digit) => text += &format!("\\{byte:03o}"),
             _ => text += &format!("\\{byte:o}"),
         }
@@ -59,7 +59,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// Memory of the program; what is long is cut. The address, if it cannot be read.
+/// Formats memory of the program, truncated if it is long, or the address if it cannot be read.
 pub(super) fn bytes(address: u64, length: u64) -> String {
     if address == 0 {
         return pointer(address);
@@ -71,7 +71,7 @@ pub(super) fn bytes(address: u64, length: u64) -> String {
     }
 }
 
-/// Memory of the program that is nothing but noise, so that not even letters are letters.
+/// Formats memory of the program that is random, with all bytes in hexadecimal.
 pub(super) fn random_bytes(address: u64, length: u64) -> String {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(SHOWN)];
     match user::read(address, &mut bytes) {
@@ -83,7 +83,7 @@ pub(super) fn random_bytes(address: u64, length: u64) -> String {
     }
 }
 
-/// A string of the program that ends with a zero byte. The address, if it cannot be read.
+/// Formats a string of the program that ends with a zero byte, or the address if it cannot be read.
 pub(super) fn string(address: u64) -> String {
     match crate::user::path(address) {
         Ok(path) => quoted(&path),
@@ -92,12 +92,12 @@ pub(super) fn string(address: u64) -> String {
     }
 }
 
-/// Words of the program's memory; `None`: it cannot be read.
+/// Reads words of the program's memory; `None`: it cannot be read.
 pub(super) fn words<const N: usize>(address: u64) -> Option<[u64; N]> {
     crate::user::words(address).ok()
 }
 
-/// Bytes of the program's memory; `None`: it cannot be read.
+/// Reads bytes of the program's memory; `None`: it cannot be read.
 pub(super) fn copy(address: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     user::read(address, &mut bytes).ok().map(|()| bytes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Structures of waiting and locking, as far as strace shows them.
+//! Structures of calls that wait and lock, as far as strace prints them.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use super::text::copy;
 /// Bytes of a `struct epoll_event`.
 const EVENT: u64 = 12;
 
-/// What is to be locked.
+/// Formats a `struct flock`.
 pub(super) fn lock(address: u64) -> String {
     const SIZE: usize = 24;
     at(address, |address| {
@@ -24,12 +24,12 @@ pub(super) fn lock(address: u64) -> String {
     })
 }
 
-/// An event of `epoll`.
+/// Formats a `struct epoll_event`.
 pub(super) fn event(address: u64) -> String {
     at(address, one_event)
 }
 
-/// So many of them.
+/// Formats so many of them.
 pub(super) fn events(address: u64, count: u64) -> String {
     at(address, |address| array(count, |index| one_event(address.wrapping_add(index * EVENT))))
 }

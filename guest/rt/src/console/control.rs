@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control channel: orders in, reports out. Nothing here waits; event [`pando_abi::Event::Control`] says when there is something to do.
+//! The control channel: orders in, reports out. No function here waits; event [`pando_abi::Event::Control`] announces work.
 
 use core::ptr::addr_of;
 
@@ -10,22 +10,22 @@ use crate::global::{Global, OnOwnPage};
 use crate::registers;
 use crate::ring::{Number, Ring};
 
-/// Bytes of the longest report.
+/// Maximum length of a report in bytes.
 pub const REPORT: usize = 4096;
-/// Reports that may be under way.
+/// Maximum number of reports in the ring.
 const REPORTS: usize = 4;
-/// Bytes that may come at a time.
+/// Size of the receive buffer in bytes.
 const ORDERS: usize = 32 << 10;
 
 const _: () = assert!(REPORTS <= CHANNEL_DESCRIPTORS);
 
 #[repr(C)]
 struct Control {
-    /// The generation to which the rings belong that the numbers are of.
+    /// The generation whose rings the numbers refer to.
     generation: u64,
-    /// What the orders come into, while it is the kernel's.
+    /// The descriptor of the buffer for orders, while the kernel owns it.
     orders: Option<Number>,
-    /// Each until the kernel has taken it.
+    /// The descriptor of each report until the kernel has taken it.
     reports: [Option<Number>; REPORTS],
     room: [u8; ORDERS],
     slots: [[u8; REPORT]; REPORTS],
@@ -40,26 +40,26 @@ static CONTROL: OnOwnPage<Global<Control>> = OnOwnPage(Global::new(Control {
 }));
 
 impl Control {
-    /// A slot that nobody reads any more.
+    /// A slot that the kernel has taken or that was never used.
     fn free(&self) -> Option<usize> {
         let ring = Ring::reports();
         (0..REPORTS).find(|slot| self.reports[*slot].is_none_or(|number| ring.taken(number).is_some()))
     }
 
-    /// Gives the kernel the room for orders.
+    /// Gives the kernel the buffer for orders.
     fn post(&mut self) {
         let address = addr_of!(self.room).addr() as u64;
         self.orders = Ring::orders().try_post(Descriptor { address, length: ORDERS as u32, tag: 0 });
     }
 }
 
-/// Hands out the bytes that have come, in their order, and lets more come.
+/// Passes the received bytes to `each`, in order, and posts the buffer again.
 pub fn take(each: &mut dyn FnMut(&[u8])) {
     CONTROL.0.with(|control| {
         let ring = Ring::orders();
         let generation = registers::generation();
         if ring.is_fresh() || control.generation != generation {
-            // Whatever was posted is in the rings of another cell, or will be; and so is what came of it.
+            // Earlier descriptors are in the rings of another cell, and so are their results.
             (control.generation, control.orders, control.reports) = (generation, None, [None; REPORTS]);
         }
         let taken = control.orders.and_then(|number| ring.taken(number));
@@ -74,7 +74,7 @@ pub fn take(each: &mut dyn FnMut(&[u8])) {
     });
 }
 
-/// Reports what the parts are together, at most [`REPORT`] bytes, at the next exit. `false`: there is no room for it yet.
+/// Sends a report, which consists of the parts and has at most [`REPORT`] bytes, at the next exit. `false`: there is no room for it yet.
 pub fn report(parts: [&[u8]; 2]) -> bool {
     CONTROL.0.with(|control| {
         let Some(slot) = control.free() else { return false };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Input. Small reads are served from two buffers that the kernel fills in turn, at whatever exit comes; large ones go straight to where they are wanted.
+//! Input. Small reads are served from two buffers that the kernel fills in turn, at any exit; large ones go directly
+//! to the reader's memory.
 
 use core::ptr::addr_of;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,31 +8,32 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pando_abi::limits::MAX_DESCRIPTOR_BYTES;
 use pando_abi::ring::{Descriptor, FAULTED};
 
-use super::Stop;
+use super::IoError;
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
-use crate::ring::{Beginning, Number, Ring};
+use crate::ring::{CloneStart, Number, Ring};
 use crate::user::{self, Fault, UserRange};
 
 /// Bytes of each buffer.
 const BUFFER: usize = 64 << 10;
 const BUFFERS: usize = 2;
 
-/// What a buffer is doing.
+/// The state of a buffer.
 #[derive(Clone, Copy)]
 enum State {
     /// Nothing.
     Empty,
     /// Waiting for input.
     Posted(Number),
-    /// Holding bytes from `start` to `end` that nobody has read yet.
+    /// It holds unread bytes from `start` to `end`.
     Filled { start: usize, end: usize },
 }
 
-/// The input has not ended. Not a part of what follows, and not zero at first, so that it lies with the other data that every clone writes.
+/// The input has not ended. It is outside the following structure, and initially not zero, so that it lies with the
+/// other data that every clone writes.
 static IS_OPEN: AtomicBool = AtomicBool::new(true);
-/// Where the ring stood when this cell began.
-static BEGINNING: Beginning = Beginning::new();
+/// The position of the ring when this cell began.
+static BEGINNING: CloneStart = CloneStart::new();
 
 #[repr(C)]
 struct Input {
@@ -45,7 +47,7 @@ static INPUT: OnOwnPage<Global<Input>> =
     OnOwnPage(Global::new(Input { states: [State::Empty; BUFFERS], next: 0, buffers: [[0; BUFFER]; BUFFERS] }));
 
 impl Input {
-    /// Posts the buffers that are empty, in the order in which they come.
+    /// Posts the empty buffers, in order.
     fn post(&mut self, ring: &Ring) {
         for index in (0..BUFFERS).map(|offset| (self.next + offset) % BUFFERS) {
             if matches!(self.states[index], State::Empty) {
@@ -74,7 +76,7 @@ impl Input {
         true
     }
 
-    /// Copies what is there, from one buffer after the other, waiting for none.
+    /// Copies the available bytes, from one buffer after the other, without waiting.
     fn drain(&mut self, range: UserRange) -> Result<u64, Fault> {
         let mut done = 0;
         while let State::Filled { end, .. } = self.states[self.next] {
@@ -82,7 +84,7 @@ impl Input {
                 Ok(bytes) => done += bytes,
                 Err(fault) => return if done > 0 { Ok(done) } else { Err(fault) },
             }
-            // What filled a buffer has more, if only one looks; else the next one is asked about what has happened anyway.
+            // A full buffer means that there is more to fetch; otherwise the next one is checked without an exit.
             if done == range.length() || end == BUFFER && !self.fill(0) || end < BUFFER && !self.look() {
                 break;
             }
@@ -90,7 +92,7 @@ impl Input {
         Ok(done)
     }
 
-    /// Takes note of the next buffer if it was filled. Says whether there is something to read.
+    /// Processes the next buffer if it was filled. Returns whether there is something to read.
     fn look(&mut self) -> bool {
         match self.states[self.next] {
             State::Posted(number) => Ring::receive().taken(number).is_some() && self.fill(0),
@@ -110,7 +112,7 @@ impl Input {
         Ok(bytes as u64)
     }
 
-    /// Takes note that so many bytes of the next buffer were read. Says whether it has no more.
+    /// Consumes bytes of the next buffer. Returns whether it is empty now.
     fn advance(&mut self, bytes: usize) -> bool {
         let State::Filled { start, end } = self.states[self.next] else { return false };
         let emptied = start + bytes >= end;
@@ -124,7 +126,7 @@ impl Input {
     }
 }
 
-/// The input has not ended yet.
+/// Resets the end of input in a clone.
 pub(super) fn begin_anew() {
     IS_OPEN.store(true, Ordering::Relaxed);
     BEGINNING.set(&Ring::receive());
@@ -134,12 +136,14 @@ fn has_ended() -> bool {
     !IS_OPEN.load(Ordering::Relaxed)
 }
 
-/// Waits until reading would not wait (bytes are there, or the input has ended), or the clock reaches `deadline`. Says which.
+/// Waits until reading would not block (bytes are available, or the input has ended), or the clock reaches `deadline`.
+/// Returns `false` at the deadline.
 pub fn input_ready(deadline: u64) -> bool {
     INPUT.0.with(|input| input.fill(deadline))
 }
 
-/// Takes bytes that are there, waiting for none; 0: the input has ended. `None`: nothing is there, and event [`pando_abi::Event::Console`] will say when there is.
+/// Reads available bytes without waiting; 0: the input has ended. `None`: none are available, and event
+/// [`pando_abi::Event::Console`] announces the next ones.
 pub fn take(room: &mut [u8]) -> Option<usize> {
     INPUT.0.with(|input| {
         if !input.fill(0) {
@@ -153,18 +157,18 @@ pub fn take(room: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// Receives bytes into memory of the application, at least one unless the input has ended. Returns how many.
+/// Receives bytes into memory of the application, at least one unless the input has ended. Returns their number.
 ///
 /// # Errors
 /// The memory cannot be written, or an event came first.
-pub fn receive_user(range: UserRange) -> Result<u64, Stop> {
+pub fn receive_user(range: UserRange) -> Result<u64, IoError> {
     if range.length() == 0 {
         return Ok(0);
     }
     INPUT.0.with(|input| {
         let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
         if range.length() <= BUFFER as u64 || ahead || has_ended() {
-            return if input.fill(NO_DEADLINE) { Ok(input.drain(range)?) } else { Err(Stop::Event) };
+            return if input.fill(NO_DEADLINE) { Ok(input.drain(range)?) } else { Err(IoError::Event) };
         }
         let length = range.length().min(u64::from(MAX_DESCRIPTOR_BYTES)) as u32;
         let ring = Ring::receive();
@@ -173,11 +177,11 @@ pub fn receive_user(range: UserRange) -> Result<u64, Stop> {
         let came = taken.is_some();
         let descriptor = taken.unwrap_or_else(|| {
             ring.retract(core::iter::once(number));
-            ring.wait_anyway(number)
+            ring.wait_uninterruptibly(number)
         });
         match descriptor.length {
-            FAULTED => Err(Stop::Fault),
-            0 if !came => Err(Stop::Event),
+            FAULTED => Err(IoError::Fault),
+            0 if !came => Err(IoError::Event),
             bytes => {
                 IS_OPEN.store(bytes > 0, Ordering::Relaxed);
                 Ok(u64::from(bytes.min(length)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The console: bytes out and in, through the two rings.
 //!
-//! The kernel looks at the rings at every exit, so what is posted without a doorbell moves with the next system call; a doorbell is rung only by
-//! who must wait.
+//! The kernel processes the rings at every exit, so posted descriptors move with the next system call. Only code that
+//! must wait rings the doorbell.
 
 pub mod channel;
 pub mod control;
@@ -14,36 +14,36 @@ use crate::user::Fault;
 pub use input::{input_ready, receive_user, take};
 pub use output::{SLOT, flush, send_bytes, send_copy, send_user};
 
-/// Forgets what became of the other ends: a clone's are its own.
+/// Resets the state of the streams in a clone, whose peers are its own.
 pub fn begin_anew() {
     input::begin_anew();
     output::begin_anew();
 }
 
-/// Why no byte was moved.
+/// The reason why no byte was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The application's memory is not there.
+pub enum IoError {
+    /// The application's memory is not accessible.
     Fault,
     /// An event was noted while this waited.
     Event,
-    /// Nobody reads it.
+    /// The stream has no reader.
     Unread,
 }
 
-impl From<Fault> for Stop {
-    fn from(_: Fault) -> Stop {
-        Stop::Fault
+impl From<Fault> for IoError {
+    fn from(_: Fault) -> IoError {
+        IoError::Fault
     }
 }
 
-/// Where output goes.
+/// The destination of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// The standard output.
     Output,
     /// The standard error stream.
     Errors,
-    /// What a program says to the operator beside its streams.
+    /// A program's notes to the operator beside its streams.
     Notes,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output. Small pieces are copied and taken at the next exit, whatever that is for; large ones are named where they lie and waited for.
+//! Output. Small pieces are copied and taken at any next exit; large ones are posted in place and waited for.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,19 +9,19 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 
-use super::{Stop, Stream};
+use super::{IoError, Stream};
 use crate::global::{Global, OnOwnPage};
 use crate::hypercall::NO_DEADLINE;
-use crate::ring::{Beginning, Number, Ring};
+use crate::ring::{CloneStart, Number, Ring};
 use crate::user::{self, UserRange};
 
-/// Bytes of a slot: what programs' buffers usually hold. So many are sent whole or not at all.
+/// Bytes of a slot: the usual size of programs' buffers. So many are sent whole or not at all.
 pub const SLOT: usize = 4096;
 const SLOTS: usize = 16;
-/// Slots that there are besides once a program has said so much that all were in use so often; together they leave room in the ring.
+/// Additional slots, which are allocated once all slots were in use [`OFTEN`] times; together they leave room in the ring.
 const MORE: usize = 40;
 const OFTEN: u32 = 4;
-/// Up to this many bytes are copied.
+/// Output up to this many bytes is copied.
 const SMALL: u64 = (SLOTS * SLOT) as u64;
 
 impl Stream {
@@ -34,18 +34,20 @@ impl Stream {
     }
 }
 
-/// Streams of which the kernel has not said that nobody reads them: a bit for each tag. Not a part of what follows, so that it lies with the other data that every clone writes.
+/// Streams that have a reader, as far as the kernel has reported: a bit for each tag. It is outside the following
+/// structure, so that it lies with the other data that every clone writes.
 static READ: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Where the ring stood when this cell began.
-static BEGINNING: Beginning = Beginning::new();
+/// The position of the ring when this cell began.
+static BEGINNING: CloneStart = CloneStart::new();
 
-/// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside what is known of it: a few bytes touch one page.
+/// Copies of output, each until the kernel has taken it. The first free slot is used, and it lies beside its state: a
+/// few bytes touch one page.
 #[repr(C)]
 struct Slots {
     posted: [Option<Number>; SLOTS + MORE],
     /// How often all slots were in use.
     shortages: u32,
-    /// The slots behind the first ones. They never move.
+    /// The additional slots. They never move.
     more: Option<Box<[[u8; SLOT]]>>,
     bytes: [[u8; SLOT]; SLOTS],
 }
@@ -54,7 +56,7 @@ static SLOTS_OF_OUTPUT: OnOwnPage<Global<Slots>> =
     OnOwnPage(Global::new(Slots { posted: [None; SLOTS + MORE], shortages: 0, more: None, bytes: [[0; SLOT]; SLOTS] }));
 
 impl Slots {
-    /// A slot that nobody reads any more; waits for one if it must. `None`: an event came first.
+    /// Finds a slot that the kernel has taken; waits for one if it must. `None`: an event came first.
     fn free(&mut self, ring: &Ring) -> Option<usize> {
         let free = |slots: &Slots| {
             (0..SLOTS + slots.more.as_ref().map_or(0, |more| more.len()))
@@ -62,7 +64,7 @@ impl Slots {
         };
         let slot = free(self).or_else(|| {
             self.shortages = self.shortages.saturating_add(1);
-            // Where there is no memory for more, there are those that there were.
+            // Without memory for more, only the first ones are used.
             let mut more = Vec::new();
             if self.shortages == OFTEN && more.try_reserve_exact(MORE).is_ok() {
                 more.resize(MORE, [0; SLOT]);
@@ -72,7 +74,7 @@ impl Slots {
             }
             free(self)
         })?;
-        // Who does not read what the source says may read what this cell says.
+        // The source's stream may have no reader while this cell's has one.
         let own = self.posted[slot].take().filter(|number| !BEGINNING.is_of_source(*number));
         let taken = own.and_then(|number| ring.taken(number));
         if let Some(Descriptor { length: UNREAD, tag, .. }) = taken {
@@ -81,14 +83,15 @@ impl Slots {
         Some(slot)
     }
 
-    /// Posts so many bytes, which `fill` puts into the room that it is given; less only if it says why. Returns how many, and why not all.
-    fn send(&mut self, stream: Stream, bytes: u64, mut fill: impl FnMut(&mut [u8]) -> (usize, Option<Stop>)) -> (u64, Option<Stop>) {
+    /// Posts `bytes` bytes, which `fill` writes into the given room; fewer only if it returns a reason. Returns their
+    /// number, and the reason.
+    fn send(&mut self, stream: Stream, bytes: u64, mut fill: impl FnMut(&mut [u8]) -> (usize, Option<IoError>)) -> (u64, Option<IoError>) {
         let ring = Ring::transmit();
         let mut sent = 0;
         while sent < bytes {
-            let Some(slot) = self.free(&ring) else { return (sent, Some(Stop::Event)) };
+            let Some(slot) = self.free(&ring) else { return (sent, Some(IoError::Event)) };
             if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
-                return (sent, Some(Stop::Unread));
+                return (sent, Some(IoError::Unread));
             }
             let bytes = match &mut self.more {
                 Some(more) if slot >= SLOTS => &mut more[slot - SLOTS],
@@ -108,15 +111,15 @@ impl Slots {
     }
 }
 
-/// Takes from the ranges what fits.
-fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8]) -> (usize, Option<Stop>) {
+/// Copies from the ranges as much as fits.
+fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8]) -> (usize, Option<IoError>) {
     let mut filled = 0;
     while filled < room.len() {
         let Some(range) = ranges.peek_mut() else { break };
         let piece = range.part(0, (room.len() - filled) as u64);
         let end = filled + piece.length() as usize;
         if user::read(piece.start(), &mut room[filled..end]).is_err() {
-            return (filled, Some(Stop::Fault));
+            return (filled, Some(IoError::Fault));
         }
         filled = end;
         *range = range.part(piece.length(), u64::MAX);
@@ -127,15 +130,15 @@ fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8])
     (filled, None)
 }
 
-/// Names stretches of memory, given as address and length, one after the other, and waits until they were taken, or for an event if that `may_stop` it. Returns how many
-/// bytes, and why not all.
+/// Posts memory ranges, given as address and length, one after the other, and waits until they are taken, or for an
+/// event if `may_stop`. Returns the number of bytes, and the reason if not all were sent.
 // Never part of `send_user`, whose small pieces should not pay for this frame with another page of stack.
 #[inline(never)]
-fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: bool) -> (u64, Option<Stop>) {
+fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: bool) -> (u64, Option<IoError>) {
     let ring = Ring::transmit();
-    // What can be taken back is what was posted last; so it comes alone.
+    // Only the last posted descriptors can be retracted, so this output waits until the ring is empty.
     if may_stop && ring.wait(ring.last(), NO_DEADLINE).is_none() {
-        return (0, Some(Stop::Event));
+        return (0, Some(IoError::Event));
     }
     let limit = u64::from(MAX_DESCRIPTOR_BYTES);
     let pieces = stretches.flat_map(|(address, length)| {
@@ -144,7 +147,7 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: b
     let mut pieces = pieces.fuse().peekable();
     let mut sent = 0;
     while pieces.peek().is_some() {
-        // At most a ring's worth at a time, so that each can still be asked what became of it.
+        // At most a ring's worth at a time, so that the result of each can still be read.
         let mut posted = [None; TRANSMIT_DESCRIPTORS];
         for (place, (address, length)) in posted.iter_mut().zip(&mut pieces) {
             *place = Some((ring.post(Descriptor { address, length: length as u32, tag: stream.tag() }), length));
@@ -152,19 +155,19 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: b
         let mut stop = None;
         for (number, length) in posted.into_iter().flatten() {
             if may_stop && stop.is_none() && ring.wait(number, NO_DEADLINE).is_none() {
-                stop = Some(Stop::Event);
+                stop = Some(IoError::Event);
                 ring.retract(posted.iter().flatten().map(|(number, _)| *number));
             }
-            let taken = match ring.wait_anyway(number).length {
-                FAULTED => Err(Stop::Fault),
-                UNREAD => Err(Stop::Unread),
+            let taken = match ring.wait_uninterruptibly(number).length {
+                FAULTED => Err(IoError::Fault),
+                UNREAD => Err(IoError::Unread),
                 taken => Ok(length.min(taken.into())),
             };
             match taken {
                 Ok(bytes) => sent += bytes,
                 Err(stop) => {
-                    // What follows names the application's memory too: it must be taken before the application goes on.
-                    ring.wait_anyway(ring.last());
+                    // The later descriptors name the application's memory too: they must be taken before the application continues.
+                    ring.wait_uninterruptibly(ring.last());
                     return (sent, Some(stop));
                 }
             }
@@ -176,11 +179,11 @@ fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: b
     (sent, None)
 }
 
-/// Sends bytes of the application, which may change them again at once. Returns how many.
+/// Sends bytes of the application, which may change them again at once. Returns their number.
 ///
 /// # Errors
-/// The first of them cannot be read, an event came before it could be sent, or nobody reads the stream.
-pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
+/// The first of them cannot be read, an event came before it could be sent, or the stream has no reader.
+pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, IoError> {
     let bytes: u64 = ranges.iter().map(|range| range.length()).sum();
     let sent = if bytes <= SMALL {
         let mut ranges = ranges.iter().copied().filter(|range| range.length() > 0).peekable();
@@ -194,11 +197,11 @@ pub fn send_user(stream: Stream, ranges: &[UserRange]) -> Result<u64, Stop> {
     }
 }
 
-/// Sends bytes of the libOS without waiting until they were taken. Returns how many.
+/// Sends bytes of the libOS without waiting until they are taken. Returns their number.
 ///
 /// # Errors
-/// An event came before one could be sent, or nobody reads the stream.
-pub fn send_copy(stream: Stream, mut bytes: &[u8]) -> Result<usize, Stop> {
+/// An event came before one could be sent, or the stream has no reader.
+pub fn send_copy(stream: Stream, mut bytes: &[u8]) -> Result<usize, IoError> {
     let length = bytes.len() as u64;
     let fill = |room: &mut [u8]| {
         let (now, later) = bytes.split_at(bytes.len().min(room.len()));
@@ -212,25 +215,26 @@ pub fn send_copy(stream: Stream, mut bytes: &[u8]) -> Result<usize, Stop> {
     }
 }
 
-/// Sends bytes that the libOS can see, and waits until they were taken. Returns how many: fewer only if nobody reads the stream, or some of them lie in a volume and cannot be read.
+/// Sends bytes that the libOS can access, and waits until they are taken. Returns their number: fewer only if the
+/// stream has no reader, or if some of them lie in a volume and cannot be read.
 ///
 /// # Errors
-/// The first of them cannot be read, or nobody reads the stream.
-pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, Stop> {
+/// The first of them cannot be read, or the stream has no reader.
+pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
     match send(stream, core::iter::once((bytes.as_ptr().addr() as u64, bytes.len() as u64)), false) {
         (0, Some(stop)) => Err(stop),
         (sent, _) => Ok(sent),
     }
 }
 
-/// Somebody may read both streams.
+/// Resets the streams in a clone: both may have a reader.
 pub(super) fn begin_anew() {
     READ.store(u32::MAX, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());
 }
 
-/// Waits until all output was taken, as it must be before the cell ends.
+/// Waits until all output is taken, which is required before the cell ends.
 pub fn flush() {
     let ring = Ring::transmit();
-    ring.wait_anyway(ring.last());
+    ring.wait_uninterruptibly(ring.last());
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Those who read what cells say: from a position on, as it comes, and some of them all of it.
+//! Readers of cells' output: from a position on, live, and with or without loss.
 
 use super::Cell;
 use crate::api;
-use crate::service::streams::{Gone, Outgoing};
+use crate::service::streams::{ClientGone, Outgoing};
 use std::sync::Arc;
 
-/// Somebody for whom a cell waits: from the position on that was told last, nothing is forgotten.
+/// A client for which a cell waits: nothing after its position is dropped.
 pub(in crate::service) struct Reader {
     cell: Arc<Cell>,
     key: u64,
 }
 
 impl Reader {
-    /// Reads from this position on.
+    /// Adds a reader at this position.
     pub(in crate::service) fn new(cell: &Arc<Cell>, position: u64) -> Reader {
         let mut state = cell.lock();
         let key = state.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -22,7 +22,7 @@ impl Reader {
         Reader { cell: Arc::clone(cell), key }
     }
 
-    /// Goes on to this position.
+    /// Moves to this position.
     fn go_on(&self, position: u64) {
         let mut state = self.cell.lock();
         state.waiters.insert(self.key, position);
@@ -42,7 +42,7 @@ impl Drop for Reader {
 }
 
 impl Cell {
-    /// What it says from a position on, or from the next that is remembered; waits for it if it is `patient`. `None`: there is nothing yet.
+    /// A piece of output from a position on, or from the first that is kept. Waits for one if `patient`. `None`: there is none yet.
     async fn piece(&self, position: u64, patient: bool) -> Option<api::Piece> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -50,7 +50,7 @@ impl Cell {
                 let state = self.lock();
                 if let Some((number, stream, bytes)) = state.log.get(position) {
                     let next = number + bytes.len() as u64;
-                    return Some(api::Piece::Said { number, next, stream: stream.into(), data: api::Text::of(bytes) });
+                    return Some(api::Piece::Said { number, next, stream: stream.into(), data: api::TextOrBytes::of(bytes) });
                 }
                 if let Some(outcome) = &state.outcome {
                     return Some(api::Piece::Ended { outcome: outcome.clone() });
@@ -63,17 +63,18 @@ impl Cell {
         }
     }
 
-    /// Says what it says, from a position on, until it has ended, which is returned; or, to who is not `patient`, until there is no more.
+    /// Sends its output to a client from a position on. If `patient`, until it has ended, and returns the end; otherwise until
+    /// there is no more.
     ///
     /// # Errors
-    /// Nobody reads it any more.
+    /// The client has disconnected.
     pub(in crate::service) async fn tell(
         &self,
         from: u64,
         patient: bool,
         reader: Option<Reader>,
         outgoing: &mut Outgoing,
-    ) -> Result<Option<api::Piece>, Gone> {
+    ) -> Result<Option<api::Piece>, ClientGone> {
         let mut position = from;
         while let Some(piece) = outgoing.unless_gone(self.piece(position, patient)).await? {
             let api::Piece::Said { next, .. } = &piece else { return Ok(Some(piece)) };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Inside a cell of Pando: says when this program is ready to be cloned. */
+/* Inside a cell of Pando: reports when this program is ready to be cloned. */
 #ifndef PANDO_H
 #define PANDO_H
 
@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 /*
- * Says that this program is ready to be cloned. Where a template is wanted, the cell freezes here, and every clone goes on from here. Returns the clone's number; -1 where nothing was
- * cloned: no template was wanted, or this is no cell.
+ * Reports that this program is ready to be cloned. If a template is being created, the cell freezes here, and every clone continues here.
+ * Returns the clone's number, or -1 if nothing was cloned: no template is being created, or this is no cell.
  *
- * Flush your streams before, and seed your own generators of random numbers after: getrandom() and /dev/urandom give each clone its own. What the clone was given stands in
- * /proc/pando/arguments and /proc/pando/environment, each string ended by a zero byte. A descriptor of /dev/pando becomes readable in each clone, for who wants to hear of it elsewhere.
+ * Flush your streams before, and seed your own random number generators after: getrandom() and /dev/urandom are distinct in each clone.
+ * /proc/pando/arguments and /proc/pando/environment contain the clone's arguments and variables, each string ended by a zero byte. A
+ * descriptor of /dev/pando becomes readable in each clone, as a notification for other parts of the program.
  */
 static inline long pando_ready(void)
 {

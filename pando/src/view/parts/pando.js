@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 'use strict'
-// Inside a cell of Pando: says when this program is ready to be cloned.
+// Inside a cell of Pando: reports when this program is ready to be cloned.
 
 const crypto = require('crypto')
 const fs = require('fs')
@@ -9,10 +9,12 @@ function given (what) {
   return fs.readFileSync('/proc/pando/' + what, 'utf8').split('\0').slice(0, -1)
 }
 
-// Says that this program is ready to be cloned. Where a template is wanted, the cell freezes here, and every clone goes on from here, with `process.argv` from its third on and variables of
-// `process.env` of its own. Returns the clone's number; null where nothing was cloned: no template was wanted, or this is no cell.
+// Reports that this program is ready to be cloned. If a template is being created, the cell freezes here, and every clone continues here,
+// with its own `process.argv` from the third on and variables of `process.env`. Returns the clone's number, or null if nothing was cloned:
+// no template is being created, or this is no cell.
 //
-// No two clones draw the same: `crypto`, with its keys and TLS, and `Math.random` begin anew in each. What kept `Math.random` under another name, and the realms of `vm`, go on where the template's stood.
+// Random numbers are distinct: `crypto`, with its keys and TLS, and `Math.random` are reseeded in each clone. Saved references to the old
+// `Math.random`, and the realms of `vm`, continue with the template's state.
 exports.ready = function ready () {
   let device
   try {
@@ -39,8 +41,8 @@ exports.ready = function ready () {
   }
 }
 
-// OpenSSL seeds its generators anew where it finds itself in a child, by its number: so this process passes for one while it draws. Node keeps identifiers and integers in store, 128 of those and 1024
-// of these.
+// OpenSSL reseeds its generators when the process ID changes: so this process pretends to be a child while it draws. Node buffers 128 UUIDs
+// and 1024 integers.
 function drawAnew (device) {
   fs.writeSync(device, 'child')
   crypto.randomBytes(1)
@@ -65,7 +67,7 @@ function uniform () {
   }
 }
 
-// Bytes that no other clone draws.
+// Random bytes that are distinct in each clone.
 exports.randomBytes = function randomBytes (length) {
   const source = fs.openSync('/dev/urandom', 'r')
   try {

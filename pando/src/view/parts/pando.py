@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Inside a cell of Pando: says when this program is ready to be cloned, and speaks to whoever keeps the cell.
+"""Inside a cell of Pando: reports when this program is ready to be cloned, and sends notes to the operator.
 
-As a program (`python3 -m pando`) it is what the template `python` is made of: it loads what most programs load, is
-ready, and then runs the code that a clone is given as its argument. Without one it runs the code that comes on standard
-input, a JSON string on each line, one after the other in the same namespace; after each it says in a note what became
-of it.
+As a program (`python3 -m pando`) it is the program of the template `python`: it loads common modules, reports that it is
+ready, and then runs the code in a clone's argument. Without an argument it runs code from standard input, a JSON string
+on each line, one after the other in the same namespace; after each it reports the result in a note.
 """
 
 import os
@@ -14,9 +13,9 @@ __all__ = ["note", "ready"]
 
 
 def note(text):
-    """Says a line to whoever keeps this cell, beside the program's streams: at most 64 KiB.
+    """Sends a line of at most 64 KiB to the operator of this cell, separate from the program's streams.
 
-    Where nobody listens, nothing happens.
+    Outside of a cell it does nothing.
     """
     try:
         device = os.open("/dev/pando", os.O_WRONLY | os.O_CLOEXEC)
@@ -29,18 +28,18 @@ def note(text):
 
 
 def ready():
-    """Says that this program is ready to be cloned.
+    """Reports that this program is ready to be cloned.
 
-    Where a template is wanted, the cell freezes here, and every clone goes on from here: with `sys.argv[1:]` and
-    variables of the environment of its own, and with fresh random numbers from `random`, `uuid`, `secrets`, `ssl`,
-    `tempfile`, `multiprocessing` and numpy's global generator. Generators that the program made for itself are its own
-    to seed. Where a cell is frozen later, while it runs, these are fresh in its clones as well: a handler of the signal
-    SIGRTMAX sees to that in the main thread, unless the program has one of its own.
+    If a template is being created, the cell freezes here, and every clone continues here: with its own `sys.argv[1:]`
+    and environment variables, and with fresh random numbers from `random`, `uuid`, `secrets`, `ssl`, `tempfile`,
+    `multiprocessing` and numpy's global generator. The program must seed its own generators. If a cell is frozen later,
+    while it runs, a handler of the signal SIGRTMAX reseeds the same generators in the main thread of its clones, unless
+    the program has a handler of its own.
 
-    Returns the clone's number; None where nothing was cloned: no template was wanted, or this is no cell.
+    Returns the clone's number, or None if nothing was cloned: no template is being created, or this is no cell.
     """
     for stream in (sys.stdout, sys.stderr):
-        # What was said before is not for the clones to say again.
+        # Clones must not repeat earlier output.
         try:
             stream.flush()
         except (AttributeError, ValueError):
@@ -50,7 +49,8 @@ def ready():
         device = os.open("/dev/pando", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    # Each page that is touched from the word on is one that every clone has to itself. So all that it takes is at hand before, and kept: what is freed is touched.
+    # Each page that is written after the freeze is copied in every clone. So everything needed is allocated before, and kept: freeing
+    # writes, too.
     split, reseeding = bytes.split, _reseeding()
     _KEPT.append(reseeding)
     _reseed_at_signal(device)
@@ -87,7 +87,7 @@ def _given(path):
 
 
 def _reseeding():
-    """What a clone calls so that it shares no random numbers. Only what is loaded has anything to forget."""
+    """The functions that reseed a clone's random numbers. Only loaded modules need it."""
     modules, steps = sys.modules, []
     if "random" in modules:
         steps += _of_random(modules["random"]._inst)
@@ -106,7 +106,7 @@ def _reseeding():
 
 
 def _reseed_at_signal(device):
-    """Asks for a signal in clones that do not go on from `ready`, because their cell was frozen while it ran."""
+    """Requests a signal in clones that do not continue in `ready`, because their cell was frozen while it ran."""
     import signal
 
     try:
@@ -123,12 +123,12 @@ def _reseed(*_):
         try:
             reseed()
         except Exception:
-            # What the program has made of its modules is not ours to mend.
+            # The program may have changed its modules.
             pass
 
 
 def _setting(what, *names):
-    """What sets attributes to None."""
+    """A function that sets attributes to None."""
 
     def forget():
         for name in names:
@@ -142,12 +142,12 @@ def _of_random(generator):
 
 
 def _of_uuid(uuid):
-    # The system's library keeps a node and a sequence of its own, which cannot be made anew.
+    # The system's library has a node and a sequence of its own, which cannot be reset.
     return _setting(uuid, "_generate_time_safe", "_UuidCreate", "_node", "_last_timestamp")
 
 
 def _of_numpy(random):
-    # All of the state at once: a seed would be stretched in Python, which touches three times as much memory.
+    # Sets the whole state at once: expanding a seed in Python would write three times as much memory.
     urandom, behind = os.urandom, (624).to_bytes(4, sys.byteorder)
     generator = random.mtrand._rand._bit_generator
     state = _numpy_state(random, generator)
@@ -158,7 +158,7 @@ def _of_numpy(random):
     lock = generator.lock
 
     def fill(_owner=generator):
-        # Another thread may be drawing. This one may as well, where a signal came in between.
+        # Another thread may hold the lock, or this one, if the signal interrupted it.
         if lock.acquire(timeout=1):
             try:
                 state[:] = urandom(4 * 624) + behind
@@ -169,7 +169,7 @@ def _of_numpy(random):
 
 
 def _numpy_state(random, generator):
-    """The memory of numpy's global generator: 624 words and a position, if they lie where they always did and there is nothing else to forget."""
+    """The memory of numpy's global generator: 624 words and a position, if they have the known layout and it has no other state."""
     try:
         import ctypes
 
@@ -181,16 +181,16 @@ def _numpy_state(random, generator):
         return None
 
 
-# What most programs load, so that clones have it.
+# Modules that most programs load.
 _USUAL = (
     "argparse array ast asyncio base64 bisect calendar collections concurrent.futures contextlib copy csv dataclasses "
     "datetime decimal enum fractions functools hashlib heapq html io itertools json linecache logging math operator "
     "pathlib pickle pprint random re shutil socket sqlite3 ssl statistics string struct subprocess tempfile textwrap "
     "threading time traceback types typing unicodedata urllib.parse urllib.request uuid zlib numpy"
 ).split()
-# Characters of an error's message and of its traceback that are told, if they fit.
+# Characters of an error's message and of its traceback that are reported.
 _TOLD_MAX = 8000
-# Characters of a note that says so: what `note` takes.
+# Maximal characters of the note with the result: the limit of `note`.
 _NOTE_MAX = 65000
 
 
@@ -201,9 +201,9 @@ def _warm():
         try:
             importlib.import_module(name)
         except Exception:
-            # Not every Python has every module, and one that fails is not ours to mend.
+            # Not every Python has every module, and some may fail.
             pass
-    # Once through everything that the first code would need otherwise.
+    # Run everything once that the first code would have to load otherwise.
     _told(*_run("1 + 1", _module()))
     try:
         raise RuntimeError
@@ -221,7 +221,7 @@ def _module():
 
 
 def _run(code, module):
-    """Runs code; returns how it ended: its exit code, and the error that ended it."""
+    """Runs code; returns its exit code, and the error that ended it."""
     import linecache
 
     name = "<code>"
@@ -240,16 +240,16 @@ def _run(code, module):
 
 
 def _error(error):
-    """An exception in words, which are said on standard error as well."""
+    """An exception as text, which is also printed on standard error."""
     import traceback
 
-    # Without the frame that is ours.
+    # Without the frame of this module.
     error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         sys.stderr.write(text)
     except (AttributeError, OSError, ValueError):
-        # The code has closed it, or nobody reads it.
+        # The code has closed it, or its reader has gone.
         pass
     try:
         value = str(error)
@@ -259,12 +259,12 @@ def _error(error):
 
 
 def _told(exit_code, error):
-    """How code ended, as a note."""
+    """The result of code, as a note."""
     import json
 
     room = _TOLD_MAX
     while True:
-        # The end of a traceback says most.
+        # The end of a traceback is the most useful.
         told = error and {"name": error["name"][:room], "value": error["value"][:room], "traceback": error["traceback"][-room:]}
         text = json.dumps({"exit_code": exit_code, "error": told})
         if len(text) <= _NOTE_MAX:
@@ -277,7 +277,7 @@ def _flush():
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # The code has closed it, or nobody reads it.
+            # The code has closed it, or its reader has gone.
             pass
 
 
@@ -292,11 +292,11 @@ def _once(code):
         threading._shutdown()
         atexit._run_exitfuncs()
     finally:
-        # Children that it forked end here as well, and are not what is told of.
+        # Its forked children end here as well, and are not reported.
         if outcome[1] and os.getpid() == process:
             note(_told(*outcome))
         _flush()
-        # Taking the interpreter down serves nobody: the cell goes as a whole.
+        # No interpreter shutdown: the whole cell ends.
         os._exit(outcome[0])
 
 
@@ -304,7 +304,7 @@ def _serve():
     """Runs one piece of code after the other."""
     import json
 
-    # The code finds an empty standard input: what comes on ours is not for it to read.
+    # The code gets an empty standard input, because ours carries the code.
     source = os.fdopen(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -315,16 +315,37 @@ def _serve():
         outcome = _run(json.loads(line), module)
         _flush()
         if os.getpid() != process:
-            # A child that it forked: it ends where a program would.
+            # A forked child ends at the end of its code.
             os._exit(outcome[0])
         note(_told(*outcome))
     _flush()
     os._exit(0)
 
 
+def _write_at_once():
+    """Lets the streams keep nothing back, not even a line that has only begun: whatever ends the code, what it wrote is said."""
+    import io
+
+    class Stream(io.TextIOWrapper):
+        def write(self, text):
+            count = super().write(text)
+            # Whole lines are written anyway.
+            if text and text[-1] != "\n":
+                self.flush()
+            return count
+
+    def renewed(stream):
+        encoding, errors = stream.encoding, stream.errors
+        new = Stream(stream.detach(), encoding, errors, newline="\n", line_buffering=True)
+        new.mode = "w"
+        return new
+
+    sys.stdout = sys.__stdout__ = renewed(sys.stdout)
+    sys.stderr = sys.__stderr__ = renewed(sys.stderr)
+
+
 if __name__ == "__main__":
-    # A line is said when it is written, whatever ends the code after that.
-    sys.stdout.reconfigure(line_buffering=True)
+    _write_at_once()
     _warm()
     ready()
     if len(sys.argv) > 1:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Says the random bytes that the kernel gave this process at its start (AT_RANDOM). */
+/* Prints the random bytes that the kernel gave this process at its start (AT_RANDOM). */
 #include <stdio.h>
 #include <sys/auxv.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One side of a talk over TCP or UDP: what busybox cannot do, or not often enough.
+// One side of an exchange over TCP or UDP, for traffic that busybox cannot generate, or not often enough.
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -51,7 +51,7 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-// Bytes without a pattern, the same for both sides: a generator for each direction (xorshift64*, a byte of each number).
+// Bytes without a pattern, the same on both sides: a generator for each direction (xorshift64*, one byte of each number).
 struct noise {
     unsigned long long state;
 };
@@ -65,7 +65,7 @@ static void fill(struct noise *noise, unsigned char *room, size_t length) {
 
 static unsigned char sent[1 << 16], expected[1 << 16], got[1 << 16];
 
-// Sends so many bytes and hears so many at once, and compares each with what it should be.
+// Sends and receives this many bytes at the same time, and compares each received byte with the expected one.
 static void exchange(int fd, long long to_say, long long to_hear, unsigned long long own, unsigned long long others) {
     struct noise says = {own}, hears = {others};
     long long said = 0, heard = 0;
@@ -113,7 +113,7 @@ static int descriptors(void) {
     return count;
 }
 
-// Answers each connection's byte with the next, so often, and tells how many descriptors there are before and after.
+// Answers the byte of each of `count` connections with the next value. Prints the number of descriptors before and after.
 static void serve(int listens, long count) {
     int before = descriptors();
     for (long i = 0; i < count; i++) {
@@ -126,7 +126,7 @@ static void serve(int listens, long count) {
     printf("%ld served, descriptors %d and %d\n", count, before, descriptors());
 }
 
-// Connects so often, says a byte and hears the next. Either side closes first, in turns.
+// Connects `count` times, sends a byte and receives the next value. Both sides close first, in turns.
 static void churn(const char *host, const char *port, long count) {
     int before = descriptors();
     for (long i = 0; i < count; i++) {

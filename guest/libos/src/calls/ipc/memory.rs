@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on System V's shared memory.
+//! System calls on System V shared memory.
 
 use pando_abi::PAGE_SIZE;
 
 use super::{command, now, set_owner, words_of};
+use crate::credentials::capabilities::IPC_LOCK;
 use crate::errno::Errno;
 use crate::ipc::objects::{Object, READ, WRITE};
 use crate::ipc::{SEGMENTS_MAX, Segment};
 use crate::system::System;
 use crate::user::{set_words, words};
 
-/// Bytes that a segment may have, and pages that all may have.
+/// Most bytes of a segment, and most pages of all.
 const BYTES_MAX: u64 = u64::MAX - (1 << 24);
-/// Flags of `shmget`: of pages that were set aside, which there are not.
+/// `SHM_HUGETLB`, a flag of `shmget`: huge pages, of which none are reserved.
 const HUGE_PAGES: u64 = 0o4000;
 /// Flags of `shmat`.
 const READ_ONLY: u64 = 0o10_000;
 const ROUND: u64 = 0o20_000;
 const REPLACE: u64 = 0o40_000;
 const EXECUTE: u64 = 0o100_000;
-/// Beside the permissions: it goes when nobody has it, and it stays in memory.
+/// `SHM_DEST` and `SHM_LOCKED`, beside the permissions: it is freed after the last detach, and stays in memory.
 const IS_REMOVED: u32 = 0o1000;
 const IS_LOCKED: u32 = 0o2000;
 
@@ -42,7 +43,7 @@ pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<
     Ok(number.into())
 }
 
-/// `shmat(segment, address, flags)`: where it lies, whoever asks.
+/// `shmat(segment, address, flags)`. A segment lies at the same address in all processes.
 pub fn shmat(system: &mut System, [number, address, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let wanted = match address {
         0 if flags & REPLACE != 0 => return Err(Errno::EINVAL),
@@ -112,12 +113,29 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             Ok(0)
         }
         wanted @ (LOCK | UNLOCK) => {
-            let object = system.ipc.segments.get_mut(number)?;
-            object.check_owner(&system.files.own.who)?;
-            object.what.is_locked = wanted == LOCK;
+            check_locking(system, number, wanted == LOCK)?;
+            system.ipc.segments.get_mut(number)?.what.is_locked = wanted == LOCK;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Checks that the process may lock a segment, or unlock it.
+fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Errno> {
+    let all: u64 = system.ipc.segments.all().filter(|object| object.what.is_locked).map(|object| object.what.bytes).sum();
+    let (limit, who) = (system.process.limits.locked(), &system.files.own.who);
+    let object = system.ipc.segments.get_mut(number)?;
+    if who.is_capable(IPC_LOCK) {
+        return Ok(());
+    }
+    if !object.is_of(who) {
+        return Err(Errno::EPERM);
+    }
+    match limit.filter(|_| locks && !object.what.is_locked) {
+        Some(0) => Err(Errno::EPERM),
+        Some(limit) if all.saturating_add(object.what.bytes) > limit => Err(Errno::ENOMEM),
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on System V's queues of messages.
+//! System calls on System V message queues.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::ipc::QUEUES_MAX;
 use crate::ipc::objects::{READ, WRITE};
-use crate::ipc::queue::{MESSAGE_MAX, Message, QUEUE_BYTES, Queue, Wanted};
+use crate::ipc::queue::{MESSAGE_MAX, Message, MessageSelector, QUEUE_BYTES, Queue};
 use crate::system::System;
 use crate::user::{set_words, words};
 use crate::wait::Channel;
@@ -21,7 +21,7 @@ const NO_WAIT: u64 = 0o4000;
 const NO_ERROR: u64 = 0o10_000;
 const EXCEPT: u64 = 0o20_000;
 const COPY: u64 = 0o40_000;
-/// Bytes of a message's type, which stands before what it says.
+/// Bytes of a message's type, before its text.
 const KIND: u64 = 8;
 
 /// `msgget(key, flags)`.
@@ -65,11 +65,11 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
         return Err(Errno::EINVAL);
     }
     let wanted = match kind.cast_signed() {
-        place if flags & COPY != 0 => Wanted::Copy(place),
-        0 => Wanted::Any,
-        kind if kind < 0 => Wanted::UpTo(kind.checked_neg().unwrap_or(i64::MAX)),
-        kind if flags & EXCEPT != 0 => Wanted::Not(kind),
-        kind => Wanted::Kind(kind),
+        place if flags & COPY != 0 => MessageSelector::Copy(place),
+        0 => MessageSelector::Any,
+        kind if kind < 0 => MessageSelector::UpTo(kind.checked_neg().unwrap_or(i64::MAX)),
+        kind if flags & EXCEPT != 0 => MessageSelector::Not(kind),
+        kind => MessageSelector::Kind(kind),
     };
     let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
     object.check(&system.files.own.who, READ)?;
@@ -83,7 +83,7 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
         if flags & NO_WAIT != 0 { receive(system) } else { system.wait(&[on], NO_DEADLINE, receive).map_err(Errno::without_restart)? };
     let Message { kind, bytes } = received.ok_or(Errno::ENOMSG)??;
     system.wake(on);
-    // Who has no room for it has lost it, as on Linux.
+    // If the buffer cannot be written, the message is lost, as on Linux.
     set_words(address, &[kind.cast_unsigned()])?;
     let shown = &bytes[..bytes.len().min(room as usize)];
     user::write(address.wrapping_add(KIND), shown)?;
@@ -99,7 +99,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
         return Err(Errno::EINVAL);
     }
     match u64::from(wanted as u32) {
-        wanted @ (command::LIMITS | USED) => tell_limits(system, wanted == USED, buffer),
+        wanted @ (command::LIMITS | USED) => write_limits(system, wanted == USED, buffer),
         wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
             let object = if wanted == command::STATUS { system.ipc.queues.get(number) } else { system.ipc.queues.at(number) }?;
             if wanted != STATUS_OF_ANY {
@@ -141,8 +141,8 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
     }
 }
 
-/// Writes a `struct msginfo`: the limits, or what is used.
-fn tell_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
+/// Writes a `struct msginfo`: the limits, or the present usage.
+fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
     const SEGMENT_BYTES: u32 = 16;
     const SEGMENTS: u32 = 0xffff;
     let all = &system.ipc.queues;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on System V's shared memory, semaphores and queues of messages.
+//! System calls on System V shared memory, semaphores and message queues.
 
 pub mod memory;
 pub mod messages;
@@ -12,7 +12,7 @@ use crate::ipc::objects::Object;
 use crate::system::System;
 use crate::user::{NANOSECONDS, words};
 
-/// What every kind of object can be asked for.
+/// Commands that every kind of object has.
 mod command {
     pub const REMOVE: u64 = 0;
     pub const SET: u64 = 1;
@@ -20,7 +20,7 @@ mod command {
     pub const LIMITS: u64 = 3;
 }
 
-/// What a call is told that finds no object: one that has waited for it, that it is gone.
+/// The error of a call that finds no object; `EIDRM` for one that has waited for it.
 fn gone(system: &System, error: Errno) -> Errno {
     if system.thread.call.again { Errno::EIDRM } else { error }
 }
@@ -30,14 +30,14 @@ fn now() -> u64 {
     clock::wall() / NANOSECONDS
 }
 
-/// The words of a `struct ipc64_perm`.
+/// Converts to the words of a `struct ipc64_perm`.
 fn words_of<T>(object: &Object<T>, flags: u32) -> [u64; 6] {
     let Object { key, owner: [user, group], maker: [maker, makers_group], permissions, .. } = object;
     let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     [two(key.cast_unsigned(), *user), two(*group, *maker), two(*makers_group, permissions | flags), object.sequence().into(), 0, 0]
 }
 
-/// Gives an object the owner and the permissions that the program's structure has.
+/// Sets an object's owner and permissions from the program's structure.
 fn set_owner<T>(object: &mut Object<T>, address: u64) -> Result<(), Errno> {
     let [user, group, mode] = words(address)?;
     let (user, group, mode) = ((user >> 32) as u32, group as u32, (mode >> 32) as u32);

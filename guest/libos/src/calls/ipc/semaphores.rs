@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on System V's semaphores.
+//! System calls on System V semaphores.
 //!
-//! Who changes a set finishes the calls of those who wait for it, in the order in which they came: so nobody who comes later is faster.
+//! A thread that changes a set completes the calls that wait for it, in order of arrival. So no later caller overtakes an earlier
+//! one.
 
 use alloc::vec::Vec;
 
@@ -13,15 +14,15 @@ use super::{command, gone, now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::SETS_MAX;
 use crate::ipc::objects::{Object, READ, WRITE};
-use crate::ipc::semaphores::{Attempt, Operation, SEMAPHORES_MAX, Semaphores, VALUE_MAX};
+use crate::ipc::semaphores::{Attempt, SEMAPHORES_MAX, SemaphoreOperation, Semaphores, VALUE_MAX};
 use crate::process::ProcessNumber;
 use crate::system::System;
 use crate::user::{set_words, timespec, words};
 use crate::wait::{Channel, ThreadNumber};
 
-/// Operations that one call may make.
+/// Most operations of one call.
 const OPERATIONS_MAX: u64 = 500;
-/// What `ipcs` is told of limits that there are not.
+/// Reported to `ipcs` for limits that do not exist.
 const MANY: u32 = 1_024_000_000;
 
 /// `semget(key, count, flags)`.
@@ -49,7 +50,8 @@ pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u
     if count > u64::from(u32::MAX) || count as u32 as u64 > OPERATIONS_MAX {
         return Err(Errno::E2BIG);
     }
-    let operations = (0..count).map(|index| operation(address.wrapping_add(index * 6))).collect::<Result<Vec<Operation>, Errno>>()?;
+    let operations =
+        (0..count).map(|index| operation(address.wrapping_add(index * 6))).collect::<Result<Vec<SemaphoreOperation>, Errno>>()?;
     if operations.is_empty() || (number as i32) < 0 {
         return Err(Errno::EINVAL);
     }
@@ -74,15 +76,15 @@ pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u
     }
 }
 
-fn operation(address: u64) -> Result<Operation, Errno> {
+fn operation(address: u64) -> Result<SemaphoreOperation, Errno> {
     let mut bytes = [0; 6];
     user::read(address, &mut bytes)?;
     let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    Ok(Operation { index: word(0), change: word(2).cast_signed(), flags: word(4).cast_signed() })
+    Ok(SemaphoreOperation { index: word(0), change: word(2).cast_signed(), flags: word(4).cast_signed() })
 }
 
 impl System {
-    /// Attempts the operations that a thread wants to be done. `None`: it has to wait.
+    /// Attempts the pending operations of a thread. `None`: it has to wait.
     fn attempt(&mut self, number: u32, thread: ThreadNumber) -> Option<Result<u64, Errno>> {
         let thread = self.thread_of_mut(thread)?;
         let (process, operations) = (thread.process, core::mem::take(&mut thread.operations));
@@ -101,17 +103,17 @@ impl System {
         }
     }
 
-    /// Finishes the calls of those who wait for a set that has changed, as far as they need not wait any more.
+    /// Completes the waiting calls that a change of a set permits.
     fn serve_semaphores(&mut self, number: u32) {
         let on = Channel::Semaphores(number);
-        // What one does may let another go on that came before it.
+        // One thread's operations may let an earlier one continue.
         while let Some((thread, result)) = self.waiters_on(on).into_iter().find_map(|thread| Some((thread, self.attempt(number, thread)?)))
         {
             self.finish_call(thread, result);
         }
     }
 
-    /// Undoes what the running process, which ends, did to semaphores.
+    /// Applies the undo values of the running process, which ends (`SEM_UNDO`).
     pub(crate) fn undo_semaphores(&mut self) {
         let process = self.process.number;
         let undone = self.ipc.semaphores.all_mut().filter_map(|object| object.what.undo(process).then_some(object.number));
@@ -120,7 +122,7 @@ impl System {
         }
     }
 
-    /// How many wait for a semaphore: to become zero, or to grow.
+    /// Number of threads that wait for a semaphore to become zero, or to grow.
     fn waiting_for(&mut self, number: u32, index: u64, zero: bool) -> u64 {
         let mut count = 0;
         for thread in self.waiters_on(Channel::Semaphores(number)) {
@@ -128,7 +130,7 @@ impl System {
                 continue;
             };
             let Ok(object) = self.ipc.semaphores.get_mut(number.into()) else { continue };
-            // It waits, so nothing is done.
+            // It waits, so the attempt changes nothing.
             if let Ok(Attempt::Waits(first)) = object.what.attempt(&operations, process) {
                 count += u64::from(u64::from(first.index) == index && (first.change == 0) == zero);
             }
@@ -154,7 +156,7 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
     }
     let index = u64::from(index as u32);
     match u64::from(wanted as u32) {
-        wanted @ (command::LIMITS | USED) => tell_limits(system, wanted == USED, argument),
+        wanted @ (command::LIMITS | USED) => write_limits(system, wanted == USED, argument),
         wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
             let object = if wanted == command::STATUS { system.ipc.semaphores.get(number) } else { system.ipc.semaphores.at(number) }?;
             if wanted != STATUS_OF_ANY {
@@ -216,12 +218,12 @@ fn status(object: &Object<Semaphores>) -> [u64; 13] {
     words
 }
 
-/// Which semaphore of a set is meant.
+/// The index of a semaphore in its set.
 fn place(object: &Object<Semaphores>, index: u64) -> Result<usize, Errno> {
     if index < object.what.all.len() as u64 { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
-/// So many values in the program's memory.
+/// Reads `count` values from the program's memory.
 fn values_at(address: u64, count: usize) -> Result<Vec<i32>, Errno> {
     let mut bytes = alloc::vec![0; 2 * count];
     user::read(address, &mut bytes)?;
@@ -239,8 +241,8 @@ fn set_values(system: &mut System, number: u64, first: usize, values: &[i32]) ->
     Ok(0)
 }
 
-/// Writes a `struct seminfo`: the limits, or what is used.
-fn tell_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
+/// Writes a `struct seminfo`: the limits, or the present usage.
+fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno> {
     const BYTES_OF_UNDOING: u32 = 20;
     let all = &system.ipc.semaphores;
     let (sets, count) = (all.all().count() as u32, all.all().map(|object| object.what.all.len() as u32).sum());

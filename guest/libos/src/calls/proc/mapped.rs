@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process has mapped.
+//! Mappings of a process: `maps` and `smaps`.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,15 +7,16 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use pando_abi::PAGE_SIZE;
-use pando_rt::memory::{PageRange, Resident};
+use pando_rt::memory::{PageRange, ResidentPages};
 
 use crate::files::Files;
+use crate::files::status::numbers;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Backing;
 use crate::shared::is_shared;
 
-/// What a mapping takes. A page that is a program's own is one that it has written to; of others, files' have not been changed.
-fn sizes(range: PageRange, backing: Backing, resident: Resident) -> String {
+/// The sizes of a mapping. Its own pages are those that the program has written to; the other pages of a file are unchanged.
+fn sizes(range: PageRange, backing: Backing, resident: ResidentPages) -> String {
     let own = if backing.is_shared() || is_shared(range.start()) { 0 } else { resident.own };
     let others = resident.pages - own;
     let (clean, dirty) = if matches!(backing, Backing::Blocks(_)) { (others, 0) } else { (0, others) };
@@ -25,7 +26,7 @@ fn sizes(range: PageRange, backing: Backing, resident: Resident) -> String {
         ("KernelPageSize", 1),
         ("MMUPageSize", 1),
         ("Rss", resident.pages),
-        // How many others there are is not known: one at least.
+        // The number of sharers is unknown: at least one other.
         ("Pss", own + others / 2),
         ("Shared_Clean", clean),
         ("Shared_Dirty", dirty),
@@ -38,7 +39,7 @@ fn sizes(range: PageRange, backing: Backing, resident: Resident) -> String {
     rows.into_iter().map(|(name, pages)| format!("{:<15} {:8} kB\n", format!("{name}:"), pages * PAGE_SIZE / 1024)).collect()
 }
 
-/// The mappings of a process; `detailed`: with what each takes.
+/// The mappings of a process; `detailed`: with their sizes.
 pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<u8> {
     /// Bytes of a line before a name.
     const BEFORE_NAME: usize = 73;
@@ -54,7 +55,8 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
             Some((file, offset)) => {
                 let status = files.status(files.tree.settle(file.place));
                 let (device, number) = status.map_or((0, 0), |status| (status.device, status.number));
-                let _ = write!(line, "{offset:08x} 00:{device:02x} {number} ");
+                let (major, minor) = numbers(device);
+                let _ = write!(line, "{offset:08x} {major:02x}:{minor:02x} {number} ");
                 files.path_by(file.name.as_ref(), Some(file.place))
             }
             None if region.backing == Backing::Shared => {

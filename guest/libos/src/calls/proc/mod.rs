@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the texts of `/proc` say, and what becomes of those that are written.
+//! Reading and writing the files of `/proc`.
 
 mod mapped;
 mod mounted;
+mod net;
 mod process;
 mod processor;
 mod shared;
@@ -17,60 +18,60 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, registers};
 
-use crate::calls::clones::given;
 use crate::calls::identity::{RELEASE, VERSION, host_name};
-use crate::credentials::capabilities::AUDIT_CONTROL;
+use crate::calls::pando_device::given;
+use crate::credentials::capabilities::{AUDIT_CONTROL, SYS_RESOURCE};
 use crate::errno::Errno;
-use crate::files::proc::entry::Entry;
-use crate::files::proc::table::Text;
+use crate::files::proc::entry::ProcEntry;
+use crate::files::proc::table::ProcText;
 use crate::process::{FIRST, NAME};
 use crate::system::System;
-use crate::thread::Stage;
+use crate::thread::ThreadState;
 use crate::user::ticks;
-use process::Shown;
+use process::ProcSubject;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// What a text says now.
+/// The present contents of a file.
 ///
 /// # Errors
 /// `ESRCH`: the process is gone. `EACCES`: it is another user's.
-pub fn text(system: &mut System, entry: Entry, which: Text) -> Result<Vec<u8>, Errno> {
+pub fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8>, Errno> {
     if let Some(subject) = entry.subject() {
-        let shown = Shown::new(system, subject)?;
+        let shown = ProcSubject::new(system, subject)?;
         return shown.text(which, entry.descriptor());
     }
     Ok(match which {
-        Text::HostName => [&*host_name(), b"\n"].concat(),
-        Text::Uuid | Text::BootId => uuid(system, which == Text::BootId).into_bytes(),
-        Text::CloneArguments => given().0.to_vec(),
-        Text::CloneEnvironment => given().1.to_vec(),
-        Text::CloneIndex => format!("{}\n", registers::identity().clone_index).into_bytes(),
-        Text::Generation => format!("{}\n", registers::identity().generation).into_bytes(),
-        Text::Fixed(text) => text.as_bytes().to_vec(),
-        Text::CpuInfo => processor::cpu_info().into_bytes(),
-        Text::MemoryInfo => memory_info().into_bytes(),
-        Text::MemoryStatistics => memory_statistics().into_bytes(),
-        Text::Uptime => uptime(system).into_bytes(),
-        Text::Version => format!("Linux version {RELEASE} {VERSION}\n").into_bytes(),
-        Text::Release => format!("{RELEASE}\n").into_bytes(),
-        Text::KernelVersion => format!("{VERSION}\n").into_bytes(),
-        Text::LoadAverage => load(system).into_bytes(),
-        Text::FileSystems => b"nodev\tsysfs\nnodev\tproc\nnodev\toverlay\n\terofs\n".to_vec(),
-        Text::Segments => shared::segments(system).into_bytes(),
-        Text::Semaphores => shared::semaphores(system).into_bytes(),
-        Text::Queues => shared::queues(system).into_bytes(),
-        Text::Statistics => statistics(system).into_bytes(),
+        ProcText::HostName => [&*host_name(), b"\n"].concat(),
+        ProcText::Uuid | ProcText::BootId => uuid(system, which == ProcText::BootId).into_bytes(),
+        ProcText::CloneArguments => given().0.to_vec(),
+        ProcText::CloneEnvironment => given().1.to_vec(),
+        ProcText::CloneIndex => format!("{}\n", registers::identity().clone_index).into_bytes(),
+        ProcText::Generation => format!("{}\n", registers::identity().generation).into_bytes(),
+        ProcText::Fixed(text) => text.as_bytes().to_vec(),
+        ProcText::CpuInfo => processor::cpu_info().into_bytes(),
+        ProcText::MemoryInfo => memory_info().into_bytes(),
+        ProcText::MemoryStatistics => memory_statistics().into_bytes(),
+        ProcText::Uptime => uptime(system).into_bytes(),
+        ProcText::Version => format!("Linux version {RELEASE} {VERSION}\n").into_bytes(),
+        ProcText::Release => format!("{RELEASE}\n").into_bytes(),
+        ProcText::KernelVersion => format!("{VERSION}\n").into_bytes(),
+        ProcText::LoadAverage => load(system).into_bytes(),
+        ProcText::FileSystems => b"nodev\tsysfs\nnodev\tproc\nnodev\toverlay\n\terofs\n".to_vec(),
+        ProcText::Segments => shared::segments(system).into_bytes(),
+        ProcText::Semaphores => shared::semaphores(system).into_bytes(),
+        ProcText::Queues => shared::queues(system).into_bytes(),
+        ProcText::Statistics => statistics(system).into_bytes(),
         _ => Vec::new(),
     })
 }
 
-/// Takes what is written to a text. Returns how many bytes were taken: all.
+/// Writes to a file. Returns the number of written bytes, which is all.
 ///
 /// # Errors
-/// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EFAULT`.
-pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange]) -> Result<u64, Errno> {
-    /// More than any of the values has.
+/// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EACCES`: the value is too low. `EFAULT`.
+pub fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserRange]) -> Result<u64, Errno> {
+    /// More bytes than any value has.
     const LONGEST: usize = 64;
     const SCORES: core::ops::RangeInclusive<i64> = -1000..=1000;
     let wanted: u64 = ranges.iter().map(|range| range.length()).sum();
@@ -84,19 +85,27 @@ pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange
     let subject = entry.subject().ok_or(Errno::EINVAL)?;
     let value = || core::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse::<i64>().ok()).ok_or(Errno::EINVAL);
     match which {
-        Text::Comm => {
+        ProcText::Comm => {
             if subject.process != system.process.number {
                 return Err(Errno::EINVAL);
             }
-            // A newline at its end is part of it, as on Linux.
+            // A newline at the end is part of the name, as on Linux.
             let name = &bytes[..bytes.len().min(NAME - 1)];
             system.thread_of_mut(subject.thread.unwrap_or(subject.process)).ok_or(Errno::ESRCH)?.set_name(name);
         }
-        Text::OutOfMemoryScore => {
+        ProcText::OutOfMemoryScore => {
             let score = value().ok().filter(|score| SCORES.contains(score)).ok_or(Errno::EINVAL)?;
-            system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?.memory_score = score as i16;
+            let may_lower = system.files.own.who.is_capable(SYS_RESOURCE);
+            let process = system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?;
+            if !may_lower && score < process.memory_score_least.into() {
+                return Err(Errno::EACCES);
+            }
+            process.memory_score = score as i16;
+            if may_lower {
+                process.memory_score_least = score as i16;
+            }
         }
-        Text::Login => {
+        ProcText::Login => {
             let user = u32::try_from(value()?).map_err(|_| Errno::EINVAL)?;
             let (is_own, may_again) = (subject.process == system.process.number, system.files.own.who.is_capable(AUDIT_CONTROL));
             let process = system.process_of_mut(subject.process).filter(|_| is_own).ok_or(Errno::EPERM)?;
@@ -105,7 +114,7 @@ pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange
             }
             process.login = Some(user).filter(|user| *user != u32::MAX);
         }
-        Text::TimerSlack => {
+        ProcText::TimerSlack => {
             let slack = u64::try_from(value()?).map_err(|_| Errno::EINVAL)?;
             system.thread_of_mut(subject.thread.unwrap_or(subject.process)).ok_or(Errno::ESRCH)?.slack.set(slack);
         }
@@ -114,7 +123,7 @@ pub fn write(system: &mut System, entry: Entry, which: Text, ranges: &[UserRange
     Ok(wanted)
 }
 
-/// A random number as such things are written; `fixed`: the same one every time.
+/// A random UUID; `fixed`: the same one every time (`boot_id`).
 fn uuid(system: &mut System, fixed: bool) -> String {
     let mut bytes = [0; 16];
     system.random.fill(&mut bytes);
@@ -132,10 +141,10 @@ fn uuid(system: &mut System, fixed: bool) -> String {
     text + "\n"
 }
 
-/// How many threads there are, and how many of them want to run.
+/// Number of threads, and of those that are runnable.
 fn counts(system: &System) -> (usize, usize) {
     let (all, runs) = system.all_threads().fold((0, 0), |(all, runs), thread| {
-        (all + 1, runs + usize::from(matches!(thread.stage, Stage::Runs | Stage::Calls | Stage::Starts(_))))
+        (all + 1, runs + usize::from(matches!(thread.stage, ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_))))
     });
     (all, runs)
 }
@@ -162,7 +171,7 @@ fn memory_info() -> String {
     )
 }
 
-/// Memory is neither read from disks of the cell's own nor written to them.
+/// `vmstat`. The counts of paging are zero, as cells do not page.
 fn memory_statistics() -> String {
     let memory = registers::memory();
     format!("nr_free_pages {}\npgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n", memory.quota.saturating_sub(memory.used))

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is mounted where.
+//! Mounted file systems.
 
 use alloc::format;
 use alloc::vec::Vec;
 
 use pando_rt::memory;
 
-use crate::files::status::minor;
+use crate::files::status::{device_of, made_up, minor, numbers};
+use crate::files::tree::volume::VolumeIndex;
 use crate::system::System;
 
-/// The volumes and `/proc`, as `mounts` lists them or as `mountinfo` does.
+/// The volumes and `/proc`, in the format of `mounts` or of `mountinfo`.
 pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
     let given = memory::arguments();
     let skip = 2 + given.header.arguments + given.header.environment;
     let points = given.strings.split(|byte| *byte == 0).skip(skip as usize).take(system.files.tree.volumes().len());
-    let volumes = (minor::VOLUMES..).zip(points).map(|(device, point)| (device, point, "overlay"));
+    let devices = (0..).zip(system.files.tree.volumes()).map(|(index, volume)| device_of(VolumeIndex(index), &volume.image));
+    let volumes = devices.zip(points).map(|(device, point)| (device, point, "overlay"));
     let mut text = Vec::new();
     for (number, (device, point, kind)) in
-        (1..).zip(volumes.chain([(minor::PROC, &b"/proc"[..], "proc"), (minor::SYSTEM, b"/sys", "sysfs")]))
+        (1..).zip(volumes.chain([(made_up(minor::PROC), &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), b"/sys", "sysfs")]))
     {
         let above = if number == 1 { 0 } else { 1 };
         let point: Vec<u8> = point.iter().flat_map(|&byte| escaped(byte)).collect();
         let (before, after) = if info {
-            (format!("{number} {above} 0:{device} / "), format!(" rw,relatime - {kind} {kind} rw\n"))
+            let (major, minor) = numbers(device);
+            (format!("{number} {above} {major}:{minor} / "), format!(" rw,relatime - {kind} {kind} rw\n"))
         } else {
             (format!("{kind} "), format!(" {kind} rw,relatime 0 0\n"))
         };
@@ -31,7 +34,7 @@ pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
     text
 }
 
-/// A byte of a path as tables of mounts write it.
+/// A byte of a path, escaped as in tables of mounts.
 fn escaped(byte: u8) -> Vec<u8> {
     if matches!(byte, b' ' | b'\t' | b'\n' | b'\\') { format!("\\{byte:03o}").into_bytes() } else { alloc::vec![byte] }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `/proc` says about a process, or one of its threads.
+//! Files of `/proc` about a process or one of its threads.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,92 +8,107 @@ use core::fmt::Write;
 
 use pando_abi::PAGE_SIZE;
 
-use super::{mapped, mounted, strings};
+use super::{mapped, mounted, net, strings};
 use crate::credentials::Roles;
 use crate::errno::Errno;
+use crate::files::pidfd::{Fate, PidFile};
 use crate::files::proc::entry::Subject;
-use crate::files::proc::table::Text;
-use crate::files::watched::{Fate, Watched};
-use crate::files::{Kind, Own, flag};
+use crate::files::proc::table::ProcText;
+use crate::files::{Kind, ProcessFiles, flag};
 use crate::limits::{Limit, Limits};
 use crate::memory::AddressSpace;
 use crate::process::{FIRST, Process};
 use crate::signals::action::Disposition;
 use crate::signals::{PENDING_MAX, SIGNALS, Set, Signal};
 use crate::system::System;
-use crate::thread::{Stage, Thread};
+use crate::thread::{Thread, ThreadState};
 use crate::user::ticks;
 use crate::wait::ThreadNumber;
 
-/// A process, or a thread, of which something is shown.
-pub(super) struct Shown<'a> {
+/// The process or thread that a file describes.
+pub(super) struct ProcSubject<'a> {
     system: &'a System,
     process: &'a Process,
     /// The thread; `None`: it has ended.
     thread: Option<&'a Thread>,
-    /// Whether the thread alone is meant.
+    /// Whether only the thread is described.
     is_thread: bool,
     number: ThreadNumber,
-    own: &'a Own,
+    own: &'a ProcessFiles,
     /// Its memory; `None`: it is gone.
     memory: Option<&'a AddressSpace>,
 }
 
-impl<'a> Shown<'a> {
-    /// What is known of a subject.
+impl<'a> ProcSubject<'a> {
+    /// Looks up a subject.
     ///
     /// # Errors
     /// `ESRCH`: it is gone.
-    pub(super) fn new(system: &'a System, subject: Subject) -> Result<Shown<'a>, Errno> {
+    pub(super) fn new(system: &'a System, subject: Subject) -> Result<ProcSubject<'a>, Errno> {
         let process = system.process_of(subject.process).ok_or(Errno::ESRCH)?;
         let own = system.files.of(subject.process).ok_or(Errno::ESRCH)?;
         let number = subject.thread.unwrap_or(subject.process);
         // The first thread may have ended before the others.
         let thread = system.thread_of(number).or_else(|| process.threads.first().and_then(|first| system.thread_of(*first)));
         let memory = if process.has_ended() { None } else { system.memory_of(process.space) };
-        Ok(Shown { system, process, thread, is_thread: subject.thread.is_some(), number, own, memory })
+        Ok(ProcSubject { system, process, thread, is_thread: subject.thread.is_some(), number, own, memory })
     }
 
-    /// What a text says.
+    /// The contents of a file.
     ///
     /// # Errors
     /// `EACCES`, `ESRCH`.
-    pub(super) fn text(&self, which: Text, descriptor: Option<u32>) -> Result<Vec<u8>, Errno> {
+    pub(super) fn text(&self, which: ProcText, descriptor: Option<u32>) -> Result<Vec<u8>, Errno> {
         let process = self.process;
+        self.check_secrets(which)?;
         Ok(match which {
-            Text::CommandLine => self.memory.map(|memory| strings::command_line(self.system, memory)).unwrap_or_default(),
-            Text::Environment => self.memory.map(|memory| strings::environment(self.system, memory)).unwrap_or_default(),
-            Text::Auxiliary if self.memory.is_some() => {
+            ProcText::CommandLine => self.memory.map(|memory| strings::command_line(self.system, memory)).unwrap_or_default(),
+            ProcText::Environment => self.memory.map(|memory| strings::environment(self.system, memory)).unwrap_or_default(),
+            ProcText::Auxiliary if self.memory.is_some() => {
                 process.auxiliary.iter().chain([&(0, 0)]).flat_map(|&(kind, value)| [kind, value]).flat_map(u64::to_le_bytes).collect()
             }
-            Text::Comm => [self.name(), b"\n"].concat(),
-            Text::Fixed(text) => text.as_bytes().to_vec(),
-            Text::Maps | Text::DetailedMaps => {
-                self.memory.map(|memory| mapped::maps(&self.system.files, memory, which == Text::DetailedMaps)).unwrap_or_default()
+            ProcText::Comm => [self.name(), b"\n"].concat(),
+            ProcText::Fixed(text) => text.as_bytes().to_vec(),
+            ProcText::Maps | ProcText::DetailedMaps => {
+                self.memory.map(|memory| mapped::maps(&self.system.files, memory, which == ProcText::DetailedMaps)).unwrap_or_default()
             }
-            Text::Status => self.status().into_bytes(),
-            Text::Stat => self.stat().into_bytes(),
-            Text::MemoryStatus => {
+            ProcText::Status => self.status().into_bytes(),
+            ProcText::Stat => self.stat().into_bytes(),
+            ProcText::MemoryStatus => {
                 let [pages, resident] = [self.bytes(), self.resident()].map(|bytes| bytes / PAGE_SIZE);
                 format!("{pages} {resident} 0 0 0 {pages} 0\n").into_bytes()
             }
-            Text::Limits => limits(&process.limits).into_bytes(),
-            Text::Mounts => mounted::mounts(self.system, false),
-            Text::MountInfo => mounted::mounts(self.system, true),
-            Text::InputOutput => {
+            ProcText::Limits => limits(&process.limits).into_bytes(),
+            ProcText::Mounts => mounted::mounts(self.system, false),
+            ProcText::MountInfo => mounted::mounts(self.system, true),
+            ProcText::InputOutput => {
                 b"rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n".to_vec()
             }
-            Text::Children => {
+            ProcText::Children => {
                 let children = self.system.processes_where(|child| child.parent == process.number && child.number != process.number);
                 children.iter().map(|child| format!("{child} ")).collect::<String>().into_bytes()
             }
-            Text::Personality => format!("{:08x}\n", process.personality).into_bytes(),
-            Text::OutOfMemoryScore => format!("{}\n", process.memory_score).into_bytes(),
-            Text::Login => format!("{}", process.login.unwrap_or(u32::MAX)).into_bytes(),
-            Text::TimerSlack => format!("{}\n", self.thread.map_or(0, |thread| thread.slack.nanoseconds())).into_bytes(),
-            Text::DescriptorInfo => self.descriptor(descriptor.ok_or(Errno::ENOENT)?)?.into_bytes(),
+            ProcText::Personality => format!("{:08x}\n", process.personality).into_bytes(),
+            ProcText::OutOfMemoryScore => format!("{}\n", process.memory_score).into_bytes(),
+            ProcText::Login => format!("{}", process.login.unwrap_or(u32::MAX)).into_bytes(),
+            ProcText::TimerSlack => format!("{}\n", self.thread.map_or(0, |thread| thread.slack.nanoseconds())).into_bytes(),
+            ProcText::Tcp(family) => net::tcp(&self.system.files.sockets, family).into_bytes(),
+            ProcText::Udp(family) => net::udp(&self.system.files.sockets, family).into_bytes(),
+            ProcText::Unix => net::unix(&self.system.files.sockets).into_bytes(),
+            ProcText::DescriptorInfo => self.descriptor(descriptor.ok_or(Errno::ENOENT)?)?.into_bytes(),
             _ => Vec::new(),
         })
+    }
+
+    /// Checks that the running process may see a text that not everybody may. Linux refuses some of them when they are opened, others when they are read.
+    fn check_secrets(&self, which: ProcText) -> Result<(), Errno> {
+        let refused = match which {
+            ProcText::Environment | ProcText::Auxiliary | ProcText::Maps | ProcText::DetailedMaps | ProcText::InputOutput => Errno::EACCES,
+            ProcText::Personality => Errno::EPERM,
+            _ => return Ok(()),
+        };
+        let accepts_echo = &self.system.files.own;
+        if accepts_echo.process == self.own.process || accepts_echo.who.may_inspect(&self.own.who) { Ok(()) } else { Err(refused) }
     }
 
     /// The name, without what pads it.
@@ -106,24 +121,24 @@ impl<'a> Shown<'a> {
         self.memory.map_or(0, AddressSpace::bytes)
     }
 
-    /// Bytes of it that are in memory.
+    /// Bytes of it that are in memory (RSS).
     fn resident(&self) -> u64 {
         self.memory.map_or(0, AddressSpace::resident_bytes)
     }
 
-    /// What it does, as a letter and a word.
+    /// Its state, as a letter and a word.
     fn state(&self) -> (char, &'static str) {
         match self.thread.map(|thread| &thread.stage) {
             _ if self.process.has_ended() => ('Z', "zombie"),
             _ if self.process.stopped => ('T', "stopped"),
-            Some(Stage::Runs | Stage::Calls | Stage::Starts(_)) => ('R', "running"),
-            Some(Stage::Waits(_)) if self.thread.is_some_and(|thread| thread.call.is_uninterruptible) => ('D', "disk sleep"),
-            Some(Stage::Waits(_)) => ('S', "sleeping"),
-            Some(Stage::Ended) | None => ('Z', "zombie"),
+            Some(ThreadState::Runs | ThreadState::Calls | ThreadState::Starts(_)) => ('R', "running"),
+            Some(ThreadState::Waits(_)) if self.thread.is_some_and(|thread| thread.call.is_uninterruptible) => ('D', "disk sleep"),
+            Some(ThreadState::Waits(_)) => ('S', "sleeping"),
+            Some(ThreadState::Ended) | None => ('Z', "zombie"),
         }
     }
 
-    /// The signals that wait for the thread and for the process, those it blocks, ignores and handles.
+    /// Pending signals of the thread and of the process; blocked, ignored and handled signals.
     fn signals(&self) -> [Set; 5] {
         let with = |wanted: Disposition| {
             let signals = (1..=SIGNALS as u8).map(Signal);
@@ -163,9 +178,14 @@ impl<'a> Shown<'a> {
             for name in ["VmPeak", "VmSize"] {
                 let _ = writeln!(text, "{name}:\t{kilobytes:8} kB");
             }
-            for (name, kilobytes) in
-                [("VmLck", 0), ("VmPin", 0), ("VmHWM", resident), ("VmRSS", resident), ("VmData", kilobytes), ("VmSwap", 0)]
-            {
+            for (name, kilobytes) in [
+                ("VmLck", 0),
+                ("VmPin", 0),
+                ("VmHWM", resident.max(process.usage.peak / 1024)),
+                ("VmRSS", resident),
+                ("VmData", kilobytes),
+                ("VmSwap", 0),
+            ] {
                 // A string takes everything.
                 let _ = writeln!(text, "{name}:\t{kilobytes:8} kB");
             }
@@ -205,7 +225,8 @@ impl<'a> Shown<'a> {
         let (nice, threads) = (process.scheduling.nice, process.threads.len().max(1));
         let (bytes, [own, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
         let end_signal = if process.number == FIRST { Signal::CHLD.0 } else { process.end_signal };
-        // From the state on: parent, group, session, terminal, its group, flags, four counts of faults, four times, priority, nice, threads, a zero, start, sizes.
+        // Fields from the state on: parent, group, session, terminal, its foreground group, flags, four counts of faults, four
+        // times, priority, nice, threads, a zero, start, sizes.
         let head = format!(
             "{} ({name}) {letter} {} {} {} {terminal} {foreground} 0 0 0 0 0 {time} 0 {children} 0 {} {nice} {threads} 0 {started} {bytes} {}",
             self.number,
@@ -215,7 +236,7 @@ impl<'a> Shown<'a> {
             20 + nice,
             self.resident() / PAGE_SIZE
         );
-        // A limit, five addresses, four sets of signals, three that are zero, the signal at the end, the processor, and what is zero.
+        // A limit, five addresses, four sets of signals, three zeros, the end signal, the processor, and zeros.
         format!("{head} 18446744073709551615 0 0 0 0 0 {own} {blocked} {ignored} {handled} 0 0 0 {end_signal}{}\n", " 0".repeat(14))
     }
 
@@ -231,7 +252,7 @@ impl<'a> Shown<'a> {
             let _ = writeln!(text, "eventfd-count: {:16x}", event.count);
         }
         if let Kind::Process(id) = file.kind
-            && let Ok(Watched { process, fate, .. }) = files.watched.get(id)
+            && let Ok(PidFile { process, fate, .. }) = files.watched.get(id)
         {
             let process = if *fate == Fate::Gone { -1 } else { process.cast_signed() };
             let _ = write!(text, "Pid:\t{process}\nNSpid:\t{process}\n");

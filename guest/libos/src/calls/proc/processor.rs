@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `/proc/cpuinfo` says.
+//! `/proc/cpuinfo`.
 
 use alloc::format;
 use alloc::string::String;
@@ -27,7 +27,7 @@ pub(super) fn cpu_info() -> String {
     )
 }
 
-/// The features that programs look for by name.
+/// Features by the names that programs look for.
 fn cpu_flags() -> String {
     /// Leaf, register, bit, name.
     const FLAGS: [(u32, usize, u32, &str); 24] = [

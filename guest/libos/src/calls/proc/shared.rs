@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What System V's objects there are.
+//! `/proc/sysvipc`: the System V objects.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use alloc::string::String;
 use crate::ipc::objects::Object;
 use crate::system::System;
 
-/// The columns that all kinds have.
+/// The columns that all kinds of objects have.
 fn start<T>(object: &Object<T>, flags: u32) -> String {
     format!("{:10} {:10}  {:4o} ", object.key, object.number, object.permissions | flags)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arguments and environment of a process, as they stand in its memory now: programs write their titles there.
+//! Arguments and environment of a process, as they are in its memory now: programs write their titles there.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,8 @@ use pando_rt::{hypercall, user};
 use crate::memory::AddressSpace;
 use crate::system::System;
 
-/// The arguments, each with the zero at its end; or the title that a program has written over them, and perhaps on over its environment.
+/// The arguments, each with a zero byte at its end; or the title that a program has written over them, and perhaps over the start
+/// of its environment.
 pub(super) fn command_line(system: &System, memory: &AddressSpace) -> Vec<u8> {
     let (arguments, environment) = (&memory.strings.arguments, &memory.strings.environment);
     let mut line = read(system, memory, arguments.clone());
@@ -24,12 +25,12 @@ pub(super) fn command_line(system: &System, memory: &AddressSpace) -> Vec<u8> {
     line
 }
 
-/// The variables, each with the zero at its end.
+/// The variables, each with a zero byte at its end.
 pub(super) fn environment(system: &System, memory: &AddressSpace) -> Vec<u8> {
     read(system, memory, memory.strings.environment.clone())
 }
 
-/// What stands in an address space, as far as it can be read.
+/// Reads memory of an address space, as far as it is readable.
 fn read(system: &System, memory: &AddressSpace, range: Range<u64>) -> Vec<u8> {
     let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
     let switch = |space| {

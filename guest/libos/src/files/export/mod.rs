@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exports: files and directories whose changes go back to the host, at `fsync`, at `sync` and when the program ends.
+//! Exports: files and directories whose changes are written back to the host, at `fsync`, at `sync` and when the program ends.
 //!
-//! The operator is told what the host's files shall be from now on ([`pando_rt::abi::channel`]); it replaces each as a whole. What it has been told is remembered, so that the
-//! next time only what has changed since is said.
+//! The cell sends the operator the new content of the host's files ([`pando_rt::abi::channel`]), and the operator replaces each file as a
+//! whole. The cell remembers the sent versions, so that it sends only later changes the next time.
 
+mod host_state;
 mod records;
-mod told;
 mod walk;
 
 use alloc::boxed::Box;
@@ -14,45 +14,45 @@ use alloc::vec::Vec;
 use pando_rt::console::channel;
 use pando_rt::global::{Global, OnOwnPage};
 
-use super::names::{CURRENT, Last, Way};
-use super::tree::Place;
+use super::namei::{CURRENT, LastComponent, LookupFlags};
+use super::tree::InodeRef;
 use super::tree::volume::{ImagePlace, VolumeIndex};
 use super::{Files, Kind};
 use crate::errno::Errno;
+use host_state::{FileVersion, HostState};
 pub use records::{Channel, Records};
-use told::{Told, Version};
-use walk::{Here, Walk};
+use walk::{DirectoryState, Walk};
 
-/// Bytes of records that are worth an exit.
+/// Bytes of records that justify an exit.
 const BUFFER: usize = 64 << 10;
 
-/// Of its own, so that changes can be said even if there is no memory left.
+/// Preallocated, so that changes can be sent even if no memory is left.
 static ROOM: OnOwnPage<Global<[u8; BUFFER]>> = OnOwnPage(Global::new([0; BUFFER]));
 
-/// What is exported.
+/// The exported tree or file.
 #[derive(Debug)]
 enum Root {
-    /// All that lies in a volume.
+    /// All files of a volume.
     Volume(VolumeIndex),
-    /// What a name leads to, if it is a regular file.
+    /// The regular file at a name.
     File {
         /// The directory of the name.
-        directory: Place,
+        directory: InodeRef,
         /// The name.
         name: Box<[u8]>,
-        /// What it was when it was said last.
-        version: Option<Version>,
+        /// The version that was sent last.
+        version: Option<FileVersion>,
     },
 }
 
-/// Something that is exported.
+/// An export.
 #[derive(Debug)]
 pub struct Export {
     root: Root,
-    told: Told,
+    told: HostState,
 }
 
-/// The channel of the cell.
+/// The channel to the operator.
 struct Operator;
 
 impl Channel for Operator {
@@ -66,35 +66,36 @@ impl Channel for Operator {
 }
 
 impl Files {
-    /// Exports what an absolute path names, from now on.
+    /// Exports the volume or file at an absolute path.
     ///
     /// # Errors
-    /// `EINVAL`: neither a volume is mounted there nor is it a file. Those of looking up paths.
+    /// `EINVAL`: it is neither a mount point nor a regular file. Those of path lookup.
     pub fn export(&mut self, path: &[u8]) -> Result<(), Errno> {
-        let found = self.walk(CURRENT, path, Way::NAME)?;
+        let found = self.walk(CURRENT, path, LookupFlags::NAME)?;
         let place = self.tree.settle(found.place.ok_or(Errno::ENOENT)?);
         let root = match (self.tree.volume_of(place), found.last) {
             (Some(volume), _) if self.tree.is_mount(place) => Root::Volume(volume),
-            (Some(_), Last::Name(name)) if !self.status(place)?.is_directory() => {
-                Root::File { directory: found.directory, name: name.bytes().into(), version: Some(Version::of(&self.tree, place)?) }
+            (Some(_), LastComponent::Name(name)) if !self.status(place)?.is_directory() => {
+                Root::File { directory: found.directory, name: name.bytes().into(), version: Some(FileVersion::of(&self.tree, place)?) }
             }
             _ => return Err(Errno::EINVAL),
         };
-        self.exports.push(Export { root, told: Told::default() });
+        self.exports.push(Export { root, told: HostState::default() });
         Ok(())
     }
 
-    /// Whether a name is that of an exported file: it may get another file, but it stays, because the host cannot be told of its end.
-    pub(super) fn keeps_name(&self, directory: Place, name: &[u8]) -> bool {
+    /// Whether a name is that of an exported file. Its file may be replaced but not removed, because the host cannot be told of a
+    /// removal.
+    pub(super) fn keeps_name(&self, directory: InodeRef, name: &[u8]) -> bool {
         let directory = self.tree.settle(directory);
         let is_it = |export: &Export| matches!(&export.root, Root::File { directory: kept, name: its, .. } if **its == *name && self.tree.settle(*kept) == directory);
         self.exports.iter().any(is_it)
     }
 
-    /// Sends what has changed of a file that is open, and waits until the host has it; nothing if it is not exported.
+    /// Sends the changes of an open file, and waits until the host has them. Does nothing for a file that is not exported.
     ///
     /// # Errors
-    /// `EBADF`; what went wrong on the way to the host.
+    /// `EBADF`; the error of the transfer to the host.
     pub fn sync_open(&mut self, fd: u64) -> Result<(), Errno> {
         if self.exports.is_empty() {
             return Ok(());
@@ -111,10 +112,10 @@ impl Files {
         ROOM.0.with(|room| self.sync_export(number, path.as_deref(), &mut Operator, room))
     }
 
-    /// Sends all that has changed in every export, and waits until the host has it.
+    /// Sends all changes of every export, and waits until the host has them.
     ///
     /// # Errors
-    /// What went wrong first.
+    /// The first error.
     pub fn sync_all(&mut self) -> Result<(), Errno> {
         if self.exports.is_empty() {
             return Ok(());
@@ -122,10 +123,10 @@ impl Files {
         ROOM.0.with(|room| self.sync_all_through(&mut Operator, room))
     }
 
-    /// The same through this channel, gathering records in this buffer.
+    /// Sends all changes of every export through this channel, collecting records in this buffer.
     ///
     /// # Errors
-    /// What went wrong first.
+    /// The first error.
     pub fn sync_all_through(&mut self, channel: &mut dyn Channel, buffer: &mut [u8]) -> Result<(), Errno> {
         let mut outcome = Ok(());
         for number in 0..self.exports.len() {
@@ -134,7 +135,7 @@ impl Files {
         outcome
     }
 
-    /// Sends what has changed in an export; only at a path and below, if one is given.
+    /// Sends the changes of an export, or only those at a path and below it.
     fn sync_export(&mut self, number: usize, path: Option<&[u8]>, channel: &mut dyn Channel, buffer: &mut [u8]) -> Result<(), Errno> {
         let Files { exports, tree, .. } = self;
         let Some(Export { root, told }) = exports.get_mut(number) else { return Ok(()) };
@@ -142,18 +143,18 @@ impl Files {
         match root {
             Root::Volume(volume) => {
                 let top = ImagePlace { volume: *volume, nid: tree.volume(*volume)?.image.root() };
-                let here = Here { now: tree.settle(Place::Image(top)), before: Some(top) };
+                let here = DirectoryState { now: tree.settle(InodeRef::Image(top)), before: Some(top) };
                 let mut walk = Walk::new(tree, number as u32, *volume, told, records);
                 let said = match path {
                     None => walk.directory(&[], here),
                     Some(path) => along(&mut walk, path, here),
                 };
-                // What was said is to be done, whatever went wrong.
+                // The records that were sent are committed even after an error.
                 walk.finish(said)
             }
             Root::File { directory, name, version } => {
                 let Ok(place) = tree.lookup(*directory, name) else { return Ok(()) };
-                let (place, now) = (tree.settle(place), Version::of(tree, place)?);
+                let (place, now) = (tree.settle(place), FileVersion::of(tree, place)?);
                 let Some(volume) = tree.volume_of(place).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);
                 let said = walk.file(&[], place);
@@ -165,7 +166,7 @@ impl Files {
     }
 
     /// The path of an open file in its volume, if the name by which it was opened still leads there.
-    fn path_in_volume(&self, fd: u64, place: Place, volume: VolumeIndex) -> Option<Vec<u8>> {
+    fn path_in_volume(&self, fd: u64, place: InodeRef, volume: VolumeIndex) -> Option<Vec<u8>> {
         let file = self.look(fd).ok()?;
         let (directory, name) = match (&file.kind, &file.name) {
             (Kind::Directory(_), _) => (place, None),
@@ -173,7 +174,7 @@ impl Files {
             _ => return None,
         };
         let top = ImagePlace { volume, nid: self.tree.volume(volume).ok()?.image.root() };
-        let (mount, whole) = (self.path_of(Place::Image(top)).ok()??, self.path_of(directory).ok()??);
+        let (mount, whole) = (self.path_of(InodeRef::Image(top)).ok()??, self.path_of(directory).ok()??);
         let rest = whole.strip_prefix(&mount[..])?;
         let mut path = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
         if let Some(name) = name {
@@ -189,8 +190,8 @@ impl Files {
     }
 }
 
-/// Says that the directories of a path are there, and what differs at its end.
-fn along(walk: &mut Walk<'_>, path: &[u8], mut here: Here) -> Result<(), Errno> {
+/// Sends records for the directories of a path, and the differences at its end.
+fn along(walk: &mut Walk<'_>, path: &[u8], mut here: DirectoryState) -> Result<(), Errno> {
     let mut at = Vec::new();
     let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
     if names.peek().is_none() {

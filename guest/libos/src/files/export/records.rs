@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records for the operator, gathered until there is enough to be worth an exit.
+//! Records for the operator, buffered to save exits.
 
-use pando_rt::abi::channel::{Answer, Entry, Header, Kind, MAX_PATH};
+use pando_rt::abi::channel::{Answer, ExportedFile, Header, Kind, MAX_PATH};
 use pando_rt::user::fetch;
 
 use crate::errno::Errno;
 
-/// The way to the operator.
+/// The channel to the operator.
 pub trait Channel {
     /// Sends bytes.
     fn send(&mut self, bytes: &[u8]);
 
-    /// Waits for the operator's next bytes; returns how many, 0 if none will come.
+    /// Waits for the operator's next bytes. Returns how many; 0: the channel is closed.
     fn receive(&mut self, room: &mut [u8]) -> usize;
 }
 
-/// Records on their way.
+/// The buffered records.
 pub struct Records<'a> {
     channel: &'a mut dyn Channel,
     buffer: &'a mut [u8],
@@ -23,7 +23,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Gathers records in a buffer.
+    /// Buffers records before they are sent.
     pub fn new(channel: &'a mut dyn Channel, buffer: &'a mut [u8]) -> Records<'a> {
         Records { channel, buffer, filled: 0 }
     }
@@ -33,7 +33,7 @@ impl<'a> Records<'a> {
         self.filled = 0;
     }
 
-    /// Takes bytes on, which may lie where a read can fail.
+    /// Appends bytes from memory whose reads can fail.
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             if self.filled == self.buffer.len() {
@@ -53,33 +53,33 @@ impl<'a> Records<'a> {
         self.put(&Header { kind, length: length as u32 }.to_bytes())
     }
 
-    /// A record about a path, with what follows it.
+    /// Appends a record about a path, with its data.
     ///
     /// # Errors
     /// `EIO`.
-    pub fn named(&mut self, kind: Kind, entry: Entry, path: &[u8], rest: &[u8]) -> Result<(), Errno> {
-        self.head(kind, Entry::SIZE + path.len() + rest.len())?;
-        self.put(&Entry { path_length: path.len() as u32, ..entry }.to_bytes())?;
+    pub fn named(&mut self, kind: Kind, entry: ExportedFile, path: &[u8], rest: &[u8]) -> Result<(), Errno> {
+        self.head(kind, ExportedFile::SIZE + path.len() + rest.len())?;
+        self.put(&ExportedFile { path_length: path.len() as u32, ..entry }.to_bytes())?;
         self.put(path)?;
         self.put(rest)
     }
 
-    /// Says that what a path leads to cannot be said.
+    /// Reports that the file at a path cannot be exported.
     ///
     /// # Errors
     /// `EIO`.
     pub fn lost(&mut self, export: u32, path: &[u8], why: Errno) -> Result<(), Errno> {
-        let entry = Entry { export, size: why as u64, ..Entry::default() };
+        let entry = ExportedFile { export, size: why as u64, ..ExportedFile::default() };
         self.named(Kind::Lost, entry, &path[..path.len().min(MAX_PATH)], &[])
     }
 
-    /// Up to `most` bytes of a file: `fill` puts them where it is told, and says how many they are. Returns that.
+    /// Appends up to `most` bytes of a file. `fill` writes them to a buffer and returns how many they are. Returns that number.
     ///
     /// # Errors
     /// Those of `fill`.
     pub fn data(&mut self, offset: u64, most: u64, fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
         const BEFORE: usize = Header::SIZE + size_of::<u64>();
-        // What is worth a record.
+        // Minimum size of a data record.
         const LEAST: usize = 4096;
         if self.buffer.len() - self.filled < BEFORE + LEAST {
             self.flush();
@@ -93,7 +93,7 @@ impl<'a> Records<'a> {
         Ok(count as u64)
     }
 
-    /// The end of a file.
+    /// Appends the end of a file.
     ///
     /// # Errors
     /// `EIO`.
@@ -101,10 +101,10 @@ impl<'a> Records<'a> {
         self.head(Kind::Close, 0)
     }
 
-    /// Asks whether all is done, and waits for the answer.
+    /// Requests an acknowledgement, and waits for it.
     ///
     /// # Errors
-    /// What went wrong first; `EIO`: nobody answers.
+    /// The first error of the host; `EIO`: the operator does not answer.
     pub fn sync(&mut self) -> Result<(), Errno> {
         self.head(Kind::Sync, 0)?;
         self.flush();

@@ -1,75 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The walk through an exported tree: what differs from what the host has is said.
+//! Walks an exported tree and sends its differences from the host's files.
 //!
-//! First everything that is new or has changed, everywhere, and only then what is gone, if the host has all the rest: who moves a file from one directory to another has it
-//! on the host in one place or in both, never in none. What cannot be said is told to be lost, and the rest is said. Directories' own attributes come last, because what happens in a directory changes them.
+//! All additions and changes are sent first. Deletions follow, and only if the host has everything else. So a file that moves from one
+//! directory to another is at every moment in one place or in both on the host. A file that cannot be sent is reported as lost, and the
+//! rest is sent. The attributes of directories come last, because changes in a directory change them.
 //!
-//! Trees are as deep as programs make them, and the stack is not: what is still to be walked stands in lists.
+//! Trees may be deeper than the stack allows, so the pending directories are kept in lists.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use pando_rt::abi::channel::{Entry, Kind, MAX_PATH};
+use pando_rt::abi::channel::{ExportedFile, Kind, MAX_PATH};
 
+use super::host_state::{FileVersion, HostFile, HostState};
 use super::records::Records;
-use super::told::{Known, Told, Version};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::tree::node::Body;
 use crate::files::tree::volume::{ImagePlace, VolumeIndex};
-use crate::files::tree::{Place, Tree};
+use crate::files::tree::{InodeRef, Tree};
 
-/// What the host gets to work in a directory, until that is complete.
+/// Temporary permissions of the host's directories during the walk.
 const FOR_NOW: u32 = 0o700;
 
-/// A directory, now and as the volume had it.
+/// A directory, now and in the volume.
 #[derive(Clone, Copy, Debug)]
-pub struct Here {
-    /// What it is now.
-    pub now: Place,
-    /// The volume's directory that the host began with; `None`: the host had none here.
+pub struct DirectoryState {
+    /// The current directory.
+    pub now: InodeRef,
+    /// The volume's directory with which the host's started; `None`: the host had none here.
     pub before: Option<ImagePlace>,
 }
 
-/// A walk.
+/// The state of a walk.
 pub struct Walk<'a> {
     tree: &'a Tree,
     /// The number of the export.
     export: u32,
     volume: VolumeIndex,
-    told: &'a mut Told,
+    told: &'a mut HostState,
     records: Records<'a>,
-    /// Something of the volume has changed, perhaps in a directory whose own names have not.
+    /// Files of the volume have changed, possibly in directories whose own names have not.
     scattered: bool,
-    /// Directories whose names are still to be looked at.
-    pending: Vec<(Box<[u8]>, Here)>,
-    gone: Vec<(Box<[u8]>, Known)>,
-    /// Directories in whose order all that lies below one comes behind it.
-    complete: Vec<(Box<[u8]>, Place, Known)>,
+    /// Directories whose names are to be visited.
+    pending: Vec<(Box<[u8]>, DirectoryState)>,
+    gone: Vec<(Box<[u8]>, HostFile)>,
+    /// Completed directories, parents before their descendants.
+    complete: Vec<(Box<[u8]>, InodeRef, HostFile)>,
 }
 
 impl<'a> Walk<'a> {
     /// A walk through the tree of a volume that is export number `export`.
-    pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, told: &'a mut Told, records: Records<'a>) -> Walk<'a> {
-        let is_changed = |id| Version::of(tree, Place::Node(id)).is_ok_and(|version| version.changed.is_some());
+    pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, told: &'a mut HostState, records: Records<'a>) -> Walk<'a> {
+        let is_changed = |id| FileVersion::of(tree, InodeRef::Node(id)).is_ok_and(|version| version.changed.is_some());
         let top = tree.volume(volume).map(|volume| volume.image.root());
         let scattered = tree.made().any(|(place, id)| place.volume == volume && Ok(place.nid) != top && is_changed(id));
         Walk { tree, export, volume, told, records, scattered, pending: Vec::new(), gone: Vec::new(), complete: Vec::new() }
     }
 
-    /// Says what differs in a directory and all below it, as far as that can be said.
+    /// Sends the differences in a directory and below it; continues after errors.
     ///
     /// # Errors
-    /// What went wrong first: `EIO`, `ENOSPC`, `ENAMETOOLONG`.
-    pub fn directory(&mut self, path: &[u8], here: Here) -> Result<(), Errno> {
+    /// The first error: `EIO`, `ENOSPC`, `ENAMETOOLONG`.
+    pub fn directory(&mut self, path: &[u8], here: DirectoryState) -> Result<(), Errno> {
         self.pending.push((path.into(), here));
         self.rest()
     }
 
-    /// Says what differs in the directories that were put off, and in all below them.
+    /// Sends the differences in the pending directories and below them.
     ///
     /// # Errors
-    /// What went wrong first.
+    /// The first error.
     pub fn rest(&mut self) -> Result<(), Errno> {
         let mut outcome = Ok(());
         while let Some((path, here)) = self.pending.pop() {
@@ -78,8 +79,8 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    /// Says what differs at the names of a directory, and puts off what lies in directories below.
-    fn names(&mut self, mut path: Vec<u8>, here: Here) -> Result<(), Errno> {
+    /// Sends the differences at the names of a directory, and queues its subdirectories.
+    fn names(&mut self, mut path: Vec<u8>, here: DirectoryState) -> Result<(), Errno> {
         let tree = self.tree;
         let mut outcome = Ok(());
         tree.list(here.now, 0, |listed| {
@@ -89,23 +90,24 @@ impl<'a> Walk<'a> {
             true
         })?;
         outcome?;
-        if matches!(here.now, Place::Image(image) if Some(image) == here.before) {
-            // Nobody has touched its names.
+        if matches!(here.now, InodeRef::Image(image) if Some(image) == here.before) {
+            // Its names are unchanged.
             return Ok(());
         }
         self.missing(&path, here)
     }
 
-    /// Says what differs at a name, only that it is there if it is a directory; `deep` puts off what lies below. Returns what the name leads to, as a directory.
+    /// Sends the difference at a name; of a directory, only its existence. `deep` queues a subdirectory. Returns the file at the name in
+    /// the form of a directory.
     ///
     /// # Errors
-    /// `ENOENT`: it leads nowhere. `EIO`, `ENOSPC`.
-    pub fn child(&mut self, path: &mut Vec<u8>, here: Here, name: &[u8], deep: bool) -> Result<Here, Errno> {
+    /// `ENOENT`: the name does not exist. `EIO`, `ENOSPC`.
+    pub fn child(&mut self, path: &mut Vec<u8>, here: DirectoryState, name: &[u8], deep: bool) -> Result<DirectoryState, Errno> {
         let place = self.tree.settle(self.tree.lookup(here.now, name)?);
         let original = self.original(here, name)?;
-        let elsewhere = Here { now: place, before: None };
+        let elsewhere = DirectoryState { now: place, before: None };
         if self.tree.volume_of(place) != Some(self.volume) {
-            // Something else is mounted there.
+            // Another volume is mounted there.
             return Ok(elsewhere);
         }
         let length = path.len();
@@ -117,7 +119,7 @@ impl<'a> Walk<'a> {
             _ if path.len() > MAX_PATH => self.lost(path, Errno::ENAMETOOLONG).map(|()| elsewhere),
             Ok(FileType::Directory) => self.subdirectory(path, place, original, deep),
             Ok(FileType::Regular | FileType::Symlink) => self.leaf(path, place, original).map(|()| elsewhere),
-            // Devices, FIFOs and sockets are the cell's own affair.
+            // Devices, FIFOs and sockets are not exported.
             Ok(_) => Ok(elsewhere),
             Err(error) => self.lost(path, error).map(|()| elsewhere),
         };
@@ -125,16 +127,16 @@ impl<'a> Walk<'a> {
         found
     }
 
-    /// What the volume had at a name, if the host began with that.
-    fn original(&self, here: Here, name: &[u8]) -> Result<Option<ImagePlace>, Errno> {
+    /// The volume's file at a name, if the host started with that directory.
+    fn original(&self, here: DirectoryState, name: &[u8]) -> Result<Option<ImagePlace>, Errno> {
         here.before.map_or(Ok(None), |before| self.tree.original(before, name))
     }
 
-    fn subdirectory(&mut self, path: &[u8], place: Place, original: Option<ImagePlace>, deep: bool) -> Result<Here, Errno> {
+    fn subdirectory(&mut self, path: &[u8], place: InodeRef, original: Option<ImagePlace>, deep: bool) -> Result<DirectoryState, Errno> {
         let host = self.told.host(self.tree, path, original)?;
-        let version = Version::of(self.tree, place)?;
+        let version = FileVersion::of(self.tree, place)?;
         let before = match host {
-            Some(Known { is_directory: true, below, .. }) => below,
+            Some(HostFile { is_directory: true, below, .. }) => below,
             other => {
                 if let Some(known) = other {
                     self.remove(path, known)?;
@@ -142,60 +144,60 @@ impl<'a> Walk<'a> {
                 let mut entry = self.entry(place)?;
                 entry.permissions |= FOR_NOW;
                 self.records.named(Kind::Directory, entry, path, &[])?;
-                self.told.note(path, Some(Known { version: None, is_directory: true, below: None }))?;
+                self.told.note(path, Some(HostFile { version: None, is_directory: true, below: None }))?;
                 None
             }
         };
-        let here = Here { now: place, before };
+        let here = DirectoryState { now: place, before };
         if !deep {
             return Ok(here);
         }
-        let untouched = matches!(place, Place::Image(image) if Some(image) == before);
+        let untouched = matches!(place, InodeRef::Image(image) if Some(image) == before);
         if !untouched || self.scattered {
             self.pending.push((path.into(), here));
         }
         if host.and_then(|known| known.version) != Some(version) {
-            self.complete.push((path.into(), place, Known { version: Some(version), is_directory: true, below: before }));
+            self.complete.push((path.into(), place, HostFile { version: Some(version), is_directory: true, below: before }));
         }
         Ok(here)
     }
 
-    fn leaf(&mut self, path: &[u8], place: Place, original: Option<ImagePlace>) -> Result<(), Errno> {
+    fn leaf(&mut self, path: &[u8], place: InodeRef, original: Option<ImagePlace>) -> Result<(), Errno> {
         let host = self.told.host(self.tree, path, original)?;
-        let version = Version::of(self.tree, place)?;
+        let version = FileVersion::of(self.tree, place)?;
         match host {
             Some(known) if known.version == Some(version) => return Ok(()),
-            Some(known @ Known { is_directory: true, .. }) => self.remove(path, known)?,
+            Some(known @ HostFile { is_directory: true, .. }) => self.remove(path, known)?,
             _ => {}
         }
         self.file(path, place)?;
-        self.told.note(path, Some(Known { version: Some(version), is_directory: false, below: None }))
+        self.told.note(path, Some(HostFile { version: Some(version), is_directory: false, below: None }))
     }
 
-    /// Says that something cannot be said.
+    /// Reports a file that cannot be sent.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason.
     fn lost(&mut self, path: &[u8], why: Errno) -> Result<(), Errno> {
         self.records.lost(self.export, path, why).and(Err(why))
     }
 
-    /// Says what a file or a link is, or that it cannot.
+    /// Sends a file or a link, or reports that it cannot be sent.
     ///
     /// # Errors
     /// `EIO`.
-    pub fn file(&mut self, path: &[u8], place: Place) -> Result<(), Errno> {
+    pub fn file(&mut self, path: &[u8], place: InodeRef) -> Result<(), Errno> {
         self.whole(path, place).or_else(|error| self.lost(path, error))
     }
 
-    fn whole(&mut self, path: &[u8], place: Place) -> Result<(), Errno> {
+    fn whole(&mut self, path: &[u8], place: InodeRef) -> Result<(), Errno> {
         let entry = self.entry(place)?;
         if self.tree.kind(place)? == FileType::Symlink {
             return self.records.named(Kind::Symlink, entry, path, self.tree.target(place)?);
         }
         self.records.named(Kind::File, entry, path, &[])?;
         match self.tree.settle(place) {
-            Place::Node(id) => {
+            InodeRef::Node(id) => {
                 let Body::Regular(content) = &self.tree.node(id)?.body else { return Err(Errno::EIO) };
                 let mut offset = 0;
                 while let Some(start) = content.next_data(offset) {
@@ -214,21 +216,21 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            Place::Image(image) => {
+            InodeRef::Image(image) => {
                 let file = self.tree.image_file(image)?;
                 let mut offset = 0;
                 while offset < file.size() {
                     offset += self.records.data(offset, file.size() - offset, |room| file.read(offset, room))?;
                 }
             }
-            Place::Proc(_) | Place::Descriptor(_) => return Err(Errno::EIO),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => return Err(Errno::EIO),
         }
         self.records.close()
     }
 
-    fn entry(&self, place: Place) -> Result<Entry, Errno> {
+    fn entry(&self, place: InodeRef) -> Result<ExportedFile, Errno> {
         let status = self.tree.status(place)?;
-        Ok(Entry {
+        Ok(ExportedFile {
             export: self.export,
             path_length: 0,
             permissions: u32::from(status.owner().permissions),
@@ -238,8 +240,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Takes note of what the host has in a directory and the cell has not.
-    fn missing(&mut self, path: &[u8], here: Here) -> Result<(), Errno> {
+    /// Records the names in a directory that the host has and the cell has not.
+    fn missing(&mut self, path: &[u8], here: DirectoryState) -> Result<(), Errno> {
         for name in self.names_of_host(path, here.before)? {
             match self.tree.lookup(here.now, &name) {
                 Ok(_) => continue,
@@ -266,11 +268,11 @@ impl<'a> Walk<'a> {
         Ok(names)
     }
 
-    /// Says that something is gone, with all below it.
-    fn remove(&mut self, path: &[u8], known: Known) -> Result<(), Errno> {
-        let mut doomed: Vec<(Box<[u8]>, Known)> = [(path.into(), known)].into();
+    /// Sends the deletion of a file, with everything below it.
+    fn remove(&mut self, path: &[u8], known: HostFile) -> Result<(), Errno> {
+        let mut doomed: Vec<(Box<[u8]>, HostFile)> = [(path.into(), known)].into();
         let mut next = 0;
-        while let Some((path, Known { is_directory, below, .. })) = doomed.get(next).cloned() {
+        while let Some((path, HostFile { is_directory, below, .. })) = doomed.get(next).cloned() {
             let names = if is_directory { self.names_of_host(&path, below)? } else { Vec::new() };
             for name in names {
                 let full = [&path, &b"/"[..], &name].concat();
@@ -281,20 +283,20 @@ impl<'a> Walk<'a> {
             }
             next += 1;
         }
-        // What lies below something comes behind it, and goes before it.
+        // Descendants sort behind their ancestors, and are deleted first.
         for (path, _) in doomed.iter().rev() {
-            self.records.named(Kind::Remove, Entry { export: self.export, ..Entry::default() }, path, &[])?;
+            self.records.named(Kind::Remove, ExportedFile { export: self.export, ..ExportedFile::default() }, path, &[])?;
             self.told.forget_below(path);
             self.told.note(path, None)?;
         }
         Ok(())
     }
 
-    /// Says what is gone, if all else was `said` and done: the host's copy may be the only one of what could not be. Then says what directories are like now that
-    /// they are complete, and waits until the host has done it all.
+    /// Sends deletions if everything else was sent and committed (`said`): the host may have the only copy of a file that could not be
+    /// sent. Then sends the attributes of the completed directories, and waits until the host has done everything.
     ///
     /// # Errors
-    /// What went wrong first.
+    /// The first error.
     pub fn finish(mut self, said: Result<(), Errno>) -> Result<(), Errno> {
         let gone = core::mem::take(&mut self.gone);
         let mut outcome = said;

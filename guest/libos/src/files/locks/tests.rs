@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks against a model that knows of every byte who has locked it how.
+//! Locks against a model that records for every byte how each owner has locked it.
 
-use super::{Access, FileKey, Kind, LAST_BYTE, Lock, Locks, Owner, Range};
+use super::{FileKey, Kind, LAST_BYTE, Lock, LockMode, Locks, Owner, Range};
 use crate::errno::Errno;
 use proptest::prelude::*;
 use std::vec::Vec;
@@ -10,22 +10,22 @@ const FILE: FileKey = (1, 2);
 const BYTES: u64 = 24;
 const OWNERS: [Owner; 4] = [Owner::Process(1), Owner::Process(2), Owner::OpenFile(1), Owner::OpenFile(2)];
 
-/// How each owner has locked each byte; the last stands for all that follow.
+/// How each owner has locked each byte; the last byte stands for all after it.
 #[derive(Clone, Default)]
-struct Model([[Option<Access>; BYTES as usize]; OWNERS.len()]);
+struct Model([[Option<LockMode>; BYTES as usize]; OWNERS.len()]);
 
 impl Model {
     fn bytes(range: Range) -> impl Iterator<Item = usize> {
         (range.first..=range.last.min(BYTES - 1)).map(|byte| byte as usize)
     }
 
-    fn is_free(&self, owner: usize, range: Range, access: Access) -> bool {
+    fn is_free(&self, owner: usize, range: Range, access: LockMode) -> bool {
         let others = self.0.iter().enumerate().filter(|(other, _)| *other != owner);
-        let stops = |held: &Option<Access>| held.is_some_and(|held| held == Access::Write || access == Access::Write);
+        let stops = |held: &Option<LockMode>| held.is_some_and(|held| held == LockMode::Write || access == LockMode::Write);
         others.flat_map(|(_, bytes)| Self::bytes(range).map(|byte| bytes[byte])).all(|held| !stops(&held))
     }
 
-    fn set(&mut self, owner: usize, range: Range, access: Option<Access>) {
+    fn set(&mut self, owner: usize, range: Range, access: Option<LockMode>) {
         Self::bytes(range).for_each(|byte| self.0[owner][byte] = access);
     }
 }
@@ -35,15 +35,15 @@ fn range() -> impl Strategy<Value = Range> {
         (0..BYTES, 0..BYTES).prop_map(|(one, other)| Range { first: one.min(other), last: one.max(other) }),
         (0..BYTES).prop_map(|first| Range { first, last: LAST_BYTE }),
     ]
-    // The last byte of the model and all that follow are one.
+    // The last byte of the model stands for itself and all after it.
     .prop_map(|range| if range.last == BYTES - 1 { Range { last: LAST_BYTE, ..range } } else { range })
 }
 
-fn access() -> impl Strategy<Value = Option<Access>> {
-    prop_oneof![Just(None), Just(Some(Access::Read)), Just(Some(Access::Write))]
+fn access() -> impl Strategy<Value = Option<LockMode>> {
+    prop_oneof![Just(None), Just(Some(LockMode::Read)), Just(Some(LockMode::Write))]
 }
 
-/// Checks that the list is in its form: owners together, each one's locks in order, none like the one that it touches.
+/// Checks the list's invariants: grouped by owner, sorted within each owner, no equal adjacent locks.
 fn check_form(locks: &Locks) {
     let list: Vec<Lock> = locks.files.get(&FILE).map(|locks| locks.ranges.0.clone()).unwrap_or_default();
     for pair in list.windows(2) {
@@ -78,7 +78,7 @@ proptest! {
             check_form(&locks);
             for (owner, byte) in (0..OWNERS.len()).flat_map(|owner| (0..BYTES).map(move |byte| (owner, byte))) {
                 let range = Range { first: byte, last: byte };
-                for access in [Access::Read, Access::Write] {
+                for access in [LockMode::Read, LockMode::Write] {
                     let found = locks.conflict(FILE, Kind::Ranges, &Lock { owner: OWNERS[owner], access, range });
                     prop_assert_eq!(found.is_none(), model.is_free(owner, range, access));
                     prop_assert!(found.is_none_or(|found| found.range.overlaps(range) && found.owner != OWNERS[owner]));
@@ -111,7 +111,7 @@ fn a_circle_of_those_who_wait_is_found() {
 #[test]
 fn locks_of_ranges_and_of_whole_files_do_not_see_each_other() {
     let mut locks = Locks::default();
-    let lock = |owner| Lock { owner, access: Access::Write, range: Range::ALL };
+    let lock = |owner| Lock { owner, access: LockMode::Write, range: Range::ALL };
     assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[2])), Ok(None));
     assert_eq!(locks.lock(FILE, Kind::Ranges, lock(OWNERS[3])), Ok(None));
     assert_eq!(locks.lock(FILE, Kind::Whole, lock(OWNERS[3])), Ok(Some(OWNERS[2])));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of `/proc` and `/sys`: one table, the processes with their threads, and their descriptors.
+//! The names of `/proc` and `/sys`: the table, the processes with their threads, and their descriptors.
 //!
-//! What the texts say is known elsewhere: an open text is filled when it is opened.
+//! Texts are generated elsewhere, when they are opened.
 
 pub mod entry;
 pub mod table;
@@ -9,22 +9,21 @@ pub mod table;
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::names::Target;
-use super::own::Own;
+use super::namei::LinkTarget;
+use super::process_files::ProcessFiles;
 use super::status::{Status, minor, time};
-use super::tree::{Listed, Place};
+use super::tree::{DirectoryEntry, InodeRef};
 use super::{Files, Kind, OpenFile};
-use crate::credentials::capabilities::SYS_PTRACE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
-use entry::{Entry, Kept, Subject};
-use table::{Link, PROCESS, What};
+use entry::{ProcEntry, ProcEntryKind, Subject};
+use table::{PROCESS, ProcLink, ProcNode};
 
-/// Where the numbers of processes, threads and descriptors begin among those of a listing.
+/// The position in a listing at which the numbers of processes, threads and descriptors begin.
 const NUMBERS: u64 = 1 << 16;
 
-/// The number that a name is, written as `/proc` writes it.
+/// The number that a name stands for, in the notation of `/proc`.
 fn number(name: &[u8]) -> Option<u32> {
     let is_plain = name.iter().all(u8::is_ascii_digit) && (name.len() == 1 || name.first() != Some(&b'0'));
     core::str::from_utf8(name).ok().filter(|_| is_plain)?.parse().ok()
@@ -32,58 +31,65 @@ fn number(name: &[u8]) -> Option<u32> {
 
 impl Files {
     /// Finds a name in a directory of `/proc`.
-    pub(super) fn lookup_proc(&self, directory: Entry, name: &[u8]) -> Result<Place, Errno> {
+    pub(super) fn lookup_proc(&self, directory: ProcEntry, name: &[u8]) -> Result<InodeRef, Errno> {
         let kind = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
         if let Some(subject) = directory.subject() {
             self.of(subject.process).ok_or(Errno::ENOENT)?;
         }
+        if kind == ProcNode::DescriptorInfos {
+            self.inspected(directory.subject())?;
+        }
         let listed = directory.children().find(|(_, row)| row.name.as_bytes() == name).map(|(entry, _)| entry);
         let numbered = || self.numbered(directory, kind, number(name)?);
-        listed.or_else(numbered).map(Place::Proc).ok_or(Errno::ENOENT)
+        listed.or_else(numbered).map(InodeRef::Proc).ok_or(Errno::ENOENT)
     }
 
-    /// What has a number for its name in a directory.
-    fn numbered(&self, directory: Entry, kind: What, number: u32) -> Option<Entry> {
+    /// The entry in a directory whose name is a number.
+    fn numbered(&self, directory: ProcEntry, kind: ProcNode, number: u32) -> Option<ProcEntry> {
         match (kind, directory.subject()) {
-            (What::Descriptors, Some(subject)) => self.file_of(subject.process, number).map(|_| Entry(Kept::Descriptor(subject, number))),
-            (What::DescriptorInfos, Some(subject)) => self.file_of(subject.process, number).map(|_| Entry(Kept::Info(subject, number))),
-            (What::Threads, Some(Subject { process, .. })) => {
-                let is_there = number == process || self.threads.contains(&(process, number));
-                is_there.then_some(Entry(Kept::Of(Subject { process, thread: Some(number) }, PROCESS)))
+            (ProcNode::Descriptors, Some(subject)) => {
+                self.file_of(subject.process, number).map(|_| ProcEntry(ProcEntryKind::Descriptor(subject, number)))
             }
-            // A thread's number leads to its process, though it is not listed.
-            _ if directory == Entry::ROOT => {
+            (ProcNode::DescriptorInfos, Some(subject)) => {
+                self.file_of(subject.process, number).map(|_| ProcEntry(ProcEntryKind::Info(subject, number)))
+            }
+            (ProcNode::Threads, Some(Subject { process, .. })) => {
+                let is_there = number == process || self.threads.contains(&(process, number));
+                is_there.then_some(ProcEntry(ProcEntryKind::Of(Subject { process, thread: Some(number) }, PROCESS)))
+            }
+            // A thread's number is an unlisted name of its process.
+            _ if directory == ProcEntry::ROOT => {
                 let thread = || self.threads.iter().find(|(_, thread)| *thread == number).map(|(process, _)| *process);
-                self.of(number).map(|own| own.process).or_else(thread).map(Entry::of)
+                self.of(number).map(|own| own.process).or_else(thread).map(ProcEntry::of)
             }
             _ => None,
         }
     }
 
     /// The numbers that are names in a directory, in order.
-    fn numbers(&self, directory: Entry) -> Vec<u32> {
+    fn numbers(&self, directory: ProcEntry) -> Vec<u32> {
         match (directory.what(), directory.subject()) {
-            (Some(What::Descriptors | What::DescriptorInfos), Some(subject)) => {
-                self.of(subject.process).map(Own::open_descriptors).into_iter().flatten().collect()
+            (Some(ProcNode::Descriptors | ProcNode::DescriptorInfos), Some(subject)) => {
+                self.of(subject.process).map(ProcessFiles::open_descriptors).into_iter().flatten().collect()
             }
-            (Some(What::Threads), Some(Subject { process, .. })) => {
+            (Some(ProcNode::Threads), Some(Subject { process, .. })) => {
                 let others = self.threads.range((process, 0)..=(process, u32::MAX)).map(|(_, thread)| *thread);
                 [process].into_iter().chain(others).collect()
             }
-            _ if directory == Entry::ROOT => self.processes(),
+            _ if directory == ProcEntry::ROOT => self.processes(),
             _ => Vec::new(),
         }
     }
 
-    /// The open file that a descriptor of a process stands for.
+    /// The open file of a process's descriptor.
     #[must_use]
     pub fn file_of(&self, process: ProcessNumber, fd: u32) -> Option<&OpenFile> {
         let index = self.of(process)?.open_file(fd)?;
         self.open.get(index).map(|(file, _)| file)
     }
 
-    /// What is known of something in `/proc`.
-    pub(super) fn proc_status(&self, entry: Entry) -> Status {
+    /// The metadata of an entry of `/proc`.
+    pub(super) fn proc_status(&self, entry: ProcEntry) -> Status {
         let kind = entry.kind();
         let device = if entry.is_of_system() { minor::SYSTEM } else { minor::PROC };
         let own = entry.subject().and_then(|subject| self.of(subject.process));
@@ -92,7 +98,7 @@ impl Files {
         if let Some(own) = own {
             (status.uid, status.gid) = (own.who.user.effective, own.who.group.effective);
         }
-        if let Kept::Descriptor(Subject { process, .. }, fd) = entry.0 {
+        if let ProcEntryKind::Descriptor(Subject { process, .. }, fd) = entry.0 {
             status.size = 64;
             if let Some(file) = self.file_of(process, fd) {
                 status.mode |= 0o100 | u32::from(file.readable()) << 8 | u32::from(file.writable()) << 7;
@@ -100,66 +106,64 @@ impl Files {
         } else if kind == FileType::Directory {
             status.links = 2 + entry.children().filter(|(_, row)| row.what.is_directory()).count() as u32;
         } else if device == minor::SYSTEM {
-            status.size = 4096;
+            status.size = entry::SYSTEM_SIZE;
         }
         status
     }
 
-    /// What a process has, for somebody who may look into it.
-    fn inspected(&self, subject: Option<Subject>) -> Result<&Own, Errno> {
+    /// The files of a process, if the caller may inspect it.
+    pub(super) fn inspected(&self, subject: Option<Subject>) -> Result<&ProcessFiles, Errno> {
         let own = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
-        let (asks, has) = (&self.own.who, own.who.user);
-        let is_same = [has.real, has.effective, has.saved].iter().all(|user| *user == asks.user.file);
-        if asks.is_capable(SYS_PTRACE) || is_same || own.process == self.own.process { Ok(own) } else { Err(Errno::EACCES) }
+        if own.process == self.own.process || self.own.who.may_inspect(&own.who) { Ok(own) } else { Err(Errno::EACCES) }
     }
 
-    /// Where a link of `/proc` leads.
-    pub(super) fn proc_target(&self, link: Entry) -> Result<Target<'_>, Errno> {
+    /// The target of a link of `/proc`.
+    pub(super) fn proc_target(&self, link: ProcEntry) -> Result<LinkTarget<'_>, Errno> {
         let own = || self.inspected(link.subject());
         let place = match (link.0, link.what()) {
-            (Kept::Descriptor(Subject { process, .. }, fd), _) if process == self.own.process => {
+            (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.own.process => {
                 self.place(fd.into()).map_err(|_| Errno::ENOENT)?
             }
-            (Kept::Descriptor(_, fd), _) => {
+            (ProcEntryKind::Descriptor(_, fd), _) => {
                 let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
                 self.place_of(file).ok_or(Errno::ENXIO)?
             }
-            (_, Some(What::Link(Link::Path(path)))) => return Ok(Target::Path(path.as_bytes())),
-            (_, Some(What::Link(Link::Own))) => Place::Proc(Entry::of(self.own.process)),
-            (_, Some(What::Link(Link::OwnThread))) => {
-                Place::Proc(Entry(Kept::Of(Subject { process: self.own.process, thread: Some(self.thread) }, PROCESS)))
+            (_, Some(ProcNode::Link(ProcLink::Path(path)))) => return Ok(LinkTarget::Path(path.as_bytes())),
+            (_, Some(ProcNode::Link(ProcLink::Own))) => InodeRef::Proc(ProcEntry::of(self.own.process)),
+            (_, Some(ProcNode::Link(ProcLink::OwnThread))) => {
+                InodeRef::Proc(ProcEntry(ProcEntryKind::Of(Subject { process: self.own.process, thread: Some(self.thread) }, PROCESS)))
             }
-            (_, Some(What::Link(Link::Program))) => own()?.program.place,
-            (_, Some(What::Link(Link::WorkingDirectory))) => own()?.working_directory,
-            (_, Some(What::Link(Link::Root))) => own()?.root,
+            (_, Some(ProcNode::Link(ProcLink::Program))) => own()?.program.place,
+            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => own()?.working_directory,
+            (_, Some(ProcNode::Link(ProcLink::Root))) => own()?.root,
             _ => return Err(Errno::EINVAL),
         };
-        Ok(Target::Place(place))
+        Ok(LinkTarget::Place(place))
     }
 
-    /// What a link of `/proc` says where it leads.
+    /// The text of a link of `/proc` (`readlink`).
     ///
     /// # Errors
-    /// `EINVAL`: it is no link. `ENOENT`: it leads nowhere. `EACCES`: it is another user's.
-    pub fn proc_target_text(&self, link: Entry) -> Result<Vec<u8>, Errno> {
+    /// `EINVAL`: it is no link. `ENOENT`: it has no target. `EACCES`: it belongs to another user.
+    pub fn proc_target_text(&self, link: ProcEntry) -> Result<Vec<u8>, Errno> {
         let directory = |place| Ok(self.path_of(place)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
         let own = || self.inspected(link.subject());
         match (link.0, link.what()) {
-            (Kept::Descriptor(_, fd), _) => self.descriptor_text(self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?),
-            (_, Some(What::Link(Link::Path(path)))) => Ok(path.as_bytes().to_vec()),
-            (_, Some(What::Link(Link::Own))) => Ok(format!("{}", self.own.process).into_bytes()),
-            (_, Some(What::Link(Link::OwnThread))) => Ok(format!("{}/task/{}", self.own.process, self.thread).into_bytes()),
-            (_, Some(What::Link(Link::Program))) => {
+            (ProcEntryKind::Descriptor(_, fd), _) => self.descriptor_text(self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?),
+            (_, Some(ProcNode::Link(ProcLink::Path(path)))) => Ok(path.as_bytes().to_vec()),
+            (_, Some(ProcNode::Link(ProcLink::Own))) => Ok(format!("{}", self.own.process).into_bytes()),
+            (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.own.process, self.thread).into_bytes()),
+            (_, Some(ProcNode::Link(ProcLink::Program))) => {
                 let program = &own()?.program;
                 Ok(self.path_by(program.name.as_ref(), Some(program.place)))
             }
-            (_, Some(What::Link(Link::WorkingDirectory))) => directory(own()?.working_directory),
-            (_, Some(What::Link(Link::Root))) => directory(own()?.root),
+            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => directory(own()?.working_directory),
+            (_, Some(ProcNode::Link(ProcLink::Root))) => directory(own()?.root),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// What the link of a descriptor says.
+    /// The text of a descriptor's link.
     fn descriptor_text(&self, file: &OpenFile) -> Result<Vec<u8>, Errno> {
         let number = |file: &_| self.status_of(file).map(|status| status.number);
         Ok(match &file.kind {
@@ -177,20 +181,27 @@ impl Files {
         })
     }
 
-    /// Hands the names of a directory of `/proc` to `take`, from a position on.
-    pub(super) fn list_proc(&self, directory: Entry, position: u64, mut take: impl FnMut(Listed<'_>) -> bool) -> Result<(), Errno> {
+    /// Passes the names of a directory of `/proc` to `take`, from a position on.
+    pub(super) fn list_proc(
+        &self,
+        directory: ProcEntry,
+        position: u64,
+        mut take: impl FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<(), Errno> {
         let what = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
         let above =
             directory.parent().map_or_else(|| self.status(self.tree.root()).map(|status| status.number), |above| Ok(above.number()))?;
         let dots = [(&b"."[..], directory.number()), (b"..", above)];
         for (index, (name, number)) in (1..).zip(dots) {
-            if position < index && !take(Listed { name, number, kind: Some(FileType::Directory), next: index }) {
+            if position < index && !take(DirectoryEntry { name, number, kind: Some(FileType::Directory), next: index }) {
                 return Ok(());
             }
         }
-        // Positions of rows come after those of the dots; those of numbers follow.
+        // Positions of rows follow those of the dots; those of numbers come last.
         for (next, (entry, row)) in (3..).zip(directory.children()) {
-            if position < next && !take(Listed { name: row.name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
+            if position < next
+                && !take(DirectoryEntry { name: row.name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next })
+            {
                 return Ok(());
             }
         }
@@ -198,7 +209,7 @@ impl Files {
             let next = NUMBERS + u64::from(number);
             let Some(entry) = self.numbered(directory, what, number).filter(|_| position < next) else { continue };
             let name = format!("{number}");
-            if !take(Listed { name: name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
+            if !take(DirectoryEntry { name: name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
                 return Ok(());
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses of sockets, in the layouts of `struct sockaddr_un`, `sockaddr_in`, `sockaddr_in6`, `sockaddr_nl` and `sockaddr_ll`.
+//! Socket addresses, in the layouts of `struct sockaddr_un`, `sockaddr_in`, `sockaddr_in6`, `sockaddr_nl` and `sockaddr_ll`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,72 +10,72 @@ use crate::errno::Errno;
 
 /// Bytes of the largest address: `struct sockaddr_storage`.
 pub const ADDRESS_MAX: usize = 128;
-/// Bytes before the path of a Unix address.
+/// Offset of the path in a Unix address.
 const PATH_AT: usize = 2;
-/// Bytes of a whole Unix address.
+/// Size of a Unix address in bytes.
 const UNIX_MAX: usize = PATH_AT + 108;
-/// Bytes of an IPv4 address.
+/// Size of an IPv4 address in bytes.
 const INTERNET4: usize = 16;
-/// Bytes of an IPv6 address without its scope, which need not be given.
+/// Size of an IPv6 address in bytes without its optional scope.
 const INTERNET6_MIN: usize = 24;
-/// Bytes of an address of routing messages.
+/// Size of a netlink address in bytes.
 const NETLINK: usize = 12;
-/// Bytes of an address of packets.
+/// Size of a packet socket's address in bytes.
 const LINK: usize = 20;
-/// The family that stands for none.
+/// `AF_UNSPEC`.
 const UNSPECIFIED: u16 = 0;
 
-/// An address of a socket.
+/// A socket address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Of a Unix socket that has none.
+    /// An unbound Unix socket's address.
     Unnamed,
-    /// A path, without the zero byte at its end.
+    /// A path, without the terminating zero byte.
     Path(Box<[u8]>),
-    /// A name of its own space, without the zero byte before it.
+    /// An abstract name, without the zero byte before it.
     Abstract(Box<[u8]>),
-    /// An Internet address and a port. IPv4 addresses of IPv6 sockets are mapped.
+    /// An IP address and a port. IPv4 addresses of IPv6 sockets are mapped.
     Internet(SocketAddr),
-    /// A number of a socket for routing messages.
+    /// The port ID of a netlink socket.
     Netlink(u32),
-    /// An interface, and who is there.
-    Link(Link),
+    /// An interface, and a link-layer address.
+    Link(LinkAddress),
 }
 
-/// Where packets come from or go to, below the Internet.
+/// A link-layer address (`struct sockaddr_ll`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// The kind of packets.
+pub struct LinkAddress {
+    /// The EtherType.
     pub protocol: u16,
-    /// The number of the interface; 0: any.
+    /// The interface index; 0: any.
     pub index: u32,
-    /// Linux's number of its hardware.
+    /// The hardware type (`ARPHRD_*`).
     pub hardware: u16,
-    /// Whom it was for: the cell, all, several.
+    /// The packet type: to the cell, broadcast, multicast.
     pub kind: u8,
     /// An Ethernet address.
     pub mac: Option<[u8; 6]>,
 }
 
-/// An address of no port.
+/// The unspecified IPv4 address with port 0.
 pub const NOWHERE4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// The same in IPv6.
+/// The unspecified IPv6 address with port 0.
 pub const NOWHERE6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// The family that bytes name; `None`: they are too few to.
+/// The family of an encoded address; `None`: it is too short.
 #[must_use]
 pub fn family_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_le_bytes([*bytes.first()?, *bytes.get(1)?]))
 }
 
-/// Whether bytes stand for no address at all, which takes a connection back.
+/// Whether the encoded address is `AF_UNSPEC`, which dissolves a connection.
 #[must_use]
 pub fn is_unspecified(bytes: &[u8]) -> bool {
     family_of(bytes) == Some(UNSPECIFIED)
 }
 
 impl Address {
-    /// What a socket of a family has before it gets an address.
+    /// The address of an unbound socket of a family.
     #[must_use]
     pub fn none(family: Family) -> Address {
         match family {
@@ -83,11 +83,11 @@ impl Address {
             Family::Internet4 => Address::Internet(NOWHERE4),
             Family::Internet6 => Address::Internet(NOWHERE6),
             Family::Netlink => Address::Netlink(0),
-            Family::Packet => Address::Link(Link::default()),
+            Family::Packet => Address::Link(LinkAddress::default()),
         }
     }
 
-    /// Reads an address of a family.
+    /// Decodes an address of a family.
     ///
     /// # Errors
     /// `EINVAL`: too short, too long or, for a Unix socket, of another family; `EAFNOSUPPORT`: of another family.
@@ -136,7 +136,7 @@ impl Address {
                     return Err(Errno::EINVAL);
                 }
                 let [_, _, high, low, a, b, c, d, hardware_low, hardware_high, kind, length, m0, m1, m2, m3, m4, m5, ..] = *bytes;
-                Ok(Address::Link(Link {
+                Ok(Address::Link(LinkAddress {
                     protocol: u16::from_be_bytes([high, low]),
                     index: u32::from_le_bytes([a, b, c, d]),
                     hardware: u16::from_le_bytes([hardware_low, hardware_high]),
@@ -147,7 +147,7 @@ impl Address {
         }
     }
 
-    /// Its bytes.
+    /// The encoded address.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let start = |family: Family| family.number().to_le_bytes();
@@ -162,7 +162,7 @@ impl Address {
                 let port = address.port().to_be_bytes();
                 [&start(Family::Internet6)[..], &port, &[0; 4], &address.ip().octets(), &[0; 4]].concat()
             }
-            Address::Link(Link { protocol, index, hardware, kind, mac }) => {
+            Address::Link(LinkAddress { protocol, index, hardware, kind, mac }) => {
                 let length = if mac.is_some() { 6 } else { 0 };
                 let start = [&start(Family::Packet)[..], &protocol.to_be_bytes(), &index.to_le_bytes(), &hardware.to_le_bytes()].concat();
                 [&start[..], &[*kind, length], &mac.unwrap_or_default(), &[0; 2]].concat()
@@ -171,7 +171,7 @@ impl Address {
         }
     }
 
-    /// It as an Internet address.
+    /// The IP address and port, if it has them.
     #[must_use]
     pub fn internet(&self) -> Option<SocketAddr> {
         if let Address::Internet(address) = self { Some(*address) } else { None }
@@ -187,13 +187,13 @@ pub fn in_family(family: Family, address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The same address, IPv4 where it is a mapped one.
+/// The same address, with a mapped IPv4 address converted to plain IPv4.
 #[must_use]
 pub fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Whether a host is the cell itself.
+/// Whether a host address is a loopback address.
 #[must_use]
 pub fn is_here(host: IpAddr) -> bool {
     host.to_canonical().is_loopback()

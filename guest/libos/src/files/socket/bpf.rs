@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packet filters in the classic form of BPF, as sockets are given them (`SO_ATTACH_FILTER`): little programs that say how much of a packet is heard.
+//! Classic BPF packet filters of sockets (`SO_ATTACH_FILTER`): small programs that decide how many bytes of a packet are received.
 //!
-//! A program is checked when it is given: it only jumps forward, to where it has instructions, and ends with an answer; so each runs at most as many steps as it
-//! has instructions.
+//! A program is checked when it is attached: it jumps only forward, to valid instructions, and ends with a return. So each run takes at
+//! most as many steps as the program has instructions.
 
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
 
-/// Instructions of the longest program, as on Linux.
+/// Upper limit on the instructions of a program, as on Linux.
 const PROGRAM_MAX: usize = 4096;
-/// Words that a program may keep.
+/// Words of scratch memory.
 const WORDS: usize = 16;
-/// Offsets from here on are Linux's names for what is beside the packet, of which nothing is told.
+/// Offsets from here on are Linux's ancillary data extensions, which are not supported.
 const BESIDE: u32 = 0xffe0_0000;
 
-/// Classes of instructions, the lowest three bits.
+/// Instruction classes, the lowest three bits.
 const LD: u16 = 0;
 const LDX: u16 = 1;
 const ST: u16 = 2;
@@ -23,14 +23,14 @@ const STX: u16 = 3;
 const ALU: u16 = 4;
 const JMP: u16 = 5;
 const RET: u16 = 6;
-/// The bit that names the index register instead of a number, and the way in which an answer names the accumulator.
+/// `BPF_X`: the operand is the index register, not a constant. `BPF_A`, below: a return's value is the accumulator.
 const FROM_X: u16 = 8;
 const FROM_A: u16 = 0x10;
 
-/// Bytes of an instruction.
+/// Size of an instruction in bytes.
 pub const INSTRUCTION: usize = 8;
 
-/// An instruction: what is done, how far to jump if something holds and if not, and a number.
+/// An instruction: opcode, jump offsets for true and false, and a constant.
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
@@ -39,15 +39,15 @@ struct Instruction {
     number: u32,
 }
 
-/// A program that was checked.
+/// A checked program.
 #[derive(Clone, Debug)]
 pub struct Program(Vec<Instruction>);
 
 impl Program {
-    /// Reads a program from its bytes, in the layout of `struct sock_filter`.
+    /// Decodes and checks a program, in the layout of `struct sock_filter`.
     ///
     /// # Errors
-    /// `EINVAL`: it is too long or too short, or no program that ends; or it asks for what is beside the packet.
+    /// `EINVAL`: it is too long or too short, does not end with a return, or reads ancillary data.
     pub fn new(bytes: &[u8]) -> Result<Program, Errno> {
         let instructions: Vec<Instruction> = bytes
             .chunks_exact(INSTRUCTION)
@@ -66,12 +66,12 @@ impl Program {
         Ok(Program(instructions))
     }
 
-    /// How many bytes of a packet are heard: none, if it is not.
+    /// The number of bytes of a packet to receive; 0: drop it.
     #[must_use]
     pub fn run(&self, packet: &[u8]) -> usize {
         let mut machine = Machine { packet, a: 0, x: 0, words: [0; WORDS] };
         let mut at = 0;
-        // Whoever reads beyond the packet does not want it.
+        // Reading beyond the packet drops it.
         while let Some(instruction) = self.0.get(at) {
             match machine.step(*instruction) {
                 Some(Step::On(more)) => at += 1 + more as usize,
@@ -84,12 +84,12 @@ impl Program {
 }
 
 impl Instruction {
-    /// Whether it is known, with what it names in bounds. `left`: instructions that follow it.
+    /// Whether it is a known instruction with operands in bounds. `left`: the number of instructions after it.
     fn is_sound(self, left: usize) -> bool {
         let (size, mode) = (self.code & 0x18, self.code & 0xe0);
         let is_word = (self.number as usize) < WORDS;
         match self.code & 7 {
-            // Of the packet at a place or behind the index, a number, a word that was kept, the packet's length.
+            // From the packet at an absolute or indexed offset, a constant, a word of scratch memory, the packet's length.
             LD => match mode {
                 0x20 | 0x40 => size != 0x18 && self.number < BESIDE,
                 0x00 | 0x80 => size == 0,
@@ -115,17 +115,17 @@ impl Instruction {
                 _ => false,
             },
             RET => matches!(self.code & 0x18, 0 | FROM_A),
-            // Between the registers.
+            // Transfers between the registers.
             _ => matches!(self.code & 0xf8, 0 | 0x80),
         }
     }
 }
 
-/// What an instruction leads to.
+/// The control flow after an instruction.
 enum Step {
-    /// The next, after so many more.
+    /// Continue, after skipping so many instructions.
     On(u32),
-    /// The end.
+    /// Return.
     Answer(u32),
 }
 
@@ -137,7 +137,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// So many bytes of the packet, the first of them highest.
+    /// So many bytes of the packet, big-endian.
     fn load(&self, at: u32, size: u16) -> Option<u32> {
         let bytes = match size {
             0x00 => 4,
@@ -165,7 +165,7 @@ impl Machine<'_> {
                 self.x = match code & 0xe0 {
                     0x60 => kept(&self.words)?,
                     0x80 => length,
-                    // The length of an IPv4 header, as its first byte has it.
+                    // The length of an IPv4 header, from its first byte.
                     0xa0 => 4 * (self.load(number, 0x10)? & 0xf),
                     _ => number,
                 }
@@ -221,7 +221,7 @@ mod tests {
         instructions.iter().flat_map(each).collect()
     }
 
-    /// What clients of DHCP ask for: UDP in IPv4, no fragment, to port 68.
+    /// A DHCP client's filter: UDP in IPv4, not fragmented, to port 68.
     const DHCP: [(u16, u8, u8, u32); 11] = [
         (0x28, 0, 0, 12),
         (0x15, 0, 8, 0x0800),

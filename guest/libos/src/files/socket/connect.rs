@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How connections begin and end.
+//! Establishing and closing connections.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,21 +7,21 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
-use super::{Family, SocketId, Sockets, State, Style, Who};
+use super::{Family, PeerCredentials, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 
-/// The most that may wait to be accepted, as `/proc/sys/net/core/somaxconn` says.
+/// Upper limit on a listener's backlog, as in `/proc/sys/net/core/somaxconn`.
 const BACKLOG_MAX: usize = 4096;
-/// Bits of what is shut down.
+/// Bits of shut down directions.
 const READS: u64 = 1;
 const SENDS: u64 = 2;
 
 impl Sockets {
-    /// Lets others connect to a socket.
+    /// Makes a socket listen.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: it is none of a style that connects; `EINVAL`: it is connected, or a Unix socket without a name; `EADDRINUSE`, `EAGAIN`.
-    pub fn listen(&mut self, id: SocketId, backlog: u32, who: Who) -> Result<(), Errno> {
+    /// `EOPNOTSUPP`: its type does not connect; `EINVAL`: it is connected, or an unbound Unix socket; `EADDRINUSE`, `EAGAIN`.
+    pub fn listen(&mut self, id: SocketId, backlog: u32, who: PeerCredentials) -> Result<(), Errno> {
         let socket = self.get(id)?;
         if !socket.needs_connection() || matches!(socket.family, Family::Netlink | Family::Packet) {
             return Err(Errno::EOPNOTSUPP);
@@ -35,7 +35,7 @@ impl Sockets {
             self.check_listening(id)?;
         }
         let socket = self.get_mut(id)?;
-        // Negative numbers are large ones.
+        // Negative numbers count as large ones.
         let most = (backlog as usize).min(BACKLOG_MAX);
         if let State::Listening { backlog, .. } = &mut socket.state {
             *backlog = most;
@@ -47,10 +47,10 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes the first that waits at a listener.
+    /// Takes the first connection from a listener's queue.
     ///
     /// # Errors
-    /// `EAGAIN`: nobody does. `EINVAL`: it does not listen. `EOPNOTSUPP`: it never could.
+    /// `EAGAIN`: the queue is empty. `EINVAL`: it does not listen. `EOPNOTSUPP`: its type cannot listen.
     pub fn accept(&mut self, id: SocketId, waits: bool) -> Result<SocketId, Errno> {
         let socket = self.get_mut(id)?;
         let (can, ended) = (socket.needs_connection(), socket.reads_ended && waits);
@@ -61,7 +61,7 @@ impl Sockets {
         if let Ok(socket) = self.get_mut(accepted) {
             socket.is_unaccepted = false;
         }
-        // Somebody who was kept outside has room now, unless it is gone or has given up.
+        // A client that waits for a place in the queue gets it now, unless it is closed or has given up.
         while let State::Listening { outside, .. } = &mut self.get_mut(id)?.state
             && let Some(next) = outside.pop_front()
         {
@@ -73,12 +73,12 @@ impl Sockets {
         Ok(accepted)
     }
 
-    /// Whether a listener has no room for somebody who would wait.
+    /// Whether a listener's queue is full.
     pub(super) fn is_full(&self, listener: SocketId) -> bool {
         matches!(self.get(listener).map(|socket| &socket.state), Ok(State::Listening { backlog, waiting, .. }) if waiting.len() > *backlog)
     }
 
-    /// Makes the other end for a client, and lets it wait at a listener.
+    /// Creates the server end for a client, and adds it to a listener's queue.
     pub(super) fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
         let (there, here) = (self.get(listener)?, self.get(client)?);
         let (family, style, protocol, listener_who, client_who) = (there.family, there.style, there.protocol, there.who, here.who);
@@ -109,11 +109,12 @@ impl Sockets {
         Ok(server)
     }
 
-    /// Connects a Unix socket to another, which was found by an address.
+    /// Connects a Unix socket to another, which was found by its address.
     ///
     /// # Errors
-    /// `EAGAIN`: it has no room yet. `ECONNREFUSED`: it does not listen. `EISCONN`, `EINVAL`: this one does not connect. `EPERM`: it talks to another.
-    pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, who: Who) -> Result<(), Errno> {
+    /// `EAGAIN`: its queue is full. `ECONNREFUSED`: it does not listen. `EISCONN`, `EINVAL`: this socket cannot connect. `EPERM`: it is
+    /// connected to another.
+    pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, who: PeerCredentials) -> Result<(), Errno> {
         if self.get(id)?.style == Style::Datagram {
             if !self.may_send(id, target)? {
                 return Err(Errno::EPERM);
@@ -140,18 +141,18 @@ impl Sockets {
         self.join(id, target).map(|_| ())
     }
 
-    /// Whether a datagram socket takes something from another.
+    /// Whether a datagram socket accepts datagrams from another.
     ///
     /// # Errors
-    /// `EBADF`: it is gone.
+    /// `EBADF`: it is closed.
     pub fn may_send(&self, from: SocketId, to: SocketId) -> Result<bool, Errno> {
         Ok(self.get(to)?.peer().is_none_or(|peer| peer == from))
     }
 
-    /// Connects a socket of the Internet. `waits`: it is called again while this says `EAGAIN`.
+    /// Connects a TCP or UDP socket. `waits`: the caller repeats the call after `EAGAIN`.
     ///
     /// # Errors
-    /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: not yet, of one that waits or does not. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`.
+    /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: in progress, for blocking and non-blocking sockets. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`.
     pub fn connect_port(&mut self, id: SocketId, to: SocketAddr, waits: bool) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         if !socket.needs_connection() {
@@ -159,8 +160,8 @@ impl Sockets {
         }
         match socket.state {
             State::Connecting(_) => return Err(if waits { Errno::EAGAIN } else { Errno::EALREADY }),
-            // It was refused, or is over already.
-            State::Idle | State::Closed if socket.untold => {
+            // It was refused, or is already closed.
+            State::Idle | State::Closed if socket.unreported => {
                 let error = socket.error.take().unwrap_or(Errno::ECONNABORTED);
                 self.disconnect(id)?;
                 return Err(error);
@@ -168,8 +169,8 @@ impl Sockets {
             State::Idle => {}
             State::Listening { .. } => return Err(Errno::EISCONN),
             State::Connected(_) | State::Closed => {
-                let untold = core::mem::take(&mut socket.untold);
-                return if untold { Ok(()) } else { Err(Errno::EISCONN) };
+                let unreported = core::mem::take(&mut socket.unreported);
+                return if unreported { Ok(()) } else { Err(Errno::EISCONN) };
             }
         }
         let to = self.reachable(id, to)?;
@@ -183,7 +184,7 @@ impl Sockets {
         let found = self.at_address(Style::Stream, LOOPBACK, to, from).filter(|_| is_own);
         match found {
             None if !is_own => self.connect_outside(id, to)?,
-            // Who connects to where it is itself is its own other end.
+            // A socket that connects to its own address is its own peer.
             None if from.map(plain) == Some(plain(to)) => {
                 let socket = self.get_mut(id)?;
                 socket.state = State::Connected(id);
@@ -201,15 +202,15 @@ impl Sockets {
             }
         }
         let socket = self.get_mut(id)?;
-        socket.untold = true;
+        socket.unreported = true;
         if waits { self.connect_port(id, to, true) } else { Err(Errno::EINPROGRESS) }
     }
 
-    /// Tells a client why it is not connected.
+    /// Fails a client's connection attempt.
     pub(super) fn refuse(&mut self, id: SocketId, error: Errno) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         socket.reset(error);
-        (socket.state, socket.remote, socket.untold) = (State::Idle, None, true);
+        (socket.state, socket.remote, socket.unreported) = (State::Idle, None, true);
         if !socket.chose_port {
             self.unbind(id)?;
         }
@@ -222,15 +223,15 @@ impl Sockets {
         self.settle_host(id, to)?;
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
-        // Where it goes is asked for each datagram.
+        // The destination is looked up for each datagram.
         socket.state = State::Connected(id);
         Ok(())
     }
 
-    /// Where an address leads that a socket names: the cell itself, or outside.
+    /// The address that a socket reaches by a destination address: in the cell itself, or outside.
     ///
     /// # Errors
-    /// `ENETUNREACH`: nowhere.
+    /// `ENETUNREACH`: there is no route.
     pub fn reachable(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
         let socket = self.get(id)?;
         let host = match to.ip().to_canonical() {
@@ -243,7 +244,7 @@ impl Sockets {
         if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
     }
 
-    /// Gives a socket that is bound to every host the one from which it reaches another.
+    /// Sets the source address of a socket bound to the unspecified address, for a destination.
     fn settle_host(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let host = self.outside.source_towards(to.ip());
         let socket = self.get_mut(id)?;
@@ -254,10 +255,10 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes a connection back, as connecting to no address at all does. Returns files that nobody received.
+    /// Dissolves a connection (`connect` to `AF_UNSPEC`). Returns open files that were not received.
     ///
     /// # Errors
-    /// `EINVAL`: it is one of those that cannot.
+    /// `EINVAL`: this socket cannot be disconnected.
     pub fn disconnect(&mut self, id: SocketId) -> Result<Vec<usize>, Errno> {
         let socket = self.get(id)?;
         let mut files = Vec::new();
@@ -290,7 +291,7 @@ impl Sockets {
                 if connects {
                     socket.fail(Errno::ECONNRESET);
                 }
-                (socket.reads_ended, socket.sends_ended, socket.finished, socket.untold) = (false, false, false, false);
+                (socket.reads_ended, socket.sends_ended, socket.finished, socket.unreported) = (false, false, false, false);
                 files.extend(socket.queue.clear());
                 if !socket.chose_port {
                     self.unbind(id)?;
@@ -300,10 +301,10 @@ impl Sockets {
         Ok(files)
     }
 
-    /// Ends directions of a socket: 0 what it reads, 1 what it sends, 2 both.
+    /// Shuts down directions of a socket: 0 receiving, 1 sending, 2 both. Returns open files that were not received.
     ///
     /// # Errors
-    /// `EINVAL`: there is no such direction; `ENOTCONN`. The last of the results: files that nobody received.
+    /// `EINVAL`: there is no such direction; `ENOTCONN`.
     pub fn shutdown(&mut self, id: SocketId, how: u64) -> Result<Vec<usize>, Errno> {
         if how > 2 {
             return Err(Errno::EINVAL);
@@ -337,7 +338,7 @@ impl Sockets {
         Ok(Vec::new())
     }
 
-    /// Tells a socket of TCP that the other end sends nothing more.
+    /// Delivers the end of the peer's stream (FIN) to a TCP socket.
     fn finish(&mut self, id: SocketId) {
         if let Ok(socket) = self.get_mut(id)
             && !core::mem::replace(&mut socket.finished, true)
@@ -350,14 +351,14 @@ impl Sockets {
         }
     }
 
-    /// Tells the other end of a connection of TCP that this one is gone without having read all.
+    /// Resets the peer of a TCP connection that was closed with unread data.
     pub(super) fn break_off(&mut self, peer: SocketId) {
         if let Ok(peer) = self.get_mut(peer) {
             peer.reset(if peer.finished { Errno::EPIPE } else { Errno::ECONNRESET });
         }
     }
 
-    /// Tells everybody whom a socket is connected to that it goes. Returns files that nobody received.
+    /// Disconnects the peers of a closed socket. Returns open files that were not received.
     fn leave(&mut self, id: SocketId, breaks_off: bool) -> Result<Vec<usize>, Errno> {
         let mut files = Vec::new();
         let socket = self.get_mut(id)?;
@@ -371,7 +372,7 @@ impl Sockets {
                     self.finish(peer);
                 }
             }
-            // Somebody outside is asked no more.
+            // The connection attempt to outside is abandoned.
             State::Connecting(peer) => {
                 let _ = self.get_mut(peer);
             }
@@ -399,7 +400,7 @@ impl Sockets {
         Ok(files)
     }
 
-    /// Closes a socket. Returns the files that nobody received.
+    /// Closes a socket. Returns open files that were not received.
     pub fn close(&mut self, id: SocketId) -> Vec<usize> {
         let Ok(socket) = self.get(id) else { return Vec::new() };
         let breaks_off = socket.is_tcp() && socket.options.linger == Some(0);

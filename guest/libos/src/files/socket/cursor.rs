@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Going through the application's buffers one after the other.
+//! A cursor over the application's consecutive buffers.
 
 use pando_rt::user::{self, UserRange};
 
-/// Where in a row of buffers the next byte is.
+/// A position in a list of buffers.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     ranges: &'a [UserRange],
-    /// Bytes of the first that are done.
+    /// Completed bytes of the first buffer.
     done: u64,
 }
 
 impl<'a> Cursor<'a> {
-    /// After so many bytes.
+    /// A cursor after so many bytes.
     #[must_use]
     pub fn new(ranges: &'a [UserRange], skipped: u64) -> Cursor<'a> {
         let mut cursor = Cursor { ranges, done: skipped };
@@ -20,13 +20,13 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Bytes of all the buffers.
+    /// Total size of the buffers in bytes.
     #[must_use]
     pub fn length(ranges: &[UserRange]) -> usize {
         ranges.iter().map(|range| range.length() as usize).sum()
     }
 
-    /// Leaves buffers that are done behind.
+    /// Skips completed buffers.
     fn settle(&mut self) {
         while let Some((first, rest)) = self.ranges.split_first()
             && self.done >= first.length()
@@ -36,7 +36,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes through the buffers piece by piece, each a part of them and of as many bytes that `copy` moves, until one is not moved whole.
+    /// Runs `copy` on consecutive pieces of the buffers and of so many bytes, until it moves a piece incompletely.
     fn each(&mut self, bytes: usize, mut copy: impl FnMut(u64, usize, usize) -> usize) -> usize {
         let mut moved = 0;
         while moved < bytes
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
         moved
     }
 
-    /// Fills `room` from the buffers as far as they can be read. Returns how many bytes.
+    /// Fills `room` from the buffers, up to the first fault. Returns how many bytes.
     pub fn fill(&mut self, room: &mut [u8]) -> usize {
         self.each(room.len(), |address, at, length| user::read_some(address, &mut room[at..at + length]))
     }
 
-    /// Puts `piece` into the buffers as far as they can be written. Returns how many bytes.
+    /// Copies `piece` into the buffers, up to the first fault. Returns how many bytes.
     pub fn put(&mut self, piece: &[u8]) -> usize {
         self.each(piece.len(), |address, at, length| user::write_some(address, &piece[at..at + length]))
     }

@@ -1,59 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of ICMP: sockets that ask for echoes, and raw ones, which say and hear every message.
+//! ICMP sockets: ping sockets, and raw ones, which send and receive every message.
 //!
-//! A socket for echoes has a number as others have a port; questions bear it, and answers that do are its own. What a cell asks itself is answered
-//! here, what others ask it by the stack.
+//! A ping socket has an identifier in place of a port; its echo requests carry it, and replies with that identifier are delivered to it.
+//! Echo requests of the cell to itself are answered here, those of others by the stack.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use pando_stack::{Message, Notice, sum};
+use pando_stack::{IcmpError, Message, sum};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
 use super::options::level;
-use super::queue::{Beside, Packet};
+use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, Sending, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, Style};
 use crate::errno::Errno;
 
-/// The protocol's number, of IPv4.
+/// The protocol number of ICMP for IPv4.
 pub const ICMP: u32 = 1;
-/// The same of IPv6.
+/// The protocol number of ICMPv6.
 pub const ICMP6: u32 = 58;
-/// The protocol of sockets that send any packets, of which none hears any. Here they send none either.
+/// `IPPROTO_RAW`: on Linux, such sockets send any packets and receive none. Here they send none either.
 pub const ANY: u32 = 255;
-/// Bytes of a message's header.
+/// Size of a message's header in bytes.
 const HEADER: usize = 8;
-/// Bytes of an IPv4 packet's header.
+/// Size of an IPv4 header in bytes.
 const HEADER4: usize = 20;
-/// Bytes of the largest message.
+/// Size of the largest message in bytes.
 const MESSAGE_MAX: usize = 65_535 - HEADER4;
 
-/// The kinds of questions for an echo, and of their answers.
+/// The types of echo requests and replies.
 const fn echo(is_ipv4: bool) -> [u8; 2] {
     if is_ipv4 { [8, 0] } else { [128, 129] }
 }
 
-/// The number that a question for an echo or its answer bears.
+/// The identifier of an echo request or reply.
 fn number(bytes: &[u8]) -> Option<u16> {
     bytes.get(4..6).map(|number| u16::from_be_bytes([number[0], number[1]]))
 }
 
 impl Socket {
-    /// Whether it asks for echoes.
+    /// Whether it is a ping socket.
     #[must_use]
     pub fn is_echo(&self) -> bool {
         self.family.is_internet() && self.style == Style::Datagram && matches!(self.protocol, ICMP | ICMP6)
     }
 
-    /// Whether its packets are those of the Internet as they are.
+    /// Whether it is a raw IP socket.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.family.is_internet() && self.style == Style::Raw
     }
 
-    /// Whether it is between these two hosts, the first of them the cell's.
+    /// Whether its addresses match these two hosts, the first of them the cell's.
     fn joins(&self, local: IpAddr, remote: IpAddr) -> bool {
         let is_family = local.is_ipv4() == (self.family == Family::Internet4);
         let host = |address: Option<SocketAddr>| address.map(plain).map(|address| address.ip()).filter(|host| !host.is_unspecified());
@@ -75,8 +75,8 @@ impl Socket {
         is_its && self.joins(message.local, message.remote)
     }
 
-    /// Whether it hears what comes by the interface of a number.
-    fn hears_by(&self, by: u32) -> bool {
+    /// Whether it receives from this interface.
+    fn accepts_by(&self, by: u32) -> bool {
         self.options.interface.is_none_or(|only| only == by)
     }
 
@@ -84,7 +84,7 @@ impl Socket {
         number(message).is_some() && self.local.internet().map(|own| own.port()) == number(message)
     }
 
-    /// Whether its filter keeps this kind of message out. IPv4's knows the first kinds only.
+    /// Whether its filter drops this type of message. IPv4's filter covers only the lowest types.
     fn shuts_out(&self, kind: u8) -> bool {
         let is_known = self.family == Family::Internet6 || kind < 32;
         is_known && self.filter[usize::from(kind / 32)] & 1 << (kind % 32) != 0
@@ -92,13 +92,13 @@ impl Socket {
 }
 
 impl Sockets {
-    /// Whether anybody hears messages.
+    /// Whether any socket receives ICMP messages.
     #[must_use]
-    pub fn overhears(&self) -> bool {
+    pub fn wants_icmp(&self) -> bool {
         !self.icmp.is_empty()
     }
 
-    /// Sends a message. Sums are the system's work, but for raw sockets of IPv4, and so is the number of a question for an echo.
+    /// Sends a message. The system computes checksums, except for raw IPv4 sockets, and sets the identifier of echo requests.
     pub(super) fn send_message(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         self.bind_any_port(id)?;
         let socket = self.get(id)?;
@@ -147,26 +147,26 @@ impl Sockets {
         Ok(length)
     }
 
-    /// Carries a message from the cell to itself, with the answer, if it asks for one.
+    /// Delivers a message from the cell to itself, and the reply to an echo request.
     fn carry_here(&mut self, message: &Message) {
         let Message { local: from, remote: to, bytes, hops } = message;
-        self.hear_message(&Message { local: *to, remote: *from, bytes: bytes.clone(), hops: *hops }, LOOPBACK);
+        self.process_message(&Message { local: *to, remote: *from, bytes: bytes.clone(), hops: *hops }, LOOPBACK);
         let [question, answer] = echo(to.is_ipv4());
         if bytes.len() >= HEADER && bytes.first() == Some(&question) {
             let mut bytes = bytes.clone();
             bytes[0] = answer;
             sum(*to, *from, &mut bytes);
-            self.hear_message(&Message { local: *from, remote: *to, bytes, hops: 64 }, LOOPBACK);
+            self.process_message(&Message { local: *from, remote: *to, bytes, hops: 64 }, LOOPBACK);
         }
     }
 
-    /// A message has arrived by the interface of a number: whoever wants it hears it.
-    pub fn hear_message(&mut self, message: &Message, by: u32) {
+    /// Delivers a message that arrived by an interface to all matching sockets.
+    pub fn process_message(&mut self, message: &Message, by: u32) {
         for index in 0..self.icmp.len() {
             let id = self.icmp[index];
             let Ok(socket) = self.get(id) else { continue };
-            // What finds no room is lost.
-            if !socket.hears_by(by) || !socket.wants(message) || socket.queue.used() >= socket.options.receive_buffer {
+            // A message that does not fit is dropped.
+            if !socket.accepts_by(by) || !socket.wants(message) || socket.queue.used() >= socket.options.receive_buffer {
                 continue;
             }
             let Message { local, remote, bytes, hops } = message;
@@ -175,16 +175,20 @@ impl Sockets {
             let packet = Packet { hops: Some((*hops).into()), class: Some(0), to: Some(*local), by, time: self.time() };
             let whole = [&header[..], bytes].concat();
             let Ok(socket) = self.get_mut(id) else { continue };
-            // Without memory it is lost.
-            if socket.queue.push_whole(whole.len(), from, Beside { packet, ..Beside::default() }, &mut giving(&whole)).is_ok() {
+            // Without memory it is dropped.
+            if socket
+                .queue
+                .push_whole(whole.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(&whole))
+                .is_ok()
+            {
                 socket.pulse.input();
             }
         }
     }
 
-    /// The sockets of ICMP that a notice is for: those that may have sent what did not arrive.
-    pub(super) fn senders(&self, notice: &Notice) -> Vec<SocketId> {
-        let Notice { local, remote, quoted, .. } = notice;
+    /// The ICMP sockets that an error message concerns: those that may have sent the failed packet.
+    pub(super) fn senders(&self, notice: &IcmpError) -> Vec<SocketId> {
+        let IcmpError { local, remote, quoted, .. } = notice;
         let has_sent = |socket: &Socket| {
             let is_its = !socket.is_echo() || quoted.first() == Some(&echo(local.is_ipv4())[0]) && socket.has_number(quoted);
             is_its && socket.joins(local.ip(), remote.ip())
@@ -194,7 +198,7 @@ impl Sockets {
 }
 
 impl Socket {
-    /// Whether it has a filter that is an option of this level.
+    /// Whether it has an ICMP filter that is an option of this level.
     #[must_use]
     pub fn has_filter(&self, of: u32) -> bool {
         let own = if self.family == Family::Internet4 { level::RAW } else { ICMP6 };
@@ -202,7 +206,7 @@ impl Socket {
     }
 }
 
-/// The header that raw sockets of IPv4 see before a message. Nothing before it: of IPv6 they see none.
+/// The IPv4 header that raw sockets receive before a message. Empty for IPv6, where they receive none.
 fn header4(message: &Message) -> Vec<u8> {
     let (IpAddr::V4(to), IpAddr::V4(from)) = (message.local, message.remote) else { return Vec::new() };
     let length = ((HEADER4 + message.bytes.len()) as u16).to_be_bytes();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets: Unix ones, and those of TCP and UDP over the cell's own loopback.
 //!
-//! There is no protocol stack. A connection is two sockets that know each other; what one sends stands in the other's [queue](queue) at once. What TCP
-//! tells its ends over time (that the other end is closed, or gone) is said when it happens. Nothing here waits, and nothing here knows who has a socket
-//! open: where something would wait it is `EAGAIN`. Names and ports are in [`names`], making and ending connections in [`connect`], what goes through
-//! them in [`transfer`].
+//! Loopback needs no protocol stack. A connection is two sockets that refer to each other; sent bytes enter the peer's [queue] at
+//! once. Events that TCP reports over time (the peer has closed or reset the connection) take effect immediately. Nothing here waits or
+//! tracks open files: operations that would block return `EAGAIN`. Addresses and ports are in [`names`], establishing and closing
+//! connections in [`connect`], data transfer in [`transfer`].
 
 pub mod address;
 pub mod bpf;
 pub mod connect;
 pub mod cursor;
+pub mod error_queue;
 pub mod icmp;
+pub mod inet;
 pub mod names;
-pub mod notices;
 pub mod options;
-pub mod outside;
 pub mod packets;
 pub mod queue;
 pub mod ready;
@@ -24,41 +24,41 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::pulse::Pulse;
+use super::edge::Pulse;
 use crate::errno::Errno;
 use address::Address;
 use bpf::Program;
+use error_queue::SocketError;
+use inet::{InetSocket, InetState};
 use names::{Port, UnixName};
-use notices::Told;
-use options::Options;
-use outside::{Far, Outside};
+use options::SocketOptions;
 use queue::Queue;
 use transfer::Corked;
 
-/// Which socket: its place in the table, and its inode number, which is given once.
+/// The identity of a socket: its index in the table, and its inode number, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketId {
     index: usize,
     number: u64,
 }
 
-/// What addresses of a socket look like, and what is behind them.
+/// The address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Within the system, by paths and names.
+    /// Local sockets, with paths and abstract names.
     Unix,
-    /// The Internet, version 4.
+    /// IPv4.
     Internet4,
-    /// The Internet, version 6, and version 4 as a part of it.
+    /// IPv6, including mapped IPv4.
     Internet6,
-    /// Questions about interfaces.
+    /// Routing messages.
     Netlink,
-    /// Frames of interfaces.
+    /// Link-layer frames.
     Packet,
 }
 
 impl Family {
-    /// Linux's number.
+    /// Linux's number of the family.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -70,28 +70,28 @@ impl Family {
         }
     }
 
-    /// Whether it is of the Internet.
+    /// Whether it is IPv4 or IPv6.
     #[must_use]
     pub const fn is_internet(self) -> bool {
         matches!(self, Family::Internet4 | Family::Internet6)
     }
 }
 
-/// How bytes go through a socket.
+/// The type of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Style {
-    /// As a stream.
+    /// A byte stream.
     Stream,
-    /// In pieces that arrive whole, from anybody.
+    /// Datagrams from any sender.
     Datagram,
-    /// In pieces that arrive whole, through a connection.
+    /// Datagrams over a connection (`SOCK_SEQPACKET`).
     Packets,
-    /// In packets as they are.
+    /// Raw packets.
     Raw,
 }
 
 impl Style {
-    /// Linux's number.
+    /// Linux's number of the type.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -103,10 +103,10 @@ impl Style {
     }
 }
 
-/// A process, as the other end of its socket is told.
+/// The credentials of a process, as its peer receives them (`struct ucred`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Who {
-    /// Its number.
+pub struct PeerCredentials {
+    /// The process's number.
     pub process: u32,
     /// Its user.
     pub user: u32,
@@ -114,110 +114,110 @@ pub struct Who {
     pub group: u32,
 }
 
-impl Who {
-    /// Nobody that a receiver is told of: Linux's numbers for a process and a user that it does not know.
-    pub const NOBODY: Who = Who { process: 0, user: 65_534, group: 65_534 };
+impl PeerCredentials {
+    /// An unknown sender: Linux's numbers for an unknown process and user.
+    pub const NOBODY: PeerCredentials = PeerCredentials { process: 0, user: 65_534, group: 65_534 };
 }
 
-/// What a socket is connected to.
+/// The connection state of a socket.
 #[derive(Debug)]
 pub enum State {
-    /// Nothing.
+    /// Not connected.
     Idle,
-    /// Whoever connects to it.
+    /// Accepting connections.
     Listening {
-        /// How many may wait to be accepted, less one.
+        /// The backlog: how many connections may wait to be accepted, minus one.
         backlog: usize,
-        /// Those that wait: their ends here.
+        /// The server ends of connections that wait to be accepted.
         waiting: VecDeque<SocketId>,
-        /// Those that wait for room to wait.
+        /// Clients that wait for a place in the queue.
         outside: VecDeque<SocketId>,
     },
-    /// A listener that has no room yet, or somebody outside who has not answered yet.
+    /// Connecting: to a listener whose queue is full, or to a remote host that has not answered yet.
     Connecting(SocketId),
-    /// This socket, which may be gone by now.
+    /// Connected to this socket, which may be closed by now.
     Connected(SocketId),
-    /// A connection that is over.
+    /// A closed connection.
     Closed,
 }
 
 /// A socket.
 #[derive(Debug)]
 pub struct Socket {
-    /// Its addresses.
+    /// Its address family.
     pub family: Family,
-    /// How bytes go through it.
+    /// Its type.
     pub style: Style,
-    /// The protocol, by Linux's number.
+    /// Its protocol, by Linux's number.
     pub protocol: u32,
     /// Its inode number.
     pub number: u64,
-    /// What it is connected to.
+    /// Its connection state.
     pub state: State,
     /// Its address.
     pub local: Address,
-    /// The address of what it is connected to.
+    /// Its peer's address.
     pub remote: Option<Address>,
-    /// What it is told to do.
-    pub options: Options,
-    /// What went wrong, until somebody asks.
+    /// Its options.
+    pub options: SocketOptions,
+    /// Its pending error.
     pub error: Option<Errno>,
-    /// What others said of what it sent and did not arrive.
-    pub notices: VecDeque<Told>,
-    /// The kinds of ICMP's messages that it does not hear: a bit for each.
+    /// Its error queue: errors of packets that it sent.
+    pub notices: VecDeque<SocketError>,
+    /// The ICMP filter: a bit for each message type that is dropped.
     pub filter: [u32; 8],
-    /// What says which packets it hears.
+    /// The packet filter.
     pub program: Option<Program>,
-    /// What has arrived.
+    /// The receive queue.
     pub queue: Queue,
-    /// Nothing more is read.
+    /// Receiving was shut down.
     pub reads_ended: bool,
-    /// Nothing more is sent.
+    /// Sending was shut down.
     pub sends_ended: bool,
-    /// The other end has said that it sends nothing more.
+    /// The peer has shut down sending.
     pub finished: bool,
-    /// It is connected, or will not be, and whoever asked for that was not told.
-    pub untold: bool,
+    /// The result of a connection attempt has not been reported yet.
+    pub unreported: bool,
     /// When it last became ready.
     pub pulse: Pulse,
-    /// Who made it.
-    pub who: Who,
-    /// Who is at the other end.
-    pub other: Option<Who>,
-    /// It stands for somebody outside.
-    pub far: Option<Far>,
-    /// It is the end of a connection that nobody has accepted yet.
+    /// The credentials of its creator.
+    pub who: PeerCredentials,
+    /// The credentials of its peer.
+    pub other: Option<PeerCredentials>,
+    /// The state of a far socket, which represents a remote end.
+    pub far: Option<InetSocket>,
+    /// It is the server end of a connection that has not been accepted yet.
     is_unaccepted: bool,
-    /// What is to be sent in one datagram with what comes next.
+    /// The datagram being assembled (`MSG_MORE`, `UDP_CORK`).
     corked: Option<Corked>,
-    /// The name by which it is found.
+    /// The Unix name by which it is found.
     name: Option<UnixName>,
     /// The port by which it is found.
     port: Option<Port>,
-    /// It asked for that port.
+    /// The program chose that port.
     chose_port: bool,
 }
 
 impl Socket {
-    /// Whether it is one of TCP.
+    /// Whether it is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
         self.family.is_internet() && self.style == Style::Stream
     }
 
-    /// Whether it is one of UDP.
+    /// Whether it is a UDP socket.
     #[must_use]
     pub fn is_udp(&self) -> bool {
         self.family.is_internet() && self.style == Style::Datagram && !self.is_echo()
     }
 
-    /// Whether it sends and receives by way of a connection only.
+    /// Whether it sends and receives only over a connection.
     #[must_use]
     pub fn needs_connection(&self) -> bool {
         matches!(self.style, Style::Stream | Style::Packets)
     }
 
-    /// The address that it has before it gets one: of raw sockets it tells the protocol.
+    /// Its address before it is bound; of raw sockets it contains the protocol.
     fn unnamed(&self) -> Address {
         match packets::unbound(self.family, self.protocol) {
             Address::Internet(none) if self.is_raw() => Address::Internet(SocketAddr::new(none.ip(), self.protocol as u16)),
@@ -225,7 +225,7 @@ impl Socket {
         }
     }
 
-    /// What it is connected to.
+    /// Its peer.
     #[must_use]
     pub fn peer(&self) -> Option<SocketId> {
         if let State::Connected(peer) = self.state { Some(peer) } else { None }
@@ -237,10 +237,10 @@ impl Socket {
         matches!(self.state, State::Listening { .. })
     }
 
-    /// What went wrong; asked once, it is forgotten.
+    /// Returns and clears the pending error.
     ///
     /// # Errors
-    /// That.
+    /// The pending error.
     pub fn take_error(&mut self) -> Result<(), Errno> {
         self.error.take().map_or(Ok(()), Err)
     }
@@ -252,13 +252,13 @@ impl Socket {
         self.pulse.other();
     }
 
-    /// Notes what went wrong, for whoever asks.
+    /// Sets the pending error.
     fn fail(&mut self, error: Errno) {
         self.error = Some(error);
         self.pulse.other();
     }
 
-    /// Ends the connection, with what is to be told of it.
+    /// Resets the connection, with a pending error.
     fn reset(&mut self, error: Errno) {
         self.fail(error);
         self.end_both();
@@ -274,25 +274,25 @@ pub struct Sockets {
     made: u64,
     names: BTreeMap<UnixName, SocketId>,
     ports: BTreeMap<Port, Vec<SocketId>>,
-    /// Sockets that hear messages of ICMP.
+    /// Sockets that receive ICMP messages.
     icmp: Vec<SocketId>,
-    /// Sockets that hear frames.
+    /// Sockets that receive frames.
     packets: Vec<SocketId>,
-    /// Where outside is.
-    pub outside: Outside,
-    /// What says when something has arrived: nanoseconds of the wall clock.
+    /// The interface to the network outside.
+    pub outside: InetState,
+    /// The wall clock in nanoseconds, for arrival times.
     pub clock: Option<fn() -> u64>,
-    /// What a name or port that nobody chose begins with.
+    /// The start of the search for automatic names and ports.
     next_name: u32,
     next_port: u16,
 }
 
 impl Sockets {
-    /// Makes a socket.
+    /// Creates a socket.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn open(&mut self, family: Family, style: Style, protocol: u32, who: Who) -> Result<SocketId, Errno> {
+    pub fn open(&mut self, family: Family, style: Style, protocol: u32, who: PeerCredentials) -> Result<SocketId, Errno> {
         let index = if let Some(index) = self.free.pop() {
             index
         } else {
@@ -310,7 +310,7 @@ impl Sockets {
             state: State::Idle,
             local: Address::none(family),
             remote: None,
-            options: Options::new(family, style),
+            options: SocketOptions::new(family, style),
             error: None,
             notices: VecDeque::new(),
             filter: [0; 8],
@@ -319,7 +319,7 @@ impl Sockets {
             reads_ended: false,
             sends_ended: false,
             finished: false,
-            untold: false,
+            unreported: false,
             pulse: Pulse::default(),
             who,
             other: None,
@@ -342,16 +342,16 @@ impl Sockets {
         Ok(id)
     }
 
-    /// What the wall clock shows, if there is one.
+    /// The time of the wall clock, if there is one.
     pub(crate) fn time(&self) -> Option<u64> {
         self.clock.map(|clock| clock())
     }
 
-    /// Makes two Unix sockets that are connected to each other.
+    /// Creates two connected Unix sockets.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn pair(&mut self, style: Style, protocol: u32, who: Who) -> Result<[SocketId; 2], Errno> {
+    pub fn pair(&mut self, style: Style, protocol: u32, who: PeerCredentials) -> Result<[SocketId; 2], Errno> {
         let first = self.open(Family::Unix, style, protocol, who)?;
         let second = match self.open(Family::Unix, style, protocol, who) {
             Ok(second) => second,
@@ -372,16 +372,21 @@ impl Sockets {
     /// A socket.
     ///
     /// # Errors
-    /// `EBADF`: it is gone.
+    /// `EBADF`: it is closed.
     pub fn get(&self, id: SocketId) -> Result<&Socket, Errno> {
         let socket = self.sockets.get(id.index).and_then(Option::as_ref);
         socket.filter(|socket| socket.number == id.number).ok_or(Errno::EBADF)
     }
 
+    /// All, in order of their places.
+    pub fn all(&self) -> impl Iterator<Item = &Socket> {
+        self.sockets.iter().flatten()
+    }
+
     /// A socket, to be changed.
     ///
     /// # Errors
-    /// `EBADF`: it is gone.
+    /// `EBADF`: it is closed.
     pub fn get_mut(&mut self, id: SocketId) -> Result<&mut Socket, Errno> {
         let socket = self.sockets.get_mut(id.index).and_then(Option::as_mut);
         let socket = socket.filter(|socket| socket.number == id.number).ok_or(Errno::EBADF)?;
@@ -389,7 +394,7 @@ impl Sockets {
         Ok(socket)
     }
 
-    /// Takes a socket out of the table, and from where it is found.
+    /// Removes a socket from the table and from all indices.
     fn remove(&mut self, id: SocketId) -> Option<Socket> {
         self.get(id).ok()?;
         let socket = self.sockets.get_mut(id.index)?.take()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! By what sockets are found: names of Unix sockets, ports of the Internet.
+//! The names and ports by which sockets are found.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -11,27 +11,27 @@ use super::{Family, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
 
-/// Ports below this are for who is privileged.
+/// Lower ports are reserved for privileged processes.
 const PRIVILEGED: u16 = 1024;
-/// Ports that are given to whoever asks for none.
+/// The ephemeral ports.
 pub(super) const GIVEN: core::ops::RangeInclusive<u16> = 32768..=60999;
-/// The number of loopback among interfaces.
+/// The interface index of loopback.
 pub const LOOPBACK: u32 = 1;
-/// The number of the card.
+/// The interface index of the network card.
 pub const CARD: u32 = 2;
-/// How many names that are numbers there are.
+/// The number of automatic abstract names.
 const NUMBERED_NAMES: u32 = 1 << 20;
 
-/// By what a Unix socket is found.
+/// The key of a bound Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnixName {
     /// A file.
     Node(NodeId),
-    /// A name of its own space, of which each style has one.
+    /// An abstract name, separate for each socket type.
     Abstract(Style, Box<[u8]>),
 }
 
-/// A port of TCP or UDP, or the number of one who asks for echoes.
+/// A port of TCP or UDP, or the identifier of a ping socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
     style: Style,
@@ -40,25 +40,25 @@ pub struct Port {
 }
 
 impl Port {
-    /// The port of a number that a socket has or could have.
+    /// The port of a number for a socket's protocol.
     fn of(socket: &Socket, number: u16) -> Port {
         Port { style: socket.style, is_echo: socket.is_echo(), number }
     }
 }
 
 impl Sockets {
-    /// Gives a Unix socket the name that a file was made for, with the address that it was asked for by.
+    /// Binds a Unix socket to the node of its path, with the address that the program gave.
     ///
     /// # Errors
-    /// `EINVAL`: it has a name.
+    /// `EINVAL`: it is bound already.
     pub fn bind_file(&mut self, id: SocketId, node: NodeId, address: Address) -> Result<(), Errno> {
         self.set_name(id, UnixName::Node(node), address)
     }
 
-    /// Gives a Unix socket an abstract name.
+    /// Binds a Unix socket to an abstract name.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `EINVAL`: it has a name.
+    /// `EADDRINUSE`; `EINVAL`: it is bound already.
     pub fn bind_abstract(&mut self, id: SocketId, name: &[u8]) -> Result<(), Errno> {
         self.check_nameless(id)?;
         let key = UnixName::Abstract(self.get(id)?.style, name.into());
@@ -68,10 +68,10 @@ impl Sockets {
         self.set_name(id, key, Address::Abstract(name.into()))
     }
 
-    /// Gives a Unix socket an abstract name that is a number, if it has no name.
+    /// Binds an unbound Unix socket to an automatic abstract name (autobind).
     ///
     /// # Errors
-    /// `ENOSPC`: all are taken.
+    /// `ENOSPC`: all are in use.
     pub fn bind_any(&mut self, id: SocketId) -> Result<(), Errno> {
         if self.check_nameless(id).is_err() {
             return Ok(());
@@ -87,12 +87,12 @@ impl Sockets {
         Err(Errno::ENOSPC)
     }
 
-    /// Checks that a socket has no name.
+    /// Checks that a socket is unbound.
     ///
     /// # Errors
     /// `EINVAL`.
     pub fn check_nameless(&self, id: SocketId) -> Result<(), Errno> {
-        // What was accepted has its listener's, though nobody finds it by that.
+        // An accepted socket has its listener's address, though it is not found by it.
         if self.get(id)?.local == Address::Unnamed { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
@@ -105,26 +105,26 @@ impl Sockets {
         Ok(())
     }
 
-    /// The socket of a name.
+    /// The socket with a name.
     ///
     /// # Errors
-    /// `ECONNREFUSED`: nobody has it; `EPROTOTYPE`: one of another style has it.
+    /// `ECONNREFUSED`: there is none; `EPROTOTYPE`: its type differs.
     pub fn named(&self, name: &UnixName, style: Style) -> Result<SocketId, Errno> {
         let id = *self.names.get(name).ok_or(Errno::ECONNREFUSED)?;
         if self.get(id)?.style == style { Ok(id) } else { Err(Errno::EPROTOTYPE) }
     }
 
-    /// Gives a socket of the Internet an address; port 0: any that is free.
+    /// Binds a TCP or UDP socket to an address; port 0: an ephemeral port.
     ///
     /// # Errors
-    /// `EINVAL`: it has one; `EACCES`: only who is privileged may have that port; `EADDRNOTAVAIL`: it is not the cell's; `EADDRINUSE`.
+    /// `EINVAL`: it is bound already; `EACCES`: the port is privileged; `EADDRNOTAVAIL`: the address is not the cell's; `EADDRINUSE`.
     pub fn bind_port(&mut self, id: SocketId, address: SocketAddr, may_be_low: bool) -> Result<(), Errno> {
         let socket = self.get(id)?;
         if !self.outside.is_own(address.ip()) && !plain(address).ip().is_unspecified() {
             return Err(Errno::EADDRNOTAVAIL);
         }
         if socket.is_raw() {
-            // Its port is its protocol, whatever was asked.
+            // A raw socket's port is its protocol, regardless of the request.
             let bound = SocketAddr::new(in_family(socket.family, address).ip(), socket.protocol as u16);
             self.get_mut(id)?.local = Address::Internet(bound);
             return Ok(());
@@ -135,7 +135,7 @@ impl Sockets {
         let is_over = matches!(socket.state, State::Closed);
         match socket.state {
             State::Idle if socket.port.is_none() => {}
-            // A connection that is over has given back what it did not ask for.
+            // A closed connection has released its ephemeral port.
             State::Closed if !socket.chose_port => self.unbind(id)?,
             _ => return Err(Errno::EINVAL),
         }
@@ -146,15 +146,15 @@ impl Sockets {
             return Err(Errno::EADDRINUSE);
         }
         self.take_port(id, address)?;
-        // What a connection that is over gets now it keeps.
+        // A port that a closed connection gets now is kept.
         self.get_mut(id)?.chose_port = asked != 0 || is_over;
         Ok(())
     }
 
-    /// Gives a socket of the Internet any port, if it has none.
+    /// Binds an unbound TCP or UDP socket to an ephemeral port.
     ///
     /// # Errors
-    /// `EAGAIN`: all are taken.
+    /// `EAGAIN`: all are in use.
     pub fn bind_any_port(&mut self, id: SocketId) -> Result<(), Errno> {
         let socket = self.get(id)?;
         let (is_bound, local) = (socket.port.is_some() || socket.is_raw(), socket.local.internet().ok_or(Errno::EINVAL)?);
@@ -183,7 +183,7 @@ impl Sockets {
         }
     }
 
-    /// Takes a socket's port away.
+    /// Unbinds a socket from its port.
     pub(super) fn unbind(&mut self, id: SocketId) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         socket.local = socket.unnamed();
@@ -197,7 +197,7 @@ impl Sockets {
         for _ in GIVEN {
             self.next_port =
                 if GIVEN.contains(&self.next_port) && self.next_port != *GIVEN.end() { self.next_port + 1 } else { *GIVEN.start() };
-            // Only ports that nobody has: what shares one has asked for it by number.
+            // Only unused ports: shared ports are requested by number.
             if !self.ports.contains_key(&Port::of(self.get(id)?, self.next_port)) {
                 return Ok(self.next_port);
             }
@@ -205,7 +205,7 @@ impl Sockets {
         Err(Errno::EADDRINUSE)
     }
 
-    /// Whether somebody has a port in a way that excludes another.
+    /// Whether another socket's binding excludes this one.
     fn conflicts(&self, id: SocketId, address: SocketAddr) -> Result<bool, Errno> {
         let socket = self.get(id)?;
         let members = self.ports.get(&Port::of(socket, address.port()));
@@ -223,7 +223,7 @@ impl Sockets {
         Ok(members.is_some_and(|members| members.iter().any(excludes)))
     }
 
-    /// Checks that a socket that is going to listen shares its port with nobody whom that excludes.
+    /// Checks that no binding excludes a socket that is going to listen.
     ///
     /// # Errors
     /// `EADDRINUSE`.
@@ -232,12 +232,13 @@ impl Sockets {
         if self.conflicts(id, address)? { Err(Errno::EADDRINUSE) } else { Ok(()) }
     }
 
-    /// The sockets that have a port.
+    /// The sockets bound to a port.
     fn at_port(&self, style: Style, number: u16) -> impl Iterator<Item = SocketId> {
         self.ports.get(&Port { style, is_echo: false, number }).into_iter().flatten().copied()
     }
 
-    /// The socket that what is sent to an address from another goes to: the one that asks most precisely for it. `by`: the interface that it comes by.
+    /// The socket that receives packets to an address from another: the one with the most specific binding. `by`: the interface on which
+    /// they arrive.
     #[must_use]
     pub fn at_address(&self, style: Style, by: u32, to: SocketAddr, from: Option<SocketAddr>) -> Option<SocketId> {
         let to = plain(to);
@@ -261,17 +262,17 @@ impl Sockets {
         let equals: Vec<SocketId> = found.into_iter().filter(|(precision, _)| *precision == best).map(|(_, id)| id).collect();
         let share = |id: &SocketId| self.get(*id).is_ok_and(|socket| socket.options.shares_port);
         match from {
-            // Who shares a port gets a part of those who come to it, each always the same.
+            // Sockets that share a port (`SO_REUSEPORT`) split its peers by a hash.
             Some(from) if equals.len() > 1 && equals.iter().all(share) => {
                 equals.get((spread(to, plain(from)) % equals.len() as u64) as usize).copied()
             }
-            // Of others the last, as the one that may have room.
+            // Otherwise the last one, which may have space.
             _ => Some(last),
         }
     }
 }
 
-/// A number of two ends that looks as if it were any.
+/// A hash of the two ends of a connection.
 fn spread(to: SocketAddr, from: SocketAddr) -> u64 {
     let bits = |address: SocketAddr| match address.ip() {
         IpAddr::V4(host) => u128::from(host.to_bits()),
@@ -288,13 +289,13 @@ fn spread(to: SocketAddr, from: SocketAddr) -> u64 {
     })
 }
 
-/// Whether an address that stands for all, perhaps but for those of IPv4, stands for a host.
+/// Whether an unspecified address, possibly of IPv6 only, covers a host.
 fn covers(any: IpAddr, only6: bool, host: IpAddr) -> bool {
     let host = host.to_canonical();
     any.is_unspecified() && if any.is_ipv4() { host.is_ipv4() } else { host.is_ipv6() || !only6 }
 }
 
-/// Whether two hosts, each with whether it excludes IPv4, have an address in common.
+/// Whether two bound addresses overlap; each comes with whether it excludes IPv4.
 fn overlap((one, one_only6): (IpAddr, bool), (other, other_only6): (IpAddr, bool)) -> bool {
     let (one, other) = (one.to_canonical(), other.to_canonical());
     match (one.is_unspecified(), other.is_unspecified()) {

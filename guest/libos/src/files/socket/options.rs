@@ -1,121 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of sockets. Most of them are kept and told, and change nothing: there is no network for them to change.
+//! Socket options. Most of them are only stored and returned, and have no effect.
 
 use alloc::vec::Vec;
 
 use super::{Family, Socket, State, Style};
 use crate::errno::Errno;
 
-/// Bytes that wait by default, as Linux counts them.
+/// Default buffer size in bytes, by Linux's accounting.
 const BUFFER: usize = 212_992;
-/// Bytes that a socket can be told to let wait, before they are doubled.
+/// Maximum buffer size that a program can request in bytes, before it is doubled.
 const BUFFER_MAX: usize = 212_992;
 const SEND_MIN: usize = 4608;
 const RECEIVE_MIN: usize = 2304;
-/// What Linux says of a connection of TCP, whose buffers it sizes itself.
+/// Buffer sizes that Linux reports for a TCP connection, whose buffers it sizes itself.
 const TCP_SEND: usize = 2_626_560;
 const TCP_RECEIVE: usize = 131_072;
-/// Bytes of a segment that loopback carries.
+/// Maximum segment size on loopback in bytes.
 const SEGMENT: u32 = 65_483;
 
-/// Levels of options.
+/// Option levels.
 pub mod level {
-    /// Of all sockets.
+    /// All sockets.
     pub const SOCKET: u32 = 1;
-    /// Of IPv4.
+    /// IPv4.
     pub const IP: u32 = 0;
-    /// Of IPv6.
+    /// IPv6.
     pub const IPV6: u32 = 41;
-    /// Of TCP.
+    /// TCP.
     pub const TCP: u32 = 6;
-    /// Of UDP.
+    /// UDP.
     pub const UDP: u32 = 17;
-    /// Of UDP that checks a part of each packet only.
+    /// UDP-Lite, whose checksum covers only a part of each packet.
     pub const UDPLITE: u32 = 136;
-    /// Of ICMPv6.
+    /// ICMPv6.
     pub const ICMP6: u32 = 58;
-    /// Of raw packets.
+    /// Raw sockets.
     pub const RAW: u32 = 255;
-    /// Of packets.
+    /// Packet sockets.
     pub const PACKET: u32 = 263;
-    /// Of routing messages.
+    /// Netlink sockets.
     pub const NETLINK: u32 = 270;
 }
 
 /// Options of all sockets.
 pub mod option {
-    /// Ports may be taken again.
+    /// Addresses may be reused.
     pub const REUSEADDR: u32 = 2;
-    /// How it sends.
+    /// The socket type.
     pub const TYPE: u32 = 3;
-    /// What went wrong.
+    /// The pending error.
     pub const ERROR: u32 = 4;
-    /// Bytes that may wait to be sent.
+    /// Send buffer size in bytes.
     pub const SNDBUF: u32 = 7;
-    /// Bytes that may wait to be read.
+    /// Receive buffer size in bytes.
     pub const RCVBUF: u32 = 8;
-    /// Whether closing waits.
+    /// Whether and how long closing waits.
     pub const LINGER: u32 = 13;
-    /// Several may have one port.
+    /// Several sockets may share a port.
     pub const REUSEPORT: u32 = 15;
-    /// Who sends is told.
+    /// Receive the sender's credentials.
     pub const PASSCRED: u32 = 16;
-    /// Who is at the other end.
+    /// The peer's credentials.
     pub const PEERCRED: u32 = 17;
-    /// Bytes for which a reader waits.
+    /// Minimum bytes for a reader to return.
     pub const RCVLOWAT: u32 = 18;
-    /// How long a reader waits.
+    /// Receive timeout.
     pub const RCVTIMEO: u32 = 20;
-    /// How long a writer waits.
+    /// Send timeout.
     pub const SNDTIMEO: u32 = 21;
     /// Whether it listens.
     pub const ACCEPTCONN: u32 = 30;
-    /// The same as `SNDBUF`, for root.
+    /// `SNDBUF` without its limit, for root.
     pub const SNDBUFFORCE: u32 = 32;
-    /// The same as `RCVBUF`, for root.
+    /// `RCVBUF` without its limit, for root.
     pub const RCVBUFFORCE: u32 = 33;
-    /// Which interface it is bound to.
+    /// The interface it is bound to.
     pub const BINDTODEVICE: u32 = 25;
-    /// Which protocol.
+    /// The protocol.
     pub const PROTOCOL: u32 = 38;
-    /// Which family.
+    /// The address family.
     pub const DOMAIN: u32 = 39;
 }
 
-/// What a socket is told to do.
+/// The options of a socket.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// A port may be taken again.
+pub struct SocketOptions {
+    /// Its address may be reused (`SO_REUSEADDR`).
     pub reuses_address: bool,
-    /// A port may be had by several.
+    /// Its port may be shared (`SO_REUSEPORT`).
     pub shares_port: bool,
-    /// Whoever receives is told who sent.
+    /// Receivers get the sender's credentials (`SO_PASSCRED`).
     pub passes_who: bool,
-    /// IPv6 alone.
+    /// IPv6 only (`IPV6_V6ONLY`).
     pub only6: bool,
-    /// The number of the interface that it is bound to.
+    /// The index of the interface that it is bound to.
     pub interface: Option<u32>,
     /// Seconds for which closing waits, if it does.
     pub linger: Option<u32>,
-    /// Bytes that may wait to be sent.
+    /// Send buffer size in bytes.
     pub send_buffer: usize,
-    /// Bytes that may wait to be read.
+    /// Receive buffer size in bytes.
     pub receive_buffer: usize,
-    /// Somebody has said how many may wait to be sent.
+    /// The program has set the send buffer size.
     sized: bool,
-    /// Bytes for which a reader waits.
+    /// Minimum bytes for a reader to return.
     pub low_mark: u32,
-    /// Nanoseconds for which a reader waits; 0: for ever.
+    /// Receive timeout in nanoseconds; 0: none.
     pub receive_timeout: u64,
-    /// The same of a writer.
+    /// Send timeout in nanoseconds; 0: none.
     pub send_timeout: u64,
-    /// What is only kept: level, option, value.
+    /// Options that are only stored: level, option, value.
     kept: Vec<(u32, u32, u32)>,
 }
 
-/// Options that are kept and told: level, option, value at first. Those of a lower level are only there for its family.
+/// Options that are stored and returned: level, option, initial value. Those of the protocol levels exist only for their family.
 const KEPT: &[(u32, u32, u32)] = &[
-    // Debugging, routing, broadcasts, keeping alive, urgent bytes in line, priority, times of arrival.
+    // DEBUG, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, TIMESTAMP, TIMESTAMPNS, TIMESTAMPING.
     (level::SOCKET, 1, 0),
     (level::SOCKET, 5, 0),
     (level::SOCKET, 6, 0),
@@ -126,13 +126,14 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::SOCKET, 29, 0),
     (level::SOCKET, 35, 0),
     (level::SOCKET, 37, 0),
-    // Mark, drops, waiting at once, the processor and the queue that data came to, zero copies.
+    // MARK, RXQ_OVFL, BUSY_POLL, INCOMING_NAPI_ID, ZEROCOPY.
     (level::SOCKET, 36, 0),
     (level::SOCKET, 40, 0),
     (level::SOCKET, 46, 0),
     (level::SOCKET, 56, 0),
     (level::SOCKET, 60, 0),
-    // Type of service, time to live, options, path's size, errors, addresses of packets, multicasts, binding to what is not there.
+    // TOS, TTL, RETOPTS, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, FREEBIND, BIND_ADDRESS_NO_PORT, MULTICAST_TTL, MULTICAST_LOOP,
+    // MULTICAST_ALL; IPv6: 2292HOPLIMIT.
     (level::IP, 1, 0),
     (level::IP, 2, 64),
     (level::IP, 7, 0),
@@ -147,7 +148,7 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::IP, 34, 1),
     (level::IP, 49, 1),
     (level::IPV6, 8, 0),
-    // Hops, multicasts, path's size, errors, addresses of packets, classes.
+    // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, RECVERR, RECVPKTINFO, RECVHOPLIMIT, RECVTCLASS, TCLASS.
     (level::IPV6, 16, 64),
     (level::IPV6, 17, 0),
     (level::IPV6, 18, 1),
@@ -158,8 +159,8 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::IPV6, 51, 0),
     (level::IPV6, 66, 0),
     (level::IPV6, 67, 0),
-    // Sending at once, segments, corks, keeping alive (when, how often, how many), attempts, lingering, accepting late, windows, acknowledging at once,
-    // patience, opening fast (for listeners and for clients), thin streams, unsent bytes.
+    // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, SYNCNT, LINGER2, DEFER_ACCEPT, WINDOW_CLAMP, QUICKACK, THIN_LINEAR_TIMEOUTS,
+    // THIN_DUPACK, USER_TIMEOUT, FASTOPEN, NOTSENT_LOWAT, FASTOPEN_CONNECT.
     (level::TCP, 1, 0),
     (level::TCP, 2, SEGMENT),
     (level::TCP, 3, 0),
@@ -177,25 +178,25 @@ const KEPT: &[(u32, u32, u32)] = &[
     (level::TCP, 23, 0),
     (level::TCP, 25, 0xffff_ffff),
     (level::TCP, 30, 0),
-    // Corks, pieces.
+    // CORK, SEGMENT, GRO.
     (level::UDP, 1, 0),
     (level::UDP, 103, 0),
     (level::UDP, 104, 0),
-    // Bytes that are checked, of what is sent and of what is received.
+    // SEND_CSCOV, RECV_CSCOV.
     (level::UDPLITE, 10, 0),
     (level::UDPLITE, 11, 0),
-    // Where the sum stands: ICMPv6 has it where it has it.
+    // IPV6_CHECKSUM, the offset of the checksum, which is fixed for ICMPv6.
     (level::RAW, 7, 2),
-    // What is beside packets.
+    // AUXDATA.
     (level::PACKET, 8, 0),
-    // Addresses of packets, strictness, errors.
+    // PKTINFO, CAP_ACK, EXT_ACK, GET_STRICT_CHK.
     (level::NETLINK, 3, 0),
     (level::NETLINK, 10, 0),
     (level::NETLINK, 11, 0),
     (level::NETLINK, 12, 0),
 ];
 
-/// What an option says.
+/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number.
@@ -204,12 +205,12 @@ pub enum Value {
     Bytes(Vec<u8>),
 }
 
-impl Options {
-    /// What a fresh socket is told to do.
+impl SocketOptions {
+    /// The options of a new socket.
     #[must_use]
-    pub fn new(family: Family, style: Style) -> Options {
+    pub fn new(family: Family, style: Style) -> SocketOptions {
         let is_tcp = family.is_internet() && style == Style::Stream;
-        Options {
+        SocketOptions {
             reuses_address: false,
             shares_port: false,
             passes_who: false,
@@ -226,16 +227,16 @@ impl Options {
         }
     }
 
-    /// What the accepted end has of those of its listener.
+    /// The options that an accepted socket inherits from its listener.
     #[must_use]
-    pub fn inherited(&self) -> Options {
+    pub fn inherited(&self) -> SocketOptions {
         self.clone()
     }
 
-    /// How many bytes may wait at the other end of a stream, or one of them be large.
+    /// The limit on the bytes in the peer's queue of a stream, or on the size of a datagram.
     #[must_use]
     pub fn send_limit(&self, is_tcp: bool) -> usize {
-        // What one end may send and the other may read both make room.
+        // The send buffer and the peer's receive buffer both count.
         if is_tcp && self.sized { self.send_buffer + TCP_RECEIVE } else { self.send_buffer }
     }
 
@@ -245,7 +246,7 @@ impl Options {
 }
 
 impl Socket {
-    /// Whether an option that is only kept is one of this socket's.
+    /// Whether a stored option applies to this socket.
     fn keeps(&self, level: u32) -> bool {
         match level {
             level::SOCKET => true,
@@ -261,16 +262,16 @@ impl Socket {
         }
     }
 
-    /// The error for a level or an option that is not there.
+    /// The error for an unknown level or option.
     fn unknown(&self, level: u32, is_set: bool) -> Errno {
         let has_levels = self.family == Family::Internet6 || self.family == Family::Internet4 && is_set;
         if self.keeps(level) || has_levels { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }
     }
 
-    /// Sets an option that is a number. `more`: a second one that follows it.
+    /// Sets an option to a number. `more`: a second number after it.
     ///
     /// # Errors
-    /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option. `EINVAL`: it cannot be that. `EPERM`: it may not force anything.
+    /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option. `EINVAL`: the value is invalid. `EPERM`: it may not exceed the limits.
     pub fn set_option(&mut self, level: u32, name: u32, value: u32, more: Option<u32>, may_force: bool) -> Result<(), Errno> {
         const IPV6_ONLY: u32 = 26;
         let is_on = value != 0;
@@ -285,17 +286,17 @@ impl Socket {
                 if name == option::SNDBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
-                options.send_buffer = Options::size(value, SEND_MIN);
+                options.send_buffer = SocketOptions::size(value, SEND_MIN);
                 options.sized = true;
             }
             (level::SOCKET, option::RCVBUF | option::RCVBUFFORCE) => {
                 if name == option::RCVBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
-                options.receive_buffer = Options::size(value, RECEIVE_MIN);
+                options.receive_buffer = SocketOptions::size(value, RECEIVE_MIN);
             }
             (level::SOCKET, option::LINGER) => options.linger = if is_on { Some(more.ok_or(Errno::EINVAL)?) } else { None },
-            // Zero asks for one.
+            // Zero means one.
             (level::SOCKET, option::RCVLOWAT) => options.low_mark = if value > i32::MAX as u32 { i32::MAX as u32 } else { value.max(1) },
             (level::SOCKET, option::TYPE | option::PROTOCOL | option::DOMAIN | option::ERROR | option::ACCEPTCONN | option::PEERCRED) => {
                 return Err(Errno::ENOPROTOOPT);
@@ -311,7 +312,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What an option says that is only kept. `None`: there is no such option.
+    /// The value of a stored option. `None`: there is no such option.
     #[must_use]
     pub fn kept_option(&self, level: u32, name: u32) -> Option<u32> {
         let is = |(of, known, _): &&(u32, u32, u32)| (*of, *known) == (level, name);
@@ -324,19 +325,19 @@ impl Socket {
         if !known || !self.keeps(level) {
             return Err(self.unknown(level, true));
         }
-        // Switches are on or off.
+        // Booleans are 0 or 1.
         const SWITCHES: [u32; 6] = [1, 5, 6, 9, 10, 29];
         const TCP_SWITCHES: [u32; 2] = [1, 3];
         const TTL: u32 = 2;
         const HOPS: u32 = 16;
         const CLASS: u32 = 67;
         let is_switch = level == level::SOCKET && SWITCHES.contains(&name) || level == level::TCP && TCP_SWITCHES.contains(&name);
-        // The lowest two bits of the type of service are TCP's own.
+        // The lowest two bits of the type of service belong to TCP (ECN).
         let is_service = level == level::IP && name == 1 && self.is_tcp();
         let value = match value {
             value if is_switch => u32::from(value != 0),
             value if is_service => value & !3,
-            // What is usual.
+            // -1 stands for the default.
             u32::MAX if matches!((level, name), (level::IPV6, HOPS | CLASS) | (level::IP, TTL)) => {
                 KEPT.iter().find(|(of, known, _)| (*of, *known) == (level, name)).map_or(0, |(.., first)| *first)
             }
@@ -350,7 +351,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What an option says. What went wrong is forgotten with that.
+    /// The value of an option. Reading the pending error clears it.
     ///
     /// # Errors
     /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option.
@@ -383,7 +384,7 @@ impl Socket {
             }
             (level::IPV6, IPV6_ONLY) if self.family == Family::Internet6 => options.only6.into(),
             (level::TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
-            // Nothing but addresses and ports stands in the headers of packets.
+            // Packets have no IP options.
             (level::IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
             (level::TCP, TCP_INFO) if self.is_tcp() => return Ok(self.information()),
             _ => self.kept_option(level, name).ok_or_else(|| self.unknown(level, false))?,
@@ -391,19 +392,24 @@ impl Socket {
         Ok(Value::Number(number))
     }
 
-    /// `struct tcp_info`, as far as there is anything to say: the state, the segments' sizes, what waits, and what is usual on a fast network.
-    fn information(&self) -> Value {
-        const SIZE: usize = 248;
-        let state = match &self.state {
+    /// Linux's number of a TCP socket's state.
+    #[must_use]
+    pub fn tcp_state(&self) -> u8 {
+        match &self.state {
             State::Connected(_) if self.finished => 8,
             State::Connected(_) if self.sends_ended => 5,
             State::Connected(_) => 1,
             State::Connecting(_) => 2,
             State::Listening { .. } => 10,
             State::Idle | State::Closed => 7,
-        };
+        }
+    }
+
+    /// `struct tcp_info`, as far as there is anything to say: the state, the segments' sizes, what waits, and what is usual on a fast network.
+    fn information(&self) -> Value {
+        const SIZE: usize = 248;
         let mut bytes = alloc::vec![0; SIZE];
-        bytes[0] = state;
+        bytes[0] = self.tcp_state();
         // Microseconds until something is sent or acknowledged again; segments; the way's largest packet; windows; microseconds of a round; congestion.
         let usual = [(8, 204_000), (12, 40_000), (16, SEGMENT), (20, 536), (60, 65_535), (64, SEGMENT), (68, 100), (72, 50)];
         let more = [(76, i32::MAX as u32), (80, 10), (84, SEGMENT), (88, 3), (96, SEGMENT), (148, 50)];

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packet sockets: frames of the card as they are, beside the stack, which hears them too. What the cell itself sends they do not hear.
+//! Packet sockets: raw frames of the card, in addition to the stack, which receives them too. Frames sent by the cell itself are not
+//! delivered.
 
-use super::address::{Address, Link};
+use super::address::{Address, LinkAddress};
+use super::inet::NetworkRequest;
 use super::names::{CARD, LOOPBACK};
-use super::outside::Wish;
-use super::queue::{Beside, Packet};
+use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, Sending, gather, giving};
 use super::{Family, SocketId, Sockets, Style};
 use crate::errno::Errno;
 
-/// The kind of frames that stands for all.
+/// `ETH_P_ALL`: all protocols.
 const ALL: u32 = 3;
-/// Bytes of Ethernet's header.
+/// Size of the Ethernet header in bytes.
 const HEADER: usize = 14;
-/// Linux's number of Ethernet.
+/// Linux's hardware type of Ethernet.
 const ETHERNET: u16 = 1;
 
 impl Sockets {
-    /// Whether anybody hears frames.
+    /// Whether any socket receives frames.
     #[must_use]
-    pub fn hears_frames(&self) -> bool {
+    pub fn has_packet_socket(&self) -> bool {
         !self.packets.is_empty()
     }
 
-    /// Gives a packet socket an interface, or all of them, and the kind of frames that it hears, if one is named.
+    /// Binds a packet socket to an interface, or to all of them, and to a protocol, if there is one.
     ///
     /// # Errors
     /// `ENODEV`: there is no such interface.
-    pub fn bind_link(&mut self, id: SocketId, link: Link) -> Result<(), Errno> {
+    pub fn bind_link(&mut self, id: SocketId, link: LinkAddress) -> Result<(), Errno> {
         let is_there = matches!(link.index, 0 | LOOPBACK) || link.index == CARD && self.outside.card.is_some();
         if !is_there {
             return Err(Errno::ENODEV);
@@ -38,17 +39,17 @@ impl Sockets {
             socket.protocol = link.protocol.into();
         }
         let protocol = socket.protocol as u16;
-        socket.local = Address::Link(Link { protocol, index: link.index, hardware: ETHERNET, kind: 0, mac });
+        socket.local = Address::Link(LinkAddress { protocol, index: link.index, hardware: ETHERNET, kind: 0, mac });
         Ok(())
     }
 
-    /// Sends a frame, or what a frame is to carry.
+    /// Sends a frame, or the payload of one.
     pub(super) fn send_frame(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         let Sending { length, give, .. } = sending;
         let socket = self.get_mut(id)?;
         socket.take_error()?;
         let Address::Link(bound) = socket.local else { return Err(Errno::EINVAL) };
-        let to = if let Destination::Link(to) = to { *to } else { Link { mac: None, ..bound } };
+        let to = if let Destination::Link(to) = to { *to } else { LinkAddress { mac: None, ..bound } };
         let (style, kind) = (socket.style, if to.protocol == 0 { socket.protocol as u16 } else { to.protocol });
         let card = self.outside.card.filter(|_| to.index == CARD || to.index == 0 && bound.index == CARD).ok_or(Errno::ENXIO)?;
         let header = if style == Style::Raw { HEADER } else { 0 };
@@ -62,47 +63,47 @@ impl Sockets {
             (_, None) => return Err(Errno::EINVAL),
             (_, Some(mac)) => [&mac[..], &card.mac, &kind.to_be_bytes(), &carried].concat(),
         };
-        self.outside.wish(Wish::Frame(frame));
+        self.outside.wish(NetworkRequest::Frame(frame));
         Ok(length)
     }
 
-    /// A frame has arrived: whoever wants it hears it.
-    pub fn hear_frame(&mut self, frame: &[u8]) {
+    /// Delivers a received frame to all matching sockets.
+    pub fn process_frame(&mut self, frame: &[u8]) {
         let Some((&[to, a, b, c, d, e, x, source @ .., high, low], carried)) = frame.split_first_chunk::<HEADER>() else { return };
         let kind = u16::from_be_bytes([high, low]);
         let whom = [to, a, b, c, d, e];
         let mac = [x, source[0], source[1], source[2], source[3], source[4]];
-        // To the cell, to all, to several.
+        // Packet type: to the cell, broadcast, multicast.
         let audience = if whom == [0xff; 6] { 1 } else { 2 * (to & 1) };
         for index in 0..self.packets.len() {
             let id = self.packets[index];
             let time = self.time();
             let Ok(socket) = self.get(id) else { continue };
-            let is_here = matches!(socket.local, Address::Link(Link { index: 0 | CARD, .. }));
+            let is_here = matches!(socket.local, Address::Link(LinkAddress { index: 0 | CARD, .. }));
             if !is_here || socket.protocol != ALL && socket.protocol != u32::from(kind) {
                 continue;
             }
             let bytes = if socket.style == Style::Raw { frame } else { carried };
             let heard = socket.program.as_ref().map_or(bytes.len(), |program| program.run(bytes)).min(bytes.len());
-            // What finds no room is lost.
+            // A frame that does not fit is dropped.
             if heard == 0 || socket.queue.used() >= socket.options.receive_buffer {
                 continue;
             }
-            let from = Address::Link(Link { protocol: kind, index: CARD, hardware: ETHERNET, kind: audience, mac: Some(mac) });
+            let from = Address::Link(LinkAddress { protocol: kind, index: CARD, hardware: ETHERNET, kind: audience, mac: Some(mac) });
             let packet = Packet { time, by: CARD, ..Packet::default() };
             let Ok(socket) = self.get_mut(id) else { continue };
-            if socket.queue.push_whole(heard, from, Beside { packet, ..Beside::default() }, &mut giving(bytes)).is_ok() {
+            if socket.queue.push_whole(heard, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
                 socket.pulse.input();
             }
         }
     }
 }
 
-/// What packet sockets have before they are bound.
+/// The address of an unbound packet socket.
 #[must_use]
 pub fn unbound(family: Family, protocol: u32) -> Address {
     match family {
-        Family::Packet => Address::Link(Link { protocol: protocol as u16, hardware: ETHERNET, ..Link::default() }),
+        Family::Packet => Address::Link(LinkAddress { protocol: protocol as u16, hardware: ETHERNET, ..LinkAddress::default() }),
         _ => Address::none(family),
     }
 }

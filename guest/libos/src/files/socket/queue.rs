@@ -1,131 +1,132 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has arrived at a socket: bytes of a stream, or datagrams, with what was sent beside them.
+//! Receive queues: bytes of a stream, or datagrams, with their control messages.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::Who;
+use super::PeerCredentials;
 use super::address::Address;
-use super::notices::Told;
+use super::error_queue::SocketError;
 use crate::errno::Errno;
 
-/// Bytes of a piece of a stream that more is added to.
+/// Size in bytes up to which a piece of a stream is extended.
 const PAGE: usize = 4096;
-/// Bytes that a datagram takes beside its own, so that empty ones are not free.
+/// Accounting overhead of a datagram in bytes, so that empty ones are not free.
 const OVERHEAD: usize = 256;
 
-/// What a packet of the Internet says of itself.
+/// Header fields of a received IP packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// How far it may go.
+    /// Its TTL or hop limit.
     pub hops: Option<i32>,
-    /// Its class of traffic.
+    /// Its traffic class.
     pub class: Option<i32>,
-    /// Where it was sent to.
+    /// Its destination address.
     pub to: Option<IpAddr>,
-    /// The number of the interface that it came by.
+    /// The index of the interface on which it arrived.
     pub by: u32,
     /// When it arrived, in nanoseconds of the wall clock.
     pub time: Option<u64>,
 }
 
-/// What is sent beside bytes.
+/// Control messages and sender of a send operation.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Beside {
-    /// Open files, by their numbers in the table of open files. Each counts as a descriptor of its file.
+pub struct ControlMessage {
+    /// Open files, by their numbers in the table of open files. Each holds a reference to its file.
     pub files: Vec<usize>,
-    /// Who sent it.
-    pub who: Who,
-    /// The sender says so itself, whether anybody asks or not.
+    /// The credentials of the sender.
+    pub who: PeerCredentials,
+    /// The sender sent its credentials explicitly (`SCM_CREDENTIALS`).
     pub is_said: bool,
-    /// What its packet says.
+    /// The header fields of its packet.
     pub packet: Packet,
 }
 
-/// What one send brought, or a part of a stream.
+/// A datagram, or a part of a stream.
 #[derive(Debug)]
 struct Piece {
     bytes: Vec<u8>,
-    /// How many of them were read.
+    /// How many of its bytes were read.
     read: usize,
     from: Option<Box<Address>>,
-    beside: Beside,
+    beside: ControlMessage,
 }
 
-/// What a receiver is given.
+/// The result of a receive operation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes that were taken.
+    /// Bytes received.
     pub bytes: usize,
-    /// Bytes that the datagram has.
+    /// Size of the datagram in bytes.
     pub whole: usize,
-    /// It comes from here.
+    /// The sender's address.
     pub from: Option<Address>,
-    /// Open files that came with it.
+    /// Open files that arrived with it.
     pub files: Vec<usize>,
-    /// Who sent it.
-    pub who: Option<Who>,
-    /// What its packet says.
+    /// The credentials of the sender.
+    pub who: Option<PeerCredentials>,
+    /// The header fields of its packet.
     pub packet: Packet,
-    /// What it is about, if it is something that was sent and did not arrive.
-    pub told: Option<Box<Told>>,
+    /// The error, if it comes from the error queue.
+    pub told: Option<Box<SocketError>>,
 }
 
-/// The last byte of a stream that its sender called urgent. It leaves a mark, which no one read goes across.
+/// The urgent byte of a stream. It leaves a mark, at which every read stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Urgent {
-    /// Bytes that wait before the mark.
+    /// Unread bytes before the mark.
     ahead: usize,
     byte: u8,
-    /// It stands in the stream, behind the mark.
+    /// It is in the stream, behind the mark (`SO_OOBINLINE`).
     in_line: bool,
-    /// It was received by itself.
+    /// It was received out of band.
     received: bool,
 }
 
-/// What has arrived.
+/// A receive queue.
 #[derive(Debug, Default)]
 pub struct Queue {
     pieces: VecDeque<Piece>,
-    /// Bytes that it takes.
+    /// Bytes that it counts against the limit.
     used: usize,
     urgent: Option<Urgent>,
 }
 
 impl Queue {
-    /// How many bytes it takes of what it may hold.
+    /// Bytes that it counts against its limit.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// How many datagrams wait.
+    /// The number of queued datagrams.
     #[must_use]
     pub fn count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Bytes that wait: of a stream all, of datagrams those of the first.
+    /// Unread bytes: of a stream all, of datagrams those of the first.
     #[must_use]
     pub fn length(&self, is_stream: bool) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len() - piece.read);
         if is_stream { lengths.sum() } else { lengths.take(1).sum() }
     }
 
-    /// Adds to a stream, as far as `room` goes: `give` fills what it is handed and says how much it filled. Returns how many bytes were added.
+    /// Appends to a stream up to `room` bytes. `give` fills the given buffer and returns how many bytes it filled. Returns how many bytes
+    /// were added.
     ///
     /// # Errors
-    /// `ENOMEM`; `EFAULT`: nothing could be filled.
-    pub fn push(&mut self, room: usize, beside: Beside, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
-        let Beside { mut files, who, .. } = beside;
+    /// `ENOMEM`; `EFAULT`: no byte could be filled.
+    pub fn push(&mut self, room: usize, beside: ControlMessage, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        let ControlMessage { mut files, who, .. } = beside;
         let mut done = 0;
         while done < room {
             let last = match self.open_piece(room - done, files.is_empty(), who) {
@@ -137,7 +138,7 @@ impl Queue {
             if last.bytes.is_empty() {
                 self.pieces.pop_back();
             } else {
-                // Files go with the first byte that they were sent with.
+                // Files belong to the first byte that they were sent with.
                 last.beside.files.append(&mut files);
             }
             done += filled;
@@ -149,11 +150,12 @@ impl Queue {
         Ok(done)
     }
 
-    /// Adds bytes that the libOS has itself to a stream, as far as there is memory: unlike [`Queue::push`] it need not clear the room for them first. Returns how many.
+    /// Appends bytes of the libOS to a stream, as far as there is memory. Unlike [`Queue::push`] it does not zero the buffer first.
+    /// Returns how many.
     pub fn push_bytes(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty()
-            && let Ok(last) = self.open_piece(rest.len(), true, Who::default())
+            && let Ok(last) = self.open_piece(rest.len(), true, PeerCredentials::default())
         {
             let (first, later) = rest.split_at(rest.len().min(last.bytes.capacity() - last.bytes.len()));
             last.bytes.extend_from_slice(first);
@@ -164,53 +166,53 @@ impl Queue {
         done
     }
 
-    /// The piece of a stream that `who`'s next bytes go into, of which there are so many: the last, if that has room and they may join it, or a new one.
-    fn open_piece(&mut self, bytes: usize, may_join: bool, who: Who) -> Result<&mut Piece, Errno> {
+    /// The piece of a stream for the next `bytes` bytes from `who`: the last one, if it has space and `may_join`, or a new one.
+    fn open_piece(&mut self, bytes: usize, may_join: bool, who: PeerCredentials) -> Result<&mut Piece, Errno> {
         let joins = |last: &Piece| last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.who == who;
         if !may_join || !self.pieces.back().is_some_and(joins) {
             let mut room = Vec::new();
             room.try_reserve_exact(bytes.clamp(PAGE, 4 * PAGE)).map_err(|_| Errno::ENOMEM)?;
-            self.pieces.push_back(Piece { bytes: room, read: 0, from: None, beside: Beside { who, ..Beside::default() } });
+            self.pieces.push_back(Piece { bytes: room, read: 0, from: None, beside: ControlMessage { who, ..ControlMessage::default() } });
         }
         self.pieces.back_mut().ok_or(Errno::ENOMEM)
     }
 
-    /// Adds an urgent byte to a stream: into it, or beside it.
+    /// Adds an urgent byte to a stream: in line, or out of band.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn push_urgent(&mut self, byte: u8, in_line: bool, who: Who) -> Result<(), Errno> {
+    pub fn push_urgent(&mut self, byte: u8, in_line: bool, who: PeerCredentials) -> Result<(), Errno> {
         let ahead = self.length(true);
         if in_line {
             let mut give = |room: &mut [u8]| {
                 room.fill(byte);
                 room.len()
             };
-            self.push(1, Beside { who, ..Beside::default() }, &mut give)?;
+            self.push(1, ControlMessage { who, ..ControlMessage::default() }, &mut give)?;
         }
         self.urgent = Some(Urgent { ahead, byte, in_line, received: false });
         Ok(())
     }
 
-    /// The urgent byte, if it is beside the stream and was not received yet. `peeks`: it stays.
+    /// The unread out-of-band urgent byte. `peeks`: it stays.
     pub fn take_urgent(&mut self, peeks: bool) -> Option<u8> {
         let urgent = self.urgent.as_mut().filter(|urgent| !urgent.in_line && !urgent.received)?;
         urgent.received = !peeks;
         Some(urgent.byte)
     }
 
-    /// Goes past a mark where the stream stands, as every read does that finds nothing behind it.
+    /// Removes a mark at the current position, as every read does that finds no bytes behind it.
     pub fn pass_mark(&mut self) {
         self.urgent = self.urgent.filter(|urgent| urgent.ahead > 0);
     }
 
-    /// Whether an urgent byte waits.
+    /// Whether an urgent byte is pending.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.urgent.is_some_and(|urgent| !urgent.received)
     }
 
-    /// Whether the next byte is the one behind the mark.
+    /// Whether the next byte is directly behind the mark.
     #[must_use]
     pub fn is_at_mark(&self) -> bool {
         self.urgent.is_some_and(|urgent| urgent.ahead == 0)
@@ -219,12 +221,12 @@ impl Queue {
     /// Adds a datagram.
     ///
     /// # Errors
-    /// `ENOMEM`; `EFAULT`: not all could be filled.
+    /// `ENOMEM`; `EFAULT`: not all bytes could be filled.
     pub fn push_whole(
         &mut self,
         length: usize,
         from: Address,
-        beside: Beside,
+        beside: ControlMessage,
         give: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<(), Errno> {
         let mut bytes = Vec::new();
@@ -241,10 +243,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands bytes of a stream to `take`, which says how many it took. What came with files ends there. `peeks`: everything stays.
+    /// Passes bytes of a stream to `take`, which returns how many it took. Stops after bytes that were sent with files. `peeks`:
+    /// everything stays.
     ///
     /// # Errors
-    /// `EFAULT`: nothing could be taken.
+    /// `EFAULT`: no byte could be taken.
     pub fn take(&mut self, room: usize, peeks: bool, mixes: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Received, Errno> {
         let mut received = Received::default();
         let mut index = 0;
@@ -290,10 +293,10 @@ impl Queue {
         Ok(received)
     }
 
-    /// Hands the first datagram to `take`, as much as there is room for. `peeks`: it stays. `None`: there is none.
+    /// Passes the first datagram, up to `room` bytes, to `take`. `peeks`: it stays. `None`: there is none.
     ///
     /// # Errors
-    /// `EFAULT`: what there is room for could not be taken.
+    /// `EFAULT`: not all bytes that fit could be taken.
     pub fn take_whole(&mut self, room: usize, peeks: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Option<Received>, Errno> {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let (whole, bytes) = (piece.bytes.len(), piece.bytes.len().min(room));
@@ -312,7 +315,7 @@ impl Queue {
         Ok(Some(Received { bytes, whole, from, files, who, packet, told: None }))
     }
 
-    /// Forgets everything. Returns the files that came with it.
+    /// Empties the queue. Returns the open files in it.
     pub fn clear(&mut self) -> Vec<usize> {
         self.used = 0;
         self.urgent = None;
@@ -320,7 +323,7 @@ impl Queue {
     }
 }
 
-/// Lets `give` fill what a vector has room for, at most so many bytes. Returns how many were filled, and how many should have been.
+/// Lets `give` fill a vector's spare capacity, at most so many bytes. Returns how many were filled, and how many were requested.
 fn fill(bytes: &mut Vec<u8>, most: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> (usize, usize) {
     let start = bytes.len();
     let wanted = most.min(bytes.capacity() - start);

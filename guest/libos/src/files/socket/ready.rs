@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What sockets are ready for, in the bits of `poll`.
+//! Readiness of sockets, as events of `poll`.
 
 use super::transfer::is_crowded;
 use super::{Family, SocketId, Sockets, State, Style};
 use crate::files::poll::{POLLERR, POLLHUP, POLLPRI, READING, WRITING};
 
-/// The other end sends nothing more.
+/// The peer has shut down sending.
 pub const POLLRDHUP: u16 = 0x2000;
-/// Urgent bytes could be sent, had anybody any.
+/// Urgent bytes can be sent; no program uses it.
 const POLLWRBAND: u16 = 0x200;
 
 impl Sockets {
-    /// What need not wait at a socket.
+    /// A socket's `poll` events.
     #[must_use]
     pub fn ready(&self, id: SocketId) -> u16 {
         let Ok(socket) = self.get(id) else { return POLLERR | POLLHUP };
@@ -42,7 +42,7 @@ impl Sockets {
         ready
     }
 
-    /// Whether there is enough room to send that it is worth while.
+    /// Whether there is enough space to make sending worthwhile.
     pub(super) fn has_room(&self, id: SocketId) -> bool {
         let Ok(socket) = self.get(id) else { return false };
         if socket.listens() {

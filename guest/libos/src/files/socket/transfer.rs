@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes through sockets.
+//! Sending and receiving through sockets.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use super::address::{Address, Link, in_family, plain};
+use super::address::{Address, LinkAddress, in_family, plain};
 use super::names::LOOPBACK;
 use super::options::level;
-use super::queue::{Beside, Packet, Received};
-use super::{Family, Socket, SocketId, Sockets, State, Style, Who};
+use super::queue::{ControlMessage, Packet, Received};
+use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
 
-/// Bytes of the largest datagram of UDP.
+/// Maximum payload of a UDP datagram in bytes.
 const UDP_MAX: usize = 65507;
-/// Datagrams that may wait at a Unix socket for others than its own peer, less one, as `/proc/sys/net/unix/max_dgram_qlen` says.
+/// Upper limit, minus one, on a Unix socket's queued datagrams from senders that are not its peer, as in
+/// `/proc/sys/net/unix/max_dgram_qlen`.
 const DATAGRAMS_MAX: usize = 10;
-/// Bytes that Linux keeps of what a Unix socket may send at once.
+/// Bytes of a Unix socket's send limit that Linux reserves.
 const UNIX_RESERVE: usize = 32;
 
-/// Where something is sent to.
+/// The destination of a send operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// What the socket is connected to.
+    /// The socket's peer.
     Connected,
     /// This Unix socket.
     Unix(SocketId),
     /// This address.
     Internet(SocketAddr),
-    /// Whoever is there at an interface.
-    Link(Link),
+    /// A link-layer address on an interface.
+    Link(LinkAddress),
 }
 
-/// What is sent: how many bytes, what beside them, and what fills in the bytes, which says how many it did.
+/// The parameters of a send operation.
 pub struct Sending<'a> {
-    /// How many bytes.
+    /// The number of bytes.
     pub length: usize,
-    /// What goes with them.
-    pub beside: Beside,
-    /// The last of them is urgent.
+    /// Control messages and sender.
+    pub beside: ControlMessage,
+    /// The last byte is urgent (`MSG_OOB`).
     pub urgent: bool,
-    /// A datagram waits for what follows.
+    /// More parts of the datagram follow (`MSG_MORE`).
     pub more: bool,
-    /// Fills what it is handed.
+    /// Fills the given buffer with the bytes to send, and returns how many it filled.
     pub give: &'a mut dyn FnMut(&mut [u8]) -> usize,
 }
 
-/// A datagram that is put together from several pieces.
+/// A datagram that is assembled from several parts.
 #[derive(Debug)]
 pub struct Corked {
     to: Destination,
@@ -53,35 +54,40 @@ pub struct Corked {
     packet: Packet,
 }
 
-/// How something is received: how much, how, and what takes it, which says how many bytes it did.
+/// The parameters of a receive operation.
 pub struct Receiving<'a> {
-    /// Room for so many bytes.
+    /// Size of the receiver's buffer in bytes.
     pub room: usize,
-    /// What is received stays.
+    /// The data stays in the queue (`MSG_PEEK`).
     pub peeks: bool,
-    /// Whoever receives would wait.
+    /// The operation may block.
     pub waits: bool,
-    /// Takes what it is handed.
+    /// Takes the received bytes, and returns how many it took.
     pub take: &'a mut dyn FnMut(&[u8]) -> usize,
 }
 
 impl Socket {
-    /// How many bytes may wait at the other end of a stream.
+    /// The limit on the bytes in the peer's queue.
     fn send_limit(&self) -> usize {
         self.options.send_limit(self.is_tcp())
     }
 
-    /// Takes bytes of a stream in.
-    pub(super) fn take_in(&mut self, room: usize, beside: Beside, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+    /// Appends bytes to the receive queue of a stream.
+    pub(super) fn take_in(
+        &mut self,
+        room: usize,
+        beside: ControlMessage,
+        give: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<usize, Errno> {
         self.pulse.input();
         self.queue.push(room, beside, give)
     }
 
-    /// Takes bytes of a stream in, and an urgent one.
+    /// Appends bytes to the receive queue of a stream, the last of them urgent.
     fn take_urgent(&mut self, before: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         const IN_LINE: u32 = 10;
         if before > 0 {
-            let done = self.take_in(before, Beside::default(), give)?;
+            let done = self.take_in(before, ControlMessage::default(), give)?;
             if done < before {
                 return Ok(done);
             }
@@ -92,22 +98,22 @@ impl Socket {
         }
         let in_line = self.kept_option(level::SOCKET, IN_LINE).is_some_and(|value| value != 0);
         self.pulse.other();
-        self.queue.push_urgent(byte[0], in_line, Who::default())?;
+        self.queue.push_urgent(byte[0], in_line, PeerCredentials::default())?;
         Ok(before + 1)
     }
 }
 
-/// Whether so many datagrams wait at a Unix socket that others than its own peer have to.
+/// Whether the queue of a Unix socket is full for senders that are not its peer.
 pub(super) fn is_crowded(socket: &Socket) -> bool {
     socket.queue.count() > DATAGRAMS_MAX
 }
 
 impl Sockets {
-    /// Sends. Returns how many bytes: of a stream as many as there is room for. Open files that go with them count from then on.
+    /// Sends. Returns how many bytes: of a stream as many as fit. Open files that are sent with them hold a reference from then on.
     ///
     /// # Errors
-    /// `EAGAIN`: there is no room. `EOPNOTSUPP`: what leaves the cell is never urgent. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`, `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`,
-    /// `EFAULT`, `ENOMEM`.
+    /// `EAGAIN`: the queue is full. `EOPNOTSUPP`: data that leaves the cell cannot be urgent. `EPIPE`, `ECONNRESET`, `ECONNREFUSED`,
+    /// `ENOTCONN`, `EDESTADDRREQ`, `EISCONN`, `EOPNOTSUPP`, `EMSGSIZE`, `EPERM`, `EFAULT`, `ENOMEM`.
     pub fn send(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         match (socket.family, socket.style) {
@@ -123,7 +129,7 @@ impl Sockets {
         }
     }
 
-    /// Sends bytes that the libOS has, to what a socket is connected to. Returns how many.
+    /// Sends bytes of the libOS to a socket's peer. Returns how many.
     ///
     /// # Errors
     /// Those of [`Sockets::send`].
@@ -132,7 +138,7 @@ impl Sockets {
         self.send(
             id,
             &Destination::Connected,
-            Sending { length: bytes.len(), beside: Beside::default(), urgent: false, more: false, give: &mut give },
+            Sending { length: bytes.len(), beside: ControlMessage::default(), urgent: false, more: false, give: &mut give },
         )
     }
 
@@ -149,11 +155,11 @@ impl Sockets {
             return Ok(0);
         }
         let room = match self.get(peer) {
-            // smoltcp knows no urgent bytes.
+            // smoltcp does not support urgent bytes.
             Ok(Socket { far: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
             Ok(other) if other.far.is_some() && !(other.reads_ended && other.sends_ended) => return self.send_far(peer, sending.give),
             Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
-            // Nobody reads it: that is the answer to the next.
+            // The peer is closed: the next send gets a reset.
             other => {
                 if other.is_ok() {
                     self.get_mut(peer)?.reset(Errno::ECONNRESET);
@@ -169,7 +175,7 @@ impl Sockets {
         if sending.urgent && room == sending.length {
             other.take_urgent(room - 1, sending.give)
         } else {
-            other.take_in(room, Beside::default(), sending.give)
+            other.take_in(room, ControlMessage::default(), sending.give)
         }
     }
 
@@ -230,7 +236,7 @@ impl Sockets {
         self.deliver(id, target, sending)
     }
 
-    /// Puts a piece into the queue of a Unix socket.
+    /// Appends a datagram or a part of a stream to the queue of a Unix socket.
     fn deliver(&mut self, id: SocketId, to: SocketId, sending: Sending<'_>) -> Result<usize, Errno> {
         let socket = self.get(id)?;
         let limit = socket.send_limit();
@@ -254,7 +260,8 @@ impl Sockets {
         Ok(sending.length)
     }
 
-    /// Whether somebody who sends a message through a Unix socket is told to who receives it: one of them has asked for that, or cannot have yet.
+    /// Whether a message through a Unix socket carries the sender's credentials. It does if an end has requested them, or is not accepted
+    /// yet and may still do so.
     #[must_use]
     pub fn tells_sender(&self, id: SocketId, to: &Destination) -> bool {
         let Ok(socket) = self.get(id) else { return false };
@@ -263,7 +270,7 @@ impl Sockets {
         socket.options.passes_who || target.is_some_and(|target| target.options.passes_who || target.is_unaccepted)
     }
 
-    /// Sends by UDP, or adds to a datagram that waits for what follows.
+    /// Sends by UDP, or appends to the datagram being assembled.
     fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         const CORK: u32 = 1;
         let socket = self.get_mut(id)?;
@@ -290,14 +297,14 @@ impl Sockets {
         Ok(length)
     }
 
-    /// Sends the datagram that waits for more, if there is one.
+    /// Sends the datagram being assembled, if there is one.
     ///
     /// # Errors
     /// Those of [`Sockets::send`].
     pub fn uncork(&mut self, id: SocketId) -> Result<(), Errno> {
         let Some(Corked { to, bytes, packet }) = self.get_mut(id)?.corked.take() else { return Ok(()) };
         let mut give = giving(&bytes);
-        let beside = Beside { packet, ..Beside::default() };
+        let beside = ControlMessage { packet, ..ControlMessage::default() };
         self.send_udp(id, &to, Sending { length: bytes.len(), beside, urgent: false, more: false, give: &mut give }).map(|_| ())
     }
 
@@ -326,22 +333,22 @@ impl Sockets {
         }
         let Some(target) = self.at_address(Style::Datagram, LOOPBACK, to, Some(from)) else {
             let bytes = gather(sending.length, sending.give)?;
-            self.get_mut(id)?.hear_refusal([from, to], &bytes);
+            self.get_mut(id)?.process_refusal([from, to], &bytes);
             return Ok(bytes.len());
         };
         let time = self.time();
         let other = self.get_mut(target)?;
         let from = Address::Internet(in_family(other.family, from));
-        // What finds no room is lost, as on any network.
+        // A datagram that does not fit is dropped, as on any network.
         if other.queue.used() < other.options.receive_buffer {
             let packet = Packet { time, ..packet };
-            other.queue.push_whole(sending.length, from, Beside { packet, ..Beside::default() }, sending.give)?;
+            other.queue.push_whole(sending.length, from, ControlMessage { packet, ..ControlMessage::default() }, sending.give)?;
             other.pulse.input();
         }
         Ok(sending.length)
     }
 
-    /// What a packet to an address says of itself: what it is given to say, or what the socket is told to.
+    /// The header fields of a packet to an address: those given, or the socket's options.
     pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
         const TTL: u32 = 2;
         const TOS: u32 = 1;
@@ -354,17 +361,17 @@ impl Sockets {
         Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK, time: None })
     }
 
-    /// The address that a datagram to another comes from.
+    /// The source address of a datagram to another address.
     pub(super) fn source(&self, id: SocketId, to: SocketAddr) -> Result<SocketAddr, Errno> {
         let local = plain(self.get(id)?.local.internet().ok_or(Errno::EINVAL)?);
         let host = if local.ip().is_unspecified() { self.outside.source_towards(to.ip()) } else { local.ip() };
         Ok(SocketAddr::new(host, local.port()))
     }
 
-    /// Receives: nothing at the end.
+    /// Receives. Returns no bytes at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN`: there is nothing yet. `ENOTCONN`, `EINVAL`, `ECONNRESET`, `ECONNREFUSED`, `EFAULT`.
+    /// `EAGAIN`: no data is available yet. `ENOTCONN`, `EINVAL`, `ECONNRESET`, `ECONNREFUSED`, `EFAULT`.
     pub fn receive(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
         let socket = self.get(id)?;
         let (sender, was_crowded) = (socket.peer().filter(|peer| *peer != id), is_crowded(socket));
@@ -379,17 +386,17 @@ impl Sockets {
         Ok(received)
     }
 
-    /// Tells everybody who is connected to a datagram socket that it has room.
+    /// Notifies the senders of a datagram socket that its queue has space.
     fn tell_senders(&mut self, id: SocketId) {
         for socket in self.sockets.iter_mut().flatten().filter(|socket| socket.peer() == Some(id)) {
             socket.pulse.output();
         }
     }
 
-    /// Receives the urgent byte of a connection. Returns how many bytes that is.
+    /// Receives the urgent byte of a connection.
     ///
     /// # Errors
-    /// `EINVAL`: there is none, or it stands in the stream. `EOPNOTSUPP`: what goes through this socket is never urgent.
+    /// `EINVAL`: there is none, or it is in line. `EOPNOTSUPP`: this socket does not support urgent bytes.
     pub fn receive_urgent(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
         let socket = self.get_mut(id)?;
         if !socket.is_tcp() {
@@ -442,7 +449,7 @@ impl Sockets {
         }
     }
 
-    /// Puts a piece into a socket's own queue, as an answer.
+    /// Appends a datagram to a socket's own queue, as a reply.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -450,14 +457,14 @@ impl Sockets {
         let mut give = giving(bytes);
         let socket = self.get_mut(id)?;
         socket.pulse.input();
-        socket.queue.push_whole(bytes.len(), from, Beside::default(), &mut give)
+        socket.queue.push_whole(bytes.len(), from, ControlMessage::default(), &mut give)
     }
 }
 
-/// Fetches all bytes of something that is sent.
+/// Copies all bytes of a send operation into a buffer.
 ///
 /// # Errors
-/// `EFAULT`: not all are there. `ENOMEM`.
+/// `EFAULT`: some cannot be read. `ENOMEM`.
 pub(super) fn gather(length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
@@ -472,7 +479,7 @@ pub(super) fn gather(length: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) ->
     Ok(bytes)
 }
 
-/// Hands out bytes.
+/// A source of these bytes for [`Sending`].
 pub fn giving(bytes: &[u8]) -> impl FnMut(&mut [u8]) -> usize {
     let mut rest = bytes;
     move |room| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Extended attributes: a volume's as they are, the overlay's once a file is a node.
+//! Extended attributes: unchanged from a volume, or those of an overlay node.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -7,26 +7,26 @@ use alloc::collections::BTreeMap;
 use pando_rt::user::fetch;
 
 use super::volume::ImagePlace;
-use super::{Place, Tree, room};
+use super::{InodeRef, Tree, room};
 use crate::erofs::{Attribute, Time};
 use crate::errno::Errno;
 
-/// Bytes that the value of an attribute may have.
+/// Upper limit on the bytes of a value.
 pub const VALUE_MAX: usize = 64 << 10;
-/// Bytes of all names that a file may have.
+/// Upper limit on the bytes of all names of a file.
 const LIST_MAX: usize = 64 << 10;
 
 /// Attributes by their names.
 pub type Values = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-/// How an attribute is set.
+/// The condition for setting an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Whether it is there or not.
+    /// None.
     Always,
-    /// Only if it is not there yet.
+    /// Only if it does not exist (`XATTR_CREATE`).
     New,
-    /// Only if it is there.
+    /// Only if it exists (`XATTR_REPLACE`).
     Replace,
 }
 
@@ -36,7 +36,7 @@ fn is_named(attribute: &Attribute<'_>, name: &[u8]) -> bool {
 }
 
 impl Tree {
-    /// Copies of a volume's attributes.
+    /// Copies the attributes of a volume's file.
     pub(super) fn attributes_below(&self, place: ImagePlace) -> Result<Values, Errno> {
         let inode = self.inode(place)?;
         let attributes = self.volume(place.volume)?.image.attributes(&inode);
@@ -54,39 +54,39 @@ impl Tree {
     /// The value of an attribute.
     ///
     /// # Errors
-    /// `ENODATA`: there is none of that name.
-    pub fn attribute(&self, place: Place, name: &[u8]) -> Result<&[u8], Errno> {
+    /// `ENODATA`: it does not exist.
+    pub fn attribute(&self, place: InodeRef, name: &[u8]) -> Result<&[u8], Errno> {
         match self.settle(place) {
-            Place::Image(image) => {
+            InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 let mut attributes = self.volume(image.volume)?.image.attributes(&inode);
                 attributes.find(|attribute| is_named(attribute, name)).map(|attribute| attribute.value).ok_or(Errno::ENODATA)
             }
-            Place::Node(id) => self.node(id)?.attributes.get(name).map(|value| &**value).ok_or(Errno::ENODATA),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EOPNOTSUPP),
+            InodeRef::Node(id) => self.node(id)?.attributes.get(name).map(|value| &**value).ok_or(Errno::ENODATA),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
-    /// Hands the names of all attributes to `take`, each in two parts.
+    /// Passes the names of all attributes to `take`, each in two parts.
     ///
     /// # Errors
     /// Those of `take`; `EIO`.
-    pub fn attribute_names(&self, place: Place, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
+    pub fn attribute_names(&self, place: InodeRef, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
         match self.settle(place) {
-            Place::Image(image) => {
+            InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 self.volume(image.volume)?.image.attributes(&inode).try_for_each(|attribute| take(attribute.prefix, attribute.name))
             }
-            Place::Node(id) => self.node(id)?.attributes.keys().try_for_each(|name| take(name, b"")),
-            Place::Proc(_) | Place::Descriptor(_) => Ok(()),
+            InodeRef::Node(id) => self.node(id)?.attributes.keys().try_for_each(|name| take(name, b"")),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Ok(()),
         }
     }
 
     /// Sets an attribute.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`: it is there, or is not, against what was said. `ENOSPC`.
-    pub fn set_attribute(&mut self, place: Place, name: &[u8], value: Box<[u8]>, how: Setting, now: Time) -> Result<(), Errno> {
+    /// `EEXIST`, `ENODATA`: the condition is not met. `ENOSPC`.
+    pub fn set_attribute(&mut self, place: InodeRef, name: &[u8], value: Box<[u8]>, how: Setting, now: Time) -> Result<(), Errno> {
         let is_there = self.attribute(place, name).is_ok();
         match how {
             Setting::New if is_there => return Err(Errno::EEXIST),
@@ -108,8 +108,8 @@ impl Tree {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// `ENODATA`: there is none of that name.
-    pub fn remove_attribute(&mut self, place: Place, name: &[u8], now: Time) -> Result<(), Errno> {
+    /// `ENODATA`: it does not exist.
+    pub fn remove_attribute(&mut self, place: InodeRef, name: &[u8], now: Time) -> Result<(), Errno> {
         self.attribute(place, name)?;
         let id = self.own(place)?;
         let node = self.node_mut(id)?;

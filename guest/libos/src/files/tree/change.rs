@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changing the tree: names come, go and move. Who may is decided before; what stands here only fails for want of memory or a broken image.
+//! Changes of the tree: adding, removing and moving names. Permissions are checked by the callers; these functions fail only without
+//! memory or on a corrupt image.
 
 use alloc::collections::BTreeMap;
 
 use super::directory::Directory;
 use super::node::{Body, Node, NodeId, Owner, Times};
 use super::volume::{ImagePlace, Volume, VolumeIndex};
-use super::{Place, Tree};
+use super::{InodeRef, Tree};
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct NameAt<'a> {
     /// The directory.
-    pub directory: Place,
+    pub directory: InodeRef,
     /// The name.
     pub name: &'a [u8],
 }
 
 impl Tree {
-    /// Makes a node without a name. A directory will be below `parent`.
+    /// Creates a node without a name. A directory gets `parent` as its parent.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -33,7 +34,9 @@ impl Tree {
             links: 0,
             times: Times::all(now),
             volume,
+            device: self.device(volume)?,
             number,
+            hidden_links: 0,
             origin: None,
             temporary: false,
             attributes: BTreeMap::new(),
@@ -43,15 +46,15 @@ impl Tree {
         Ok(id)
     }
 
-    /// Makes a file and its name, which leads nowhere yet.
+    /// Creates a file and its name, which must be unused.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`; `ENOENT`: the directory was removed; `EPERM`: it is made up.
-    pub fn create(&mut self, at: Named<'_>, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+    /// `ENOSPC`, `EIO`; `ENOENT`: the directory was removed; `EPERM`: it is in a pseudo filesystem.
+    pub fn create(&mut self, at: NameAt<'_>, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
         let directory = self.own(at.directory)?;
         let volume = self.node(directory)?.volume;
         let id = self.make(volume, body, owner, now)?;
-        if let Err(error) = self.enter(directory, at.name, Place::Node(id), now) {
+        if let Err(error) = self.enter(directory, at.name, InodeRef::Node(id), now) {
             self.forget(id);
             return Err(error);
         }
@@ -64,29 +67,29 @@ impl Tree {
 
     /// A directory's body, for [`Tree::create`].
     #[must_use]
-    pub fn empty_directory(parent: Place) -> Body {
+    pub fn empty_directory(parent: InodeRef) -> Body {
         Body::Directory(Directory::new(parent, None))
     }
 
-    /// Gives a file another name, which leads nowhere yet.
+    /// Adds a name to a file; the name must be unused.
     ///
     /// # Errors
     /// As for [`Tree::create`].
-    pub fn link(&mut self, place: Place, at: Named<'_>, now: Time) -> Result<(), Errno> {
+    pub fn link(&mut self, place: InodeRef, at: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let (directory, id) = (self.own(at.directory)?, self.own(place)?);
         self.room()?;
-        self.enter(directory, at.name, Place::Node(id), now)?;
+        self.enter(directory, at.name, InodeRef::Node(id), now)?;
         let node = self.node_mut(id)?;
         node.links = node.links.saturating_add(1);
         node.times.changed = now;
         Ok(())
     }
 
-    /// Takes a name away. Returns what it led to, which may have no name left then.
+    /// Removes a name. Returns its file, which may have no name left.
     ///
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
-    pub fn unlink(&mut self, at: Named<'_>, now: Time) -> Result<Place, Errno> {
+    pub fn unlink(&mut self, at: NameAt<'_>, now: Time) -> Result<InodeRef, Errno> {
         let place = self.lookup(at.directory, at.name)?;
         self.room_to_remove()?;
         let directory = self.own(at.directory)?;
@@ -95,28 +98,28 @@ impl Tree {
         Ok(place)
     }
 
-    /// Takes note that a file loses a name in a directory.
-    fn unnamed(&mut self, directory: NodeId, place: Place, now: Time) -> Result<Place, Errno> {
+    /// Records that a file loses a name in a directory.
+    fn unnamed(&mut self, directory: NodeId, place: InodeRef, now: Time) -> Result<InodeRef, Errno> {
         let status = self.status(place)?;
         let is_directory = status.kind() == Some(FileType::Directory);
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_sub(u32::from(is_directory));
-        // An inode with one name that nobody has open is out of reach without it: no node is made only to be forgotten.
-        if matches!(self.settle(place), Place::Image(_)) && (status.links == 1 || is_directory) {
+        // An inode with one name and no open file is unreachable without it: no node is created.
+        if matches!(self.settle(place), InodeRef::Image(_)) && (status.links == 1 || is_directory) {
             return Ok(place);
         }
         let id = self.own(place)?;
         let node = self.node_mut(id)?;
         node.links = if is_directory { 0 } else { node.links.saturating_sub(1) };
         node.times.changed = now;
-        Ok(Place::Node(id))
+        Ok(InodeRef::Node(id))
     }
 
-    /// Moves a name; what the new one led to loses it. Returns that.
+    /// Moves a name. Returns the file that it replaces, which loses the name.
     ///
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
-    pub fn rename(&mut self, from: Named<'_>, to: Named<'_>, now: Time) -> Result<Option<Place>, Errno> {
+    pub fn rename(&mut self, from: NameAt<'_>, to: NameAt<'_>, now: Time) -> Result<Option<InodeRef>, Errno> {
         let place = self.lookup(from.directory, from.name)?;
         self.room_to_remove()?;
         let id = self.own(place)?;
@@ -126,34 +129,34 @@ impl Tree {
             Err(Errno::ENOENT) => None,
             Err(error) => return Err(error),
         };
-        self.enter(target, to.name, Place::Node(id), now)?;
+        self.enter(target, to.name, InodeRef::Node(id), now)?;
         self.leave(source, from.name, now)?;
         self.moved(id, source, target, now)?;
         Ok(replaced)
     }
 
-    /// Exchanges what two names lead to.
+    /// Exchanges the files of two names.
     ///
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
-    pub fn exchange(&mut self, one: Named<'_>, other: Named<'_>, now: Time) -> Result<(), Errno> {
+    pub fn exchange(&mut self, one: NameAt<'_>, other: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let first = self.lookup(one.directory, one.name).and_then(|place| self.own(place))?;
         let second = self.lookup(other.directory, other.name).and_then(|place| self.own(place))?;
         let (source, target) = (self.own(one.directory)?, self.own(other.directory)?);
         self.room()?;
-        self.enter(target, other.name, Place::Node(first), now)?;
-        self.enter(source, one.name, Place::Node(second), now)?;
+        self.enter(target, other.name, InodeRef::Node(first), now)?;
+        self.enter(source, one.name, InodeRef::Node(second), now)?;
         self.moved(first, source, target, now)?;
         self.moved(second, target, source, now)
     }
 
-    /// Takes note that a file moved from one directory to another.
+    /// Records that a file moved from one directory to another.
     fn moved(&mut self, id: NodeId, from: NodeId, to: NodeId, now: Time) -> Result<(), Errno> {
         let node = self.node_mut(id)?;
         node.times.changed = now;
         if let Body::Directory(directory) = &mut node.body {
-            directory.parent = Place::Node(to);
-            // An image may count as it likes.
+            directory.parent = InodeRef::Node(to);
+            // An image's link counts may be wrong.
             let links = &mut self.node_mut(from)?.links;
             *links = links.saturating_sub(1);
             let links = &mut self.node_mut(to)?.links;
@@ -162,21 +165,21 @@ impl Tree {
         Ok(())
     }
 
-    /// Lets a volume appear at a name.
+    /// Mounts a volume at a name.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EPERM`; `ENOMEM`: there are too many.
-    pub fn mount(&mut self, image: Image<'static>, bytes: &'static [u8], at: Named<'_>, now: Time) -> Result<(), Errno> {
+    pub fn mount(&mut self, image: Image<'static>, bytes: &'static [u8], at: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
         self.volumes.push(Volume { image, bytes, parent: at.directory });
-        self.graft(at, Place::Image(ImagePlace { volume, nid: image.root() }), now)
+        self.graft(at, InodeRef::Image(ImagePlace { volume, nid: image.root() }), now)
     }
 
-    /// Lets a directory of its own appear at a name.
+    /// Mounts a directory at a name.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EPERM`.
-    pub fn graft(&mut self, at: Named<'_>, place: Place, now: Time) -> Result<(), Errno> {
+    pub fn graft(&mut self, at: NameAt<'_>, place: InodeRef, now: Time) -> Result<(), Errno> {
         let is_new = self.lookup(at.directory, at.name).is_err();
         let directory = self.own(at.directory)?;
         self.enter(directory, at.name, place, now)?;
@@ -185,8 +188,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Lets a name of a directory lead to a place.
-    fn enter(&mut self, directory: NodeId, name: &[u8], place: Place, now: Time) -> Result<(), Errno> {
+    /// Sets the file of a name in a directory.
+    fn enter(&mut self, directory: NodeId, name: &[u8], place: InodeRef, now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
         self.changes += 1;
         let node = self.node_mut(directory)?;
@@ -198,7 +201,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Lets a name of a directory lead nowhere.
+    /// Removes a name from a directory.
     fn leave(&mut self, directory: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
         self.changes += 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The content of an overlay file: pages of its own above the bytes of an image's file.
+//! The content of an overlay file: its own pages above the bytes of an image's file.
 //!
-//! A page is made when something is written to it, and copied from below then; what was never written is read from below, or is zero. So a large file
-//! of which one page changes costs one page.
+//! A page is created at the first write to it, as a copy of the bytes below. A page that was never written is read from below, or is
+//! zero. So a large file of which one page changes costs one page.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,36 +17,36 @@ use crate::errno::Errno;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// No file is longer: offsets are signed.
+/// Maximum file size: offsets are signed.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
 static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// Pages that are left to the program, which is ended if there is none when it needs one: files do not take the last.
+/// Pages reserved for the program, which is killed if it needs one and there is none: files do not use the last pages.
 const LEFT_TO_PROGRAM: u64 = (2 << 20) / PAGE;
 
-/// How many pages there are, and how many there were at most: so many can be made without taking more of the cell's memory. Both count one more, so that they lie with the other data that every
-/// clone writes, and cost none a page.
+/// The number of pages, and its maximum so far: that many can be allocated without taking more of the cell's memory. Both start at one
+/// rather than zero, so that they lie with the other data that every clone writes, and cost no extra page.
 static PAGES: AtomicU64 = AtomicU64::new(1);
 static MOST_PAGES: AtomicU64 = AtomicU64::new(1);
 
-/// How often contents of files have changed. It counts one more, too.
+/// How often contents of files have changed. It starts at one, too.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
-/// How often contents of files have changed: a content says [when](Content::changed) that was.
+/// How often contents of files have changed; [`Content::changed`] is the value at a content's last change.
 pub fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
 
-/// What the memory of a page's first bytes grows by, at least: most files are small.
+/// Minimum growth of a page's buffer: most files are small.
 const LEAST: usize = 256;
 
-/// A page of an overlay file, as far as something was written; the rest is zero.
+/// A page of an overlay file, up to the last written byte; the rest is zero.
 #[derive(Debug)]
 struct Page(Vec<u8>);
 
 impl Page {
-    /// Zeroes. There is room then to take note of them, too.
+    /// An empty page. Also ensures that there is memory for its bookkeeping.
     fn blank() -> Result<Page, Errno> {
         room()?;
         if PAGES.load(Ordering::Relaxed) >= MOST_PAGES.load(Ordering::Relaxed) && memory::left() < LEFT_TO_PROGRAM {
@@ -57,7 +57,7 @@ impl Page {
         Ok(Page(Vec::new()))
     }
 
-    /// Makes room for so many bytes, at most a page's.
+    /// Ensures capacity for so many bytes, at most a page.
     fn reach(&mut self, bytes: usize) -> Result<(), Errno> {
         if self.0.len() < bytes {
             let room = bytes.next_power_of_two().max(LEAST);
@@ -67,7 +67,7 @@ impl Page {
         Ok(())
     }
 
-    /// Makes what lies in a range zero.
+    /// Zeroes a range.
     fn clear(&mut self, range: Range<usize>) {
         let end = range.end.min(self.0.len());
         if let Some(bytes) = self.0.get_mut(range.start..end) {
@@ -82,19 +82,19 @@ impl Drop for Page {
     }
 }
 
-/// Seals of files of memory: what may never be done again.
+/// Seals of memory files: operations that are forbidden for ever.
 pub mod seal {
-    /// Sealing.
+    /// Adding seals.
     pub const SEAL: u32 = 1;
-    /// Making it shorter.
+    /// Shrinking.
     pub const SHRINK: u32 = 2;
-    /// Making it longer.
+    /// Growing.
     pub const GROW: u32 = 4;
     /// Writing.
     pub const WRITE: u32 = 8;
-    /// Writing, but through mappings that are there.
+    /// Writing, except through existing mappings.
     pub const FUTURE_WRITE: u32 = 0x10;
-    /// Changing whether it can be executed.
+    /// Changing the execute permission.
     pub const EXECUTE: u32 = 0x20;
     /// All of them.
     pub const ALL: u32 = 0x3f;
@@ -104,27 +104,27 @@ pub mod seal {
 #[derive(Debug, Default)]
 pub struct Content {
     size: u64,
-    /// The file below, and how many of its bytes still show.
+    /// The file below, and how many of its bytes are visible.
     below: Option<ImageFile>,
     shown: u64,
-    /// The pages that hide what is below, by their number. `None` hides it with zeros.
+    /// The pages that cover the file below, by number. `None` stands for a page of zeros.
     pages: BTreeMap<u64, Option<Page>>,
-    /// How many of them are there.
+    /// The number of pages that exist.
     present: u64,
-    /// The number of its last change among those of all contents.
+    /// The value of [`changes`] at its last change.
     changed: u64,
-    /// What may never be done to it again; `None`: it cannot be sealed.
+    /// Its seals; `None`: it cannot be sealed.
     pub seals: Option<u32>,
 }
 
 impl Content {
-    /// The content of an image's file, as it is.
+    /// The unchanged content of an image's file.
     #[must_use]
     pub fn above(below: ImageFile) -> Content {
         Content { size: below.size(), below: Some(below), shown: below.size(), ..Content::default() }
     }
 
-    /// Checks that its seals let so many bytes be written.
+    /// Checks that its seals permit writing so many bytes.
     ///
     /// # Errors
     /// `EPERM`.
@@ -135,7 +135,7 @@ impl Content {
         if is_sealed && length > 0 { Err(Errno::EPERM) } else { Ok(()) }
     }
 
-    /// Checks that its seals let it become so long.
+    /// Checks that its seals permit this size.
     ///
     /// # Errors
     /// `EPERM`.
@@ -145,35 +145,35 @@ impl Content {
         if is_sealed { Err(Errno::EPERM) } else { Ok(()) }
     }
 
-    /// The number of its last change among [those](changes) of all contents.
+    /// The value of [`changes`] at its last change.
     #[must_use]
     pub fn changed(&self) -> u64 {
         self.changed
     }
 
-    /// Takes note that it changes.
+    /// Records a change.
     fn note_change(&mut self) {
         self.changed = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
     }
 
-    /// Bytes of the file.
+    /// The file's size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Pages that hold something, here or below.
+    /// The number of pages with data, here or below.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         let hidden = self.pages.range(..self.shown.div_ceil(PAGE)).count() as u64;
         self.shown.div_ceil(PAGE) - hidden + self.present
     }
 
-    /// Hands the bytes from `offset` on to `take`, piece by piece, up to `length` of them or the file's end, until it takes less than it is given.
-    /// Returns how many were taken.
+    /// Passes up to `length` bytes from `offset` on to `take`, piece by piece. Stops at the file's end, or when `take` takes less than it
+    /// is given. Returns how many were taken.
     ///
     /// # Errors
-    /// That of `take`, if it was the first.
+    /// That of `take`, if it failed on the first piece.
     pub fn read(&self, offset: u64, length: u64, mut take: impl FnMut(&[u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
         let length = length.min(self.size.saturating_sub(offset));
         let mut done = 0;
@@ -193,7 +193,7 @@ impl Content {
         Ok(done)
     }
 
-    /// What lies at `offset`, in one piece, at most `length` bytes, which is not 0.
+    /// The bytes at `offset` in one piece, at most `length`, which is not 0.
     fn piece<'a>(&'a self, offset: u64, length: u64) -> &'a [u8] {
         let within = offset % PAGE;
         let length = length.min(PAGE - within);
@@ -209,10 +209,11 @@ impl Content {
         }
     }
 
-    /// Lets `give` fill the bytes from `offset` on, `length` of them, piece by piece, until it fills less than it is given. Returns how many were filled.
+    /// Lets `give` fill `length` bytes from `offset` on, piece by piece, until it fills less than it is given. Returns how many were
+    /// filled.
     ///
     /// # Errors
-    /// That of `give`, if it was the first. `ENOSPC`, `EIO`: a page could not be made.
+    /// That of `give`, if it failed on the first piece. `ENOSPC`, `EIO`: a page could not be created.
     pub fn write(&mut self, offset: u64, length: u64, mut give: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
         self.note_change();
         let mut done = 0;
@@ -236,7 +237,7 @@ impl Content {
         Ok(done)
     }
 
-    /// A page of which so many bytes can be written: made now if it is not there.
+    /// A page of which so many bytes can be written; created if it does not exist.
     fn page(&mut self, number: u64, bytes: usize) -> Result<&mut Page, Errno> {
         let hidden = self.pages.get(&number).map(Option::is_some);
         if hidden != Some(true) {
@@ -257,10 +258,10 @@ impl Content {
         Ok(page)
     }
 
-    /// Makes the file so long: what is cut off is gone, what is added is zero.
+    /// Sets the file's size: removes bytes behind it, or adds zeros.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`: the last page could not be made.
+    /// `ENOSPC`, `EIO`: the last page could not be created.
     pub fn resize(&mut self, size: u64) -> Result<(), Errno> {
         self.note_change();
         if size < self.size {
@@ -275,16 +276,16 @@ impl Content {
         Ok(())
     }
 
-    /// Drops the pages from this one on.
+    /// Frees the pages from this one on.
     fn drop_pages(&mut self, first: u64) {
         let gone = self.pages.split_off(&first);
         self.present -= gone.values().flatten().count() as u64;
     }
 
-    /// Makes a range zero, which gives its whole pages back. The file's size stays.
+    /// Zeroes a range, which frees its whole pages. The file's size stays.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`: a page of which a part stays could not be made.
+    /// `ENOSPC`, `EIO`: a partially zeroed page could not be created.
     pub fn punch(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
         self.note_change();
         let end = offset.saturating_add(length).min(self.size.next_multiple_of(PAGE));
@@ -300,7 +301,7 @@ impl Content {
             } else if shown {
                 self.present -= u64::from(matches!(self.pages.insert(number, None), Some(Some(_))));
             } else {
-                // Beyond what shows from below, only pages that are there matter.
+                // Beyond the visible part of the file below, only existing pages matter.
                 match self.pages.range(number..).next().map(|(&next, _)| next) {
                     Some(next) if next == number => self.present -= u64::from(matches!(self.pages.remove(&number), Some(Some(_)))),
                     Some(next) => {
@@ -315,7 +316,7 @@ impl Content {
         Ok(())
     }
 
-    /// Makes the pages of a range, so that writing to it needs no more room.
+    /// Creates the pages of a range, so that writing to it needs no more memory.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`.
@@ -326,7 +327,7 @@ impl Content {
         Ok(())
     }
 
-    /// Where from `offset` on the next byte is that may be other than zero; `None`: nowhere.
+    /// The offset of the next byte from `offset` on that may be nonzero (`SEEK_DATA`); `None`: there is none.
     #[must_use]
     pub fn next_data(&self, offset: u64) -> Option<u64> {
         let mut at = offset;
@@ -344,7 +345,7 @@ impl Content {
         }
     }
 
-    /// Where from `offset` on, which is inside the file, the next hole is: at the end, if nowhere else.
+    /// The offset of the next hole from `offset` on, which is inside the file (`SEEK_HOLE`); the end of the file counts as one.
     #[must_use]
     pub fn next_hole(&self, offset: u64) -> u64 {
         let mut at = offset;

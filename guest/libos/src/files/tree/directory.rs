@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of the overlay: the names that were added to what an image has, and those that are gone.
+//! A directory of the overlay: the names added to those of the image, and those removed.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use super::Place;
+use super::InodeRef;
 use super::volume::ImagePlace;
 
-/// What a directory of the overlay knows of a name.
+/// The state of a name in an overlay directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// It leads here.
-    Leads(Place),
-    /// It is gone.
+pub enum Dentry {
+    /// It has this file.
+    Leads(InodeRef),
+    /// It was removed.
     Gone,
-    /// Nothing: the image decides.
+    /// Unknown here: the image decides.
     Nothing,
 }
 
-/// What stands for a name.
+/// The entry of a name.
 #[derive(Clone, Copy, Debug)]
 struct Name {
-    /// Where it leads; `None`: it is gone.
-    place: Option<Place>,
-    /// Its number in `order`; `None`: the image has the name too, and it is listed where the image has it.
+    /// Its file; `None`: it was removed.
+    place: Option<InodeRef>,
+    /// Its number in `order`; `None`: the image has the name too, and it is listed at the image's position.
     number: Option<u64>,
 }
 
 /// A directory of the overlay.
 #[derive(Debug)]
 pub struct Directory {
-    /// The directory above, as it was found.
-    pub parent: Place,
+    /// The parent directory, as it was found.
+    pub parent: InodeRef,
     /// The image's directory below.
     pub below: Option<ImagePlace>,
     names: BTreeMap<Arc<[u8]>, Name>,
-    /// The names that only the overlay has, numbered as they came, so that a reader goes on where it was whatever comes and goes.
+    /// The names that only the overlay has, numbered in order of addition, so that a listing can continue after additions and removals.
     order: BTreeMap<u64, Arc<[u8]>>,
     next: u64,
 }
@@ -43,22 +43,22 @@ pub struct Directory {
 impl Directory {
     /// An empty directory.
     #[must_use]
-    pub fn new(parent: Place, below: Option<ImagePlace>) -> Directory {
+    pub fn new(parent: InodeRef, below: Option<ImagePlace>) -> Directory {
         Directory { parent, below, names: BTreeMap::new(), order: BTreeMap::new(), next: 0 }
     }
 
-    /// What is known of a name.
+    /// The state of a name.
     #[must_use]
-    pub fn get(&self, name: &[u8]) -> Known {
+    pub fn get(&self, name: &[u8]) -> Dentry {
         match self.names.get(name) {
-            Some(Name { place: Some(place), .. }) => Known::Leads(*place),
-            Some(Name { place: None, .. }) => Known::Gone,
-            None => Known::Nothing,
+            Some(Name { place: Some(place), .. }) => Dentry::Leads(*place),
+            Some(Name { place: None, .. }) => Dentry::Gone,
+            None => Dentry::Nothing,
         }
     }
 
-    /// Lets a name lead somewhere. `is_below`: the image has it too.
-    pub fn put(&mut self, name: &[u8], place: Place, is_below: bool) {
+    /// Sets the file of a name. `is_below`: the image has the name too.
+    pub fn put(&mut self, name: &[u8], place: InodeRef, is_below: bool) {
         if let Some(known) = self.names.get_mut(name) {
             known.place = Some(place);
             return;
@@ -74,7 +74,7 @@ impl Directory {
         self.names.insert(name, Name { place: Some(place), number });
     }
 
-    /// Lets a name lead nowhere. `is_below`: the image has it.
+    /// Removes a name. `is_below`: the image has it.
     pub fn remove(&mut self, name: &[u8], is_below: bool) {
         if is_below {
             match self.names.get_mut(name) {
@@ -86,11 +86,11 @@ impl Directory {
         }
     }
 
-    /// The names that only the overlay has, from the one with this number on.
-    pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
+    /// The names that only the overlay has, from this number on.
+    pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], InodeRef)> {
         self.order.range(from..).filter_map(|(&number, name)| match self.get(name) {
-            Known::Leads(place) => Some((number, &**name, place)),
-            Known::Gone | Known::Nothing => None,
+            Dentry::Leads(place) => Some((number, &**name, place)),
+            Dentry::Gone | Dentry::Nothing => None,
         })
     }
 }

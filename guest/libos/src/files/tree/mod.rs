@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tree of names: volumes below, one overlay above.
 //!
-//! A name leads to a [`Place`]: an inode of a volume, or a [node](node::Node) of the overlay. Nothing is made for an inode that is only looked at. A node is
-//! made when something about it changes ([`Tree::own`]); the tree remembers which inodes became nodes, so that every name of a file, and whoever found its place
-//! before, sees the same: a place is looked at through [`Tree::settle`]. A node lives while it has a name or somebody has it open;
-//! who has is known outside, where [`Tree::forget`] is called.
+//! A name leads to a [`InodeRef`]: an inode of a volume, or a [node](node::Node) of the overlay. Reading an inode creates no node; changing
+//! it does ([`Tree::own`]). The tree remembers which inodes became nodes, so that all names and earlier places of a file refer to the
+//! same node: [`Tree::settle`] resolves a place. A node exists while it has a name or is open. Open files are tracked by the callers,
+//! which call [`Tree::forget`].
 //!
-//! A volume is mounted by letting a name of a directory lead to its root, so looking up a name knows nothing of mounts. Who may do what is decided outside
-//! as well.
+//! A volume is mounted by letting a name of a directory lead to its root, so name lookup needs no mount handling. Permissions are checked
+//! by the callers as well.
 
 mod attributes;
 mod change;
@@ -23,54 +23,54 @@ use alloc::vec::Vec;
 
 use crate::erofs::{FileType, Image, Inode};
 use crate::errno::Errno;
-use crate::files::proc::entry::Entry;
-use crate::files::status::Status;
+use crate::files::proc::entry::ProcEntry;
+use crate::files::status::{Status, device_of};
 use content::Content;
-use directory::{Directory, Known};
-use node::{Body, Node, NodeId, Nodes, Owner, Times};
+use directory::{Dentry, Directory};
+use node::{Body, Node, NodeId, Nodes, Owner};
 use volume::{ImageFile, ImagePlace, Volume, VolumeIndex};
 
 pub use attributes::{Setting, VALUE_MAX};
-pub use change::Named;
-pub use list::Listed;
+pub use change::NameAt;
+pub use list::DirectoryEntry;
 
-/// Names have at most this many bytes.
+/// Upper limit on the bytes of a name.
 pub const NAME_MAX: usize = 255;
-/// Memory is asked for in blocks of so many bytes, for it may lie in pieces: as those were that files leave behind.
+/// Memory is reserved in blocks of so many bytes, because free memory may be fragmented, for example by deleted files.
 const BLOCK: usize = 4096;
-/// Blocks that must be there before small things are made, so that making them does not fail half way.
+/// Blocks that must be available before small objects are created, so that creation does not fail half way.
 const ROOM: usize = 4;
-/// Blocks that are kept for taking names away, so that a full overlay can be cleared.
+/// Blocks reserved for removing names, so that a full overlay can be cleared.
 const RESERVE: usize = 16;
-/// The first inode number of new nodes: those of volumes, of which each has 512 GiB at most, are smaller.
-const FIRST_NUMBER: u64 = 1 << 36;
+/// The first inode number of new nodes: those of volumes are smaller.
+const FIRST_NUMBER: u64 = 1 << 48;
 
-/// What a name leads to.
+/// The file of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum InodeRef {
     /// An inode of a volume.
     Image(ImagePlace),
     /// A node of the overlay.
     Node(NodeId),
-    /// Something of `/proc`.
-    Proc(Entry),
-    /// What a descriptor stands for, where it has no name.
+    /// An entry of `/proc`.
+    Proc(ProcEntry),
+    /// A descriptor's nameless file.
     Descriptor(u32),
 }
 
-/// Checks that there is memory for small things.
+/// Checks that there is memory for small objects.
 ///
 /// # Errors
 /// `ENOSPC`.
 pub fn room() -> Result<(), Errno> {
-    // Mostly there is as much in one piece; each block that is taken and given back is a page that a clone has to itself.
+    // Usually one contiguous piece is available; allocating and freeing separate blocks would copy their pages in each clone.
     if Vec::<u8>::new().try_reserve_exact(ROOM * BLOCK).is_ok() {
         return Ok(());
     }
     reserve(&mut <[Vec<u8>; ROOM]>::default())
 }
 
-/// Takes the blocks that are not there.
+/// Allocates the missing blocks.
 fn reserve(blocks: &mut [Vec<u8>]) -> Result<(), Errno> {
     blocks.iter_mut().try_for_each(|block| block.try_reserve_exact(BLOCK)).map_err(|_| Errno::ENOSPC)
 }
@@ -85,9 +85,9 @@ pub struct Tree {
     next_number: u64,
     /// How many inodes have become nodes.
     owned: u64,
-    /// How often names, or what they lead to, have changed.
+    /// How often names, or their files, have changed.
     changes: u64,
-    /// Memory for taking names away, as far as it was not needed for that.
+    /// Memory reserved for removing names; empty blocks have been used up.
     reserve: [Vec<u8>; RESERVE],
 }
 
@@ -95,10 +95,10 @@ impl Tree {
     /// A tree with this volume at its root.
     ///
     /// # Errors
-    /// `ENOSPC`; what is wrong with the volume.
+    /// `ENOSPC`; an error of the volume.
     pub fn new(image: Image<'static>, bytes: &'static [u8]) -> Result<Tree, Errno> {
         let place = ImagePlace { volume: VolumeIndex::ROOT, nid: image.root() };
-        let volumes = alloc::vec![Volume { image, bytes, parent: Place::Image(place) }];
+        let volumes = alloc::vec![Volume { image, bytes, parent: InodeRef::Image(place) }];
         let mut tree = Tree {
             volumes,
             nodes: Nodes::default(),
@@ -109,11 +109,11 @@ impl Tree {
             reserve: Default::default(),
         };
         tree.room()?;
-        tree.own(Place::Image(place))?;
+        tree.own(InodeRef::Image(place))?;
         Ok(tree)
     }
 
-    /// Checks that there is memory for small things, and as much as is kept for taking names away.
+    /// Checks that there is memory for small objects, and refills the reserve.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -122,7 +122,7 @@ impl Tree {
         room()
     }
 
-    /// Checks that there is memory for small things, for which what is kept may be given up.
+    /// Checks that there is memory for small objects, using the reserve if necessary.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -135,17 +135,17 @@ impl Tree {
 
     /// The root directory.
     #[must_use]
-    pub fn root(&self) -> Place {
-        self.volumes.first().map_or(Place::Proc(Entry::ROOT), |volume| {
-            self.settle(Place::Image(ImagePlace { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
+    pub fn root(&self) -> InodeRef {
+        self.volumes.first().map_or(InodeRef::Proc(ProcEntry::ROOT), |volume| {
+            self.settle(InodeRef::Image(ImagePlace { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
         })
     }
 
-    /// The place as it is now: what was an inode when it was found may have become a node.
+    /// The current place of a file: an inode may have become a node since it was found.
     #[must_use]
-    pub fn settle(&self, place: Place) -> Place {
+    pub fn settle(&self, place: InodeRef) -> InodeRef {
         match place {
-            Place::Image(image) => self.made.get(&image).map_or(place, |node| Place::Node(*node)),
+            InodeRef::Image(image) => self.made.get(&image).map_or(place, |node| InodeRef::Node(*node)),
             other => other,
         }
     }
@@ -156,19 +156,19 @@ impl Tree {
         &self.volumes
     }
 
-    /// How often names, or what they lead to, have changed: while it is the same, a path leads where it led.
+    /// How often names, or their files, have changed: while this is unchanged, paths lead to the same places.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// How many inodes have become nodes by now, those included that are gone.
+    /// How many inodes have become nodes so far, including removed ones.
     #[must_use]
     pub fn owned(&self) -> u64 {
         self.owned
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.count()
@@ -177,23 +177,28 @@ impl Tree {
     /// A volume.
     ///
     /// # Errors
-    /// `EIO`: there is none, which no place should say.
+    /// `EIO`: it does not exist, which cannot happen for a valid place.
     pub fn volume(&self, index: VolumeIndex) -> Result<&Volume, Errno> {
         self.volumes.get(usize::from(index.0)).ok_or(Errno::EIO)
+    }
+
+    /// The device of new files in a volume.
+    fn device(&self, index: VolumeIndex) -> Result<u64, Errno> {
+        Ok(device_of(index, &self.volume(index)?.image))
     }
 
     /// A node.
     ///
     /// # Errors
-    /// `ENOENT`: it was forgotten.
+    /// `ENOENT`: it was freed.
     pub fn node(&self, id: NodeId) -> Result<&Node, Errno> {
         self.nodes.get(id)
     }
 
-    /// A node, to be changed.
+    /// A node, mutably.
     ///
     /// # Errors
-    /// `ENOENT`: it was forgotten.
+    /// `ENOENT`: it was freed.
     pub fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
         self.nodes.get_mut(id)
     }
@@ -203,7 +208,7 @@ impl Tree {
         Ok(self.volume(place.volume)?.image.inode(place.nid)?)
     }
 
-    /// The bytes of a volume's regular file.
+    /// The content of a volume's regular file.
     ///
     /// # Errors
     /// `EIO`, `EOPNOTSUPP`.
@@ -211,27 +216,27 @@ impl Tree {
         ImageFile::new(self.volume(place.volume)?, &self.inode(place)?)
     }
 
-    /// What lies at a place of a volume or the overlay.
+    /// The file type of a place in a volume or the overlay.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn kind(&self, place: Place) -> Result<FileType, Errno> {
+    pub fn kind(&self, place: InodeRef) -> Result<FileType, Errno> {
         match self.settle(place) {
-            Place::Image(image) => Ok(self.inode(image)?.kind),
-            Place::Node(id) => Ok(self.node(id)?.kind()),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EIO),
+            InodeRef::Image(image) => Ok(self.inode(image)?.kind),
+            InodeRef::Node(id) => Ok(self.node(id)?.kind()),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
         }
     }
 
-    /// What is known of a place in a volume or the overlay.
+    /// The metadata of a place in a volume or the overlay.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn status(&self, place: Place) -> Result<Status, Errno> {
+    pub fn status(&self, place: InodeRef) -> Result<Status, Errno> {
         match self.settle(place) {
-            Place::Image(image) => Ok(Status::of_inode(image.volume, &self.inode(image)?)),
-            Place::Node(id) => Ok(Status::of_node(self.node(id)?)),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EIO),
+            InodeRef::Image(image) => Ok(Status::of_inode(image.volume, &self.volume(image.volume)?.image, &self.inode(image)?)),
+            InodeRef::Node(id) => Ok(Status::of_node(self.node(id)?)),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
         }
     }
 
@@ -239,90 +244,93 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EIO`.
-    pub fn lookup(&self, directory: Place, name: &[u8]) -> Result<Place, Errno> {
+    pub fn lookup(&self, directory: InodeRef, name: &[u8]) -> Result<InodeRef, Errno> {
         match self.settle(directory) {
-            Place::Image(image) => Ok(self.settle(self.lookup_below(image, name)?)),
-            Place::Node(id) => {
+            InodeRef::Image(image) => Ok(self.settle(self.lookup_below(image, name)?)),
+            InodeRef::Node(id) => {
                 let directory = self.node(id)?.directory()?;
                 match directory.get(name) {
-                    Known::Leads(place) => Ok(self.settle(place)),
-                    Known::Gone => Err(Errno::ENOENT),
-                    Known::Nothing if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
-                    Known::Nothing => Ok(self.settle(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
+                    Dentry::Leads(place) => Ok(self.settle(place)),
+                    Dentry::Gone => Err(Errno::ENOENT),
+                    Dentry::Nothing if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
+                    Dentry::Nothing => Ok(self.settle(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
                 }
             }
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::ENOTDIR),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENOTDIR),
         }
     }
 
     /// Finds a name in a volume's directory.
-    fn lookup_below(&self, directory: ImagePlace, name: &[u8]) -> Result<Place, Errno> {
+    fn lookup_below(&self, directory: ImagePlace, name: &[u8]) -> Result<InodeRef, Errno> {
         let image = &self.volume(directory.volume)?.image;
         let nid = image.directory(&image.inode(directory.nid)?)?.lookup(name)?;
-        Ok(Place::Image(ImagePlace { nid, ..directory }))
+        Ok(InodeRef::Image(ImagePlace { nid, ..directory }))
     }
 
-    /// The directory above a directory; of the root, itself.
+    /// The parent of a directory; the root is its own parent.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EIO`.
-    pub fn parent(&self, directory: Place) -> Result<Place, Errno> {
+    pub fn parent(&self, directory: InodeRef) -> Result<InodeRef, Errno> {
         match self.settle(directory) {
-            Place::Image(image) => Ok(self.settle(self.parent_below(image)?)),
-            Place::Node(id) => Ok(self.settle(self.node(id)?.directory()?.parent)),
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::ENOTDIR),
+            InodeRef::Image(image) => Ok(self.settle(self.parent_below(image)?)),
+            InodeRef::Node(id) => Ok(self.settle(self.node(id)?.directory()?.parent)),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENOTDIR),
         }
     }
 
-    /// The directory above one of a volume, as the volume has it.
-    fn parent_below(&self, directory: ImagePlace) -> Result<Place, Errno> {
+    /// The parent of a volume's directory, according to the volume.
+    fn parent_below(&self, directory: ImagePlace) -> Result<InodeRef, Errno> {
         let volume = self.volume(directory.volume)?;
         if directory.nid == volume.image.root() { Ok(volume.parent) } else { self.lookup_below(directory, b"..") }
     }
 
-    /// Where a symbolic link of a volume or the overlay leads.
+    /// The target of a symbolic link in a volume or the overlay.
     ///
     /// # Errors
-    /// `EINVAL`: it is none.
-    pub fn target(&self, link: Place) -> Result<&[u8], Errno> {
+    /// `EINVAL`: it is no link.
+    pub fn target(&self, link: InodeRef) -> Result<&[u8], Errno> {
         match self.settle(link) {
-            Place::Image(image) => Ok(self.volume(image.volume)?.image.link_target(&self.inode(image)?)?),
-            Place::Node(id) => {
+            InodeRef::Image(image) => Ok(self.volume(image.volume)?.image.link_target(&self.inode(image)?)?),
+            InodeRef::Node(id) => {
                 if let Body::Symlink(target) = &self.node(id)?.body {
                     Ok(target)
                 } else {
                     Err(Errno::EINVAL)
                 }
             }
-            Place::Proc(_) | Place::Descriptor(_) => Err(Errno::EINVAL),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EINVAL),
         }
     }
 
-    /// The node of a place: made now if it was an inode.
+    /// The node of a place; an inode becomes a node now.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`; `EPERM`: what the libOS makes up cannot be changed.
-    pub fn own(&mut self, place: Place) -> Result<NodeId, Errno> {
+    /// `ENOSPC`, `EIO`; `EPERM`: pseudo filesystems cannot be changed.
+    pub fn own(&mut self, place: InodeRef) -> Result<NodeId, Errno> {
         let image = match self.settle(place) {
-            Place::Node(id) => return Ok(id),
-            Place::Image(image) => image,
-            Place::Proc(_) | Place::Descriptor(_) => return Err(Errno::EPERM),
+            InodeRef::Node(id) => return Ok(id),
+            InodeRef::Image(image) => image,
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => return Err(Errno::EPERM),
         };
         room()?;
         let inode = self.inode(image)?;
         let body = match inode.kind {
             FileType::Regular => Body::Regular(Content::above(self.image_file(image)?)),
             FileType::Directory => Body::Directory(Directory::new(self.parent_below(image)?, Some(image))),
-            FileType::Symlink => Body::Symlink(self.target(Place::Image(image))?.into()),
+            FileType::Symlink => Body::Symlink(self.target(InodeRef::Image(image))?.into()),
             kind => Body::Special(kind, inode.device),
         };
+        let status = Status::of_inode(image.volume, &self.volume(image.volume)?.image, &inode);
         let id = self.nodes.add(Node {
             body,
             owner: Owner { uid: inode.uid, gid: inode.gid, permissions: inode.permissions },
             links: inode.links,
-            times: Times::all(inode.modified),
+            times: status.times,
             volume: image.volume,
-            number: inode.nid.number(),
+            device: status.device,
+            number: status.number,
+            hidden_links: status.links.saturating_sub(inode.links),
             origin: Some(image),
             temporary: false,
             attributes: self.attributes_below(image)?,
@@ -333,7 +341,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// Forgets a node that has no name any more, once nobody has it open.
+    /// Frees a closed node that has no name.
     pub fn forget(&mut self, id: NodeId) {
         if self.node(id).is_ok_and(|node| node.links == 0)
             && let Some(origin) = self.nodes.remove(id).and_then(|node| node.origin)
@@ -343,24 +351,24 @@ impl Tree {
         }
     }
 
-    /// The volume that a place counts as a part of; `None`: it is made up.
+    /// The volume to which a place belongs; `None`: it is in a pseudo filesystem.
     #[must_use]
-    pub fn volume_of(&self, place: Place) -> Option<VolumeIndex> {
+    pub fn volume_of(&self, place: InodeRef) -> Option<VolumeIndex> {
         match self.settle(place) {
-            Place::Image(image) => Some(image.volume),
-            Place::Node(id) => self.node(id).ok().map(|node| node.volume),
-            Place::Proc(_) | Place::Descriptor(_) => None,
+            InodeRef::Image(image) => Some(image.volume),
+            InodeRef::Node(id) => self.node(id).ok().map(|node| node.volume),
+            InodeRef::Proc(_) | InodeRef::Descriptor(_) => None,
         }
     }
 
-    /// Whether something is mounted at a place.
+    /// Whether a place is a mount point.
     #[must_use]
-    pub fn is_mount(&self, place: Place) -> bool {
+    pub fn is_mount(&self, place: InodeRef) -> bool {
         let is_root = |index: usize, volume: &Volume| {
-            let root = Place::Image(ImagePlace { volume: VolumeIndex(index as u8), nid: volume.image.root() });
+            let root = InodeRef::Image(ImagePlace { volume: VolumeIndex(index as u8), nid: volume.image.root() });
             self.settle(root) == self.settle(place)
         };
-        matches!(place, Place::Proc(Entry::ROOT | Entry::SYSTEM))
+        matches!(place, InodeRef::Proc(ProcEntry::ROOT | ProcEntry::SYSTEM))
             || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes of the overlay: files that are new or were changed.
+//! Nodes of the overlay: new or changed files.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,20 +11,20 @@ use super::volume::{ImagePlace, VolumeIndex};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 
-/// What a node is.
+/// The type-specific part of a node.
 #[derive(Debug)]
 pub enum Body {
     /// A regular file.
     Regular(Content),
     /// A directory.
     Directory(Directory),
-    /// A symbolic link, and where it leads.
+    /// A symbolic link with its target.
     Symlink(Box<[u8]>),
     /// A device with its numbers, a FIFO or a socket.
     Special(FileType, (u32, u32)),
 }
 
-/// Who a file belongs to, and what that means.
+/// The owner and permissions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The owner.
@@ -35,21 +35,21 @@ pub struct Owner {
     pub permissions: u16,
 }
 
-/// When things happened to a file.
+/// The timestamps of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// It was read.
+    /// Last read.
     pub accessed: Time,
-    /// Its content changed.
+    /// Last change of its content.
     pub modified: Time,
-    /// Anything about it changed.
+    /// Last change of content or metadata.
     pub changed: Time,
-    /// It was made.
+    /// Creation.
     pub born: Time,
 }
 
 impl Times {
-    /// All at once.
+    /// All timestamps at once.
     #[must_use]
     pub fn all(now: Time) -> Times {
         Times { accessed: now, modified: now, changed: now, born: now }
@@ -59,28 +59,32 @@ impl Times {
 /// A file of the overlay.
 #[derive(Debug)]
 pub struct Node {
-    /// What it is.
+    /// The type-specific part.
     pub body: Body,
-    /// Who may do what.
+    /// Its owner and permissions.
     pub owner: Owner,
-    /// How many names it has.
+    /// The number of its hard links.
     pub links: u32,
-    /// When things happened to it.
+    /// Its timestamps.
     pub times: Times,
-    /// The volume that it counts as a part of.
+    /// The volume to which it belongs.
     pub volume: VolumeIndex,
+    /// The device that it lies on.
+    pub device: u64,
     /// Its inode number.
     pub number: u64,
+    /// Names that it has on the host and not here.
+    pub hidden_links: u32,
     /// The inode that it was.
     pub origin: Option<ImagePlace>,
-    /// It was made without a name and may get one.
+    /// It was created without a name, and may get one (`O_TMPFILE`).
     pub temporary: bool,
     /// Its extended attributes.
     pub attributes: Values,
 }
 
 impl Node {
-    /// What it is.
+    /// Its file type.
     #[must_use]
     pub fn kind(&self) -> FileType {
         match &self.body {
@@ -91,7 +95,7 @@ impl Node {
         }
     }
 
-    /// It as a directory.
+    /// Its directory body.
     ///
     /// # Errors
     /// `ENOTDIR`.
@@ -99,7 +103,7 @@ impl Node {
         if let Body::Directory(directory) = &self.body { Ok(directory) } else { Err(Errno::ENOTDIR) }
     }
 
-    /// It as a directory, to be changed.
+    /// Its directory body, mutably.
     ///
     /// # Errors
     /// `ENOTDIR`.
@@ -115,7 +119,7 @@ impl Node {
         if let Body::Regular(content) = &self.body { Ok(content) } else { Err(Errno::EINVAL) }
     }
 
-    /// Its content, to be changed.
+    /// Its content, mutably.
     ///
     /// # Errors
     /// `EINVAL`: it is no regular file.
@@ -123,13 +127,13 @@ impl Node {
         if let Body::Regular(content) = &mut self.body { Ok(content) } else { Err(Errno::EINVAL) }
     }
 
-    /// Takes note that its content changed.
+    /// Records a change of its content.
     pub fn touch(&mut self, now: Time) {
         (self.times.modified, self.times.changed) = (now, now);
     }
 }
 
-/// The name of a node. It stays one's own: a later node in the same place has another generation.
+/// The identity of a node. It is never reused: a later node in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId {
     index: u32,
@@ -150,7 +154,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Adds a node. There must be [room](super::room).
+    /// Adds a node. [`room`](super::room) must have been checked.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -159,7 +163,7 @@ impl Nodes {
             Some(index) => index,
             None => {
                 self.slots.try_reserve(1).map_err(|_| Errno::ENOSPC)?;
-                // Whoever frees a node must not need memory.
+                // Freeing a node must not allocate memory.
                 self.free.try_reserve(self.slots.len() + 1).map_err(|_| Errno::ENOSPC)?;
                 self.slots.push(Slot::default());
                 (self.slots.len() - 1) as u32
@@ -170,7 +174,7 @@ impl Nodes {
         Ok(NodeId { index, generation: slot.generation })
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub fn remove(&mut self, id: NodeId) -> Option<Box<Node>> {
         let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)?;
         let node = slot.node.take()?;
@@ -182,22 +186,22 @@ impl Nodes {
     /// A node.
     ///
     /// # Errors
-    /// `ENOENT`: it was forgotten.
+    /// `ENOENT`: it was freed.
     pub fn get(&self, id: NodeId) -> Result<&Node, Errno> {
         let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation);
         slot.and_then(|slot| slot.node.as_deref()).ok_or(Errno::ENOENT)
     }
 
-    /// A node, to be changed.
+    /// A node, mutably.
     ///
     /// # Errors
-    /// `ENOENT`: it was forgotten.
+    /// `ENOENT`: it was freed.
     pub fn get_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
         let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
         slot.and_then(|slot| slot.node.as_deref_mut()).ok_or(Errno::ENOENT)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What volumes had, whatever has become of it: for who compares.
+//! The original state of volumes, for comparison with the current one.
 
 use super::node::NodeId;
 use super::volume::ImagePlace;
-use super::{Place, Tree};
+use super::{InodeRef, Tree};
 use crate::erofs::{FileType, Position};
 use crate::errno::Errno;
 
 impl Tree {
-    /// What a volume had at a name of one of its directories.
+    /// The volume's file at a name in one of its directories.
     ///
     /// # Errors
     /// `EIO`.
     pub fn original(&self, directory: ImagePlace, name: &[u8]) -> Result<Option<ImagePlace>, Errno> {
         match self.lookup_below(directory, name) {
-            Ok(Place::Image(place)) => Ok(Some(place)),
+            Ok(InodeRef::Image(place)) => Ok(Some(place)),
             Ok(_) | Err(Errno::ENOENT) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// What lies at a place of a volume, as the volume had it.
+    /// The file type of a place in a volume, according to the volume.
     ///
     /// # Errors
     /// `EIO`.
@@ -28,7 +28,7 @@ impl Tree {
         Ok(self.inode(place)?.kind)
     }
 
-    /// The names that one of a volume's directories had, without `.` and `..`.
+    /// The names in one of a volume's directories, without `.` and `..`.
     ///
     /// # Errors
     /// `EIO`.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Volumes: read-only images that lie in memory, and the bytes of their files.
+//! Volumes: read-only images in memory, and the content of their files.
 //!
-//! Bytes of a file may be read from the host only now, and that can fail: they are touched by copying routines that survive it, and never compared or
-//! formatted in place.
+//! Reading a byte may load its block from the host, which can fail. So bytes are accessed only through copy routines that survive faults,
+//! and never compared or formatted in place.
 
 use core::ops::Range;
 
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex};
 use pando_rt::user::fetch;
 
-use super::Place;
+use super::InodeRef;
 use crate::erofs::{BLOCK_SIZE, Data, Image, Inode, Nid};
 use crate::errno::Errno;
 
-/// Which volume, in the order of the argument block; the first is the root.
+/// The index of a volume, in the order of the argument block; the first is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeIndex(pub u8);
 
@@ -31,7 +31,7 @@ pub struct ImagePlace {
     pub nid: Nid,
 }
 
-/// A read-only image with the place where it is mounted.
+/// A read-only image and its mount point.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
     /// Its directory tree.
@@ -39,14 +39,14 @@ pub struct Volume {
     /// Its bytes.
     pub bytes: &'static [u8],
     /// The directory that holds its mount point.
-    pub parent: Place,
+    pub parent: InodeRef,
 }
 
-/// The bytes of a volume's file.
+/// The content of a volume's file.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageFile {
     data: Data<'static>,
-    /// Where in the volume the head lies.
+    /// The head's offset in the volume.
     start: u64,
     /// The bytes before the tail, which may lie elsewhere.
     head: &'static [u8],
@@ -70,18 +70,19 @@ impl ImageFile {
         self.data.size()
     }
 
-    /// The file's first block and the number after that of its last one. `None`: some of it lies elsewhere, and must be copied.
+    /// The file's first block and the number after that of its last one. `None`: parts of it lie elsewhere, and must be copied.
     #[must_use]
     pub fn blocks(&self, volume: VolumeIndex) -> Option<(BlockAddress, BlockNumber)> {
         let number = |offset: u64| u32::try_from(offset / BLOCK_SIZE).ok().map(BlockNumber);
         let end = self.start + self.head.len() as u64;
         let (first, end) = (number(self.start)?, number(end.next_multiple_of(BLOCK_SIZE))?);
-        // The operator attaches the volumes' disks in the volumes' order.
+        // The operator attaches the volumes' disks in the order of the volumes.
         let is_whole = self.data.tail().is_empty() && self.start.is_multiple_of(BLOCK_SIZE);
         is_whole.then_some((BlockAddress { disk: DiskIndex(volume.0.into()), block: first }, end))
     }
 
-    /// Where the bytes from `offset` on lie, at most `length` of them, and where the last ones of the file end. `None`: it has none there, or not in whole blocks.
+    /// The addresses of the bytes from `offset` on, at most `length` of them, and the end address of the file. `None`: there are no
+    /// bytes, or they are not in whole blocks.
     #[must_use]
     pub fn addresses(&self, offset: u64, length: u64) -> Option<(Range<u64>, u64)> {
         let (start, bytes) = (self.head.as_ptr().addr() as u64, self.head.len() as u64);
@@ -89,7 +90,7 @@ impl ImageFile {
         Some((start + offset..start + offset + length.min(left), start + bytes))
     }
 
-    /// What the file has from `offset` on in one piece, at most `length` bytes; nothing at its end.
+    /// The bytes from `offset` on in one piece, at most `length`; empty at the end of the file.
     #[must_use]
     pub fn piece(&self, offset: u64, length: u64) -> &'static [u8] {
         let head = self.head.len() as u64;

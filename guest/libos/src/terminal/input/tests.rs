@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The line discipline against what a Linux pseudoterminal did, and against itself.
+//! Compares the line discipline with a Linux pseudo terminal, and checks its invariants.
 //!
-//! `recorded.txt` was recorded on Linux 6.18: each line is a fresh terminal and what was done to it, at random. `set` gives the flags of input, output and
-//! local in octal and the characters in hexadecimal; bytes are hexadecimal, `-` is none.
+//! `recorded.txt` was recorded on Linux 6.18: each line is a fresh terminal and a random sequence of actions on it. `set` gives the
+//! flags of input, output and local in octal and the characters in hexadecimal. Bytes are hexadecimal, `-` is none.
 
 use super::{Effects, TYPED_MAX};
 use crate::signals::Signal;
@@ -34,7 +34,7 @@ fn or<'a>(text: &'a str, nothing: &'a str) -> &'a str {
     if text.is_empty() { nothing } else { text }
 }
 
-/// The settings with these flags and characters.
+/// Settings with these flags and characters.
 fn settings(flags: [&str; 3], characters: &str) -> Settings {
     let mut all = [0; SIZE];
     for (at, flags) in [0, 4, 12].into_iter().zip(flags) {
@@ -44,7 +44,7 @@ fn settings(flags: [&str; 3], characters: &str) -> Settings {
     Settings::default().with_bytes(&all)
 }
 
-/// Does one thing. Returns what it ought to have said, and what it says.
+/// Performs one action. Returns the expected and the actual result.
 fn act(terminal: &mut Terminal, action: &str) -> (String, String) {
     let words: Vec<&str> = action.split(' ').collect();
     match words[..] {
@@ -146,7 +146,8 @@ fn a_reader_of_several_bytes_is_ready_with_all_of_them_or_with_one_where_a_time_
 }
 
 proptest! {
-    /// Whatever is typed under whatever settings: nothing panics, and a reader gets what it has room for, of one line where lines matter.
+    /// For any input and settings: nothing panics, and a read returns at most the bytes that it has room for, in canonical mode of
+    /// one line.
     #[test]
     fn readers_get_what_they_have_room_for(
         steps in prop::collection::vec((any::<[u32; 3]>(), prop::collection::vec(any::<u8>(), 0..40), 0..50usize), 1..20)

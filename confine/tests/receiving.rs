@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A confined process whose gateways run in other processes makes no socket itself. There is one test, because the confinement of
+//! this process is permanent.
+
+use pando_confine::{Needs, Paths, limit_calls, limit_paths};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, socketpair};
+use std::io::{Error, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+
+fn denied<T>(what: &str, outcome: Result<T, rustix::io::Errno>) {
+    let kind = outcome.err().map(|error| Error::from(error).kind());
+    assert_eq!(kind, Some(ErrorKind::PermissionDenied), "{what} was not refused");
+}
+
+#[test]
+fn who_leaves_connections_to_others_makes_none() {
+    let open = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
+    let nowhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    limit_paths(&Paths::default()).expect("Landlock limits what it can");
+    limit_calls(&Needs { receiving: true, ..Needs::default() }).expect("seccomp limits calls");
+    for family in [AddressFamily::INET, AddressFamily::INET6, AddressFamily::UNIX, AddressFamily::NETLINK] {
+        for kind in [SocketType::STREAM, SocketType::DGRAM, SocketType::RAW] {
+            denied("a socket", socket(family, kind, None));
+        }
+    }
+    denied("a pair", socketpair(AddressFamily::UNIX, SocketType::STREAM, rustix::net::SocketFlags::empty(), None));
+    denied("a connection", connect(&open, &nowhere));
+    denied("a port", bind(&open, &nowhere));
+    denied("an epoll instance", epoll::create(epoll::CreateFlags::CLOEXEC));
+    denied("an eventfd", eventfd(0, EventfdFlags::CLOEXEC));
+    denied("a process", rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()));
+}

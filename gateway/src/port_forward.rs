@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Port forwards: ports of the host that lead to a cell.
+
+use crate::Protocol;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+/// A port of the host, and the cell's port to which it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortForward {
+    /// The address at which the host listens; port 0 lets the host choose.
+    pub host: SocketAddr,
+    /// The port of the cell.
+    pub cell: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+}
+
+impl FromStr for PortForward {
+    type Err = String;
+
+    /// Parses `[ADDR:]HOST:CELL[/udp]`.
+    fn from_str(text: &str) -> Result<PortForward, String> {
+        let (ports, protocol) = match text.rsplit_once('/') {
+            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
+            Some((ports, "udp")) => (ports, Protocol::Udp),
+            Some((_, other)) => return Err(format!("only `udp` or `tcp` may follow the slash, not `{other}`")),
+        };
+        let (host, cell) = ports
+            .rsplit_once(':')
+            .ok_or_else(|| format!("`{text}` names one port: give HOST:CELL, such as 8080:80, the host's port and the cell's"))?;
+        let (address, host) = match host.rsplit_once(':') {
+            Some((address, port)) => (self::address(address)?, port),
+            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), host),
+        };
+        let cell = match port(cell)? {
+            0 => return Err("port 0 of a cell is invalid: give the port at which the program listens".into()),
+            cell => cell,
+        };
+        Ok(PortForward { host: SocketAddr::new(address, port(host)?), cell, protocol })
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a port: give a number up to 65535"))
+}
+
+/// Parses an address of the host; IPv6 needs brackets because it contains colons.
+fn address(text: &str) -> Result<IpAddr, String> {
+    let bracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let parsed = match bracketed {
+        Some(address) => address.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok().map(IpAddr::V4),
+    };
+    parsed.ok_or_else(|| format!("`{text}` is not an address: give one of the host's, such as 0.0.0.0 for all, or [::1]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PortForward, Protocol};
+
+    #[test]
+    fn forwards_are_read_as_people_write_them() {
+        let forward = |text: &str| {
+            text.parse().map(|PortForward { host, cell, protocol }| (host.to_string(), cell, protocol)).map_err(|error: String| error)
+        };
+        let is = |host: &str, cell, protocol| Ok((host.to_owned(), cell, protocol));
+        assert_eq!(forward("8080:80"), is("127.0.0.1:8080", 80, Protocol::Tcp));
+        assert_eq!(forward("8080:80/tcp"), is("127.0.0.1:8080", 80, Protocol::Tcp));
+        assert_eq!(forward("0.0.0.0:8080:80"), is("0.0.0.0:8080", 80, Protocol::Tcp));
+        assert_eq!(forward("[::]:53:53/udp"), is("[::]:53", 53, Protocol::Udp));
+        assert_eq!(forward("0:80"), is("127.0.0.1:0", 80, Protocol::Tcp));
+        for text in
+            ["", "80", "80:", ":80", "80:0", "80:65536", "a:80", "80:b", "80:80/sctp", "::1:80:80", "host:80:80", "[1.2.3.4]:1:1", "1:2:3"]
+        {
+            assert!(forward(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls that change the attributes of files: permissions, owners, times.
+
+use pando_rt::clock;
+
+use crate::credentials::WRITE;
+use crate::credentials::capabilities::CHOWN;
+use crate::erofs::Time;
+use crate::errno::Errno;
+use crate::files::inotify::event;
+use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT};
+use crate::files::status::time;
+use crate::files::transfer::drop_privileges;
+use crate::files::tree::InodeRef;
+use crate::system::System;
+use crate::user::{self, NANOSECONDS, words};
+
+const SET_GROUP: u16 = 0o2000;
+/// Leaves an owner unchanged.
+const SAME: u32 = u32::MAX;
+
+fn now() -> Time {
+    time(clock::wall())
+}
+
+/// `chmod(path, mode)`.
+pub fn chmod(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchmodat2(system, [CURRENT, path, mode, 0, 0, 0])
+}
+
+/// `fchmodat(directory, path, mode)`.
+pub fn fchmodat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchmodat2(system, [directory, path, mode, 0, 0, 0])
+}
+
+/// `fchmodat2(directory, path, mode, flags)`.
+pub fn fchmodat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user::path(path)?;
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_permissions(system, place, mode)?;
+    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
+}
+
+/// `fchmod(fd, mode)`.
+pub fn fchmod(system: &mut System, [fd, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.file(fd)?;
+    let place = system.files.place(fd)?;
+    set_permissions(system, place, mode)?;
+    system.files.notify_open(fd, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = place {
+        return Ok(0);
+    }
+    let files = &mut system.files;
+    let status = files.status(place)?;
+    if !files.own.who.owns(status.owner()) {
+        return Err(Errno::EPERM);
+    }
+    if status.kind() == Some(crate::erofs::FileType::Symlink) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut permissions = (mode & 0o7777) as u16;
+    if !files.own.who.keeps_group_id(status.gid) {
+        permissions &= !SET_GROUP;
+    }
+    files.owner_mut(place, now())?.permissions = permissions;
+    Ok(0)
+}
+
+/// `chown(path, user, group)`.
+pub fn chown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchownat(system, [CURRENT, path, user, group, 0, 0])
+}
+
+/// `lchown(path, user, group)`.
+pub fn lchown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    fchownat(system, [CURRENT, path, user, group, AT_SYMLINK_NOFOLLOW, 0])
+}
+
+/// `fchownat(directory, path, user, group, flags)`.
+pub fn fchownat(system: &mut System, [directory, path, user, group, flags, _]: [u64; 6]) -> Result<u64, Errno> {
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = user::path(path)?;
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_owner(system, place, user as u32, group as u32)?;
+    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
+}
+
+/// `fchown(fd, user, group)`.
+pub fn fchown(system: &mut System, [fd, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
+    system.files.file(fd)?;
+    let place = system.files.place(fd)?;
+    set_owner(system, place, user as u32, group as u32)?;
+    system.files.notify_open(fd, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = place {
+        return Ok(0);
+    }
+    let files = &mut system.files;
+    let status = files.status(place)?;
+    let who = &files.own.who;
+    let same_user = user == SAME || user == status.uid && who.owns(status.owner());
+    let own_group = group == SAME || who.owns(status.owner()) && (group == status.gid || who.is_in(group));
+    let may = who.is_capable(CHOWN) || same_user && own_group;
+    if !may {
+        return Err(Errno::EPERM);
+    }
+    let (is_directory, keeps_group_id) = (status.is_directory(), who.keeps_group_id(status.gid));
+    let owner = files.owner_mut(place, now())?;
+    if user != SAME {
+        owner.uid = user;
+    }
+    if group != SAME {
+        owner.gid = group;
+    }
+    if !is_directory {
+        drop_privileges(&mut owner.permissions, keeps_group_id);
+    }
+    Ok(0)
+}
+
+/// The change of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewTime {
+    Now,
+    Same,
+    At(Time),
+}
+
+/// `utimensat(directory, path, times, flags)`.
+pub fn utimensat(system: &mut System, [directory, path, times, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
+    /// `UTIME_NOW` and `UTIME_OMIT`, instead of nanoseconds.
+    const NOW: u64 = (1 << 30) - 1;
+    const OMIT: u64 = (1 << 30) - 2;
+    let mut wanted = [NewTime::Now; 2];
+    if times != 0 {
+        for (wanted, address) in wanted.iter_mut().zip([times, times.wrapping_add(16)]) {
+            let [seconds, nanoseconds] = words(address)?;
+            *wanted = match nanoseconds {
+                NOW => NewTime::Now,
+                OMIT => NewTime::Same,
+                0..NANOSECONDS => NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: nanoseconds as u32 }),
+                _ => return Err(Errno::EINVAL),
+            };
+        }
+    }
+    if wanted == [NewTime::Same; 2] {
+        return Ok(0);
+    }
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Without a path, the call changes the descriptor's file.
+    if path == 0 {
+        system.files.file(directory)?;
+        return set_times_open(system, directory, wanted);
+    }
+    set_times_at(system, directory, path, flags, wanted)
+}
+
+/// `utime(path, times)`.
+pub fn utime(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let wanted = if times == 0 {
+        [NewTime::Now; 2]
+    } else {
+        words::<2>(times)?.map(|seconds| NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: 0 }))
+    };
+    set_times_at(system, CURRENT, path, 0, wanted)
+}
+
+/// `utimes(path, times)`.
+pub fn utimes(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+    futimesat(system, [CURRENT, path, times, 0, 0, 0])
+}
+
+/// `futimesat(directory, path, times)`.
+pub fn futimesat(system: &mut System, [directory, path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let mut wanted = [NewTime::Now; 2];
+    if times != 0 {
+        for (wanted, address) in wanted.iter_mut().zip([times, times.wrapping_add(16)]) {
+            let [seconds, microseconds] = words(address)?;
+            if microseconds >= NANOSECONDS / 1000 {
+                return Err(Errno::EINVAL);
+            }
+            *wanted = NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: microseconds as u32 * 1000 });
+        }
+    }
+    if path == 0 { set_times_open(system, directory, wanted) } else { set_times_at(system, directory, path, 0, wanted) }
+}
+
+fn set_times_open(system: &mut System, fd: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
+    let place = system.files.place(fd)?;
+    set_times(system, place, wanted)?;
+    system.files.notify_open(fd, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_times_at(system: &mut System, directory: u64, path: u64, flags: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
+    let path = user::path(path)?;
+    let place = system.files.find_at(directory, &path, flags)?;
+    set_times(system, place, wanted)?;
+    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    Ok(0)
+}
+
+fn set_times(system: &mut System, place: InodeRef, [accessed, modified]: [NewTime; 2]) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = place {
+        return Ok(0);
+    }
+    let files = &mut system.files;
+    let status = files.status(place)?;
+    let only_now = [accessed, modified] == [NewTime::Now; 2];
+    if !files.own.who.owns(status.owner()) {
+        if !only_now {
+            return Err(Errno::EPERM);
+        }
+        files.check(place, WRITE)?;
+    }
+    let now = now();
+    let id = files.tree.own(place)?;
+    let times = &mut files.tree.node_mut(id)?.times;
+    for (time, wanted) in [(&mut times.accessed, accessed), (&mut times.modified, modified)] {
+        *time = match wanted {
+            NewTime::Now => now,
+            NewTime::Same => *time,
+            NewTime::At(wanted) => wanted,
+        };
+    }
+    times.changed = now;
+    Ok(0)
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Built-in files of every cell, independent of its volumes: `/dev`, `/proc`, and writable directories.
+
+use alloc::format;
+use alloc::string::String;
+use core::net::IpAddr;
+
+use super::Files;
+use super::proc::entry::ProcEntry;
+use super::tree::content::Content;
+use super::tree::node::{Body, Owner};
+use super::tree::volume::VolumeIndex;
+use super::tree::{InodeRef, NameAt, Tree};
+use crate::erofs::{FileType, Image, Time};
+use crate::errno::Errno;
+
+const ROOT: Owner = Owner { uid: 0, gid: 0, permissions: 0o755 };
+
+/// Directories that programs expect to be writable.
+const WRITABLE: [(&[u8], u16); 5] = [(b"tmp", 0o1777), (b"var/tmp", 0o1777), (b"run", 0o755), (b"root", 0o700), (b"home", 0o755)];
+/// The devices: name, numbers.
+const DEVICES: [(&[u8], (u32, u32)); 9] = [
+    (b"null", (1, 3)),
+    (b"zero", (1, 5)),
+    (b"full", (1, 7)),
+    (b"random", (1, 8)),
+    (b"urandom", (1, 9)),
+    (b"tty", (5, 0)),
+    (b"console", (5, 1)),
+    (b"ptmx", (5, 2)),
+    (b"pando", super::CLONES),
+];
+const LINKS: [(&[u8], &[u8]); 4] =
+    [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
+
+impl Tree {
+    /// Adds the built-in files of every cell.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`.
+    pub fn populate_dev(&mut self, now: Time) -> Result<(), Errno> {
+        let root = self.root();
+        self.graft(NameAt { directory: root, name: b"proc" }, InodeRef::Proc(ProcEntry::ROOT), now)?;
+        self.graft(NameAt { directory: root, name: b"sys" }, InodeRef::Proc(ProcEntry::SYSTEM), now)?;
+        // The image's own devices are not those of the cell.
+        let device = self.made_directory(b"dev", ROOT, now)?;
+        for (name, numbers) in DEVICES {
+            let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
+            let owner = Owner { permissions, ..ROOT };
+            self.create(NameAt { directory: device, name }, Body::Special(FileType::CharacterDevice, numbers), owner, now)?;
+        }
+        for (name, target) in LINKS {
+            self.create(NameAt { directory: device, name }, Body::Symlink(target.into()), Owner { permissions: 0o777, ..ROOT }, now)?;
+        }
+        self.directory_at(device, b"pts", ROOT, now)?;
+        self.directory_at(device, b"shm", Owner { permissions: 0o1777, ..ROOT }, now)?;
+        for (path, permissions) in WRITABLE {
+            match self.directory_at(root, path, Owner { permissions, ..ROOT }, now) {
+                // Another file is in the way: the image takes precedence.
+                Ok(_) | Err(Errno::ENOTDIR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the DNS resolver, if there is one, and the cell's own host names to `/etc`.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOTDIR`: another file is in the way.
+    pub fn name_hosts(&mut self, resolver: Option<IpAddr>, own: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
+        let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+        for (address, name) in own {
+            hosts += &format!("{address}\t{name}\n");
+        }
+        let resolvers = resolver.map(|resolver| format!("nameserver {resolver}\n"));
+        let etc = self.directory_at(self.root(), b"etc", ROOT, now)?;
+        for (name, text) in [(&b"hosts"[..], Some(hosts)), (b"resolv.conf", resolvers)] {
+            let Some(text) = text else { continue };
+            let mut content = Content::default();
+            let mut rest = text.as_bytes();
+            content.write(0, text.len() as u64, |room| {
+                let (piece, left) = rest.split_at(room.len());
+                room.copy_from_slice(piece);
+                rest = left;
+                Ok(room.len())
+            })?;
+            let at = NameAt { directory: etc, name };
+            match self.unlink(at, now) {
+                Ok(_) | Err(Errno::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+            self.create(at, Body::Regular(content), Owner { permissions: 0o644, ..ROOT }, now)?;
+        }
+        Ok(())
+    }
+
+    /// An empty directory in the root, in place of any existing file.
+    fn made_directory(&mut self, name: &[u8], owner: Owner, now: Time) -> Result<InodeRef, Errno> {
+        let root = self.root();
+        let directory = self.make(VolumeIndex::ROOT, Tree::empty_directory(root), owner, now)?;
+        self.node_mut(directory)?.links = 2;
+        self.graft(NameAt { directory: root, name }, InodeRef::Node(directory), now)?;
+        Ok(InodeRef::Node(directory))
+    }
+
+    /// The directory at a path without links; missing directories are created, parents included.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOTDIR`: another file is in the way.
+    fn directory_at(&mut self, from: InodeRef, path: &[u8], owner: Owner, now: Time) -> Result<InodeRef, Errno> {
+        let mut here = from;
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let at = NameAt { directory: here, name };
+            here = match self.lookup(here, name) {
+                Ok(place) => place,
+                Err(Errno::ENOENT) => {
+                    let owner = if names.peek().is_none() { owner } else { ROOT };
+                    InodeRef::Node(self.create(at, Tree::empty_directory(here), owner, now)?)
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(here)
+    }
+
+    /// Mounts a volume at a path without links; missing parent directories are created.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `ENOTDIR`, `EINVAL`: the path is the root, `ENOMEM`: there are too many.
+    pub fn mount_at(&mut self, image: Image<'static>, bytes: &'static [u8], path: &[u8], now: Time) -> Result<(), Errno> {
+        let end = path.iter().rposition(|byte| *byte != b'/').ok_or(Errno::EINVAL)?;
+        let path = &path[..=end];
+        let (above, name) = path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1));
+        let directory = self.directory_at(self.root(), above, ROOT, now)?;
+        self.mount(image, bytes, NameAt { directory, name }, now)
+    }
+}
+
+impl Files {
+    /// Whether the process has a terminal.
+    #[must_use]
+    pub fn has_terminal(&self) -> bool {
+        self.open.iter().any(|(_, (file, _))| matches!(file.kind, super::Kind::Console { terminal: Some(_), .. }))
+    }
+}

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Path lookup: from paths to places, along names and symbolic links, as in Linux.
+
+use alloc::vec::Vec;
+
+use super::tree::node::Owner;
+use super::tree::{InodeRef, NAME_MAX};
+use super::{Files, Kind};
+use crate::credentials::EXECUTE;
+use crate::credentials::capabilities::DAC_OVERRIDE;
+use crate::erofs::FileType;
+use crate::errno::Errno;
+
+/// Stands for the working directory in place of a descriptor.
+pub const AT_FDCWD: i32 = -100;
+/// [`AT_FDCWD`] as an argument register contains it.
+pub const CURRENT: u64 = AT_FDCWD as u64;
+/// Do not follow a symbolic link at the end.
+pub const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+/// Follow it, in calls that do not by default.
+pub const AT_SYMLINK_FOLLOW: u64 = 0x400;
+/// An empty path names the descriptor itself.
+pub const AT_EMPTY_PATH: u64 = 0x1000;
+
+/// Upper limit on the symbolic links followed in one path, as on Linux.
+const LINKS_MAX: usize = 40;
+/// Maximum depth of directories when the path of a place is determined.
+const DEPTH_MAX: usize = 4096;
+
+/// A copy of a name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    bytes: [u8; NAME_MAX],
+    length: u8,
+}
+
+impl Name {
+    /// A copy of a name.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`.
+    pub fn new(name: &[u8]) -> Result<Name, Errno> {
+        let mut bytes = [0; NAME_MAX];
+        bytes.get_mut(..name.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(name);
+        Ok(Name { bytes, length: name.len() as u8 })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// The last component of a path.
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack, where a box would cost more")]
+#[derive(Clone, Copy, Debug)]
+pub enum LastComponent {
+    /// A name.
+    Name(Name),
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// None: the path is the root.
+    Root,
+}
+
+/// Flags of a lookup.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LookupFlags {
+    /// Follow a symbolic link at the end.
+    pub follow: bool,
+    /// A trailing slash requires a directory, following a link if necessary; otherwise the caller handles the slash.
+    pub strict: bool,
+    /// Bits of [`resolve`].
+    pub resolve: u64,
+}
+
+/// Flags of `openat2` (`RESOLVE_*`).
+pub mod resolve {
+    /// Do not cross mount points.
+    pub const NO_XDEV: u64 = 1;
+    /// Do not follow magic links of `/proc`.
+    pub const NO_MAGICLINKS: u64 = 2;
+    /// Do not follow links.
+    pub const NO_SYMLINKS: u64 = 4;
+    /// Stay below the directory.
+    pub const BENEATH: u64 = 8;
+    /// Treat the directory as the root.
+    pub const IN_ROOT: u64 = 16;
+    /// Fail rather than wait for a disk; ignored here.
+    pub const CACHED: u64 = 32;
+}
+
+impl LookupFlags {
+    /// The file at a path, following a link at its end.
+    pub const FOLLOW: LookupFlags = LookupFlags { follow: true, strict: true, resolve: 0 };
+    /// The file at a path, which may be a link.
+    pub const KEEP: LookupFlags = LookupFlags { follow: false, strict: true, resolve: 0 };
+    /// The name at a path, to be created, removed or moved.
+    pub const NAME: LookupFlags = LookupFlags { follow: false, strict: false, resolve: 0 };
+
+    /// The file at a path, by flags of the `at` calls.
+    #[must_use]
+    pub const fn of(flags: u64) -> LookupFlags {
+        if flags & AT_SYMLINK_NOFOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW }
+    }
+}
+
+/// The result of a lookup.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupResult {
+    /// The directory of the last component.
+    pub directory: InodeRef,
+    /// The last component.
+    pub last: LastComponent,
+    /// Its file, if it exists.
+    pub place: Option<InodeRef>,
+    /// A trailing slash follows.
+    pub slash: bool,
+}
+
+/// The last component of a path, borrowed from the path.
+#[derive(Clone, Copy, Debug)]
+enum RawLastComponent<'a> {
+    Name(&'a [u8]),
+    Dot,
+    DotDot,
+    Root,
+}
+
+/// The result of a lookup, borrowing from the path and from link targets.
+#[derive(Clone, Copy, Debug)]
+struct ParentLookup<'a> {
+    directory: InodeRef,
+    last: RawLastComponent<'a>,
+    place: Option<InodeRef>,
+    slash: bool,
+}
+
+/// The target of a symbolic link.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkTarget<'a> {
+    /// A path.
+    Path(&'a [u8]),
+    /// A place, for magic links.
+    Place(InodeRef),
+}
+
+impl Files {
+    /// The directory from which a path is looked up.
+    fn base(&self, directory: u64, path: &[u8]) -> Result<InodeRef, Errno> {
+        if path.starts_with(b"/") {
+            return Ok(self.own.root);
+        }
+        if directory as i32 == AT_FDCWD {
+            return Ok(self.own.working_directory);
+        }
+        match self.look(directory)?.kind {
+            Kind::Directory(place) | Kind::Name(place) => Ok(place),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// The type of a place, and its owner and permissions.
+    fn seen(&self, place: InodeRef) -> Result<(Option<FileType>, Owner), Errno> {
+        let status = self.status(place)?;
+        Ok((status.kind(), status.owner()))
+    }
+
+    /// Finds a name in a directory; neither `.` nor `..`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EIO`.
+    pub fn lookup(&self, directory: InodeRef, name: &[u8]) -> Result<InodeRef, Errno> {
+        match directory {
+            InodeRef::Proc(entry) => self.lookup_proc(entry, name),
+            _ => self.tree.lookup(directory, name),
+        }
+    }
+
+    /// The parent of a directory.
+    pub(super) fn parent(&self, directory: InodeRef) -> Result<InodeRef, Errno> {
+        match directory {
+            InodeRef::Proc(entry) => Ok(entry.parent().map_or_else(|| self.tree.root(), InodeRef::Proc)),
+            _ => self.tree.parent(directory),
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no link. `ENOENT`: it has no target.
+    pub fn target(&self, link: InodeRef) -> Result<LinkTarget<'_>, Errno> {
+        match link {
+            InodeRef::Proc(entry) => self.proc_target(entry),
+            _ => self.tree.target(link).map(LinkTarget::Path),
+        }
+    }
+
+    /// Looks up a path from a directory (a descriptor, or [`CURRENT`]).
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: the flags forbid a step of it.
+    pub fn walk(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<LookupResult, Errno> {
+        let ParentLookup { directory, last, place, slash } = self.reach(directory, path, way)?;
+        let last = match last {
+            RawLastComponent::Name(name) => LastComponent::Name(Name::new(name)?),
+            RawLastComponent::Dot => LastComponent::Dot,
+            RawLastComponent::DotDot => LastComponent::DotDot,
+            RawLastComponent::Root => LastComponent::Root,
+        };
+        Ok(LookupResult { directory, last, place, slash })
+    }
+
+    fn reach<'a>(&'a self, directory: u64, path: &'a [u8], way: LookupFlags) -> Result<ParentLookup<'a>, Errno> {
+        if path.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        let base = if way.resolve & resolve::IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
+        let base = self.tree.settle(base);
+        let confined = way.resolve & (resolve::IN_ROOT | resolve::BENEATH) != 0;
+        let root = if confined { base } else { self.tree.settle(self.own.root) };
+        if path.starts_with(b"/") && way.resolve & resolve::BENEATH != 0 {
+            return Err(Errno::EXDEV);
+        }
+        let mut walk = PathWalk::new(self, way, root);
+        // Root needs no permission checks, so the directory found last time suffices.
+        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_capable(DAC_OVERRIDE));
+        let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
+        let found = match (split, known) {
+            (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
+            _ => walk.run(base, self.seen(base)?, path)?,
+        };
+        if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
+            self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
+        }
+        if way.resolve & resolve::NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
+            return Err(Errno::EXDEV);
+        }
+        Ok(found)
+    }
+
+    /// Finds the file at a path.
+    ///
+    /// # Errors
+    /// Those of [`Files::walk`].
+    pub fn find(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<InodeRef, Errno> {
+        self.reach(directory, path, way)?.place.ok_or(Errno::ENOENT)
+    }
+
+    /// Finds the file at a path, by flags of the `at` calls: the descriptor's own if the path is empty and that is allowed.
+    ///
+    /// # Errors
+    /// Those of [`Files::walk`].
+    pub fn find_at(&self, directory: u64, path: &[u8], flags: u64) -> Result<InodeRef, Errno> {
+        if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
+            return self.find(directory, path, LookupFlags::of(flags));
+        }
+        if directory as i32 == AT_FDCWD { Ok(self.own.working_directory) } else { self.place(directory) }
+    }
+
+    /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
+    ///
+    /// # Errors
+    /// `ENOENT`: it was removed. `ENAMETOOLONG`, `EIO`.
+    pub fn path_of(&self, directory: InodeRef) -> Result<Option<Vec<u8>>, Errno> {
+        let (root, top) = (self.tree.settle(self.own.root), self.tree.root());
+        let mut reversed: Vec<u8> = Vec::new();
+        let mut here = self.tree.settle(directory);
+        let mut depth = 0;
+        while here != root {
+            if here == top {
+                return Ok(None);
+            }
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            let parent = self.tree.settle(self.parent(here)?);
+            let number = self.status(here)?.number;
+            let mut found = false;
+            self.list(parent, 0, |listed| {
+                let is_candidate = listed.number == number && !matches!(listed.name, b"." | b"..");
+                found = is_candidate && self.lookup(parent, listed.name).is_ok_and(|place| place == here);
+                if found {
+                    reversed.extend(listed.name.iter().rev());
+                    reversed.push(b'/');
+                }
+                !found
+            })?;
+            if !found {
+                return Err(Errno::ENOENT);
+            }
+            here = parent;
+        }
+        if reversed.is_empty() {
+            reversed.push(b'/');
+        }
+        reversed.reverse();
+        Ok(Some(reversed))
+    }
+}
+
+/// Splits a path that ends with a name at its last slash, if the part before is not empty.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (above, name) = path.split_at(path.iter().rposition(|byte| *byte == b'/')? + 1);
+    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
+}
+
+/// The assumed metadata of a directory found before.
+const DIRECTORY: (Option<FileType>, Owner) = (Some(FileType::Directory), Owner { uid: 0, gid: 0, permissions: 0 });
+
+/// The directory of the last path lookup: programs often look up several names of one directory in a row.
+#[derive(Debug)]
+pub(super) struct LookupCache {
+    /// The root, and the directory from which it was looked up.
+    start: (InodeRef, InodeRef),
+    above: Vec<u8>,
+    directory: InodeRef,
+    /// The value of [`super::Tree::changes`] at that time, or an impossible value: nothing is recorded.
+    changes: u64,
+}
+
+impl Default for LookupCache {
+    fn default() -> LookupCache {
+        let nowhere = InodeRef::Descriptor(0);
+        LookupCache { start: (nowhere, nowhere), above: Vec::new(), directory: nowhere, changes: u64::MAX }
+    }
+}
+
+impl LookupCache {
+    /// The directory to which `above` led from `start`, if nothing has changed since.
+    fn directory(&self, start: (InodeRef, InodeRef), above: &[u8], changes: u64) -> Option<InodeRef> {
+        (self.changes == changes && self.start == start && self.above == above).then_some(self.directory)
+    }
+
+    fn note(&mut self, start: (InodeRef, InodeRef), above: &[u8], directory: InodeRef, changes: u64) {
+        if matches!(directory, InodeRef::Image(_) | InodeRef::Node(_)) {
+            self.above.clear();
+            self.above.extend_from_slice(above);
+            (self.start, self.directory, self.changes) = (start, directory, changes);
+        }
+    }
+}
+
+/// The state of a path lookup.
+struct PathWalk<'a> {
+    files: &'a Files,
+    way: LookupFlags,
+    root: InodeRef,
+    /// The rest of the path or, while a link is followed, of the link's target.
+    rest: &'a [u8],
+    /// The rests of the paths that led to it, the outermost first.
+    below: Vec<&'a [u8]>,
+    links: usize,
+    here: InodeRef,
+    seen: (Option<FileType>, Owner),
+    /// The directory in which the path's own last component was looked up, if that stays valid until names change.
+    above: Option<InodeRef>,
+    /// A magic link of `/proc` was followed, whose target may change at any time.
+    by_magic: bool,
+}
+
+impl<'a> PathWalk<'a> {
+    fn new(files: &'a Files, way: LookupFlags, root: InodeRef) -> PathWalk<'a> {
+        PathWalk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, seen: DIRECTORY, above: None, by_magic: false }
+    }
+
+    /// Looks up a path from a place with this metadata.
+    fn run(&mut self, base: InodeRef, seen: (Option<FileType>, Owner), path: &'a [u8]) -> Result<ParentLookup<'a>, Errno> {
+        (self.here, self.seen, self.rest) = (base, seen, path);
+        if path.starts_with(b"/") {
+            self.jump(self.root)?;
+        }
+        let mut found = ParentLookup { directory: self.here, last: RawLastComponent::Root, place: Some(self.here), slash: false };
+        loop {
+            let text = self.rest;
+            let text = &text[text.iter().take_while(|byte| **byte == b'/').count()..];
+            if text.is_empty() {
+                let Some(below) = self.below.pop() else { return Ok(found) };
+                self.rest = below;
+                continue;
+            }
+            let (name, rest) = text.split_at(text.iter().position(|byte| *byte == b'/').unwrap_or(text.len()));
+            self.rest = rest;
+            let is_done = |rest: &[u8]| rest.iter().all(|byte| *byte == b'/');
+            let at_end = is_done(rest) && self.below.iter().all(|rest| is_done(rest));
+            let slash = at_end && (!rest.is_empty() || self.below.iter().any(|rest| !rest.is_empty()));
+            self.check_search()?;
+            if at_end && self.below.is_empty() && !self.by_magic {
+                self.above = Some(self.here);
+            }
+            found = match name {
+                b"." => ParentLookup { directory: self.here, last: RawLastComponent::Dot, place: Some(self.here), slash },
+                b".." => self.up(slash)?,
+                name => match self.step(name, at_end, slash)? {
+                    Some(found) => found,
+                    // A link was followed: if its target has no components, it is the root.
+                    None => {
+                        found = ParentLookup { directory: self.here, last: RawLastComponent::Root, place: Some(self.here), slash: false };
+                        continue;
+                    }
+                },
+            };
+            if at_end {
+                let wants_directory = slash && self.way.strict && found.place.is_some();
+                return if wants_directory && self.seen.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
+            }
+        }
+    }
+
+    /// Continues at a place.
+    fn jump(&mut self, place: InodeRef) -> Result<(), Errno> {
+        self.seen = self.files.seen(place)?;
+        self.here = place;
+        Ok(())
+    }
+
+    /// Checks the search permission of the current directory.
+    fn check_search(&self) -> Result<(), Errno> {
+        match self.seen {
+            (Some(FileType::Directory), owner) if self.files.own.who.may(owner, true, EXECUTE) => Ok(()),
+            (Some(FileType::Directory), _) => Err(Errno::EACCES),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn up(&mut self, slash: bool) -> Result<ParentLookup<'a>, Errno> {
+        if self.here == self.root {
+            if self.way.resolve & resolve::BENEATH != 0 {
+                return Err(Errno::EXDEV);
+            }
+        } else {
+            self.jump(self.files.parent(self.here)?)?;
+        }
+        Ok(ParentLookup { directory: self.here, last: RawLastComponent::DotDot, place: Some(self.here), slash })
+    }
+
+    /// Resolves one component. `None`: it was a link, whose target is now pending.
+    fn step(&mut self, name: &'a [u8], at_end: bool, slash: bool) -> Result<Option<ParentLookup<'a>>, Errno> {
+        let directory = self.here;
+        if at_end && name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        // Before the end, the name is not needed.
+        let found = |place| {
+            let last = if at_end { RawLastComponent::Name(name) } else { RawLastComponent::Dot };
+            Ok(Some(ParentLookup { directory, last, place, slash }))
+        };
+        let place = match self.files.lookup(directory, name) {
+            Err(Errno::ENOENT) if at_end => return found(None),
+            place => place?,
+        };
+        let seen = self.files.seen(place)?;
+        let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
+        if seen.0 != Some(FileType::Symlink) || !follow {
+            (self.here, self.seen) = (place, seen);
+            return found(Some(place));
+        }
+        if self.links == LINKS_MAX || self.way.resolve & resolve::NO_SYMLINKS != 0 {
+            return Err(Errno::ELOOP);
+        }
+        self.links += 1;
+        let is_magic = !matches!(place, InodeRef::Proc(link) if link.is_plain_link());
+        match self.files.target(place)? {
+            LinkTarget::Place(_) if is_magic && self.way.resolve & resolve::NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            LinkTarget::Place(_) if is_magic && self.way.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => Err(Errno::EXDEV),
+            LinkTarget::Place(place) => {
+                self.by_magic = true;
+                self.jump(place)?;
+                found(Some(place))
+            }
+            LinkTarget::Path([]) => Err(Errno::ENOENT),
+            LinkTarget::Path(path) => {
+                if path.starts_with(b"/") {
+                    if self.way.resolve & resolve::BENEATH != 0 {
+                        return Err(Errno::EXDEV);
+                    }
+                    self.jump(self.root)?;
+                }
+                self.below.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                self.below.push(core::mem::replace(&mut self.rest, path));
+                Ok(None)
+            }
+        }
+    }
+}

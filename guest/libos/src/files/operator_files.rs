@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operator's resources in the cell: pipes whose other ends the libOS holds, as streams of processes, and files that no process has
+//! open.
+
+use super::pipe::PipeId;
+use super::{Descriptor, Files, Kind, OpenFile, ProcessFiles, flag};
+use crate::credentials::Credentials;
+use crate::errno::Errno;
+use crate::process::ProcessNumber;
+use crate::wait::Channel;
+
+impl Files {
+    /// Gives a process without a parent its files: pipes for its three streams, and the root directory as working directory. Returns the
+    /// pipes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn begin_process(&mut self, process: ProcessNumber, who: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
+        let mut own = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), who, started) };
+        let mut pipes = [PipeId(0); 3];
+        for fd in 0..pipes.len() {
+            pipes[fd] = match self.pipes.open(None, true, true) {
+                Ok(pipe) => pipe,
+                Err(error) => {
+                    pipes[..fd].iter().for_each(|pipe| self.pipes.close(*pipe, true, true));
+                    return Err(error);
+                }
+            };
+        }
+        for (fd, pipe) in pipes.into_iter().enumerate() {
+            let place = self.open.free_from(0);
+            let access = if fd == 0 { flag::READ_ONLY } else { flag::WRITE_ONLY };
+            self.open.put(place, (OpenFile::new(Kind::Pipe(pipe), access), 1));
+            own.descriptors.put(fd, Descriptor { file: place, close_on_exec: false });
+        }
+        self.others.insert(process, own);
+        Ok(pipes)
+    }
+
+    /// The file state (`files_struct`) of an actor without a process, with these credentials and the root as working directory.
+    #[must_use]
+    pub fn own_of(&self, who: Credentials, started: u64) -> ProcessFiles {
+        ProcessFiles { process: 0, ..ProcessFiles::new(self.tree.root(), who, started) }
+    }
+
+    /// Runs an action with another file state in place of the running process's.
+    pub fn with_own<T>(&mut self, own: &mut ProcessFiles, action: impl FnOnce(&mut Files) -> T) -> T {
+        core::mem::swap(&mut self.own, own);
+        let done = action(self);
+        core::mem::swap(&mut self.own, own);
+        done
+    }
+
+    /// Writes bytes into a pipe. Returns how many; 0: it is full.
+    ///
+    /// # Errors
+    /// `EPIPE`: it has no readers. `ENOMEM`.
+    pub fn feed(&mut self, pipe: PipeId, bytes: &[u8]) -> Result<usize, Errno> {
+        match self.pipes.get_mut(pipe)?.push(bytes) {
+            Err(Errno::EAGAIN) => Ok(0),
+            Ok(moved) => {
+                self.changed.push(Channel::Pipe(pipe.0));
+                Ok(moved)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies the content of a pipe without consuming it. Returns how many bytes.
+    #[must_use]
+    pub fn look_into(&self, pipe: PipeId, room: &mut [u8]) -> usize {
+        self.pipes.get(pipe).map_or(0, |pipe| pipe.peek(0, room))
+    }
+
+    /// Consumes bytes of a pipe that were copied before.
+    pub fn take_out(&mut self, pipe: PipeId, bytes: usize) {
+        if let Ok(held) = self.pipes.get_mut(pipe) {
+            held.skip(bytes);
+            self.changed.push(Channel::Pipe(pipe.0));
+        }
+    }
+
+    /// Closes the libOS's end of a pipe: the reading or the writing one.
+    pub fn close_pipe(&mut self, pipe: PipeId, reads: bool) {
+        self.pipes.close(pipe, reads, !reads);
+        self.changed.push(Channel::Pipe(pipe.0));
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file state of each process: descriptors, directories, credentials.
+
+use alloc::vec::Vec;
+
+use super::id_table::IdTable;
+use super::pidfd::Fate;
+use super::{Descriptor, Files, OpenFile, Program};
+use crate::credentials::Credentials;
+use crate::errno::Errno;
+use crate::files::tree::InodeRef;
+use crate::limits::OPEN_LIMIT;
+use crate::process::{FIRST, ProcessNumber};
+
+/// Minimum capacity of a descriptor table.
+const TABLE_MIN: usize = 64;
+
+/// The file state of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessFiles {
+    /// The process.
+    pub process: ProcessNumber,
+    /// The root directory of paths.
+    pub root: InodeRef,
+    /// The working directory.
+    pub working_directory: InodeRef,
+    /// The program.
+    pub program: Program,
+    /// The process's credentials.
+    pub who: Credentials,
+    /// The permission bits removed from new files.
+    pub umask: u64,
+    /// When the process started, in nanoseconds since 1970.
+    pub started: u64,
+    /// Upper limit (exclusive) on descriptors.
+    pub descriptors_max: u64,
+    /// Upper limit on the size of files that it writes, in bytes.
+    pub file_size_max: u64,
+    pub(super) descriptors: IdTable<Descriptor>,
+}
+
+impl ProcessFiles {
+    /// Capacity of its descriptor table, which grows as on Linux.
+    #[must_use]
+    pub fn table_size(&self) -> u64 {
+        self.descriptors.end().next_power_of_two().max(TABLE_MIN) as u64
+    }
+
+    /// The file state of the first process, with the root as working directory.
+    pub(super) fn new(root: InodeRef, who: Credentials, started: u64) -> ProcessFiles {
+        ProcessFiles {
+            process: FIRST,
+            root,
+            working_directory: root,
+            program: Program { place: root, name: None },
+            who,
+            umask: 0o022,
+            started,
+            descriptors_max: OPEN_LIMIT,
+            file_size_max: u64::MAX,
+            descriptors: IdTable::default(),
+        }
+    }
+
+    /// The numbers of all descriptors.
+    pub fn open_descriptors(&self) -> impl Iterator<Item = u32> {
+        self.descriptors.iter().map(|(fd, _)| fd as u32)
+    }
+
+    /// The number of a descriptor's open file.
+    pub(super) fn open_file(&self, fd: u32) -> Option<usize> {
+        self.descriptors.get(fd as usize).map(|descriptor| descriptor.file)
+    }
+
+    /// Whether a descriptor is closed on `execve`.
+    #[must_use]
+    pub fn closes_on_exec(&self, fd: u32) -> bool {
+        self.descriptors.get(fd as usize).is_some_and(|descriptor| descriptor.close_on_exec)
+    }
+}
+
+impl Files {
+    /// Switches to the file state of another process.
+    pub fn enter(&mut self, process: ProcessNumber) {
+        if let Some(own) = self.others.remove(&process) {
+            let before = core::mem::replace(&mut self.own, own);
+            self.others.insert(before.process, before);
+        }
+    }
+
+    /// Copies the running process's file state for a new process.
+    pub fn fork(&mut self, process: ProcessNumber) {
+        for (_, descriptor) in self.own.descriptors.iter() {
+            if let Some((_, references)) = self.open.get_mut(descriptor.file) {
+                *references += 1;
+            }
+        }
+        self.others.insert(process, ProcessFiles { process, ..self.own.clone() });
+    }
+
+    /// Sets the running process's program.
+    pub fn set_program(&mut self, program: Program) {
+        let before = core::mem::replace(&mut self.own.program, program);
+        self.release(before.place);
+    }
+
+    /// Checks that no process runs a file that is about to be written.
+    ///
+    /// # Errors
+    /// `ETXTBSY`.
+    pub fn check_not_running(&self, place: InodeRef) -> Result<(), Errno> {
+        let place = self.tree.settle(place);
+        let mut all = self.others.values().chain([&self.own]);
+        if all.any(|own| self.tree.settle(own.program.place) == place) { Err(Errno::ETXTBSY) } else { Ok(()) }
+    }
+
+    /// Checks that no open file may write a file that is about to run.
+    ///
+    /// # Errors
+    /// `ETXTBSY`.
+    pub fn check_not_written(&self, place: InodeRef) -> Result<(), Errno> {
+        let place = self.tree.settle(place);
+        let writes = |file: &OpenFile| file.writable() && self.place_of(file) == Some(place);
+        if self.open.iter().any(|(_, (file, _))| writes(file)) { Err(Errno::ETXTBSY) } else { Ok(()) }
+    }
+
+    /// Closes all files of the running process, and releases its program.
+    pub fn leave(&mut self) {
+        self.set_program(Program { place: self.own.root, name: None });
+        for fd in self.open_descriptors().collect::<Vec<u32>>() {
+            // It is open.
+            let _ = self.close(fd.into());
+        }
+    }
+
+    /// Whether a descriptor is closed on `execve`.
+    #[must_use]
+    pub fn closes_on_exec(&self, fd: u64) -> bool {
+        self.own.closes_on_exec(fd as u32)
+    }
+
+    /// Closes the descriptors marked close-on-exec.
+    pub fn close_on_exec(&mut self) {
+        for fd in self.open_descriptors().collect::<Vec<u32>>() {
+            if self.descriptor(fd.into()).is_ok_and(|descriptor| descriptor.close_on_exec) {
+                // It is open.
+                let _ = self.close(fd.into());
+            }
+        }
+    }
+
+    /// Removes a process that has been waited for.
+    pub fn forget_process(&mut self, process: ProcessNumber) {
+        self.notify_exit(process, Fate::Gone);
+        self.others.remove(&process);
+    }
+
+    /// The file state of a process.
+    #[must_use]
+    pub fn of(&self, process: ProcessNumber) -> Option<&ProcessFiles> {
+        if self.own.process == process { Some(&self.own) } else { self.others.get(&process) }
+    }
+
+    /// The file state of a process, mutably.
+    pub fn of_mut(&mut self, process: ProcessNumber) -> Option<&mut ProcessFiles> {
+        if self.own.process == process { Some(&mut self.own) } else { self.others.get_mut(&process) }
+    }
+
+    /// The numbers of all processes, in order.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessNumber> {
+        let mut numbers: Vec<ProcessNumber> = self.others.keys().copied().chain([self.own.process]).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// The user of a process; root if it does not exist.
+    #[must_use]
+    pub fn user_of(&self, process: ProcessNumber) -> u32 {
+        self.of(process).map_or(0, |own| own.who.user.real)
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections to hosts outside the cell.
+//!
+//! Such a connection is a pair of sockets like any other. Its *far* socket represents the remote end and belongs to no process: the
+//! network sends received bytes through it. Sent bytes are written directly into the stack's buffer, the only one. The network lends the
+//! stack to this module except while it works with it. Changed far sockets are recorded, so that the network examines only those. Further
+//! work for the network is queued as requests. Packet formats are unknown here.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::mem;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use pando_stack::{ConnectionId, Message, Stack};
+
+use super::address::{Address, in_family, is_here, plain};
+use super::names::{CARD, GIVEN};
+use super::queue::{ControlMessage, Packet};
+use super::transfer::{Sending, gather, giving};
+use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
+use crate::errno::Errno;
+
+/// Upper limit on the bytes of queued datagrams, messages and frames.
+const DATAGRAMS_MAX: usize = 1 << 20;
+
+/// The additional state of a far socket.
+#[derive(Debug, Default)]
+pub struct InetSocket {
+    /// It has changed since the network last examined it.
+    stirred: bool,
+    /// The stack's connection, once it is open.
+    connection: Option<ConnectionId>,
+}
+
+/// A request to the network.
+#[derive(Debug)]
+pub enum NetworkRequest {
+    /// Open a connection for this far socket.
+    Connect {
+        /// The far socket.
+        far: SocketId,
+        /// The source address.
+        from: SocketAddr,
+        /// The destination address.
+        to: SocketAddr,
+    },
+    /// Send a datagram.
+    Datagram {
+        /// The source address.
+        from: SocketAddr,
+        /// The destination address.
+        to: SocketAddr,
+        /// The payload.
+        bytes: Vec<u8>,
+        /// The TTL or hop limit.
+        hops: u8,
+    },
+    /// Send an ICMP message.
+    Message(Message),
+    /// Send a frame.
+    Frame(Vec<u8>),
+}
+
+impl NetworkRequest {
+    /// Bytes that count against the limit.
+    fn length(&self) -> usize {
+        match self {
+            NetworkRequest::Connect { .. } => 0,
+            NetworkRequest::Datagram { bytes, .. } | NetworkRequest::Message(Message { bytes, .. }) | NetworkRequest::Frame(bytes) => {
+                bytes.len()
+            }
+        }
+    }
+}
+
+/// The cell's network card.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkCard {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// The MTU in bytes.
+    pub mtu: usize,
+}
+
+/// An address of the cell on its network. The network assigns it; programs can set and remove this address, but no other.
+#[derive(Clone, Copy, Debug)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of its network's prefix.
+    pub prefix: u8,
+    /// The default gateway.
+    pub router: Option<IpAddr>,
+    /// The address is set.
+    pub is_set: bool,
+    /// The default route is set.
+    pub is_routed: bool,
+}
+
+impl InterfaceAddress {
+    /// Whether it can be the source address for another host of its family.
+    fn leads_to(&self, host: IpAddr) -> bool {
+        let is_near = match (self.address, host) {
+            (IpAddr::V4(own), IpAddr::V4(host)) => {
+                host.is_multicast()
+                    || host.is_broadcast()
+                    || begins_alike(own.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
+            }
+            (IpAddr::V6(own), IpAddr::V6(host)) => {
+                host.is_multicast()
+                    || host.is_unicast_link_local()
+                    || begins_alike(own.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
+            }
+            _ => return false,
+        };
+        self.is_set && (is_near || self.is_routed)
+    }
+}
+
+/// Whether two addresses agree in so many leading bits.
+fn begins_alike(one: u128, other: u128, bits: u32) -> bool {
+    (one ^ other).checked_shr(bits).is_none_or(|rest| rest == 0)
+}
+
+/// The interface to the network, and its queued requests.
+#[derive(Debug, Default)]
+pub struct InetState {
+    /// The cell's card; `None`: there is no network.
+    pub card: Option<NetworkCard>,
+    /// The cell's own addresses on its network.
+    pub hosts: Vec<InterfaceAddress>,
+    stirred: Vec<SocketId>,
+    /// The stack, except while the network works with it; the network itself knows its changes of far sockets.
+    stack: Option<Box<Stack>>,
+    wishes: VecDeque<NetworkRequest>,
+    /// Bytes of the queued datagrams.
+    waiting: usize,
+}
+
+impl InetState {
+    /// Whether there is work for the network.
+    #[must_use]
+    pub fn calls(&self) -> bool {
+        !self.stirred.is_empty() || !self.wishes.is_empty()
+    }
+
+    /// Whether an address is the cell's.
+    #[must_use]
+    pub fn is_own(&self, host: IpAddr) -> bool {
+        is_here(host) || self.has(host.to_canonical())
+    }
+
+    /// Whether an address is one of the cell's on its network.
+    fn has(&self, host: IpAddr) -> bool {
+        self.hosts.iter().any(|own| own.is_set && own.address == host)
+    }
+
+    /// The source address for a remote host. `None`: there is no route.
+    #[must_use]
+    pub fn host_towards(&self, host: IpAddr) -> Option<IpAddr> {
+        self.hosts.iter().find(|own| own.leads_to(host.to_canonical())).map(|own| own.address)
+    }
+
+    /// The source address for any host.
+    #[must_use]
+    pub fn source_towards(&self, host: IpAddr) -> IpAddr {
+        match host.to_canonical() {
+            // Packets to an own address have that address as their source.
+            host if self.has(host) => host,
+            host if is_here(host) && host.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+            host if is_here(host) => Ipv6Addr::LOCALHOST.into(),
+            host => self.host_towards(host).unwrap_or(host),
+        }
+    }
+
+    /// Queues a request; a packet that does not fit is dropped, as on any network.
+    pub(super) fn wish(&mut self, wish: NetworkRequest) {
+        if self.waiting + wish.length() <= DATAGRAMS_MAX {
+            self.waiting += wish.length();
+            self.wishes.push_back(wish);
+        }
+    }
+
+    /// Lends the stack to the sockets.
+    pub fn lend(&mut self, stack: Box<Stack>) {
+        self.stack = Some(stack);
+    }
+
+    /// Takes the stack back for work on it. `None`: there is no network, or it has the stack already.
+    pub fn take_back(&mut self) -> Option<Box<Stack>> {
+        self.stack.take()
+    }
+
+    /// When the network must process the stack's next timer.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.stack.as_ref()?.deadline()
+    }
+
+    /// Whether all data given to the stack has been acknowledged.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        self.stack.as_ref().is_none_or(|stack| stack.is_said())
+    }
+
+    /// Bytes that a far socket can send at once.
+    pub(super) fn room(&self, far: &InetSocket) -> usize {
+        self.stack.as_ref().zip(far.connection).map_or(0, |(stack, connection)| stack.writable(connection))
+    }
+
+    /// Records a change of a socket, if it is a far one.
+    pub(super) fn note(&mut self, id: SocketId, socket: &mut Socket) {
+        if let Some(far) = socket.far.as_mut().filter(|_| self.stack.is_some())
+            && !mem::replace(&mut far.stirred, true)
+        {
+            self.stirred.push(id);
+        }
+    }
+}
+
+impl Sockets {
+    /// Sets the card, the cell's addresses on its network, and the port after which ephemeral ports begin. Remote hosts may remember
+    /// earlier users of the same addresses.
+    pub fn set_card(&mut self, card: NetworkCard, hosts: Vec<InterfaceAddress>, after: u16) {
+        (self.outside.card, self.outside.hosts) = (Some(card), hosts);
+        self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
+    }
+
+    /// Removes the card.
+    pub fn forget_card(&mut self) {
+        self.outside.card = None;
+        self.outside.hosts.clear();
+    }
+
+    /// Closes all sockets except far ones, which close with their connections.
+    pub fn close_all(&mut self) {
+        let near: Vec<SocketId> = self
+            .sockets
+            .iter()
+            .enumerate()
+            .filter_map(|(index, socket)| {
+                let socket = socket.as_ref().filter(|socket| socket.far.is_none())?;
+                Some(SocketId { index, number: socket.number })
+            })
+            .collect();
+        for id in near {
+            self.close(id);
+        }
+    }
+
+    /// Removes the next request.
+    pub fn next_wish(&mut self) -> Option<NetworkRequest> {
+        let wish = self.outside.wishes.pop_front()?;
+        self.outside.waiting -= wish.length();
+        Some(wish)
+    }
+
+    /// Removes all changed far sockets from the list.
+    pub fn take_stirred(&mut self) -> Vec<SocketId> {
+        let stirred = mem::take(&mut self.outside.stirred);
+        for id in &stirred {
+            if let Some(far) = self.sockets.get_mut(id.index).and_then(Option::as_mut).and_then(|socket| socket.far.as_mut()) {
+                far.stirred = false;
+            }
+        }
+        stirred
+    }
+
+    /// Creates a far socket with a remote address, as the peer of a local one.
+    fn open_far(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
+        const TCP: u32 = 6;
+        let far = self.open(family, Style::Stream, TCP, PeerCredentials::default())?;
+        let socket = self.get_mut(far)?;
+        socket.local = Address::Internet(in_family(family, there));
+        socket.remote = Some(Address::Internet(in_family(family, here)));
+        socket.far = Some(InetSocket::default());
+        Ok(far)
+    }
+
+    /// Starts a connection to a remote host.
+    pub(super) fn connect_outside(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let socket = self.get(id)?;
+        let (family, from) = (socket.family, plain(socket.local.internet().ok_or(Errno::EINVAL)?));
+        let far = self.open_far(family, to, from)?;
+        self.get_mut(far)?.state = State::Connected(id);
+        self.get_mut(id)?.state = State::Connecting(far);
+        self.outside.wishes.push_back(NetworkRequest::Connect { far, from, to });
+        Ok(())
+    }
+
+    /// Moves a connecting socket to another ephemeral port, because the remote host remembers an earlier connection from its port.
+    /// Returns its new address. `None`: the program chose the port.
+    pub fn change_port(&mut self, far: SocketId) -> Option<SocketAddr> {
+        let near = self.near(far)?;
+        let socket = self.get(near).ok().filter(|socket| !socket.chose_port)?;
+        let (family, local) = (socket.family, socket.local.clone());
+        self.unbind(near).ok()?;
+        self.get_mut(near).ok()?.local = local;
+        self.bind_any_port(near).ok()?;
+        let from = self.get(near).ok()?.local.internet()?;
+        self.get_mut(far).ok()?.remote = Some(Address::Internet(in_family(family, from)));
+        Some(plain(from))
+    }
+
+    /// Records the stack's connection of a far socket.
+    pub fn join_far(&mut self, far: SocketId, connection: ConnectionId) {
+        if let Some(far) = self.get_mut(far).ok().and_then(|socket| socket.far.as_mut()) {
+            far.connection = Some(connection);
+        }
+    }
+
+    /// Records free buffer space of a connection.
+    pub fn saw_room(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+        {
+            socket.pulse.output();
+        }
+    }
+
+    /// Records that a connection was established.
+    pub fn opened(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+        {
+            socket.state = State::Connected(far);
+            socket.pulse.other();
+        }
+    }
+
+    /// Records the failure of a connection or of an attempt. Bytes received before were already delivered.
+    pub fn failed(&mut self, far: SocketId, error: Errno) {
+        let Some(near) = self.near(far) else { return };
+        match self.get_mut(near) {
+            Ok(socket) if matches!(socket.state, State::Connecting(_)) => {
+                let error = if error == Errno::ECONNRESET { Errno::ECONNREFUSED } else { error };
+                // It exists: it was just examined.
+                let _ = self.refuse(near, error);
+            }
+            Ok(socket) => socket.reset(if socket.finished && error == Errno::ECONNRESET { Errno::EPIPE } else { error }),
+            Err(_) => {}
+        }
+    }
+
+    /// The local socket of a far one, if it is still open.
+    #[must_use]
+    pub fn near(&self, far: SocketId) -> Option<SocketId> {
+        let near = self.get(far).ok()?.peer()?;
+        let is_its = |socket: &Socket| matches!(socket.state, State::Connected(peer) | State::Connecting(peer) if peer == far);
+        self.get(near).ok().filter(|socket| is_its(socket)).map(|_| near)
+    }
+
+    /// The listener for a connection request, and whether its queue has space.
+    #[must_use]
+    pub fn listener_at(&self, here: SocketAddr, there: SocketAddr) -> Option<(SocketId, bool)> {
+        let listener = self.at_address(Style::Stream, CARD, here, Some(there))?;
+        Some((listener, !self.is_full(listener)))
+    }
+
+    /// Adds a new connection to a listener's queue. Returns its far socket.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`: there is no listener any more, or its queue is full. `ENOMEM`.
+    pub fn arrive(&mut self, here: SocketAddr, there: SocketAddr) -> Result<SocketId, Errno> {
+        let (listener, _) = self.listener_at(here, there).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
+        let family = if here.is_ipv4() { Family::Internet4 } else { Family::Internet6 };
+        let far = self.open_far(family, there, here)?;
+        match self.join(far, listener) {
+            Ok(_) => Ok(far),
+            Err(error) => {
+                self.remove(far);
+                Err(error)
+            }
+        }
+    }
+
+    /// Delivers received bytes of a far socket to its local socket, as many as fit. Returns how many.
+    pub fn send_on(&mut self, far: SocketId, bytes: &[u8]) -> usize {
+        let Some(near) = self.near(far) else { return 0 };
+        // By the limit of `has_room`: the remaining bytes are requested again once it reports space.
+        let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
+        let Ok(socket) = self.get(near) else { return 0 };
+        let room = limit.saturating_sub(socket.queue.used()).min(bytes.len());
+        if room == 0 {
+            return 0;
+        }
+        let Ok(socket) = self.get_mut(near) else { return 0 };
+        socket.pulse.input();
+        socket.queue.push_bytes(&bytes[..room])
+    }
+
+    /// Whether a far socket's local socket has ended both directions, though it is still open.
+    #[must_use]
+    pub fn discards_input(&self, far: SocketId) -> bool {
+        self.near(far).and_then(|near| self.get(near).ok()).is_some_and(|socket| socket.reads_ended && socket.sends_ended)
+    }
+
+    /// Sends through a far socket.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the buffer is full. `EFAULT`.
+    pub(super) fn send_far(&mut self, far: SocketId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        let connection = self.get_mut(far)?.far.as_ref().and_then(|far| far.connection);
+        let (Some(stack), Some(connection)) = (&mut self.outside.stack, connection) else { return Err(Errno::EAGAIN) };
+        if stack.writable(connection) == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let sent = stack.send(connection, give);
+        if sent == 0 { Err(Errno::EFAULT) } else { Ok(sent) }
+    }
+
+    /// Records that the remote end has closed its direction (FIN).
+    pub fn finished(&mut self, far: SocketId) {
+        // A closed socket is not notified.
+        let _ = self.shutdown(far, 1);
+    }
+
+    /// Removes a far socket whose connection is over.
+    pub fn forget_far(&mut self, far: SocketId) {
+        if let Some(near) = self.near(far)
+            && let Ok(socket) = self.get_mut(near)
+            && socket.sends_ended
+        {
+            socket.state = State::Closed;
+        }
+        self.remove(far);
+    }
+
+    /// Sends a datagram to a remote host.
+    pub(super) fn send_outside(&mut self, [from, to]: [SocketAddr; 2], hops: Option<i32>, sending: Sending<'_>) -> Result<usize, Errno> {
+        let Sending { length, give, .. } = sending;
+        let bytes = gather(length, give)?;
+        let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
+        self.outside.wish(NetworkRequest::Datagram { from, to, bytes, hops });
+        Ok(length)
+    }
+
+    /// Sends an ICMP message to a remote host.
+    pub(super) fn carry_out(&mut self, message: Message) {
+        self.outside.wish(NetworkRequest::Message(message));
+    }
+
+    /// Whether its receive queue has space, if a UDP socket is bound to the address.
+    #[must_use]
+    pub fn accepts_datagram(&self, here: SocketAddr, there: SocketAddr) -> Option<bool> {
+        let socket = self.get(self.at_address(Style::Datagram, CARD, here, Some(there))?).ok()?;
+        Some(socket.queue.used() < socket.options.receive_buffer)
+    }
+
+    /// Delivers a received datagram.
+    pub fn receive_datagram(&mut self, here: SocketAddr, there: SocketAddr, bytes: &[u8], hops: u8) {
+        let Some(target) = self.at_address(Style::Datagram, CARD, here, Some(there)) else { return };
+        let time = self.time();
+        let Ok(socket) = self.get_mut(target) else { return };
+        let from = Address::Internet(in_family(socket.family, there));
+        let packet = Packet { hops: Some(hops.into()), class: Some(0), to: Some(here.ip()), by: CARD, time };
+        // Earlier datagrams of the same batch may have filled the queue.
+        if socket.queue.used() >= socket.options.receive_buffer {
+            return;
+        }
+        // Without memory it is dropped.
+        if socket.queue.push_whole(bytes.len(), from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
+            socket.pulse.input();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Futexes (`man 2 futex`): waking waiters, and releasing the locks of threads that end.
+//!
+//! The only state of a futex is its waiters. Waking a waiter completes its call, so it never reads its word again, and exactly the
+//! requested number wakes.
+
+use alloc::vec::Vec;
+
+use super::System;
+use crate::shared::is_shared;
+use crate::user::{set_word32, word32, words};
+use crate::wait::{Channel, ThreadNumber};
+
+/// The bit set that matches every waiter (`FUTEX_BITSET_MATCH_ANY`).
+pub const ANY: u32 = u32::MAX;
+
+/// The bits of a lock's word that name its owner (`FUTEX_TID_MASK`).
+pub const HOLDER: u32 = 0x3fff_ffff;
+/// The owner has ended (`FUTEX_OWNER_DIED`).
+pub const ORPHANED: u32 = 0x4000_0000;
+/// Others wait for the lock (`FUTEX_WAITERS`).
+pub const CONTENDED: u32 = 0x8000_0000;
+/// Upper limit on the robust futexes of a thread.
+const ROBUST_MAX: usize = 2048;
+
+impl System {
+    /// The channel on which threads wait for a word of the running process's memory.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Channel {
+        Channel::Word(if is_shared(address) { None } else { Some(self.process.space.0) }, address)
+    }
+
+    /// Wakes at most `count` waiters on a word of the running process's memory whose bits match. Returns how many.
+    pub fn wake_word(&mut self, word: u64, count: u32, bits: u32) -> u64 {
+        let waiting = self.waiters_on(self.word(word));
+        let fitting = waiting.into_iter().filter(|thread| self.thread_of(*thread).is_some_and(|thread| thread.futex_bits & bits != 0));
+        let woken: Vec<ThreadNumber> = fitting.take(count as usize).collect();
+        for thread in &woken {
+            self.finish_call(*thread, Ok(0));
+        }
+        woken.len() as u64
+    }
+
+    /// Marks the robust futexes of the running thread as orphaned, and wakes one waiter of each. A malformed list is followed up to its
+    /// first error.
+    pub(super) fn release_robust(&mut self) {
+        let head = core::mem::take(&mut self.thread.robust_list);
+        if head == 0 {
+            return;
+        }
+        let Ok([mut entry, offset, pending]) = words::<3>(head) else { return };
+        for _ in 0..ROBUST_MAX {
+            if entry & !1 == head {
+                break;
+            }
+            if entry != pending {
+                self.orphan((entry & !1).wrapping_add(offset));
+            }
+            match words::<1>(entry & !1) {
+                Ok([next]) => entry = next,
+                Err(_) => return,
+            }
+        }
+        if pending != 0 {
+            self.orphan((pending & !1).wrapping_add(offset));
+        }
+    }
+
+    /// Marks in a lock that its owner, the running thread, has ended.
+    fn orphan(&mut self, word: u64) {
+        let Ok(value) = word32(word) else { return };
+        if word.is_multiple_of(4) && value & HOLDER == self.thread.number && set_word32(word, value & CONTENDED | ORPHANED).is_ok() {
+            self.wake_word(word, 1, ANY);
+        }
+    }
+}

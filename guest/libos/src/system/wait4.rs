@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waits for children (`wait4`, `waitid`).
+
+use pando_rt::hypercall::NO_DEADLINE;
+
+use super::System;
+use crate::errno::Errno;
+use crate::process::{Change, Process, ProcessNumber, Usage};
+use crate::signals::Signal;
+use crate::wait::Channel;
+
+/// The children to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitTarget {
+    /// Any child.
+    Any,
+    /// This child.
+    Process(ProcessNumber),
+    /// The children in a group.
+    Group(ProcessNumber),
+}
+
+/// The target and options of a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitOptions {
+    /// The children to wait for.
+    pub which: WaitTarget,
+    /// Report children that have ended (`WEXITED`).
+    pub ended: bool,
+    /// Report stopped children (`WSTOPPED`).
+    pub stopped: bool,
+    /// Report continued children (`WCONTINUED`).
+    pub continued: bool,
+    /// Leave the child waitable (`WNOWAIT`).
+    pub keep: bool,
+    /// Return at once (`WNOHANG`).
+    pub at_once: bool,
+    /// How to treat "clone" children, whose end signal is not `SIGCHLD` (`__WALL`, `__WCLONE`).
+    pub clones: CloneSelection,
+}
+
+/// Whether to wait for children whose end signal is not `SIGCHLD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloneSelection {
+    /// Only for the others.
+    Without,
+    /// Only for them (`__WCLONE`).
+    Only,
+    /// For both (`__WALL`).
+    With,
+}
+
+/// The state change of a child.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitStatus {
+    /// The child's number.
+    pub number: ProcessNumber,
+    /// The change.
+    pub change: Change,
+    /// The child's user.
+    pub user: u32,
+    /// CPU time that the child has used.
+    pub usage: Usage,
+}
+
+impl WaitOptions {
+    fn means(&self, child: &Process) -> bool {
+        let which = match self.which {
+            WaitTarget::Any => true,
+            WaitTarget::Process(number) => child.number == number,
+            WaitTarget::Group(group) => child.group == group,
+        };
+        let is_clone = child.end_signal != Signal::CHLD.0;
+        which
+            && match self.clones {
+                CloneSelection::Without => !is_clone,
+                CloneSelection::Only => is_clone,
+                CloneSelection::With => true,
+            }
+    }
+
+    fn wants(&self, child: &Process) -> Option<Change> {
+        child.change.filter(|change| match change {
+            Change::Exited(_) | Change::Killed(_) | Change::Dumped(_) => self.ended && child.has_ended(),
+            Change::Stopped(_) => self.stopped,
+            Change::Continued => self.continued,
+        })
+    }
+}
+
+impl System {
+    /// Waits for a child of the running process. `None`: no child has changed, and the caller does not wait.
+    ///
+    /// # Errors
+    /// `ECHILD`: there is no such child. `WAITS`, `ERESTART`.
+    pub fn await_child(&mut self, wanted: &WaitOptions) -> Result<Option<WaitStatus>, Errno> {
+        let parent = self.process.number;
+        // A child that has ended can neither stop nor continue any more.
+        let is_child = |child: &Process| child.parent == parent && child.number != parent && (wanted.ended || !child.has_ended());
+        let children = |system: &System| system.processes_where(|child| is_child(child) && wanted.means(child));
+        if children(self).is_empty() {
+            return Err(Errno::ECHILD);
+        }
+        let found = |system: &mut System| {
+            let candidates = children(system);
+            let found = candidates.into_iter().find_map(|number| Some((number, wanted.wants(system.process_of(number)?)?)));
+            found.map(|(number, change)| system.collect(number, change, wanted.keep))
+        };
+        if wanted.at_once {
+            return Ok(found(self));
+        }
+        self.wait(&[Channel::Child(parent)], NO_DEADLINE, found)
+    }
+
+    /// Consumes a child's state change; a child that has ended is removed.
+    fn collect(&mut self, number: ProcessNumber, change: Change, keep: bool) -> WaitStatus {
+        let user = self.files.user_of(number);
+        let mut usage = Usage::default();
+        if let Some(child) = self.process_of_mut(number) {
+            usage = child.usage;
+            if !keep {
+                child.change = None;
+            }
+        }
+        if change.is_end() && !keep {
+            self.others.processes.remove(&number);
+            self.files.forget_process(number);
+            let own = &mut self.process.usage;
+            own.children += usage.own + usage.children;
+            own.children_peak = own.children_peak.max(usage.peak).max(usage.children_peak);
+        }
+        WaitStatus { number, change, user, usage }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Adds directories and files to a finished image, without rebuilding it.
+//!
+//! New data is in memory, after the image's last block. The parent directory keeps its inode, which then refers to a new copy of its
+//! entries; so nothing else in the image changes.
+
+use crate::{
+    Attributes, Error, HostFile, Image,
+    builder::{NAME_MAX, shown},
+    format::{
+        BLOCK, BLOCK_SIZE, BlockNumber, DataPlace, Dirent, EXTENDED, FileType, Inode, LAYOUT_SHIFT, Nid, PLAIN, directory_size,
+        encode_directory, resize,
+    },
+    image::{BlockSource, one_file},
+    inspect::{Node, Resolved, entries},
+    tables::Extent,
+};
+
+/// Attributes of implicitly created directories.
+const MADE: Attributes = Attributes::root(0o755);
+
+impl Image {
+    /// Creates a directory with these attributes unless it exists; its missing parents are owned by root, with permissions 755. Returns
+    /// the path without links, which is where something can be mounted.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or is invalid.
+    pub fn add_directory(&mut self, path: &[u8], attributes: Attributes) -> Result<Vec<u8>, Error> {
+        let Resolved { chain, names, missing } = self.resolve(path)?;
+        let here = chain[chain.len() - 1];
+        if here.kind != FileType::Directory {
+            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
+        }
+        self.add_directories(path, here, &missing, attributes)?;
+        let real: Vec<u8> = names.iter().chain(&missing).flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Ok(if real.is_empty() { b"/".to_vec() } else { real })
+    }
+
+    /// Adds a file of the host, with missing parent directories. An existing file is replaced, at the target of links.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or is invalid.
+    pub fn add_file(&mut self, path: &[u8], file: &HostFile) -> Result<(), Error> {
+        let Resolved { mut chain, mut names, mut missing } = self.resolve(path)?;
+        if missing.is_empty() {
+            // The existing file's name.
+            missing.extend(names.pop());
+            if chain.pop().is_none_or(|there| there.kind == FileType::Directory) {
+                return Err(Error::Duplicate { path: shown(path) });
+            }
+        }
+        let (Some(&here), Some((name, directories))) = (chain.last(), missing.split_last()) else {
+            return Err(Error::Duplicate { path: shown(path) });
+        };
+        if here.kind != FileType::Directory {
+            return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
+        }
+        check_names(path, &missing)?;
+        let here = self.add_directories(path, here, directories, MADE)?;
+        let size = file.version.size;
+        let mut place = DataPlace::Nowhere(0);
+        if size > 0 {
+            let first = BlockNumber::new(self.blocks())?;
+            let blocks = size.div_ceil(BLOCK_SIZE);
+            BlockNumber::new(self.blocks().saturating_add(blocks))?;
+            let extent = Extent { first: first.number(), file: 0, offset: 0, size };
+            self.append(blocks, Some(BlockSource::Host(Box::new(one_file(extent, file.path(), file.version, [])?))));
+            place = DataPlace::Blocks(first);
+        }
+        let inode = Inode { kind: FileType::Regular, attributes: file.attributes(), links: 1, size, place };
+        let nid = self.append_block(&inode.encode(0))?;
+        self.add_entry(&here, name, nid, FileType::Regular)
+    }
+
+    /// Adds nested directories to this one, the last with these attributes; returns the last.
+    fn add_directories(&mut self, path: &[u8], here: Node, names: &[Vec<u8>], attributes: Attributes) -> Result<Node, Error> {
+        check_names(path, names)?;
+        let Some((first, rest)) = names.split_first() else { return Ok(here) };
+        let mut parent = here.nid;
+        let mut outermost = None;
+        // Each is in a block of its own, so the position of the next is known.
+        let mut below = rest.iter();
+        let last = loop {
+            let own = self.next_nid(0)?;
+            let mut all = vec![
+                Dirent { name: b".", nid: own, kind: FileType::Directory as u8 },
+                Dirent { name: b"..", nid: parent, kind: FileType::Directory as u8 },
+            ];
+            let child = below.next();
+            if let Some(name) = child {
+                all.push(Dirent { name, nid: self.next_nid(1)?, kind: FileType::Directory as u8 });
+            }
+            all.sort_unstable_by_key(|entry| entry.name);
+            let size = directory_size(all.iter().map(|entry| entry.name)) as u64;
+            let links = 2 + u32::from(child.is_some());
+            let attributes = if child.is_some() { MADE } else { attributes };
+            let inode = Inode { kind: FileType::Directory, attributes, links, size, place: DataPlace::Inline(None) };
+            parent = self.append_block(&[&inode.encode(0)[..], &encode_directory(&all)].concat())?;
+            outermost = outermost.or(Some(parent));
+            if child.is_none() {
+                break parent;
+            }
+        };
+        self.add_entry(&here, first, outermost.unwrap_or(last), FileType::Directory)?;
+        self.node(last)
+    }
+
+    /// Sets a directory's entry for a name. The directory gets new blocks for all its entries.
+    fn add_entry(&mut self, directory: &Node, name: &[u8], nid: Nid, kind: FileType) -> Result<(), Error> {
+        let data = self.data(directory)?;
+        let mut all = entries(&data)?;
+        all.retain(|entry| entry.name != name);
+        all.push(Dirent { name, nid, kind: kind as u8 });
+        all.sort_unstable_by_key(|entry| entry.name);
+        let encoded = encode_directory(&all);
+        let first = BlockNumber::new(self.blocks())?;
+        for block in encoded.chunks(BLOCK) {
+            self.append_block(block)?;
+        }
+        let links = directory.links.saturating_add(u32::from(kind == FileType::Directory));
+        let format = PLAIN << LAYOUT_SHIFT | if directory.extended { EXTENDED } else { 0 };
+        self.alter(directory.offset, &format.to_le_bytes())?;
+        self.alter(directory.offset + 16, &first.number().to_le_bytes())?;
+        if directory.extended {
+            self.alter(directory.offset + 8, &(encoded.len() as u64).to_le_bytes())?;
+            self.alter(directory.offset + 44, &links.to_le_bytes())
+        } else {
+            // The size fits: larger directories cannot be read.
+            self.alter(directory.offset + 8, &(encoded.len() as u32).to_le_bytes())?;
+            self.alter(directory.offset + 6, &u16::try_from(links).unwrap_or(u16::MAX).to_le_bytes())
+        }
+    }
+
+    /// The number of the inode at the start of the block that is this many after the next.
+    fn next_nid(&self, ahead: u64) -> Result<Nid, Error> {
+        Ok(Nid::at((self.blocks() + ahead) * BLOCK_SIZE - self.inodes()?.min(self.size())))
+    }
+
+    /// Adds a block that starts with these bytes; returns the number of an inode at its start.
+    fn append_block(&mut self, bytes: &[u8]) -> Result<Nid, Error> {
+        let nid = self.next_nid(0)?;
+        BlockNumber::new(self.blocks() + 1)?;
+        let mut block = bytes.to_vec();
+        block.resize(BLOCK, 0);
+        let number = self.append(1, None);
+        self.altered.insert(number, block.into());
+        // Updates the superblock's number of blocks.
+        self.alter(0, &[])?;
+        Ok(nid)
+    }
+
+    /// Changes bytes of the image, and makes the superblock's size and checksum right.
+    pub(crate) fn alter(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        for (at, byte) in (offset..).zip(bytes) {
+            self.altered_block(at / BLOCK_SIZE)?[(at % BLOCK_SIZE) as usize] = *byte;
+        }
+        let blocks = BlockNumber::new(self.blocks())?;
+        resize(self.altered_block(0)?, blocks);
+        Ok(())
+    }
+
+    /// A mutable copy of a block.
+    fn altered_block(&mut self, number: u64) -> Result<&mut [u8], Error> {
+        let mut block = [0; BLOCK];
+        if !self.altered.contains_key(&number) {
+            self.read_bytes(number * BLOCK_SIZE, &mut block)?;
+        }
+        Ok(self.altered.entry(number).or_insert_with(|| block.into()))
+    }
+}
+
+fn check_names(path: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+    let refused = |reason| Err(Error::Path { path: shown(path), reason });
+    match names.iter().find(|name| name.len() > NAME_MAX || name.contains(&0)) {
+        Some(name) if name.contains(&0) => refused("a name has a NUL"),
+        Some(_) => refused("a name has more than 255 bytes"),
+        None => Ok(()),
+    }
+}

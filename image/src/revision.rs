@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that changed since a cached image was made.
+//!
+//! Opening a cached image compares its directories with the host ([`crate::CachedImage::is_outdated`]), but not its files, which
+//! are ten times as many. A file is compared when the block with its inode is first read. If the file has changed by then, its
+//! inode describes the new version, and the new content gets blocks behind all others. Later changes do not alter the inode again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use rustix::fs::{FileType, Stat};
+
+use crate::{
+    BlockError,
+    format::{BLOCK, NO_BLOCK, SLOT_SIZE, put},
+    host::{HostBlocks, attributes, lock, look},
+    identity::{self, HostIdentity},
+    tables::{Extent, SlotRecord, Version},
+};
+
+/// Blocks for the content of files that changed: 4 GiB.
+pub(crate) const SPARE_BLOCKS: u64 = 1 << 20;
+/// Units of [`SLOT_SIZE`] in a block.
+const SLOTS: u64 = (BLOCK / SLOT_SIZE) as u64;
+/// Records of the table of identities in a block.
+const RECORDS: u64 = (BLOCK / identity::SIZE) as u64;
+
+/// The changes of an image's files.
+#[derive(Debug)]
+pub(crate) struct Revisions {
+    /// The first free spare block, and the end of the spare blocks.
+    spare: (u64, u64),
+    identities: Option<identity::DataPlace>,
+    /// Inodes that were compared, by unit; `None`: the file has not changed.
+    files: HashMap<u32, Option<Revision>>,
+    /// Content in spare blocks, by first block.
+    extents: BTreeMap<u64, (Extent, Version)>,
+}
+
+/// The present state of a file.
+#[derive(Clone, Copy, Debug)]
+struct Revision {
+    stat: Stat,
+    /// The first block of its content; [`NO_BLOCK`]: it has none.
+    first: u32,
+}
+
+impl Revisions {
+    /// The content to which a spare block belongs.
+    pub(crate) fn extent(&self, block: u64) -> Option<(Extent, Version)> {
+        self.extents.range(..=block).next_back().map(|(_, found)| *found)
+    }
+
+    /// Records a later version of a file; `None` if too few spare blocks are left for its content.
+    fn add(&mut self, file: u32, stat: Stat) -> Option<Revision> {
+        let version = Version::of(&stat);
+        let blocks = version.size.div_ceil(BLOCK as u64);
+        if blocks == 0 {
+            return Some(Revision { stat, first: NO_BLOCK });
+        }
+        let (next, end) = self.spare;
+        let first = u32::try_from(next).ok().filter(|_| next.saturating_add(blocks) <= end)?;
+        self.spare.0 += blocks;
+        self.extents.insert(next, (Extent { first, file, offset: 0, size: version.size }, version));
+        Some(Revision { stat, first })
+    }
+}
+
+impl HostBlocks {
+    /// Allows revisions if the tables give the inodes of the host's files. The image has `blocks` blocks; the last [`SPARE_BLOCKS`]
+    /// are spare.
+    pub(crate) fn allow_revisions(&mut self, blocks: u64, identities: Option<identity::DataPlace>) {
+        if self.tables.has_slots() {
+            let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
+            self.revisions = Some(Mutex::new(Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new() }));
+        }
+    }
+
+    /// Whether its inodes are compared with the host when they are read.
+    pub(crate) fn is_revised(&self) -> bool {
+        self.revisions.is_some()
+    }
+
+    /// Updates the inodes and identities in blocks that were just read to the host's present state.
+    pub(crate) fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
+        let Some(revisions) = &self.revisions else { return Ok(()) };
+        let mut revisions = lock(revisions);
+        for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
+            for record in self.tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
+                if let Some(revision) = self.revision(&mut revisions, record)? {
+                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * SLOT_SIZE..]);
+                }
+            }
+            let table = revisions.identities.and_then(|place| number.checked_sub(place.first_block.into()).filter(|n| *n < place.blocks()));
+            let Some(index) = table else { continue };
+            for record in self.tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
+                if let Some(revision) = self.revision(&mut revisions, record)? {
+                    let place = (u64::from(record.slot) / 2 % RECORDS) as usize * identity::SIZE;
+                    revision.write_identity(&mut block[place..][..identity::SIZE]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The change of a file, which is compared with the host only once.
+    fn revision(&self, revisions: &mut Revisions, SlotRecord { slot, file }: SlotRecord) -> Result<Option<Revision>, BlockError> {
+        if let Some(known) = revisions.files.get(&slot) {
+            return Ok(*known);
+        }
+        let record = self.tables.file(file)?;
+        let later = look(&self.tables.path(&record)?)
+            .ok()
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
+        let revision = later.and_then(|stat| revisions.add(file, stat));
+        revisions.files.insert(slot, revision);
+        Ok(revision)
+    }
+}
+
+impl Revision {
+    /// Updates an extended inode whose content lies in whole blocks.
+    fn write_inode(&self, inode: &mut [u8]) {
+        let now = attributes(&self.stat);
+        let kind = u16::from_le_bytes([inode[4], inode[5]]) & 0o170_000;
+        put(inode, 4, (kind | now.permissions).to_le_bytes());
+        put(inode, 8, self.stat.st_size.cast_unsigned().to_le_bytes());
+        put(inode, 16, self.first.to_le_bytes());
+        put(inode, 24, now.uid.to_le_bytes());
+        put(inode, 28, now.gid.to_le_bytes());
+        put(inode, 32, now.modified.seconds.to_le_bytes());
+        put(inode, 40, now.modified.nanoseconds.to_le_bytes());
+    }
+
+    /// Updates a record of the table of identities. If the link count changed, names may lie outside the image: the record then has
+    /// no device.
+    fn write_identity(&self, record: &mut [u8]) {
+        let Some(mut now) = HostIdentity::of(&self.stat) else { return record.fill(0) };
+        let is_whole = record[..8] != [0; 8] && record[28..] == now.links.to_le_bytes();
+        now.device = if is_whole { now.device } else { 0 };
+        record.copy_from_slice(&now.encode());
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scans of host trees, without file contents: level by level, the directories of a level by several threads.
+//!
+//! The result does not depend on the threads: a level's directories are listed in any order and added in the level's order. A directory
+//! is opened without following a link and must be the one that its parent named, so concurrent renames cannot redirect the scan.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, OsStr},
+    fs::File,
+    io,
+    num::NonZero,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat, statfs};
+use rustix::io::Errno;
+
+use crate::{
+    Attributes, Builder, Error,
+    builder::{NAME_MAX, components, is_target, shown},
+    format,
+    host::{attributes, look, open_at},
+    identity::HostIdentity,
+    tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
+    tree::{Content, InodeId},
+};
+
+/// Threads that list directories.
+const THREADS_MAX: usize = 8;
+/// Directories per thread.
+const SHARE: usize = 16;
+/// Bytes of directory entries per call.
+const FETCHED: usize = 32 << 10;
+
+/// File systems that show the kernel's state instead of files: proc, sysfs, cgroup and cgroup2, debugfs, tracefs,
+/// securityfs, bpf, efivarfs, pstore, configfs, fusectl, binfmt_misc, mqueue, devpts, selinuxfs.
+const KERNEL_FILE_SYSTEMS: [u64; 16] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xcafe_4a11,
+    0xde5e_81e4,
+    0x6165_676c,
+    0x6265_6570,
+    0x6573_5543,
+    0x4249_4e4d,
+    0x1980_0202,
+    0x1cd1,
+    0xf97c_ff8c,
+];
+
+/// File systems of which it is known that a directory's change time moves when a name in it comes or goes, in steps of two seconds or
+/// less: ext2 to ext4, btrfs, XFS, tmpfs, overlayfs, f2fs, ZFS, bcachefs.
+const CHANGE_TIMES: [u64; 8] = [0xef53, 0x9123_683e, 0x5846_5342, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
+
+/// Whether a directory's change time can be relied on.
+fn has_change_times(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| CHANGE_TIMES.contains(&(found.f_type.cast_unsigned() & 0xffff_ffff)))
+}
+
+/// Whether a file or directory of the host shows the kernel's state, so that its content is made up whenever it is read.
+///
+/// # Errors
+/// It cannot be read.
+pub fn shows_kernel(path: &Path) -> io::Result<bool> {
+    Ok(is_kernels(statfs(path)?.f_type.cast_unsigned()))
+}
+
+fn is_kernels(kind: u64) -> bool {
+    KERNEL_FILE_SYSTEMS.contains(&(kind & 0xffff_ffff))
+}
+
+/// The files of the host to include.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readable {
+    /// Those that everyone on the host may read, in directories that everyone may list and enter.
+    ByEveryone,
+    /// Those that the caller may read.
+    ByCaller,
+    /// None: only directories with their owners and modes, and links to directories. Directories that not everyone may list and enter, or
+    /// that are for everyone's temporary files, are not scanned.
+    None,
+    /// All; a directory that the caller may not list is an error, and a file that the caller may not read is one when it is read.
+    All,
+}
+
+/// Options of a scan.
+#[derive(Clone, Copy)]
+pub struct Scan<'a> {
+    /// The files to include.
+    pub readable: Readable,
+    /// Maximal number of files and directories; more are an error.
+    pub limit: u64,
+    /// Use as many threads as the host has CPUs instead of one.
+    pub parallel: bool,
+    /// Called from time to time with the number of files and directories found.
+    pub progress: &'a dyn Fn(u64),
+}
+
+impl Builder {
+    /// Adds a file or directory tree of the host, with its attributes. Links stay links. Devices, FIFOs and sockets are added by name.
+    ///
+    /// # Errors
+    /// [`Error::Host`], [`Error::TooMany`], [`Error::Changed`]; those of [`Builder::file`].
+    pub fn host(&mut self, path: impl AsRef<[u8]>, host: &Path, walk: &Scan<'_>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let stat = look(host).map_err(|errno| Error::Host { path: host.into(), source: errno.into() })?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            self.directory(path, walk.attributes(&stat))?;
+            let id = self.find(path)?;
+            self.identify(id, &stat, walk);
+            return self.walk(id, host, &stat, walk);
+        }
+        let (parent, name) = self.place(path)?;
+        if self.tree.find(parent, name).is_some() {
+            return Err(Error::Duplicate { path: shown(path) });
+        }
+        let target = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => std::fs::read_link(host).map_err(|source| Error::Host { path: host.into(), source })?,
+            _ => PathBuf::new(),
+        };
+        let found = FoundEntry { name: name.into(), target: target.into_os_string().into_vec().into(), stat, is_taken: true };
+        let host_name = self.tree.intern(host.as_os_str().as_bytes())?;
+        let content = self.content(&found, parent, NONE, host_name)?;
+        let id = self.tree.add(attributes(&found.stat), content)?;
+        self.identify(id, &found.stat, walk);
+        self.tree.link(parent, name, id).map(|_| ())
+    }
+
+    /// Takes note of which file of the host an inode is, where the image is to say that.
+    fn identify(&mut self, id: InodeId, stat: &Stat, walk: &Scan<'_>) {
+        if self.tree.identified && walk.readable != Readable::None {
+            self.tree.inode_mut(id).identity = HostIdentity::of(stat);
+        }
+    }
+
+    fn find(&self, path: &[u8]) -> Result<InodeId, Error> {
+        let names = components(path)?;
+        let found = names.iter().try_fold(InodeId::ROOT, |here, name| self.tree.find(here, name));
+        Ok(found.expect("the directory was just added"))
+    }
+
+    fn walk(&mut self, top: InodeId, host: &Path, stat: &Stat, walk: &Scan<'_>) -> Result<(), Error> {
+        let too_many = || Error::TooMany { path: host.into(), limit: walk.limit };
+        let name = self.tree.intern(host.as_os_str().as_bytes())?;
+        let record = self.record(walk, NONE, name, stat)?;
+        let mut level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: true }];
+        // Files with several names, by device and inode.
+        let mut linked = HashMap::new();
+        let mut total = 0;
+        while !level.is_empty() {
+            let crossed = level.iter().filter(|directory| directory.crossed);
+            self.tree.is_lasting &= crossed.map(|directory| &directory.path).all(|path| has_change_times(path));
+            let listings = list_all(&level, walk, walk.limit - total);
+            let mut next = Vec::new();
+            for (directory, listing) in level.iter().zip(listings) {
+                let listing = match listing {
+                    Ok(listing) => listing,
+                    Err(ListError::TooMany) => return Err(too_many()),
+                    // It was removed or became unreadable since its parent was listed: it is shown empty.
+                    Err(ListError::Changed | ListError::Host(_)) if walk.readable != Readable::All => {
+                        self.tree.is_lasting = false;
+                        Vec::new()
+                    }
+                    Err(ListError::Changed) => return Err(Error::Changed(directory.path.clone())),
+                    Err(ListError::Host(source)) => return Err(Error::Host { path: directory.path.clone(), source }),
+                };
+                total += listing.len() as u64;
+                if total > walk.limit {
+                    return Err(too_many());
+                }
+                for found in listing {
+                    if !found.is_taken {
+                        self.tree.is_lasting = false;
+                        continue;
+                    }
+                    next.extend(self.take(directory, &found, walk, &mut linked)?);
+                }
+                (walk.progress)(total);
+            }
+            level = next;
+        }
+        Ok(())
+    }
+
+    /// Adds a directory's entry; returns it if it is a directory in turn.
+    fn take(
+        &mut self,
+        directory: &Directory,
+        found: &FoundEntry,
+        walk: &Scan<'_>,
+        linked: &mut HashMap<(u64, u64), InodeId>,
+    ) -> Result<Option<Directory>, Error> {
+        // A directory that changes while it is listed may contain a name twice.
+        if self.tree.find(directory.id, &found.name).is_some() {
+            return Ok(None);
+        }
+        let stat = &found.stat;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let has_several_names = !is_directory && stat.st_nlink > 1;
+        if has_several_names && let Some(&known) = linked.get(&(stat.st_dev, stat.st_ino)) {
+            self.tree.link(directory.id, &found.name, known)?;
+            return Ok(None);
+        }
+        let name = self.tree.intern(&found.name)?;
+        let content = self.content(found, directory.id, directory.record, name)?;
+        let id = self.tree.add(walk.attributes(stat), content)?;
+        self.identify(id, stat, walk);
+        self.tree.link_new(directory.id, name, id)?;
+        if has_several_names {
+            linked.insert((stat.st_dev, stat.st_ino), id);
+        }
+        if !is_directory {
+            return Ok(None);
+        }
+        let record = self.record(walk, directory.record, name, stat)?;
+        let path = directory.path.join(OsStr::from_bytes(&found.name));
+        Ok(Some(Directory { id, record, path, device: stat.st_dev, inode: stat.st_ino, crossed: stat.st_dev != directory.device }))
+    }
+
+    /// Records a directory of the host, which names files, and whose modification time shows when they are added or removed.
+    fn record(&mut self, walk: &Scan<'_>, parent: u32, name: Name, stat: &Stat) -> Result<u32, Error> {
+        if walk.readable == Readable::None {
+            return Ok(NONE);
+        }
+        let Version { device, inode, changed, .. } = Version::of(stat);
+        self.tree.is_lasting &= changed.is_settled();
+        self.tree.add_directory(DirectoryRecord { parent, name, device, inode, changed })
+    }
+
+    /// The content of a found file for the tree; `directory` and `name` are its name on the host.
+    fn content(&mut self, found: &FoundEntry, parent: InodeId, directory: u32, name: Name) -> Result<Content, Error> {
+        let stat = &found.stat;
+        Ok(match format::FileType::from_mode(stat.st_mode) {
+            Some(format::FileType::Directory) => Content::Directory { parent, implied: false },
+            Some(format::FileType::Symlink) => Content::Symlink(self.tree.intern(&found.target)?),
+            Some(format::FileType::Regular) | None => {
+                let version = Version::of(stat);
+                Content::Host { file: self.tree.add_file(FileRecord { directory, name, version })?, offset: 0, size: version.size }
+            }
+            Some(kind @ (format::FileType::CharacterDevice | format::FileType::BlockDevice)) => {
+                Content::Special { kind, device: stat.st_rdev as u32 }
+            }
+            Some(kind) => Content::Special { kind, device: 0 },
+        })
+    }
+}
+
+impl Scan<'_> {
+    /// The attributes of a file. The modification time of a directory is omitted if nothing else in it is included.
+    fn attributes(&self, stat: &Stat) -> Attributes {
+        let all = attributes(stat);
+        if self.readable == Readable::None { Attributes { modified: Attributes::root(0).modified, ..all } } else { all }
+    }
+}
+
+/// A directory to be listed.
+struct Directory {
+    /// Its inode in the tree.
+    id: InodeId,
+    /// Its record of the host's directory.
+    record: u32,
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// It is on another file system than its parent, or its parent is not scanned.
+    crossed: bool,
+}
+
+/// A directory's entry.
+struct FoundEntry {
+    name: Box<[u8]>,
+    /// The target of a symbolic link.
+    target: Box<[u8]>,
+    stat: Stat,
+    /// The caller may read it. A file that the caller may not read is not shown, but may become readable.
+    is_taken: bool,
+}
+
+/// Why a directory could not be listed.
+enum ListError {
+    /// It is not the one that its parent named, or was renamed while it was listed.
+    Changed,
+    TooMany,
+    Host(io::Error),
+}
+
+impl From<Errno> for ListError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => ListError::Changed,
+            errno => ListError::Host(errno.into()),
+        }
+    }
+}
+
+type ListResult = Result<Vec<FoundEntry>, ListError>;
+
+/// Lists directories. The listings have the directories' order.
+fn list_all(level: &[Directory], walk: &Scan<'_>, limit: u64) -> Vec<ListResult> {
+    let cpus = if walk.parallel { thread::available_parallelism().map_or(1, NonZero::get) } else { 1 };
+    let threads = cpus.min(THREADS_MAX).min(level.len().div_ceil(SHARE));
+    let readable = walk.readable;
+    if threads < 2 {
+        return level.iter().map(|directory| list(directory, readable, limit)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut listings = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(directory) = level.get(index) else { return listings };
+            listings.push((index, list(directory, readable, limit)));
+        }
+    };
+    let mut listings = thread::scope(|scope| {
+        // A process that cannot start threads lists them alone.
+        let workers: Vec<_> = (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let mut listings = work();
+        for worker in workers {
+            listings.extend(worker.join().expect("listing a directory does not panic"));
+        }
+        listings
+    });
+    listings.sort_unstable_by_key(|(index, _)| *index);
+    listings.into_iter().map(|(_, listing)| listing).collect()
+}
+
+fn list(directory: &Directory, readable: Readable, limit: u64) -> ListResult {
+    let opened = open_at(&directory.path, OFlags::DIRECTORY)?;
+    let stat = fstat(&opened)?;
+    if (stat.st_dev, stat.st_ino) != (directory.device, directory.inode) {
+        return Err(ListError::Changed);
+    }
+    if directory.crossed && is_kernels(fstatfs(&opened)?.f_type.cast_unsigned()) {
+        return Ok(Vec::new());
+    }
+    if readable == Readable::None && stat.st_mode & (0o1000 | 0o005) != 0o005 {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    let mut buffer = Vec::with_capacity(FETCHED);
+    let mut entries = RawDir::new(&opened, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Symlink | FileType::Unknown);
+        if matches!(name.to_bytes(), b"." | b"..") || readable == Readable::None && !may_be_directory {
+            continue;
+        }
+        if found.len() as u64 == limit {
+            return Err(ListError::TooMany);
+        }
+        match look_at(&opened, name, readable) {
+            Ok(some) => found.extend(some),
+            // It was removed since it was listed.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Reads the status of a directory's entry; `None` if it is not to be included.
+fn look_at(directory: &File, name: &CStr, readable: Readable) -> Result<Option<FoundEntry>, Errno> {
+    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let may = |needed: u32, access: Access| match readable {
+        Readable::All | Readable::None => true,
+        Readable::ByEveryone => stat.st_mode & needed == needed,
+        Readable::ByCaller => accessat(directory, name, access, AtFlags::empty()).is_ok(),
+    };
+    let leads_to_directory =
+        || statat(directory, name, AtFlags::empty()).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    let taken = match kind {
+        _ if readable == Readable::None => kind == FileType::Directory || kind == FileType::Symlink && leads_to_directory(),
+        FileType::Directory => may(0o005, Access::READ_OK | Access::EXEC_OK),
+        FileType::RegularFile => may(0o004, Access::READ_OK),
+        _ => true,
+    };
+    if name.to_bytes().len() > NAME_MAX || !taken && readable != Readable::ByCaller {
+        return Ok(None);
+    }
+    let mut target = Vec::new();
+    if kind == FileType::Symlink {
+        target = readlinkat(directory, name, Vec::new())?.into_bytes();
+        if !is_target(&target) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(FoundEntry { name: name.to_bytes().into(), target: target.into(), stat, is_taken: taken }))
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Export and import of templates as plain data.
+//!
+//! An export works on a clone of the memory, which costs the same at any size and never changes. So its pages are listed in steps,
+//! and their bytes copied without the lock. An imported template gets its pages from a disk that it cannot name: they are read on
+//! first access, once for all clones.
+
+use super::operator::waker;
+use super::{Kernel, OperatorError, Shared};
+use crate::cell::end::End;
+use crate::cell::image::CellImage;
+use crate::cell::registers::RESERVED_PAGES;
+use crate::cell::{CellConfig, CellId, State as CellState};
+use crate::device::console::Console;
+use crate::device::disk::{Disk, DiskError};
+use crate::limits::BLOCK_GROUP;
+use crate::memory::export::{MemoryExport, PageSource};
+use crate::memory::image::MemoryImage;
+use crate::memory::import::trees;
+use crate::memory::training_trace::TrainingTraces;
+use crate::memory::{AccountId, DiskId};
+use pando_machine::{FRAME_SIZE, PageCount};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// A clone of a cell's memory that is being exported, released on drop.
+struct Snapshot<'a> {
+    shared: &'a Shared,
+    account: AccountId,
+    listing: Option<MemoryExport>,
+    /// The disk that backs the cell.
+    disk: Option<Arc<dyn Disk>>,
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if let Some(listing) = self.listing.take() {
+            listing.release(&mut state.frames);
+        }
+        state.frames.close_account(self.account);
+    }
+}
+
+impl Kernel {
+    /// Exports a template: returns its state as plain data, and passes the bytes of its pages to `sink`, in order, each with its
+    /// number. Untouched memory, and blocks of disks that are attached to the cell, cost nothing. The lock is free between steps:
+    /// the cell may be cloned or ended meanwhile.
+    ///
+    /// # Errors
+    /// The cell is no template, a page of it cannot be read, or `sink` has stopped the export.
+    pub fn export(&self, id: CellId, sink: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>) -> Result<CellImage, OperatorError> {
+        let (mut image, mut snapshot) = self.begin_export(id)?;
+        let Snapshot { listing: Some(listing), disk, .. } = &mut snapshot else { return Ok(image) };
+        let mut buffer = vec![0; FRAME_SIZE * BLOCK_GROUP as usize];
+        loop {
+            listing.make_room();
+            let piece = listing.piece(&self.shared.lock().frames);
+            let Some(piece) = piece else { break };
+            self.pass_on(&piece, disk.as_deref(), &mut buffer, sink)?;
+        }
+        image.memory = listing.image();
+        Ok(image)
+    }
+
+    /// The state of a template without its memory, and a clone of the memory.
+    fn begin_export(&self, id: CellId) -> Result<(CellImage, Snapshot<'_>), OperatorError> {
+        self.update_prefetch_set(id);
+        let account = self.shared.lock().frames.open_account(PageCount(0));
+        let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
+        // Dropped before the snapshot, whose drop takes the lock.
+        let mut state = self.shared.lock();
+        let (live, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        if live.cell.state != CellState::Frozen {
+            return Err(OperatorError::Busy(live.cell.state));
+        }
+        let image = CellImage {
+            carried: live.cell.carried(),
+            console: live.console.places(),
+            channel: live.channel.as_ref().map(|channel| channel.places()),
+            kept: live.cell.kept(frames)?,
+            memory: MemoryImage::default(),
+        };
+        let memory = live.cell.memory.clone_set(frames, account);
+        let listing = snapshot.listing.insert(MemoryExport::new(memory, RESERVED_PAGES));
+        snapshot.disk = listing.backing().and_then(|disk| state.disk(disk));
+        drop(state);
+        Ok((image, snapshot))
+    }
+
+    /// Passes the bytes of pages to `sink`.
+    fn pass_on(
+        &self,
+        mut pages: &[(u64, PageSource)],
+        disk: Option<&dyn Disk>,
+        buffer: &mut [u8],
+        sink: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), OperatorError> {
+        while let Some((number, source)) = pages.first() {
+            let count = match source {
+                PageSource::Frame(frame) => {
+                    self.shared.machine.arena().read(*frame, 0, &mut buffer[..FRAME_SIZE]);
+                    1
+                }
+                PageSource::Block(block) => {
+                    let follows = |(page, further): &(&(u64, PageSource), u64)| page.1 == PageSource::Block(block.further(*further));
+                    let count = pages.iter().zip(0..BLOCK_GROUP).take_while(follows).count();
+                    disk.ok_or(DiskError)?.read(block.number, &mut buffer[..count * FRAME_SIZE])?;
+                    count
+                }
+            };
+            for (number, bytes) in (*number..).zip(buffer[..count * FRAME_SIZE].chunks_exact(FRAME_SIZE)) {
+                if sink(number, bytes).is_break() {
+                    return Err(OperatorError::Stopped);
+                }
+            }
+            pages = &pages[count..];
+        }
+        Ok(())
+    }
+
+    /// Creates a template from an image. Its content is read on first access from the disk `contents`, where page n of the image is
+    /// block n; the cell cannot name that disk. `disks` are those that were attached to the exported cell, in the same order. Costs
+    /// tables: a few for each gap in its spaces, whatever its size.
+    ///
+    /// # Errors
+    /// The image is invalid, the disks are not those that it needs, or there is not enough memory.
+    pub fn import(&self, image: &CellImage, contents: DiskId, disks: &[DiskId], quota: PageCount) -> Result<CellId, OperatorError> {
+        image.check()?;
+        let wanted = &image.memory.disks;
+        if wanted.len() != disks.len() {
+            return Err(OperatorError::OtherDisks { wanted: wanted.len(), given: disks.len() });
+        }
+        for (index, (disk, wanted)) in disks.iter().zip(wanted).enumerate() {
+            let blocks = self.blocks_of(*disk)?.min(u32::MAX.into());
+            if blocks != *wanted {
+                return Err(OperatorError::OtherDisk { index, wanted: *wanted, blocks });
+            }
+        }
+        let blocks = self.blocks_of(contents)?;
+        if blocks < image.contents() {
+            return Err(OperatorError::OtherDisk { index: disks.len(), wanted: image.contents(), blocks });
+        }
+        let id = self.create(CellConfig { quota, host_name: String::new() })?;
+        let built = self.build_from(id, image, contents, disks);
+        if built.is_err() {
+            let mut state = self.shared.lock();
+            state.end(id, End::Killed);
+            state.forget(id);
+        }
+        built.map(|()| id)
+    }
+
+    /// Fills a new cell from a checked image.
+    fn build_from(&self, id: CellId, image: &CellImage, contents: DiskId, disks: &[DiskId]) -> Result<(), OperatorError> {
+        for disk in disks {
+            self.attach(id, *disk)?;
+        }
+        self.with_room(|state| {
+            state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
+            let (cell, frames) = state.at_rest(id)?;
+            cell.memory.shape(frames, &image.memory, contents);
+            Ok(cell.restore_kept(frames, &image.kept)?)
+        })?;
+        for (index, tree) in trees(&image.memory).enumerate() {
+            let mut extents = tree.as_slice();
+            while !extents.is_empty() {
+                self.build(id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;
+            }
+        }
+        let traces = TrainingTraces::of(image.memory.prefetch_set.clone());
+        let mut state = self.shared.lock();
+        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
+        live.console = Console::new(waker(&self.shared, id)).at_places(image.console);
+        live.channel = image.channel.map(|places| Box::new(Console::channel(waker(&self.shared, id)).at_places(places)));
+        live.cell.carry(image.carried.clone());
+        live.cell.memory.traces = traces;
+        live.cell.is_template = true;
+        live.cell.state = CellState::Frozen;
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Housekeeping of a vCPU between cells: alarms, admissions, and the release of memory.
+
+use super::Shared;
+use super::state::State;
+use crate::cell::State as CellState;
+use crate::cell::end::End;
+use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, RESERVED_HUGE_FRAMES, TABLES_HIGH};
+use crate::memory::Shortage;
+use crate::sched::Reason;
+use pando_machine::Nanos;
+use std::iter;
+use std::sync::MutexGuard;
+
+impl Shared {
+    /// Does due housekeeping, in bounded steps. Releases the lock while the machine flushes.
+    pub(super) fn housekeeping<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let now = self.machine.now();
+        state.ring_alarms(now);
+        state.networks.advance(now);
+        state.wake_receivers();
+        state.frames.reap(RELEASE_PIECE);
+        state.admit_all();
+        if state.flush_is_due(now) {
+            state = self.flush(state);
+        }
+        self.notify_operator(&mut state);
+        state
+    }
+
+    /// Flushes the machine's tables, which frees retired tables, and wakes the cells that wait for that.
+    pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.flushes.under_way {
+            return state;
+        }
+        state.flushes.under_way = true;
+        let tables = state.frames.begin_flush();
+        drop(state);
+        let outcome = self.machine.flush_tables();
+        let mut state = self.lock();
+        state.frames.flushed(tables, &outcome);
+        state.flushes.under_way = false;
+        state.flushes.last = self.machine.now();
+        state.flushes.failed = outcome.is_err();
+        for id in std::mem::take(&mut state.flushes.awaited_by) {
+            if !state.living(id).is_some_and(|(live, _)| live.cell.state == CellState::AwaitingFlush) {
+                continue;
+            }
+            match &outcome {
+                Ok(()) => {
+                    state.make_ready(id, Reason::Turn);
+                    self.announce(&state);
+                }
+                // The flush that the cell waits for will not come.
+                Err(error) => state.end(id, End::Host(error.to_string())),
+            }
+        }
+        // The tables that were freed may be all that a waiting cell lacked, and no later duty would look.
+        if state.admit_all() {
+            self.announce(&state);
+        }
+        state
+    }
+
+    /// Frees all memory that can be freed without ending a cell. Takes milliseconds, most of them without the lock.
+    pub(super) fn make_room<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.flush(self.reap_all(state))
+    }
+
+    /// Releases all garbage, giving up the lock between steps.
+    fn reap_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while !state.frames.reap(RELEASE_PIECE) {
+            drop(state);
+            state = self.lock();
+        }
+        state
+    }
+
+    /// Frees memory for an operator's call without ending a cell; flushes the machine at most once. `None`: nothing is left to
+    /// free.
+    pub(super) fn relieve<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        shortage: Shortage,
+        flushed: &mut bool,
+    ) -> Option<MutexGuard<'a, State>> {
+        if shortage == Shortage::Machine && state.evict(None) {
+            return Some(self.reap_all(state));
+        }
+        let any = state.frames.has_garbage() || state.frames.quarantined() > 0;
+        (any && !std::mem::replace(flushed, true)).then(|| self.make_room(state))
+    }
+
+    /// Gives a part of the unused memory back to the host, without the lock; `true` if there was any.
+    pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>) -> bool {
+        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_giving_back(RESERVED_HUGE_FRAMES)).take(RECLAIM_PIECE).collect();
+        drop(state);
+        for huge_frame in &spare {
+            self.machine.arena().give_back(*huge_frame);
+        }
+        let found = !spare.is_empty();
+        if found {
+            let mut state = self.lock();
+            spare.into_iter().for_each(|huge_frame| state.frames.given_back(huge_frame));
+        }
+        found
+    }
+
+    /// Delivers pending notifications: ends to waiters, interrupts to vCPUs.
+    pub(super) fn notify_operator(&self, state: &mut State) {
+        if std::mem::take(&mut state.news) {
+            self.changed.notify_all();
+        }
+        for vcpu in std::mem::take(&mut state.vcpus_to_interrupt) {
+            self.interrupt(vcpu);
+        }
+        // An idle vCPU takes one of them. A busy vCPU takes them when its cell waits, or its quantum ends.
+        if std::mem::take(&mut state.woken) && state.idle_workers > 0 {
+            self.work.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Makes all cells runnable that the gatekeeper admits; `true` if there was any.
+    fn admit_all(&mut self) -> bool {
+        let admitted = iter::from_fn(|| self.admit().inspect(|id| self.make_ready(*id, Reason::Turn)));
+        admitted.count() > 0
+    }
+
+    /// The next cell that the gatekeeper admits.
+    fn admit(&mut self) -> Option<crate::cell::CellId> {
+        loop {
+            let id = self.gatekeeper.admit(self.frames.available())?;
+            if self.living(id).is_some_and(|(live, _)| live.cell.state == CellState::Waiting) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Whether a flush is needed, by a cell that is out of memory or by one that is not admitted for want of it.
+    fn flush_is_awaited(&self) -> bool {
+        let gate = self.gatekeeper.is_waited_for() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
+        !self.flushes.under_way && (gate || !self.flushes.awaited_by.is_empty())
+    }
+
+    fn flush_is_due(&self, now: Nanos) -> bool {
+        let most = self.frames.quarantined().max(self.frames.made_since_flush());
+        let many = !self.flushes.under_way && most >= TABLES_HIGH;
+        let rested = now >= self.flushes.last + FLUSH_INTERVAL;
+        rested && self.flush_is_awaited() || many && (rested || !self.flushes.failed)
+    }
+
+    /// When housekeeping is next due: the next alarm, requested flush or frame arrival.
+    pub(super) fn next_duty(&mut self) -> Nanos {
+        let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
+        self.next_alarm().min(flush).min(self.networks.next_arrival())
+    }
+}

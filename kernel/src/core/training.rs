@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Training: a template learns which pages its clones access, and prefetches them for later clones.
+
+use super::{Kernel, OperatorError};
+use crate::cell::{CellId, State as CellState};
+use crate::memory::copy::CopyError;
+use crate::memory::prefetch_set::PrefetchSet;
+use pando_machine::PageCount;
+
+impl Kernel {
+    /// Trains a template with this clone, which must not have started: its page accesses are recorded until it ends. Later clones
+    /// get copies of the pages that most training clones wrote, before they write them. The last nine training clones count; the
+    /// prefetch set of an imported template counts as one.
+    ///
+    /// # Errors
+    /// The clone was started before, or one of the two cells does not live.
+    pub fn train(&self, template: CellId, clone: CellId) -> Result<(), OperatorError> {
+        let mut state = self.shared.lock();
+        state.living(template).ok_or(OperatorError::NoSuchCell)?;
+        let (live, _) = state.living(clone).ok_or(OperatorError::NoSuchCell)?;
+        if live.cell.state != CellState::New {
+            return Err(OperatorError::Busy(live.cell.state));
+        }
+        live.cell.memory.begin_training();
+        live.cell.trains = Some(template);
+        Ok(())
+    }
+
+    /// Number of pages in a template's prefetch set.
+    ///
+    /// # Errors
+    /// The template does not live.
+    pub fn prefetch_set(&self, template: CellId) -> Result<PageCount, OperatorError> {
+        self.prefetch_set_of(template).map(|prefetch_set| PageCount(prefetch_set.accesses().len() as u64))
+    }
+
+    /// Computes a template's prefetch set anew if it has new training traces: without the lock, because that takes milliseconds.
+    pub(super) fn update_prefetch_set(&self, template: CellId) {
+        let news = self.shared.lock().living(template).and_then(|(live, _)| live.cell.memory.traces.unmerged());
+        let Some((recorded, traces)) = news else { return };
+        let prefetch_set = PrefetchSet::of(&traces);
+        if let Some((live, _)) = self.shared.lock().living(template) {
+            live.cell.memory.traces.set_prefetch(recorded, prefetch_set);
+        }
+    }
+
+    fn prefetch_set_of(&self, template: CellId) -> Result<PrefetchSet, OperatorError> {
+        self.update_prefetch_set(template);
+        let mut state = self.shared.lock();
+        let (live, _) = state.living(template).ok_or(OperatorError::NoSuchCell)?;
+        Ok(live.cell.memory.traces.prefetch_set().clone())
+    }
+
+    /// Makes an imported template's prefetch set present in the template, so that its clones share the pages. Reads the blocks of
+    /// disks that this needs.
+    ///
+    /// # Errors
+    /// The template does not live, a block cannot be read, or there is not enough memory.
+    pub fn prefetch(&self, template: CellId) -> Result<(), OperatorError> {
+        let prefetch_set = self.prefetch_set_of(template)?;
+        let mut left = prefetch_set.accesses();
+        while !left.is_empty() {
+            self.copy(template, |cell, frames| cell.memory.read_prefetched(frames, &mut left).map_err(CopyError::from))?;
+        }
+        Ok(())
+    }
+
+    /// Copies the first prefetch batch of a clone, as far as there is memory for it.
+    ///
+    /// # Errors
+    /// Another thread has started or ended it.
+    pub(super) fn copy_expected(&self, clone: CellId) -> Result<(), OperatorError> {
+        let Some(mut first) = self.build(clone, |cell, _| Ok(cell.memory.prefetch.first()))? else { return Ok(()) };
+        while !first.is_empty() {
+            self.build(clone, |cell, frames| {
+                cell.memory.copy_prefetched(frames, &mut first);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Import of a cell's memory from a checked image: reads nothing, and takes only tables.
+
+use super::block::{Block, DiskId};
+use super::entry::Entry;
+use super::frames::{Frames, Shortage};
+use super::image::{Kind, MemoryImage, PageExtent, PartImage, TreeImage};
+use super::space::{Space, SpacePart};
+use super::spaces::{Segment, SpaceSet};
+use super::tree::Tree;
+use crate::limits::IMPORT_PIECE;
+use pando_abi::{BlockNumber, Permissions, SegmentIndex, SpaceIndex};
+
+/// The trees of an image, in the order in which a set has them.
+pub(crate) fn trees(image: &MemoryImage) -> impl Iterator<Item = &TreeImage> {
+    let private = image.spaces.iter().flatten().flatten();
+    let private = private.filter_map(|(_, part)| if let PartImage::Private(tree) = part { Some(tree) } else { None });
+    image.segments.iter().flatten().chain(private)
+}
+
+impl SpaceSet {
+    /// Creates the spaces and segments of an image in a new set, all empty except the system segment, which exists already; content
+    /// will be blocks of `backing`. O(mounts + segments).
+    pub(crate) fn shape(&mut self, frames: &mut Frames, image: &MemoryImage, backing: DiskId) {
+        for space in &mut self.spaces {
+            if let Some(mut space) = space.take() {
+                space.forget_root(frames);
+            }
+        }
+        let mut mounts = vec![0; image.segments.len()];
+        self.spaces.clear();
+        for space in &image.spaces {
+            self.spaces.push(space.as_ref().map(|parts| {
+                let mut space = Space::default();
+                for (slot, part) in parts {
+                    let part = match part {
+                        PartImage::Private(_) => SpacePart::Private(Tree::default()),
+                        PartImage::Segment(index) => {
+                            mounts[*index as usize] += 1;
+                            SpacePart::Segment(SegmentIndex(*index))
+                        }
+                    };
+                    space.mount(frames, *slot as usize, part);
+                }
+                space
+            }));
+        }
+        let mut old = std::mem::take(&mut self.segments).into_iter().flatten();
+        for (segment, mounts) in image.segments.iter().zip(mounts) {
+            self.segments.push(segment.as_ref().map(|_| Segment { mounts, ..old.next().unwrap_or_default() }));
+        }
+        self.current = SpaceIndex(image.current);
+        self.backing = Some(backing);
+    }
+
+    /// Maps some of the extents of an image's tree, and removes them from the front.
+    ///
+    /// # Errors
+    /// Not enough memory for tables; the extents that are left show the progress.
+    pub(crate) fn import_piece(&mut self, frames: &mut Frames, tree: usize, extents: &mut &[PageExtent]) -> Result<(), Shortage> {
+        let account = self.account();
+        let attached: Vec<DiskId> = self.attached().map(|(disk, _)| disk).collect();
+        let backing = self.backing;
+        let Some(tree) = self.trees().nth(tree) else { return Ok(()) };
+        for _ in 0..IMPORT_PIECE {
+            let Some((extent, rest)) = extents.split_first() else { break };
+            let permissions = extent.permissions().unwrap_or_default();
+            let entry = match extent.kind {
+                Kind::Lazy { large } => Entry::lazy(permissions, large),
+                Kind::Blocks { disk, first } => block(attached.get(disk as usize).copied(), first, permissions),
+                Kind::Content { first } => block(backing, first, permissions),
+            };
+            tree.set(frames, account, extent.first..extent.first + extent.count, entry)?;
+            *extents = rest;
+        }
+        Ok(())
+    }
+}
+
+fn block(disk: Option<DiskId>, first: u64, permissions: Permissions) -> Entry {
+    disk.map_or(Entry::EMPTY, |disk| Entry::block(Block { disk, number: BlockNumber(first as u32) }, permissions))
+}

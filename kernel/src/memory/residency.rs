@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Residency: whether mapped pages are present, or blocks must be read first.
+
+use super::block::{Block, BlockRequest};
+use super::block_index::Residency;
+use super::entry::View;
+use super::error::MemoryError;
+use super::frames::{Frames, Shortage};
+use super::tree::{Lookup, TREE_PAGES, Tree, span};
+use crate::limits::BLOCK_GROUP;
+use pando_abi::BlockNumber;
+use pando_machine::FrameId;
+use std::ops::Range;
+
+/// Why a block is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockAbsence {
+    /// It must be read.
+    Wanted(BlockRequest),
+    /// Reading it has just failed.
+    Unreadable,
+    /// There is no room for it.
+    Short(Shortage),
+}
+
+/// The aligned group of pages that contains `page`.
+pub(super) fn group(page: u64) -> Range<u64> {
+    let start = page - page % BLOCK_GROUP;
+    start..start + BLOCK_GROUP
+}
+
+impl Tree {
+    /// The frame of `block`, which `page` maps.
+    pub(super) fn resident_frame(&self, frames: &Frames, page: u64, block: Block) -> Result<FrameId, BlockAbsence> {
+        match frames.residency(block) {
+            Residency::Here(frame) => Ok(frame),
+            Residency::Unreadable => Err(BlockAbsence::Unreadable),
+            Residency::Absent if !frames.has_room() => Err(BlockAbsence::Short(Shortage::Machine)),
+            Residency::Absent => Err(BlockAbsence::Wanted(self.wanted(frames, page, block))),
+        }
+    }
+
+    /// The blocks to read for `page`: those of the block's aligned group that this tree maps in one run, and that are not in
+    /// memory.
+    fn wanted(&self, frames: &Frames, page: u64, block: Block) -> BlockRequest {
+        let place = u64::from(block.number.0) % BLOCK_GROUP;
+        let absent = |page: u64, wanted: Block| {
+            let found = self.find(frames, page).view;
+            matches!(found, View::Block { block, .. } if block == wanted) && frames.residency(wanted) == Residency::Absent
+        };
+        let number = block.number.0;
+        let earlier = |count: &u64| absent(page - count, Block { number: BlockNumber(number - *count as u32), ..block });
+        let later = |count: &u64| absent(page + count, block.further(*count));
+        let before = (1..=place.min(page)).take_while(earlier).count() as u32;
+        let after = (1..(BLOCK_GROUP - place).min(TREE_PAGES - page)).take_while(later).count() as u32;
+        BlockRequest { block, after, before }
+    }
+
+    /// The first of `pages` that are alike and can be made present at once: blocks that are in memory or cannot be read, or no
+    /// blocks at all.
+    ///
+    /// # Errors
+    /// The very first page is a block that must be read, or there is no room for it.
+    pub(super) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<Ready, MemoryError> {
+        let mut ready = Ready { pages: pages.start..pages.start, blocks: false };
+        while ready.pages.end < pages.end {
+            let page = ready.pages.end;
+            let first = page == pages.start;
+            let Lookup { view, level, .. } = self.find(frames, page);
+            let length = match view {
+                View::Block { block, .. } if first || ready.blocks => match self.resident_frame(frames, page, block) {
+                    Ok(_) | Err(BlockAbsence::Unreadable) => 1,
+                    Err(BlockAbsence::Wanted(wanted)) if first => return Err(MemoryError::Absent(wanted)),
+                    Err(BlockAbsence::Short(shortage)) if first => return Err(MemoryError::Short(shortage)),
+                    Err(_) => break,
+                },
+                _ if ready.blocks || matches!(view, View::Block { .. }) => break,
+                _ => span(level) - page % span(level),
+            };
+            ready.blocks |= matches!(view, View::Block { .. });
+            ready.pages.end = (page + length).min(pages.end);
+        }
+        Ok(ready)
+    }
+}
+
+/// Pages that can be made present at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// The pages.
+    pub(super) pages: Range<u64>,
+    /// Whether they are blocks.
+    pub(super) blocks: bool,
+}

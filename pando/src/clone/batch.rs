@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A batch of clones: several at once, each with a thread that reads its output.
+
+use super::lines::Lines;
+use super::{Clone, ReadyTemplate};
+use crate::diagnostics;
+use crate::failure::Failure;
+use crate::run::told;
+use crate::size::Size;
+use crate::time_limits::TimeLimits;
+use crate::{host, machine, output};
+use pando_confine::Needs;
+use pando_kernel::{End, OperatorError, Outcome, Stream};
+use pando_launch::LaunchError;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+/// Exit status: some clones failed.
+const SOME_FAILED: u8 = 1;
+/// Failures that are reported one by one; more are only counted.
+const TOLD_MAX: u32 = 10;
+
+/// State that all threads share.
+struct CloneBatch<'a> {
+    options: &'a Clone,
+    ready: &'a ReadyTemplate,
+    watch: TimeLimits,
+    /// Clones that were started, at most their count.
+    begun: AtomicU32,
+    failed: AtomicU32,
+    /// Why no more clones are started.
+    broken: Mutex<Option<Failure>>,
+}
+
+/// Creates the clones. Returns 0 if all of them succeeded.
+///
+/// # Errors
+/// A clone could not be created, or its output could not be written.
+pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure> {
+    let watch = TimeLimits::start(&ready.kernel).map_err(Failure::Thread)?;
+    let batch = CloneBatch { options, ready, watch, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let threads = options.count.min(options.at_once);
+    // A confined process cannot start threads, so all are started before; they wait for this lock.
+    let unconfined = RwLock::new(());
+    let confining = unconfined.write().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let body = || {
+                drop(unconfined.read());
+                batch.work();
+            };
+            if let Err(error) = std::thread::Builder::new().name("clones".into()).spawn_scoped(scope, body) {
+                batch.give_up(Failure::Thread(error));
+                break;
+            }
+        }
+        let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
+        machine::limit_calls(needs).unwrap_or_else(|error| batch.give_up(error.into()));
+        drop(confining);
+    });
+    if let Some(failure) = batch.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(failure);
+    }
+    match batch.failed.into_inner() {
+        0 => Ok(0),
+        failed => {
+            diagnostics::problem(&format_args!("{failed} of {} clones failed", options.count));
+            Ok(SOME_FAILED)
+        }
+    }
+}
+
+impl CloneBatch<'_> {
+    /// Creates clones until none is left.
+    fn work(&self) {
+        let next = |begun: u32| (begun < self.options.count).then_some(begun + 1);
+        while let Ok(number) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            match self.clone(number) {
+                Ok(outcome) => self.note(number, &outcome),
+                Err(failure) => self.give_up(failure),
+            }
+        }
+    }
+
+    /// Stops the creation of clones.
+    fn give_up(&self, failure: Failure) {
+        self.begun.store(self.options.count, Ordering::Relaxed);
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    /// Creates a clone and reads its output until it has ended.
+    fn clone(&self, number: u32) -> Result<Outcome, Failure> {
+        let ReadyTemplate { kernel, root, program, .. } = self.ready;
+        let cell = program.prepare(kernel, root)?;
+        self.options.limits.apply(kernel, cell)?;
+        kernel.set_host_name(cell, &format!("{}-{number}", self.ready.found.name())).map_err(LaunchError::from)?;
+        let port = kernel.console(cell).map_err(LaunchError::from)?;
+        port.close_input();
+        kernel.start(cell).map_err(LaunchError::from)?;
+        if let Some(time) = self.options.limits.timeout {
+            self.watch.limit(cell, time, End::TimedOut);
+        }
+        let most = self.options.limits.output_limit.map(Size::in_bytes);
+        // It may have ended by itself.
+        let exceeded = || _ = kernel.end(cell, End::OutputLimit);
+        let said = match &self.options.output {
+            Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), most, exceeded)),
+            None => listen(&port, (io::stdout(), io::stderr()), most, exceeded),
+        };
+        if said.is_err() {
+            // It may have ended by itself.
+            let _ = kernel.end(cell, End::Killed);
+        }
+        let outcome = kernel.wait(cell).or_else(|error| match error {
+            // It has frozen itself without a request.
+            OperatorError::Froze => {
+                kernel.end(cell, End::Killed)?;
+                kernel.wait(cell)
+            }
+            error => Err(error),
+        });
+        let outcome = outcome.map_err(LaunchError::from)?;
+        said.map_err(Failure::Output)?;
+        Ok(outcome)
+    }
+
+    fn note(&self, number: u32, outcome: &Outcome) {
+        if told(outcome).0 != 0 && self.failed.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+            diagnostics::problem(&format_args!("clone {number}: {}", outcome.end));
+        }
+    }
+}
+
+/// The files of a clone.
+fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
+    let file = |kind: &str| {
+        let path = directory.join(format!("{number}.{kind}"));
+        output::create_regular(&path).map_err(|error| io::Error::other(format!("{}: {}", path.display(), host::plain(&error))))
+    };
+    Ok([file("out")?, file("err")?])
+}
+
+/// Copies a cell's output until the cell has ended. Calls `exceeded` if it is longer than the limit.
+fn listen(
+    port: &pando_kernel::ConsolePort,
+    (output, errors): (impl Write, impl Write),
+    most: Option<u64>,
+    exceeded: impl Fn(),
+) -> io::Result<()> {
+    let (mut output, mut errors) = (Lines::new(output), Lines::new(errors));
+    let mut left = most.unwrap_or(u64::MAX);
+    while let Some((stream, mut bytes)) = port.receive() {
+        if bytes.len() as u64 > left {
+            bytes.truncate(left as usize);
+            exceeded();
+        }
+        left -= bytes.len() as u64;
+        match stream {
+            Stream::Output => output.take(&bytes)?,
+            Stream::Errors => errors.take(&bytes)?,
+            // Notes are for operators that offer a service with them.
+            Stream::Notes => {}
+        }
+    }
+    output.finish()?;
+    errors.finish()
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pando's own messages on standard error: in colour on a terminal unless `NO_COLOR` is set.
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use pando_image::escaped_lines;
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Exit status of Pando's own failures, as container tools use it.
+pub(crate) const OWN_FAILURE: u8 = 125;
+
+/// Prints an error in one line that starts with `pando:`. Control characters in it are escaped, so that no name affects the terminal.
+pub(crate) fn problem(what: &dyn Display) {
+    let what = escaped_lines(&without_numbers(&what.to_string()));
+    let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    // In one write: the program may use the same stream.
+    let line = match AutoStream::choice(&std::io::stderr()) {
+        ColorChoice::Never => format!("pando: {what}\n"),
+        _ => format!("{style}pando:{style:#} {what}\n"),
+    };
+    // A failure to write to standard error cannot be reported.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Prints a notice.
+pub(crate) fn note(what: &dyn Display) {
+    // A failure to write to standard error cannot be reported.
+    let _ = std::io::stderr().write_all(format!("pando: {}\n", escaped_lines(&what.to_string())).as_bytes());
+}
+
+/// Removes the numbers of system errors from a text.
+fn without_numbers(text: &str) -> String {
+    let mut pieces = text.split(" (os error ");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    pieces.for_each(|piece| plain.push_str(piece.split_once(')').map_or("", |(_, rest)| rest)));
+    plain
+}
+
+/// Prints the requested help, or a command-line error.
+pub(crate) fn answer(answer: &clap::Error) -> ExitCode {
+    // A failure to write cannot be reported.
+    let _ = answer.print();
+    ExitCode::from(if answer.use_stderr() { OWN_FAILURE } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        assert_eq!(
+            without_numbers("cannot read 'a': Is a directory (os error 21); go on (os error 1)"),
+            "cannot read 'a': Is a directory; go on"
+        );
+        assert_eq!(without_numbers("as it is"), "as it is");
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A gateway's process: confines itself and runs the gateway on rings of frames.
+
+use super::messages::{GatewayMessage, Order, say};
+use pando_confine::{Needs, limit_calls};
+use pando_gateway::{Bell, Gateway, GatewayReport, HostPort, Refused, TxSink};
+use pando_kernel::network::address::Mac;
+use pando_machine::{RingFlags, RingFrame, RingPeer};
+use rustix::io::write;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Frames after which the process of cells is woken, even if more follow.
+const BATCH: usize = 16;
+
+/// The state that a gateway's process shares with the process of cells.
+#[derive(Clone, Copy)]
+pub(super) struct Ends<'a> {
+    /// The rings of frames.
+    pub(super) memory: &'a OwnedFd,
+    /// Wakes the process of cells.
+    pub(super) owner: &'a OwnedFd,
+    /// Wakes the gateway.
+    pub(super) own: &'a OwnedFd,
+    /// Transmits messages.
+    pub(super) control: &'a OwnedFd,
+}
+
+/// Runs a gateway, and returns the exit status of its process.
+pub(super) fn run(order: &Order, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> u8 {
+    let message = match work(order, bound, ends, launcher) {
+        Ok(report) => GatewayMessage::Stopped(Box::new(report)),
+        Err(error) => GatewayMessage::Failed(error.to_string()),
+    };
+    u8::from(say(ends.control, &message).is_err())
+}
+
+fn work(order: &Order, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> io::Result<GatewayReport> {
+    let _ = rustix::thread::set_name(c"gateway");
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(launcher) {
+        return Err(io::Error::other("the process that started it has ended"));
+    }
+    let control = ends.control.try_clone()?;
+    // Nobody reads this process's streams.
+    std::panic::set_hook(Box::new(move |what| _ = say(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
+    let Order { mut inside, rules, resolvers, descriptors } = order.clone();
+    inside.leases = |mac| Mac(mac).address4();
+    let gateway = match bound {
+        Some(bound) => bound.duplicate()?,
+        None => Gateway::bind(&[], rules, resolvers, descriptors).map_err(io::Error::other)?,
+    };
+    let rings = RingPeer::open(ends.memory)?;
+    let flags = rings.flags();
+    limit_calls(&Needs { connecting: true, ..Needs::default() }).map_err(io::Error::other)?;
+    let bell = RingBell { flags: flags.clone(), event: ends.own };
+    let host_port = RingPort { rings, flags, owner: ends.owner, said: 0 };
+    // If a message cannot be sent, its receiver has ended.
+    gateway.run_woken_by(&bell, &inside, host_port, |refused: Refused| _ = say(ends.control, &GatewayMessage::Refused(refused)))
+}
+
+/// A handle that wakes and stops the gateway.
+struct RingBell<'a> {
+    flags: RingFlags,
+    event: &'a OwnedFd,
+}
+
+impl Bell for RingBell<'_> {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn look(&self) -> bool {
+        self.flags.look()
+    }
+}
+
+/// The gateway's port in the network of its cell: the rings.
+struct RingPort<'a> {
+    rings: RingPeer,
+    flags: RingFlags,
+    owner: &'a OwnedFd,
+    /// Frames sent since the process of cells was last woken.
+    said: usize,
+}
+
+impl RingPort<'_> {
+    fn wake(&mut self) {
+        self.said = 0;
+        if self.flags.must_wake() {
+            // The counter of an eventfd is too large to overflow.
+            let _ = write(self.owner, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl TxSink for RingPort<'_> {
+    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.rings.room(length)
+    }
+
+    fn commit(&mut self, length: usize) {
+        self.rings.commit(length);
+        self.said += 1;
+        if self.said >= BATCH {
+            self.wake();
+        }
+    }
+}
+
+impl HostPort for RingPort<'_> {
+    type Frame = RingFrame;
+
+    fn receive(&mut self) -> Option<RingFrame> {
+        self.rings.receive()
+    }
+
+    fn flush(&mut self) {
+        if self.flags.peer_waits_for_space() || self.said > 0 {
+            self.wake();
+        }
+    }
+}

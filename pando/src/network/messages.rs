@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages between the process of cells, the launcher and gateways. Each is one packet of bounded length.
+
+use pando_gateway::{GatewayAddresses, GatewayReport, Refused, Rule};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+/// Bytes of the longest message.
+pub(super) const MESSAGE_MAX: usize = 128 << 10;
+
+/// The configuration of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// Its addresses in the network of its cell.
+    pub(crate) inside: GatewayAddresses,
+    /// The rules for destinations. A gateway that was bound before its process started ignores this field and the following ones.
+    pub(crate) rules: Vec<Rule>,
+    /// The resolvers that it queries.
+    pub(crate) resolvers: Vec<SocketAddr>,
+    /// Descriptors that it may use for connections.
+    pub(crate) descriptors: usize,
+}
+
+/// A report about a gateway, from the gateway itself or from the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum GatewayMessage {
+    /// It refuses a destination, a name or a query.
+    Refused(Refused),
+    /// It has stopped as requested, with its final report.
+    Stopped(Box<GatewayReport>),
+    /// Its code panicked, or the host did not let it work.
+    Failed(String),
+    /// Its process has ended.
+    Ended(String),
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// It is too long, or the receiver has ended.
+pub(super) fn say(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    let bytes = encode(message)?;
+    retry_on_intr(|| send(&socket, &bytes, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Encodes a message.
+///
+/// # Errors
+/// It is too long.
+pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if bytes.len() > MESSAGE_MAX {
+        return Err(io::Error::other(format!("{} bytes are too many for a message: give fewer rules", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// Receives a message. `None`: the sender has closed its end.
+///
+/// # Errors
+/// No message is there yet, or it is malformed.
+pub(super) fn hear<T: DeserializeOwned>(socket: impl AsFd, flags: RecvFlags) -> io::Result<Option<T>> {
+    let mut room = vec![0; MESSAGE_MAX];
+    let (_, length) = match retry_on_intr(|| recv(&socket, &mut room[..], flags)) {
+        Err(Errno::CONNRESET) | Ok((_, 0)) => return Ok(None),
+        outcome => outcome?,
+    };
+    decode(&room[..length.min(MESSAGE_MAX)]).map(Some)
+}
+
+/// Decodes a message.
+///
+/// # Errors
+/// It is malformed.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(io::Error::other)
+}

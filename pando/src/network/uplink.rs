@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The uplink's port in a network of the kernel: sends and receives frames in batches.
+
+use bytes::Bytes;
+use pando_gateway::{HostPort, TxSink};
+use pando_kernel::network::buffers::Buffers;
+use pando_kernel::{CellId, Kernel};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// Frames per lock acquisition.
+const BATCH: usize = 64;
+/// Bytes that may be queued at the cell, with each frame's overhead: half of its port's capacity, so that the port drops none.
+const WAITING: u64 = pando_kernel::limits::QUEUE_BYTES as u64 / 2;
+/// The overhead of each frame.
+const PART: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUEUE_FRAMES) as u64;
+
+/// The uplink's port.
+pub(crate) struct Uplink {
+    host_port: Arc<pando_kernel::HostPort>,
+    kernel: Arc<Kernel>,
+    cell: CellId,
+    arrived: VecDeque<Bytes>,
+    said: Vec<Bytes>,
+    /// Bytes that may be sent before the queue is checked again.
+    credit: u64,
+    room: Vec<u8>,
+    buffers: Buffers,
+}
+
+impl Uplink {
+    pub(crate) fn new(host_port: Arc<pando_kernel::HostPort>, kernel: Arc<Kernel>, cell: CellId) -> Uplink {
+        Uplink {
+            host_port,
+            kernel,
+            cell,
+            arrived: VecDeque::new(),
+            said: Vec::new(),
+            credit: WAITING,
+            room: Vec::new(),
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Updates the credit from the link's and the cell port's free space. A cell that has ended has unlimited space.
+    fn ask(&mut self) {
+        let waiting =
+            self.kernel.traffic(self.cell).ok().flatten().map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * PART);
+        self.credit = WAITING.saturating_sub(waiting + self.host_port.traffic().under_way);
+    }
+}
+
+impl Uplink {
+    /// Whether the cell takes another frame now.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.credit == 0 {
+            self.flush();
+            self.ask();
+        }
+        self.credit > 0
+    }
+
+    /// Sends a frame of this length, which `fill` writes, all of it.
+    pub(super) fn send(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
+        let filled = self.buffers.filled(length, |room| {
+            fill(room);
+            Ok::<(), Infallible>(())
+        });
+        let Ok(frame) = filled;
+        self.push(frame);
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        self.credit = self.credit.saturating_sub(frame.len() as u64 + PART);
+        self.said.push(frame);
+        if self.said.len() >= BATCH {
+            self.flush();
+        }
+    }
+}
+
+impl TxSink for Uplink {
+    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        if !self.has_room() {
+            return None;
+        }
+        if self.room.len() < length {
+            self.room.resize(length, 0);
+        }
+        self.room.get_mut(..length)
+    }
+
+    fn commit(&mut self, length: usize) {
+        let frame = self.buffers.copy(self.room.get(..length).unwrap_or_default());
+        self.push(frame);
+    }
+}
+
+impl HostPort for Uplink {
+    type Frame = Bytes;
+
+    fn receive(&mut self) -> Option<Bytes> {
+        if self.arrived.is_empty() {
+            self.arrived.extend(self.host_port.receive(BATCH));
+        }
+        self.arrived.pop_front()
+    }
+
+    fn flush(&mut self) {
+        if !self.said.is_empty() {
+            self.host_port.send(self.said.drain(..));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Time limits of cells.
+
+use pando_kernel::{CellId, End, Kernel};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// Terminates cells when their time limits expire. Its thread runs from the start, because a confined process cannot start any.
+#[derive(Clone)]
+pub(crate) struct TimeLimits {
+    orders: Sender<LimitRequest<CellId>>,
+}
+
+/// A message to the thread.
+enum LimitRequest<Cell> {
+    /// Terminate a cell at this time, with this end.
+    Limit(Instant, Cell, End),
+    /// Remove a cell's limits.
+    Lift(Cell),
+}
+
+impl TimeLimits {
+    /// Starts the thread. Cells have no limit until one is set.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(kernel: &Arc<Kernel>) -> std::io::Result<TimeLimits> {
+        let (orders, told) = mpsc::channel();
+        let kernel = Arc::clone(kernel);
+        let body = move || {
+            watch(&told, &mut |cell, end| {
+                // Most have ended by themselves; IDs are never reused.
+                let _ = kernel.end(cell, end);
+            });
+        };
+        std::thread::Builder::new().name("watch".into()).spawn(body)?;
+        Ok(TimeLimits { orders })
+    }
+
+    /// Terminates a cell after this time, unless it has ended. The earliest of several limits counts.
+    pub(crate) fn limit(&self, cell: CellId, time: Duration, end: End) {
+        // A time beyond the clock's range is no limit.
+        if let Some(moment) = Instant::now().checked_add(time) {
+            // The thread lives as long as this.
+            let _ = self.orders.send(LimitRequest::Limit(moment, cell, end));
+        }
+    }
+
+    /// Removes a cell's limits.
+    pub(crate) fn lift(&self, cell: CellId) {
+        let _ = self.orders.send(LimitRequest::Lift(cell));
+    }
+}
+
+/// Terminates cells as their limits expire, until all senders are dropped.
+fn watch<Cell: Copy + Ord>(told: &Receiver<LimitRequest<Cell>>, end: &mut dyn FnMut(Cell, End)) {
+    let mut limits: BTreeMap<(Instant, Cell), End> = BTreeMap::new();
+    loop {
+        let order = match limits.first_key_value() {
+            None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(((moment, _), _)) => told.recv_timeout(moment.saturating_duration_since(Instant::now())),
+        };
+        match order {
+            Ok(LimitRequest::Limit(moment, cell, how)) => _ = limits.insert((moment, cell), how),
+            Ok(LimitRequest::Lift(cell)) => limits.retain(|(_, limited), _| *limited != cell),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(((_, cell), how)) = limits.pop_first() {
+                    end(cell, how);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LimitRequest, watch};
+    use pando_kernel::End;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    /// The cells that these orders end, and how, until cell `last` is ended or none is left.
+    fn ended(orders: Vec<LimitRequest<u32>>, last: Option<u32>) -> Vec<(u32, End)> {
+        let (sender, told) = mpsc::channel();
+        orders.into_iter().for_each(|order| sender.send(order).expect("somebody listens"));
+        let mut sender = Some(sender).filter(|_| last.is_some());
+        let mut all = Vec::new();
+        watch(&told, &mut |cell, end| {
+            all.push((cell, end));
+            sender.take_if(|_| Some(cell) == last);
+        });
+        all
+    }
+
+    #[test]
+    fn who_is_due_first_is_ended_first_and_whose_limit_was_lifted_never() {
+        let now = Instant::now();
+        let limit = |milliseconds, cell, end| LimitRequest::Limit(now + Duration::from_millis(milliseconds), cell, end);
+        let orders = vec![
+            limit(20, 1, End::TimedOut),
+            limit(3_600_000, 2, End::Killed),
+            limit(0, 2, End::Quota),
+            limit(10, 3, End::Killed),
+            LimitRequest::Lift(3),
+        ];
+        assert_eq!(ended(orders, Some(1)), [(2, End::Quota), (1, End::TimedOut)]);
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_ended() {
+        assert_eq!(ended(Vec::new(), None), []);
+        assert_eq!(ended(vec![LimitRequest::Limit(Instant::now() + Duration::from_secs(3600), 1, End::Killed)], None), []);
+    }
+}

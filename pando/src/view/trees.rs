@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cached images of host directories: installation prefixes, the current directory, and directories that `-v` names.
+//!
+//! Each start compares the directories of the tree with the host, but not the files. If a name came or went, the tree is scanned
+//! again. A file that changed in place is noticed when the cell first reads the block of metadata with its inode.
+//! `docs/decisions/0029-trees-are-kept.md` lists the guarantees.
+
+use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
+use crate::progress::Progress;
+use pando_confine::{Authority, FileOwner};
+use pando_image::{Attributes, Builder, Cache, Error, Image, Readable};
+use rustix::process::{getegid, geteuid, getgroups};
+use std::fs::{self, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The directory of these images, in the cache directory.
+const DIRECTORY: &str = "trees";
+/// Scanning a tree with fewer files is as fast as opening its cached image.
+const WORTH_KEEPING: usize = 512;
+/// The most trees that are cached; the oldest are removed.
+const KEPT_MAX: usize = 32;
+/// The bits of a fingerprint that give the needed authority.
+const AUTHORITY: u64 = 3;
+
+/// A directory of the host, or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachedTree<'a> {
+    /// The directory.
+    pub(super) directory: &'a Path,
+    /// The names in it that are included; `None`: all.
+    pub(super) names: Option<&'a [&'a str]>,
+    /// It may hold installed languages; Pando's modules for them are added.
+    pub(super) is_prefix: bool,
+}
+
+impl CachedTree<'_> {
+    /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`.
+    pub(super) fn image(&self, caches: Option<&Path>, authority: &mut Authority) -> Result<(Image, Option<Cache>), Error> {
+        let Some(directory) = caches.map(|caches| caches.join(DIRECTORY)) else {
+            return Ok((self.walk(authority)?.image()?, None));
+        };
+        let base = self.sign();
+        let cache = Cache::new(directory.join(format!("{base:016x}.image")));
+        if let Some(kept) = cache.open().filter(|kept| kept.signs & !AUTHORITY == base & !AUTHORITY && !kept.is_outdated()) {
+            let needed = Authority { read: kept.signs & 1 != 0, change: kept.signs & 2 != 0 };
+            *authority = authority.and(needed);
+            return Ok((kept.image, Some(cache)));
+        }
+        let mut needed = Authority::default();
+        let builder = self.walk(&mut needed)?;
+        *authority = authority.and(needed);
+        let is_kept = builder.is_lasting() && builder.count() >= WORTH_KEEPING;
+        let image = builder.image()?;
+        if !is_kept {
+            return Ok((image, None));
+        }
+        // If the image cannot be stored, every start scans the tree.
+        let _ = cache.store(&image, base & !AUTHORITY | u64::from(needed.read) | u64::from(needed.change) << 1);
+        remove_oldest(&directory);
+        Ok((image, Some(cache)))
+    }
+
+    /// Scans the tree.
+    pub(super) fn walk(&self, authority: &mut Authority) -> Result<Builder, Error> {
+        let progress = Progress::files("looking");
+        let progress = |count| progress.set(count);
+        let walk = walk(Readable::ByCaller, WALKED_MAX, &progress);
+        let mut builder = Builder::new();
+        builder.limit_content(CONTENT_MAX);
+        builder.keep_identities();
+        builder.allow_revisions();
+        match self.names {
+            None => builder.host("/", self.directory, &walk)?,
+            Some(names) => {
+                builder.directory("/", Attributes::of_host(self.directory)?)?;
+                for name in names {
+                    let path = self.directory.join(name);
+                    if path.symlink_metadata().is_ok() {
+                        builder.host(name, &path, &walk)?;
+                    }
+                }
+            }
+        }
+        let owned = |(found, is_directory): (&Attributes, bool)| FileOwner {
+            user: found.uid,
+            group: found.gid,
+            mode: found.permissions.into(),
+            is_directory,
+        };
+        *authority = authority.and(Authority::over(builder.attributes().map(owned)));
+        if self.is_prefix {
+            parts::add_modules(&mut builder)?;
+        }
+        Ok(builder)
+    }
+
+    /// A fingerprint of the tree, the caller, and the version of the added files.
+    fn sign(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        parts::version(&mut hasher);
+        (self.directory, self.names, self.is_prefix).hash(&mut hasher);
+        for name in self.names.into_iter().flatten() {
+            // The change times of the tree's directories do not show that one of these came, went, or is another link.
+            let found = self.directory.join(name).symlink_metadata().ok();
+            let link = |found: Metadata| found.is_symlink().then(|| (found.ino(), found.ctime(), found.ctime_nsec()));
+            found.map(link).hash(&mut hasher);
+        }
+        let groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+        (geteuid().as_raw(), getegid().as_raw(), groups).hash(&mut hasher);
+        // With root's authority over files, the caller gets another image, which records the needed authority.
+        let nobody = FileOwner { user: u32::MAX, group: u32::MAX, mode: 0, is_directory: false };
+        Authority::over([nobody]).read.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Removes the oldest trees beyond [`KEPT_MAX`].
+fn remove_oldest(directory: &Path) {
+    let age = |path: PathBuf| Some((fs::symlink_metadata(&path).ok()?.modified().ok()?, path));
+    let mut found: Vec<(SystemTime, PathBuf)> =
+        fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| age(entry.path())).collect();
+    found.sort();
+    let surplus = found.len().saturating_sub(KEPT_MAX);
+    for (_, path) in &found[..surplus] {
+        // Another process may have removed it already.
+        let _ = fs::remove_file(path);
+    }
+}

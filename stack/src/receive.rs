@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Received frames: address filtering, dispatch to a protocol, and lookup of the TCP connection. An answer goes back to the frame's sender.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
+
+use crate::connection::{Change, ConnectionStage};
+use crate::network::Recipients;
+use crate::packet::{Ends, Mac, Packet};
+use crate::port::TxSummary;
+use crate::socket_events;
+use crate::syn_backlog::{AcceptOptions, bare, read, without_payload};
+use crate::time_wait::LastSegment;
+use crate::{ConnectionId, Failure, Listeners, Message, Refusal, SocketEvent, Stack, Tuple, TxSink, Verdict};
+
+/// The metadata of a received packet, and the means to answer it.
+pub(crate) struct Context<'a> {
+    pub(crate) now: u64,
+    pub(crate) from: Mac,
+    pub(crate) audience: Recipients,
+    pub(crate) listeners: &'a mut dyn Listeners,
+    pub(crate) sink: &'a mut dyn TxSink,
+}
+
+impl Stack {
+    /// Receives an Ethernet frame. Urgent answers are sent at once; [`Stack::run`] sends the rest.
+    pub fn take(&mut self, frame: &[u8], now: u64, listeners: &mut dyn Listeners, sink: &mut dyn TxSink) {
+        self.counts.taken += 1;
+        if self.process(frame, now, listeners, sink).is_none() {
+            self.counts.ignored += 1;
+        }
+    }
+
+    /// `None`: the frame is ignored.
+    fn process(&mut self, frame: &[u8], now: u64, listeners: &mut dyn Listeners, sink: &mut dyn TxSink) -> Option<()> {
+        let frame = EthernetFrame::new_checked(frame).ok()?;
+        let EthernetAddress(from) = frame.src_addr();
+        let is_own = frame.dst_addr() == EthernetAddress(self.network.mac);
+        if !frame.src_addr().is_unicast() || !(is_own || frame.dst_addr().is_multicast() || frame.dst_addr().is_broadcast()) {
+            return None;
+        }
+        let packet = match frame.ethertype() {
+            EthernetProtocol::Arp => return self.process_arp(frame.payload(), from, now, sink),
+            EthernetProtocol::Ipv4 => Packet::v4(frame.payload(), self.capabilities.checksum.ipv4.rx())?,
+            EthernetProtocol::Ipv6 => Packet::v6(frame.payload())?,
+            EthernetProtocol::Unknown(_) => return None,
+        };
+        let audience = self.network.audience(packet.destination)?;
+        // Unicast packets in broadcast frames are ignored.
+        if !self.network.is_sender(packet.source) || (audience == Recipients::Own && !is_own) {
+            return None;
+        }
+        if self.network.is_near(packet.source) {
+            self.neighbours.confirm(packet.source, from, now);
+        }
+        if matches!(packet.protocol, IpProtocol::Icmp | IpProtocol::Icmpv6) && listeners.wants_icmp() {
+            let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
+            self.news.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+        }
+        let mut context = Context { now, from, audience, listeners, sink };
+        match (packet.protocol, packet.source) {
+            (IpProtocol::Tcp, _) if audience == Recipients::Own => self.process_segment(&packet, &mut context),
+            (IpProtocol::Tcp, _) => None,
+            (IpProtocol::Udp, _) => self.process_datagram(&packet, &mut context),
+            (IpProtocol::Icmp, IpAddr::V4(_)) => self.process_icmp4(&packet, &mut context),
+            (IpProtocol::Icmpv6, IpAddr::V6(_)) => self.process_icmp6(&packet, &mut context),
+            _ if audience == Recipients::Own => self.send_unreachable(&packet, crate::Unreachable::Port, &mut context),
+            _ => None,
+        }
+    }
+
+    fn process_segment(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
+        let repr = read(packet, &self.capabilities.checksum)?;
+        let tuple =
+            Tuple { local: SocketAddr::new(packet.destination, repr.dst_port), remote: SocketAddr::new(packet.source, repr.src_port) };
+        if let Some(&id) = self.tuples.get(&tuple) {
+            self.process_connection(id, packet, &repr, context);
+            return Some(());
+        }
+        let is_connection_request = repr.control == TcpControl::Syn && repr.ack_number.is_none();
+        if self.syn_backlog.get(&tuple).is_some() {
+            return self.process_half_open(&tuple, packet, &repr, context);
+        }
+        if let Some(word) = self.time_wait.get(&tuple, context.now) {
+            let is_new = is_connection_request && (repr.seq_number > word.acknowledged || self.time_wait.is_quiet(&tuple, context.now));
+            if !is_new {
+                if repr.control != TcpControl::Rst && repr.segment_len() > 0 {
+                    self.send_last_segment(&tuple, word, context.from, context.sink);
+                    self.time_wait.add(tuple, word, context.now);
+                }
+                return Some(());
+            }
+            self.time_wait.remove(&tuple);
+        }
+        if is_connection_request {
+            return self.process_syn(&tuple, &repr, context);
+        }
+        if repr.control != TcpControl::Rst {
+            self.send_reset(&tuple, &repr, context.from, context.sink);
+        }
+        Some(())
+    }
+
+    /// Receives a connection request (SYN).
+    fn process_syn(&mut self, tuple: &Tuple, syn: &TcpRepr, context: &mut Context) -> Option<()> {
+        let is_held = match context.listeners.admits(tuple) {
+            Verdict::Admit => false,
+            Verdict::Hold => true,
+            Verdict::Refuse(refusal) => {
+                self.refuse_half_open(tuple, &without_payload(syn), context.from, refusal, context.sink);
+                return Some(());
+            }
+            Verdict::Ignore => return Some(()),
+        };
+        let options = AcceptOptions { is_held, seed: self.draw(), buffer: self.sockets.size(self.syn_backlog.promised()) };
+        let has_forgotten = self.syn_backlog.add(*tuple, without_payload(syn), context.from, options, context.now)?;
+        self.counts.forgotten += u64::from(has_forgotten);
+        Some(())
+    }
+
+    fn process_half_open(&mut self, tuple: &Tuple, packet: &Packet, repr: &TcpRepr, context: &mut Context) -> Option<()> {
+        let half_open = self.syn_backlog.get(tuple)?;
+        let expected = half_open.syn.seq_number + 1;
+        match (repr.control, repr.ack_number) {
+            (TcpControl::Syn, None) if repr.seq_number == half_open.syn.seq_number => self.syn_backlog.answer_again(tuple, context.now),
+            (TcpControl::Syn, None) => {
+                self.syn_backlog.remove(tuple);
+                return self.process_syn(tuple, repr, context);
+            }
+            (TcpControl::Rst, _) if repr.seq_number == expected => {
+                self.syn_backlog.remove(tuple);
+            }
+            (TcpControl::None | TcpControl::Psh | TcpControl::Fin, Some(number))
+                if !half_open.is_held && number == half_open.answer.seq_number + 1 =>
+            {
+                // When the connection table is full, the peer retries.
+                if !self.is_full() {
+                    let (mut connection, is_as_answered) = self.syn_backlog.open(tuple, &mut self.sockets, context.now)?;
+                    connection.is_incoming = true;
+                    let id = self.keep(connection);
+                    if is_as_answered {
+                        self.process_connection(id, packet, repr, context);
+                    } else {
+                        self.abort(id);
+                    }
+                }
+            }
+            (TcpControl::Rst, _) => {}
+            _ => self.send_reset(tuple, repr, context.from, context.sink),
+        }
+        Some(())
+    }
+
+    /// Passes a segment to its connection.
+    fn process_connection(&mut self, id: ConnectionId, packet: &Packet, segment: &TcpRepr, context: &mut Context) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let ends = Ends { from: self.network.mac, to: context.from };
+        let mut transmitter = connection.transmitter(&self.capabilities, context.sink, ends);
+        connection.process(&mut self.interface, &mut transmitter, packet, segment, context.now);
+        self.counts.looks += 1;
+        self.counts.sent += transmitter.said.frames as u64;
+        connection.said = transmitter.said;
+        let end = segment.seq_number + segment.segment_len();
+        self.look(id, context.now);
+        // Both have finished: the last acknowledgement remains, perhaps more than once.
+        if let Some(connection) = self.connections.get(&id)
+            && connection.stage == ConnectionStage::Over
+            && connection.has_lingered()
+            && let Some(last) = connection.said.last
+        {
+            let (tuple, word) = (connection.tuple, LastSegment { acknowledged: end, ..last });
+            self.send_last_segment(&tuple, word, context.from, context.sink);
+            self.time_wait.add(tuple, word, context.now);
+        }
+        self.close_if_done(id);
+        if self.connections.get_mut(&id).is_some_and(|connection| connection.must_transmit(context.now)) {
+            self.stir(id);
+        } else {
+            self.plan(id, context.now, TxSummary::default());
+        }
+    }
+
+    /// Turns the changes of a connection into events.
+    pub(crate) fn look(&mut self, id: ConnectionId, now: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut bits = 0;
+        let opened = if connection.is_incoming { socket_events::ACCEPTED } else { socket_events::OPENED };
+        connection.look(now, &mut |change| {
+            bits |= match change {
+                Change::Opened => opened,
+                Change::Data => socket_events::DATA,
+                Change::Room => socket_events::ROOM,
+                Change::Broken => socket_events::FAILED,
+                Change::Lingers | Change::Ended => 0,
+            };
+        });
+        if bits != 0 {
+            self.news.add(id, connection, bits);
+        }
+        if connection.stage == ConnectionStage::Over {
+            self.unhook(id);
+        } else if connection.is_deserted() && connection.socket().recv_queue() > 0 {
+            // This data will never be read.
+            self.break_off(id, Failure::Reset);
+        }
+    }
+
+    /// Reports that a connection is closed, or removes it if its id is released.
+    pub(crate) fn close_if_done(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.stage != ConnectionStage::Over || connection.owes_reset() {
+            return;
+        }
+        if connection.is_released {
+            self.forget(id);
+        } else if connection.socket().recv_queue() == 0 || connection.is_deserted() {
+            self.news.add(id, connection, socket_events::CLOSED);
+        }
+    }
+
+    /// Answers a connection request with a refusal.
+    pub(crate) fn refuse_half_open(&mut self, tuple: &Tuple, syn: &TcpRepr, to: Mac, refusal: Refusal, sink: &mut dyn TxSink) {
+        match refusal {
+            Refusal::Reset => self.send_reset(tuple, syn, to, sink),
+            Refusal::Unreachable(unreachable) => self.send_unreachable_to(tuple, syn, unreachable, to, sink),
+        }
+    }
+
+    /// Answers a segment that belongs to no connection with a reset.
+    fn send_reset(&mut self, tuple: &Tuple, to_what: &TcpRepr, to: Mac, sink: &mut dyn TxSink) {
+        let knocks = to_what.ack_number.is_none();
+        let reset = TcpRepr {
+            control: TcpControl::Rst,
+            seq_number: to_what.ack_number.unwrap_or_default(),
+            ack_number: knocks.then(|| to_what.seq_number + to_what.segment_len()),
+            ..bare(tuple)
+        };
+        self.send_segment(tuple, &reset, to, sink);
+    }
+
+    fn send_last_segment(&mut self, tuple: &Tuple, word: LastSegment, to: Mac, sink: &mut dyn TxSink) {
+        let repr = TcpRepr { seq_number: word.sequence, ack_number: Some(word.acknowledged), ..bare(tuple) };
+        self.send_segment(tuple, &repr, to, sink);
+    }
+
+    /// Sends a segment outside any connection. Returns whether there was room.
+    pub(crate) fn send_segment(&mut self, tuple: &Tuple, repr: &TcpRepr, to: Mac, sink: &mut dyn TxSink) -> bool {
+        let (from, remote) = (tuple.local.ip().into(), tuple.remote.ip().into());
+        let header = IpRepr::new(from, remote, IpProtocol::Tcp, repr.buffer_len(), 64);
+        let checksums = &self.capabilities.checksum;
+        let is_said = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+            repr.emit(&mut TcpPacket::new_unchecked(room), &from, &remote, checksums);
+        });
+        self.counts.sent += u64::from(is_said);
+        is_said
+    }
+
+    /// A random number that peers cannot guess from the ones before.
+    fn draw(&mut self) -> u64 {
+        // SplitMix64: a step, and a mix of it.
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

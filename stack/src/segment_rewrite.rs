@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rewriting of segments that smoltcp would drop although they are partly new.
+//!
+//! smoltcp drops a segment whose bytes are all old, together with its acknowledgement, and a segment with an old
+//! acknowledgement, together with its bytes. If both sides retransmit after a loss, each waits forever for an
+//! acknowledgement that it drops. So the new part is passed on alone, in a segment that smoltcp accepts.
+
+use alloc::vec::Vec;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+
+use crate::Tuple;
+use crate::packet::{Packet, compose};
+use crate::syn_backlog::bare;
+
+/// The sequence numbers of a connection, as smoltcp counts them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// The next sequence number that is expected from the peer.
+    pub(crate) expected: TcpSeqNumber,
+    /// The first unacknowledged sequence number.
+    pub(crate) unanswered: TcpSeqNumber,
+    /// The end of the sent data.
+    pub(crate) sent: TcpSeqNumber,
+}
+
+/// The segments that smoltcp gets in place of a received one, or before it.
+#[derive(Debug)]
+pub(crate) enum Rewrite {
+    /// The segment is passed on unchanged.
+    Sound,
+    /// This packet, and then the segment itself if it needs an answer.
+    Before(Vec<u8>, bool),
+    /// This packet.
+    Instead(Vec<u8>),
+}
+
+/// Whether one sequence number comes before another, modulo 2^32.
+pub(crate) const fn is_before(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
+    one.0.wrapping_sub(other.0) < 0
+}
+
+/// Whether a segment is a duplicate acknowledgement, possibly with a new window.
+pub(crate) fn is_repetition(segment: &TcpRepr, progress: Progress) -> bool {
+    segment.ack_number == Some(progress.unanswered)
+        && segment.segment_len() == 0
+        && segment.control != TcpControl::Rst
+        && !is_before(segment.seq_number, progress.expected)
+}
+
+/// Returns how a segment must be rewritten for smoltcp, with this window.
+pub(crate) fn rewrite(packet: &Packet, segment: &TcpRepr, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Rewrite {
+    let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
+        return Rewrite::Sound;
+    };
+    let length = segment.segment_len() as i32;
+    let end = TcpSeqNumber(segment.seq_number.0.wrapping_add(length));
+    let is_old = is_before(segment.seq_number, progress.expected) && !is_before(progress.expected, end);
+    if is_old && is_before(progress.unanswered, number) && !is_before(progress.sent, number) {
+        let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, window_len: window, payload: &[], ..*segment };
+        return Rewrite::Before(rewritten(packet, &alone, checksums), length > 0);
+    }
+    if length == 0 && !is_before(segment.seq_number, progress.expected) && !is_before(number, progress.unanswered) {
+        let heard = TcpRepr { seq_number: progress.expected, window_len: window, sack_ranges: [None; 3], ..*segment };
+        return Rewrite::Instead(rewritten(packet, &heard, checksums));
+    }
+    if !is_old && length > 0 && is_before(number, progress.unanswered) {
+        let renewed = TcpRepr { ack_number: Some(progress.unanswered), window_len: window, ..*segment };
+        return Rewrite::Instead(rewritten(packet, &renewed, checksums));
+    }
+    if !is_old && segment.window_len < window {
+        // A window smaller than the data in flight stops smoltcp's timer.
+        return Rewrite::Instead(rewritten(packet, &TcpRepr { window_len: window, ..*segment }, checksums));
+    }
+    Rewrite::Sound
+}
+
+/// Cuts a segment to the `room` bytes from the next expected one on; `None` if all of it fits. If nothing fits, the
+/// segment becomes an old one, which is answered too.
+pub(crate) fn fit<'a>(segment: &TcpRepr<'a>, expected: TcpSeqNumber, room: usize) -> Option<TcpRepr<'a>> {
+    let length = segment.payload.len();
+    let offset = segment.seq_number.0.wrapping_sub(expected.0);
+    let most = usize::try_from(i64::try_from(room).ok()? - i64::from(offset)).unwrap_or(0);
+    if length <= most {
+        return None;
+    }
+    let control = if matches!(segment.control, TcpControl::Fin | TcpControl::Psh) { TcpControl::None } else { segment.control };
+    Some(match most {
+        0 => TcpRepr { control, seq_number: TcpSeqNumber(expected.0.wrapping_sub(length as i32)), ..*segment },
+        _ => TcpRepr { control, payload: &segment.payload[..most], ..*segment },
+    })
+}
+
+/// A packet from the peer that repeats its last acknowledgement, with a new window.
+pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Vec<u8> {
+    let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
+    let back = Tuple { local: tuple.remote, remote: tuple.local };
+    let segment = TcpRepr { seq_number: progress.expected, ack_number: Some(progress.unanswered), window_len: window, ..bare(&back) };
+    let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), 64);
+    compose(&header, checksums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, checksums))
+}
+
+/// The same packet with another segment.
+pub(crate) fn rewritten(packet: &Packet, segment: &TcpRepr, checksums: &ChecksumCapabilities) -> Vec<u8> {
+    let (from, to) = (IpAddress::from(packet.source), IpAddress::from(packet.destination));
+    let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), packet.hops);
+    compose(&header, checksums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, checksums))
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pending events for the user: a few bits per connection, and a bounded queue for everything else.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+
+use crate::connection::Connection;
+use crate::{ConnectionId, SocketEvent, limits};
+
+/// The events of a connection as bits, in the order in which they are reported.
+pub(crate) const ACCEPTED: u8 = 1;
+pub(crate) const OPENED: u8 = 2;
+pub(crate) const DATA: u8 = 4;
+pub(crate) const ROOM: u8 = 8;
+pub(crate) const FAILED: u8 = 16;
+pub(crate) const CLOSED: u8 = 32;
+
+#[derive(Debug)]
+enum Item {
+    Of(ConnectionId),
+    Other(SocketEvent),
+}
+
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    queue: VecDeque<Item>,
+    bytes: usize,
+}
+
+impl EventQueue {
+    pub(crate) const fn new() -> Self {
+        Self { queue: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Bytes of the events that belong to no connection.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds an event of a connection, unless its id is released.
+    pub(crate) fn add(&mut self, id: ConnectionId, connection: &mut Connection, bit: u8) {
+        if connection.is_released {
+            return;
+        }
+        connection.news |= bit;
+        if !connection.has_events {
+            connection.has_events = true;
+            self.queue.push_back(Item::Of(id));
+        }
+    }
+
+    /// Adds another event, if there is room for it.
+    pub(crate) fn post(&mut self, event: SocketEvent) {
+        let bytes = weight(&event);
+        if self.bytes + bytes <= limits::WAITING_BYTES {
+            self.bytes += bytes;
+            self.queue.push_back(Item::Other(event));
+        }
+    }
+
+    pub(crate) fn next(&mut self, connections: &mut BTreeMap<ConnectionId, Box<Connection>>) -> Option<SocketEvent> {
+        loop {
+            let id = match self.queue.front()? {
+                Item::Of(id) => *id,
+                Item::Other(_) => {
+                    let Some(Item::Other(event)) = self.queue.pop_front() else { return None };
+                    self.bytes -= weight(&event);
+                    return Some(event);
+                }
+            };
+            let Some(connection) = connections.get_mut(&id) else {
+                self.queue.pop_front();
+                continue;
+            };
+            let bit = connection.news & connection.news.wrapping_neg();
+            connection.news &= !bit;
+            if connection.news == 0 {
+                connection.has_events = false;
+                self.queue.pop_front();
+            }
+            return Some(match bit {
+                0 => continue,
+                ACCEPTED => SocketEvent::Accepted(id),
+                OPENED => SocketEvent::Opened(id),
+                DATA => SocketEvent::Data(id),
+                ROOM => SocketEvent::Room(id),
+                FAILED => SocketEvent::Failed(id, connection.failure),
+                _ => SocketEvent::Closed(id),
+            });
+        }
+    }
+}
+
+/// The size of an event in the queue.
+fn weight(event: &SocketEvent) -> usize {
+    limits::PLACE
+        + match event {
+            SocketEvent::Datagram(datagram) => datagram.bytes.len(),
+            SocketEvent::Message(message) => message.bytes.len(),
+            SocketEvent::Unreachable(notice) => notice.quoted.len(),
+            _ => 0,
+        }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The SYN backlog: half-open connections, one to two KiB each, independent of the size of connections' buffers.
+//!
+//! smoltcp has no backlog and cannot resize a socket's buffers, so a half-open connection keeps no socket. Its SYN goes to a
+//! temporary socket almost without buffers, whose SYN-ACK is sent with the window of a real one. When the peer acknowledges
+//! the SYN-ACK, a real socket gets the same SYN. It draws the same random numbers, so it gives the same answer.
+
+use alloc::collections::BTreeMap;
+
+use smoltcp::iface::{Config, Interface};
+use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
+use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+
+use crate::connection::{Connection, paced, scale};
+use crate::packet::{Ends, HEADER, Mac, Packet, compose};
+use crate::port::RxOnlyDevice;
+use crate::sockets::{SingleSocket, Sockets};
+use crate::timer_queue::TimerQueue;
+use crate::{Tuple, TxSink, limits};
+
+/// A half-open connection.
+#[derive(Debug, Clone)]
+pub(crate) struct HalfOpen {
+    /// The peer's SYN.
+    pub(crate) syn: TcpRepr<'static>,
+    /// The SYN-ACK.
+    pub(crate) answer: TcpRepr<'static>,
+    /// The user has not decided yet.
+    pub(crate) is_held: bool,
+    /// The peer's Ethernet address.
+    pub(crate) mac: Mac,
+    /// The seed of its random numbers.
+    seed: u64,
+    /// The number of SYN-ACKs, and the time of the first.
+    answers: u32,
+    answered: u64,
+    serial: u64,
+    /// The size of its future buffers.
+    buffer: usize,
+}
+
+/// How a connection request is accepted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AcceptOptions {
+    pub(crate) is_held: bool,
+    pub(crate) seed: u64,
+    pub(crate) buffer: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct SynBacklog {
+    all: BTreeMap<Tuple, HalfOpen>,
+    /// By time of arrival.
+    order: BTreeMap<u64, Tuple>,
+    timer_queue: TimerQueue<Tuple>,
+    serial: u64,
+    bound: usize,
+    /// Bytes of their future buffers.
+    promised: usize,
+    capabilities: DeviceCapabilities,
+}
+
+impl SynBacklog {
+    pub(crate) fn new(bound: usize, capabilities: DeviceCapabilities) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            order: BTreeMap::new(),
+            timer_queue: TimerQueue::new(),
+            serial: 0,
+            bound: bound.max(1),
+            promised: 0,
+            capabilities,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Bytes of their future buffers.
+    pub(crate) const fn promised(&self) -> usize {
+        self.promised
+    }
+
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.timer_queue.next()
+    }
+
+    pub(crate) fn get(&self, tuple: &Tuple) -> Option<&HalfOpen> {
+        self.all.get(tuple)
+    }
+
+    /// Adds a connection request. Returns whether another was dropped for it; `None` if the SYN is invalid.
+    pub(crate) fn add(&mut self, tuple: Tuple, syn: TcpRepr<'static>, mac: Mac, options: AcceptOptions, now: u64) -> Option<bool> {
+        let AcceptOptions { is_held, seed, buffer } = options;
+        self.remove(&tuple);
+        let mut answer = self.replay(tuple, &syn, seed, SingleSocket::new(1), now).1?;
+        answer.window_len = u16::try_from(buffer).unwrap_or(u16::MAX);
+        answer.window_scale = syn.window_scale.map(|_| scale(buffer));
+        let is_full = self.all.len() >= self.bound;
+        if is_full && let Some(oldest) = self.order.first_key_value().map(|(_, oldest)| *oldest) {
+            self.remove(&oldest);
+        }
+        self.promised += 2 * buffer;
+        self.serial += 1;
+        let serial = self.serial;
+        self.order.insert(serial, tuple);
+        self.timer_queue.set(tuple, Some(if is_held { now.saturating_add(limits::HOLD_TIMEOUT) } else { now }));
+        self.all.insert(tuple, HalfOpen { syn, answer, is_held, mac, seed, answers: 0, answered: now, serial, buffer });
+        Some(is_full)
+    }
+
+    pub(crate) fn remove(&mut self, tuple: &Tuple) -> Option<HalfOpen> {
+        let half_open = self.all.remove(tuple)?;
+        self.order.remove(&half_open.serial);
+        self.promised -= 2 * half_open.buffer;
+        self.timer_queue.set(*tuple, None);
+        Some(half_open)
+    }
+
+    /// Schedules the SYN-ACK of a held request. Returns whether it is still there.
+    pub(crate) fn admit(&mut self, tuple: &Tuple, now: u64) -> bool {
+        let Some(half_open) = self.all.get_mut(tuple) else { return false };
+        half_open.is_held = false;
+        self.timer_queue.set(*tuple, Some(now));
+        true
+    }
+
+    /// Schedules another SYN-ACK, because the SYN was retransmitted.
+    pub(crate) fn answer_again(&mut self, tuple: &Tuple, now: u64) {
+        if self.all.get(tuple).is_some_and(|half_open| !half_open.is_held) {
+            self.timer_queue.set(*tuple, Some(now));
+        }
+    }
+
+    /// Returns the next due SYN-ACK, and drops expired requests.
+    pub(crate) fn take_due(&mut self, now: u64) -> Option<(Tuple, Mac, TcpRepr<'static>)> {
+        loop {
+            let tuple = self.timer_queue.take_due(now)?;
+            let Some(half_open) = self.all.get_mut(&tuple).filter(|half_open| !half_open.is_held && half_open.answers < limits::ANSWERS)
+            else {
+                self.remove(&tuple);
+                continue;
+            };
+            if half_open.answers == 0 {
+                half_open.answered = now;
+            }
+            let pause = limits::ANSWER_AGAIN << half_open.answers;
+            half_open.answers += 1;
+            self.timer_queue.set(tuple, Some(now.saturating_add(pause)));
+            return Some((tuple, half_open.mac, half_open.answer));
+        }
+    }
+
+    /// Reschedules a SYN-ACK that could not be sent for lack of room.
+    pub(crate) fn put_back(&mut self, tuple: &Tuple, now: u64) {
+        if let Some(half_open) = self.all.get_mut(tuple) {
+            half_open.answers -= 1;
+            self.timer_queue.set(*tuple, Some(now));
+        }
+    }
+
+    /// Makes a connection of a completed handshake. Returns it, and whether its SYN-ACK equals the one that was sent.
+    pub(crate) fn open(&mut self, tuple: &Tuple, sockets: &mut Sockets, now: u64) -> Option<(Connection, bool)> {
+        let half_open = self.remove(tuple)?;
+        // Only a SYN-ACK that was sent once gives a valid RTT.
+        let answered = if half_open.answers == 1 { half_open.answered } else { now };
+        let (connection, answer) = self.replay(*tuple, &half_open.syn, half_open.seed, sockets.make(half_open.buffer), answered);
+        Some((connection, answer == Some(half_open.answer)))
+    }
+
+    /// Passes a SYN to a new socket, and returns its SYN-ACK too.
+    fn replay(
+        &self,
+        tuple: Tuple,
+        syn: &TcpRepr<'static>,
+        seed: u64,
+        single: SingleSocket,
+        now: u64,
+    ) -> (Connection, Option<TcpRepr<'static>>) {
+        let mut connection = Connection::new(tuple, single, now);
+        let header = IpRepr::new(tuple.remote.ip().into(), tuple.local.ip().into(), IpProtocol::Tcp, syn.buffer_len(), 64);
+        let checksums = &self.capabilities.checksum;
+        let bytes = compose(&header, checksums, |room| {
+            syn.emit(&mut TcpPacket::new_unchecked(room), &tuple.remote.ip().into(), &tuple.local.ip().into(), checksums);
+        });
+        let listens = connection.socket_mut().listen(tuple.local).is_ok();
+        let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)).filter(|_| listens) else { return (connection, None) };
+
+        let mut note = Note { bytes: [0; NOTE], length: 0 };
+        let ends = Ends { from: [0; 6], to: [0; 6] };
+        let mut transmitter = connection.transmitter(&self.capabilities, &mut note, ends);
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut interface = Interface::new(config, &mut RxOnlyDevice(&self.capabilities), paced(now));
+        interface.set_any_ip(true);
+        connection.process(&mut interface, &mut transmitter, &packet, syn, now);
+        connection.send_queued(&mut interface, &mut transmitter, now);
+        connection.said = transmitter.said;
+        connection.look(now, &mut |_| {});
+        let answer = note.segment(checksums);
+        (connection, answer)
+    }
+}
+
+/// Longer than the headers of Ethernet, IPv6 and TCP with all options.
+const NOTE: usize = 256;
+
+/// A buffer for the one packet that a new socket sends.
+struct Note {
+    bytes: [u8; NOTE],
+    length: usize,
+}
+
+impl Note {
+    /// Parses the SYN-ACK.
+    fn segment(&self, checksums: &ChecksumCapabilities) -> Option<TcpRepr<'static>> {
+        let bytes = self.bytes[..self.length].get(HEADER..)?;
+        let packet = Packet::v4(bytes, false).or_else(|| Packet::v6(bytes))?;
+        let segment = read(&packet, checksums)?;
+        (segment.control == TcpControl::Syn && segment.ack_number.is_some()).then(|| without_payload(&segment))
+    }
+}
+
+impl TxSink for Note {
+    /// Ignores the requested length: only a short packet will be written.
+    fn room(&mut self, _: usize) -> Option<&mut [u8]> {
+        Some(&mut self.bytes)
+    }
+
+    fn commit(&mut self, length: usize) {
+        self.length = length;
+    }
+}
+
+/// Parses a segment, and verifies its checksum if that is enabled.
+pub(crate) fn read<'a>(packet: &Packet<'a>, checksums: &ChecksumCapabilities) -> Option<TcpRepr<'a>> {
+    let segment = TcpPacket::new_checked(packet.payload).ok()?;
+    TcpRepr::parse(&segment, &packet.source.into(), &packet.destination.into(), checksums).ok()
+}
+
+/// A segment's header alone.
+pub(crate) fn without_payload(segment: &TcpRepr) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: segment.src_port,
+        dst_port: segment.dst_port,
+        control: segment.control,
+        seq_number: segment.seq_number,
+        ack_number: segment.ack_number,
+        window_len: segment.window_len,
+        window_scale: segment.window_scale,
+        max_seg_size: segment.max_seg_size,
+        sack_permitted: segment.sack_permitted,
+        sack_ranges: segment.sack_ranges,
+        timestamp: segment.timestamp,
+        payload: &[],
+    }
+}
+
+/// An empty segment from this side.
+pub(crate) const fn bare(tuple: &Tuple) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: tuple.local.port(),
+        dst_port: tuple.remote.port(),
+        control: TcpControl::None,
+        seq_number: TcpSeqNumber(0),
+        ack_number: None,
+        window_len: 0,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    }
+}

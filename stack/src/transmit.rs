@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Transmission that no received frame triggers: data of connections, due work, and address resolution.
+
+use core::net::IpAddr;
+
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol, Icmpv6Packet, Icmpv6Repr, IpProtocol, IpRepr, NdiscRepr,
+};
+
+use crate::connection::ConnectionStage;
+use crate::icmp_arp::UnreachableReport;
+use crate::neighbours::{Task, Waiting};
+use crate::packet::{Ends, Mac, Packet};
+use crate::port::TxSummary;
+use crate::{ConnectionId, Failure, Stack, TxSink, Unreachable, limits, network, socket_events};
+
+impl Stack {
+    /// Transmits all pending data as far as the tx sink has room, and does all due work. Returns whether nothing is left to send.
+    pub fn run(&mut self, now: u64, sink: &mut dyn TxSink) -> bool {
+        self.time_wait.expire(now);
+        while let Some(id) = self.timer_queue.take_due(now) {
+            self.stir(id);
+        }
+        // Each connection with data has its turn. Those with more than one turn's data come again, up to a limit.
+        for _ in 0..limits::TURNS {
+            for _ in 0..self.dirty.len() {
+                let Some(id) = self.dirty.pop_front() else { break };
+                if self.send_queued(id, now, sink) {
+                    return false;
+                }
+            }
+        }
+        while let Some((tuple, mac, answer)) = self.syn_backlog.take_due(now) {
+            if !self.send_segment(&tuple, &answer, mac, sink) {
+                self.syn_backlog.put_back(&tuple, now);
+                return false;
+            }
+        }
+        while let Some(task) = self.neighbours.take_due(now) {
+            match task {
+                Task::Ask(address) => self.ask_for(address, sink),
+                Task::GiveUp(waiting) => self.give_up(waiting),
+            }
+        }
+        self.dirty.is_empty()
+    }
+
+    /// Transmits for a connection. Returns whether the tx sink ran out of room.
+    fn send_queued(&mut self, id: ConnectionId, now: u64, sink: &mut dyn TxSink) -> bool {
+        // The user's calls may have changed the timers.
+        self.look(id, now);
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        connection.is_dirty = false;
+        if connection.stage == ConnectionStage::Over && !connection.owes_reset() {
+            return false;
+        }
+        if connection.stage != ConnectionStage::Over && connection.is_given_up(now) {
+            self.break_off(id, Failure::TimedOut);
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let Some(next_hop) = self.network.next_hop(connection.tuple.remote.ip()) else { return false };
+        let Some(to) = self.neighbours.find(next_hop, now) else {
+            self.neighbours.wait(next_hop, id, now);
+            self.timer_queue.set(id, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
+            return false;
+        };
+        let ends = Ends { from: self.network.mac, to };
+        let mut transmitter = connection.transmitter(&self.capabilities, sink, ends);
+        for turn in 1..=limits::TURN {
+            connection.send_queued(&mut self.interface, &mut transmitter, now);
+            if transmitter.said.frames < turn {
+                break;
+            }
+        }
+        let said = transmitter.said;
+        self.counts.looks += 1;
+        self.counts.sent += said.frames as u64;
+        self.counts.sent_again += said.again;
+        connection.said = said;
+        if connection.socket().local_endpoint().is_none() {
+            connection.forgive_reset();
+        }
+        self.look(id, now);
+        self.close_if_done(id);
+        self.plan(id, now, said);
+        said.is_cut_short
+    }
+
+    /// Sets the time of a connection's next look.
+    pub(crate) fn plan(&mut self, id: ConnectionId, now: u64, said: TxSummary) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.stage == ConnectionStage::Over && !connection.owes_reset() {
+            return self.timer_queue.set(id, None);
+        }
+        let next = connection.deadline(&mut self.interface, now);
+        if said.is_cut_short || (said.frames > 0 && next.is_some_and(|moment| moment <= now)) {
+            connection.is_dirty = true;
+            if said.is_cut_short {
+                self.dirty.push_front(id)
+            } else {
+                self.dirty.push_back(id)
+            }
+            return self.timer_queue.set(id, None);
+        }
+        // A connection that is due at once and then sends nothing rests before the next look.
+        self.timer_queue.set(id, next.map(|moment| if moment <= now { now.saturating_add(limits::REST) } else { moment }));
+    }
+
+    /// Ends a connection that cannot go on.
+    pub(crate) fn break_off(&mut self, id: ConnectionId, failure: Failure) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.failure = failure;
+        connection.abort();
+        self.news.add(id, connection, socket_events::FAILED);
+        self.unhook(id);
+        self.close_if_done(id);
+    }
+
+    /// Fails all that waited for a neighbour that does not answer.
+    fn give_up(&mut self, waiting: Waiting) {
+        for id in waiting.connections {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            match connection.stage {
+                ConnectionStage::Opening => self.break_off(id, Failure::Unreachable(Unreachable::Host)),
+                ConnectionStage::Open => {}
+                ConnectionStage::Over => {
+                    connection.forgive_reset();
+                    self.close_if_done(id);
+                }
+            }
+        }
+        for packet in waiting.packets {
+            let Some(own) = sender(&packet) else { continue };
+            self.process_unreachable(&packet, UnreachableReport::own(own));
+        }
+    }
+
+    /// Resumes the connections and packets that waited for a neighbour.
+    pub(crate) fn go_on(&mut self, waiting: Waiting, to: Mac, sink: &mut dyn TxSink) {
+        for id in waiting.connections {
+            self.stir(id);
+        }
+        for packet in waiting.packets {
+            let kind = if packet.first().is_some_and(|byte| byte >> 4 == 6) { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 };
+            let is_said = Ends { from: self.network.mac, to }.frame(sink, kind, packet.len(), |room| room.copy_from_slice(&packet));
+            self.counts.sent += u64::from(is_said);
+        }
+    }
+
+    /// Sends a neighbour request to all hosts. One without room is sent again later.
+    fn ask_for(&mut self, address: IpAddr, sink: &mut dyn TxSink) {
+        let Some(own) = self.network.address_for(address) else { return };
+        let from = self.network.mac;
+        let is_said = match (address, own) {
+            (IpAddr::V4(address), IpAddr::V4(own)) => {
+                let question = ArpRepr::EthernetIpv4 {
+                    operation: ArpOperation::Request,
+                    source_hardware_addr: EthernetAddress(from),
+                    source_protocol_addr: own,
+                    target_hardware_addr: EthernetAddress([0; 6]),
+                    target_protocol_addr: address,
+                };
+                Ends { from, to: [0xff; 6] }.frame(sink, EthernetProtocol::Arp, question.buffer_len(), |room| {
+                    question.emit(&mut ArpPacket::new_unchecked(room));
+                })
+            }
+            (IpAddr::V6(address), IpAddr::V6(_)) => {
+                let group = network::solicited(address);
+                let question = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: Some(EthernetAddress(from).into()) };
+                let to = self.network.group(group.into()).unwrap_or([0xff; 6]);
+                self.send_icmp6(own, group.into(), &Icmpv6Repr::Ndisc(question), 255, to, sink)
+            }
+            _ => false,
+        };
+        self.counts.sent += u64::from(is_said);
+    }
+
+    /// Sends an ICMPv6 message. Returns whether there was room.
+    pub(crate) fn send_icmp6(&self, from: IpAddr, remote: IpAddr, what: &Icmpv6Repr, hops: u8, to: Mac, sink: &mut dyn TxSink) -> bool {
+        let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmpv6, what.buffer_len(), hops);
+        let checksums = &self.capabilities.checksum;
+        let (IpAddr::V6(from), IpAddr::V6(remote)) = (from, remote) else { return false };
+        Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+            what.emit(&from, &remote, &mut Icmpv6Packet::new_unchecked(room), checksums);
+        })
+    }
+}
+
+/// The source address of a packet that this stack has composed.
+fn sender(packet: &[u8]) -> Option<IpAddr> {
+    Packet::v4(packet, false).or_else(|| Packet::v6(packet)).map(|packet| packet.source)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kept images whose files changed in place: what is seen is what the host has when it is first looked at.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use pando_image::{Builder, Cache, Error, Image, Readable};
+
+use crate::host::walk;
+
+/// The image of a directory, as a cell of this host is to see it.
+fn builder(directory: &Path) -> Builder {
+    let mut builder = Builder::new();
+    builder.keep_identities();
+    builder.allow_revisions();
+    builder.host("/", directory, &walk(Readable::ByCaller)).unwrap();
+    builder
+}
+
+fn text(image: &Image, name: &str) -> Result<String, Error> {
+    Ok(image.file_text(name.as_bytes())?.expect("it is there, and text"))
+}
+
+#[test]
+fn files_that_changed_in_place_are_shown_as_they_are() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let write = |name: &str, content: &str| fs::write(tree.join(name), content).unwrap();
+    (0..300).for_each(|number| write(&format!("f{number}"), &number.to_string()));
+    write("empty", "");
+    fs::hard_link(tree.join("f9"), tree.join("also")).unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    let fresh = builder(&tree).image().unwrap();
+    cache.store(&fresh, 0).unwrap();
+    assert_eq!(cache.open().unwrap().image.fingerprint(), fresh.fingerprint(), "a template is known again by that");
+
+    let long = "long\n".repeat(2000);
+    write("f7", &long);
+    write("f8", "");
+    write("f9", "both names");
+    write("empty", "not any more");
+    fs::set_permissions(tree.join("f10"), Permissions::from_mode(0o600)).unwrap();
+    let kept = cache.open().unwrap();
+    assert!(!kept.is_outdated(), "no name came or went");
+    for (name, content) in [("f7", &long[..]), ("f8", ""), ("f9", "both names"), ("also", "both names"), ("empty", "not any more")] {
+        assert_eq!(text(&kept.image, name).unwrap(), content, "{name}");
+    }
+    for name in ["f0", "f10", "f299"] {
+        assert_eq!(text(&kept.image, name).unwrap(), name[1..], "{name}");
+    }
+    // A file that was read keeps its version, or is an error if it changes. The next start sees the new version.
+    write("f7", "once more");
+    assert!(matches!(text(&kept.image, "f7"), Err(Error::Changed(_))));
+    assert_eq!(text(&cache.open().unwrap().image, "f7").unwrap(), "once more");
+}
+
+#[test]
+fn a_tree_that_just_changed_is_not_lasting() {
+    let above = tempfile::tempdir().unwrap();
+    fs::write(above.path().join("new"), "").unwrap();
+    assert!(!builder(above.path()).is_lasting(), "another name could come in the same tick of the clock");
+    assert!(builder(Path::new("/usr/share")).count() > 1);
+}
+
+#[test]
+fn a_directory_that_got_other_permissions_makes_a_kept_image_outdated() {
+    let above = tempfile::tempdir().unwrap();
+    let tree = above.path().join("tree");
+    fs::create_dir_all(tree.join("inner")).unwrap();
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    assert!(!cache.open().unwrap().is_outdated());
+    // The change time moves with the clock's tick.
+    let is_noticed = || {
+        fs::set_permissions(tree.join("inner"), Permissions::from_mode(0o711)).unwrap();
+        cache.open().unwrap().is_outdated()
+    };
+    assert!((0..1_000_000).any(|_| is_noticed()));
+}
