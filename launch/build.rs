@@ -9,7 +9,9 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-none";
 
 fn main() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_path_buf();
+    // Read at run time: a target directory may be copied to another checkout, together with this compiled script.
+    let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let workspace = manifest.parent().expect("the crate lies in the workspace").to_path_buf();
     for watched in ["guest", "abi", "stack", "Cargo.lock", "Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", workspace.join(watched).display());
     }
