@@ -27,7 +27,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Tool {
     /// Checks the house rules: layers, unsafe, openings, lengths (CONTRIBUTING.md explains them).
-    Tidy,
+    Tidy {
+        /// Prints the floors of the modules of a crate or a module (`stack`, `kernel/memory`) instead, as lines of layers.toml.
+        #[arg(long)]
+        floors: Option<String>,
+    },
     /// Runs the whole suite, after installing its system packages where that is possible.
     Test {
         /// Adds the long runs.
@@ -60,7 +64,11 @@ fn main() -> ExitCode {
 /// Runs one tool; `false` means that it ran and found a fault.
 fn run(tool: Tool) -> Result<bool> {
     match tool {
-        Tool::Tidy => {
+        Tool::Tidy { floors: Some(scope) } => {
+            print!("{}", tidy::floors(&workspace::root(), &scope)?);
+            Ok(true)
+        }
+        Tool::Tidy { floors: None } => {
             let findings = tidy::check(&workspace::root())?;
             findings.iter().for_each(|finding| println!("{finding}"));
             println!("tidy: {} findings", findings.len());

@@ -4,6 +4,9 @@
 //! Every rule has a short stable name (`Rule`), which CONTRIBUTING.md explains. The layers are data: `layers.toml` at the
 //! root. Checks are pure functions from a file's text to findings; only [`check`] reads files.
 
+mod circles;
+mod floors;
+mod imports;
 pub(crate) mod language;
 mod layers;
 mod layers_file;
@@ -35,6 +38,8 @@ pub(crate) enum Rule {
     LayerCrate,
     /// A module uses only the sibling modules that `layers.toml` grants it.
     LayerModule,
+    /// Files of a crate do not import each other in a circle.
+    ImportCircle,
     /// Names restricted to some folders (KVM, libc, JSON, the environment) are used only there.
     LayerName,
     /// `unsafe` is used only where `layers.toml` allows it.
@@ -75,6 +80,7 @@ impl fmt::Display for Rule {
             Rule::LayersComplete => "layers-complete",
             Rule::LayerCrate => "layer-crate",
             Rule::LayerModule => "layer-module",
+            Rule::ImportCircle => "import-circle",
             Rule::LayerName => "layer-name",
             Rule::UnsafeHome => "unsafe-home",
             Rule::SpdxFirst => "spdx-first",
@@ -125,6 +131,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = layers::check_house(&house, &packages);
     let mut files = Vec::new();
     let (mut types, mut all_types) = (Vec::new(), BTreeSet::new());
+    let mut sources: Vec<(String, String)> = Vec::new();
     list(root, "", &mut files)?;
     for path in &files {
         let (path, text) = (path.clone(), read(root, path)?);
@@ -138,11 +145,15 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
             all_types.extend(language::all_types(&text));
             types.extend(language::types(&text).into_iter().map(|(name, line)| (name, path.clone(), line)));
             findings.extend(check_source(&house, &installed, &path, &text));
+            sources.push((path, text));
         } else if path.ends_with(".sh") {
             findings.extend(programs::check_script(&installed, &path, &text));
         } else if let Some(folder) = path.strip_suffix("/Cargo.toml") {
             findings.extend(layers::check_manifest(&house, &packages, folder, &text)?);
         }
+    }
+    for folder in house.crates.iter().map(|rule| &rule.folder) {
+        findings.extend(check_crate(&house, folder, &sources));
     }
     findings.extend(language::check_types(&types));
     findings.extend(language::check_glossary(GLOSSARY, &read(root, GLOSSARY)?, &all_types, &files));
@@ -151,13 +162,41 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Checks the imports between the files of one crate.
+fn check_crate(house: &LayersFile, folder: &str, sources: &[(String, String)]) -> Vec<Finding> {
+    let source = format!("{folder}/src/");
+    let inside = |(path, text): &(String, String)| Some((path.strip_prefix(&source)?.to_string(), text.clone()));
+    let files: Vec<_> = sources.iter().filter_map(inside).collect();
+    let imports = imports::imports(&files);
+    let mut findings = layers::check_modules(house, folder, &files, &imports);
+    findings.extend(circles::check_circles(house, folder, &imports));
+    findings
+}
+
+/// Computes the floors of the modules inside a crate, or inside a module of one (`kernel/memory`), as lines of `layers.toml`.
+///
+/// # Errors
+/// If a file cannot be read, or no crate has this folder.
+pub(crate) fn floors(root: &Path, scope: &str) -> Result<String> {
+    let house = LayersFile::parse(&read(root, "layers.toml")?).context("layers.toml")?;
+    let folder = house.crates.iter().map(|rule| &rule.folder).find(|folder| Path::new(scope).starts_with(folder));
+    let folder = folder.with_context(|| format!("layers.toml has no crate `{scope}`"))?;
+    let mut paths = Vec::new();
+    list(root, &format!("{folder}/src"), &mut paths)?;
+    let sources = paths.iter().filter(|path| path.ends_with(".rs"));
+    let sources =
+        sources.map(|path| Ok((path[folder.len() + "/src/".len()..].to_string(), read(root, path)?))).collect::<Result<Vec<_>>>()?;
+    let above: Vec<&str> = scope[folder.len()..].split('/').filter(|part| !part.is_empty()).collect();
+    let files: Vec<String> = sources.iter().map(|(path, _)| path.clone()).collect();
+    Ok(floors::print(scope, &above, &files, &imports::imports(&sources)))
+}
+
 /// Checks one Rust file: its shape, the names that it uses, its `unsafe`, the programs that its tests start.
 fn check_source(house: &LayersFile, installed: &Installed, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = shape::check_source(path, text);
     match scan::scan(text) {
         Ok(scan) => {
             findings.extend(layers::check_names(house, path, &scan));
-            findings.extend(layers::check_modules(house, path, &scan));
             findings.extend(layers::check_unsafe(house, path, &scan));
             findings.extend(shape::check_ignores(path, &scan));
             findings.extend(programs::check_texts(installed, path, &scan));

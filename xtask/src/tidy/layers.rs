@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The layer rules: dependencies between crates, between modules, and names restricted to some folders.
 
+use super::imports::{Import, module_path};
 use super::layers_file::{LayersFile, Module};
-use super::scan::{Scan, ScannedName};
+use super::scan::Scan;
 use super::{Finding, Rule};
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use toml::{Table, Value};
+
+/// The name in `layers.toml` of the file around the modules: `lib.rs` or `mod.rs`.
+pub(crate) const ROOT: &str = "super";
 
 /// The workspace's packages: name to folder, and how the root manifest renames dependencies.
 #[derive(Clone, Debug, Default)]
@@ -129,48 +133,55 @@ pub(crate) fn check_names(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Fi
     findings
 }
 
-/// Checks the sibling modules that a file of a crate with `[modules]` uses.
-pub(crate) fn check_modules(house: &LayersFile, path: &str, scan: &Scan) -> Vec<Finding> {
-    let Some((folder, inside)) = path.split_once("/src/") else { return Vec::new() };
-    let modules: Vec<&Module> = house.modules.iter().filter(|module| module.folder == folder).collect();
-    let here = module_path(inside);
-    let (Some(own), false) = (here.first(), modules.is_empty()) else { return Vec::new() };
-    let finding = |line, message| Finding { path: path.into(), line, rule: Rule::LayerModule, message };
-    let Some(rule) = modules.iter().find(|module| module.name == *own) else {
-        return vec![finding(1, format!("the module `{own}` has no line under [modules.{folder}] of layers.toml"))];
-    };
+/// Checks the imports between the modules of a crate, and that `layers.toml` names these modules.
+///
+/// `files` has the crate's files relative to `src`.
+pub(crate) fn check_modules(house: &LayersFile, folder: &str, files: &[(String, String)], imports: &[Import]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for name in &scan.names {
-        if let Some(used) = top_module(name, &here).filter(|used| used != own && !rule.uses.contains(used)) {
-            findings.push(finding(name.line, format!("`{own}` may not use `{used}` (`{}`)", name.segments.join("::"))));
+    for scope in scopes(house, folder) {
+        let finding = |file: &str, line, message| Finding { path: format!("{folder}/src/{file}"), line, rule: Rule::LayerModule, message };
+        let lines: Vec<&Module> = house.modules.iter().filter(|module| module.folder == scope).collect();
+        let above: Vec<&str> = scope[folder.len()..].split('/').filter(|part| !part.is_empty()).collect();
+        let inside = |file: &str| member(&above, file);
+        let members: BTreeSet<String> = files.iter().filter_map(|(file, _)| inside(file)).collect();
+        for name in members.iter().filter(|name| !lines.iter().any(|line| line.name == **name)) {
+            let file = files.iter().find(|(file, _)| inside(file).as_ref() == Some(name)).map_or("lib.rs", |(file, _)| file);
+            findings.push(finding(
+                file,
+                1,
+                format!("the module `{name}` has no line for `{scope}` in layers.toml; `cargo xtask tidy --floors {scope}` computes them"),
+            ));
+        }
+        for line in lines.iter().filter(|line| line.name != ROOT && !members.contains(&line.name)) {
+            let message = format!("`{scope}` has no module `{}`", line.name);
+            findings.push(Finding { path: "layers.toml".into(), line: 1, rule: Rule::LayersComplete, message });
+        }
+        for import in imports {
+            let Some(own) = inside(&import.from) else { continue };
+            let Some(rule) = lines.iter().find(|line| line.name == own) else { continue };
+            let target = module_path(&import.to);
+            let is_root = target.len() == above.len() && target.iter().zip(&above).all(|(a, b)| a == b);
+            let used = if is_root { Some(ROOT.to_string()) } else { inside(&import.to) };
+            if let Some(used) = used.filter(|used| *used != own && !rule.uses.contains(used)) {
+                let message = format!("`{own}` may not use `{used}` of `{scope}` (`{}`)", import.name);
+                findings.push(finding(&import.from, import.line, message));
+            }
         }
     }
     findings
 }
 
-/// The module path of a file under `src`: `memory/tree.rs` is `memory::tree`, the crate's root is empty.
-fn module_path(inside: &str) -> Vec<String> {
-    let mut path: Vec<String> = inside.trim_end_matches(".rs").split('/').map(str::to_string).collect();
-    if path.last().is_some_and(|last| last == "mod") || path == ["lib"] || path == ["main"] {
-        path.pop();
-    }
-    path
+/// The crate's folder and the module folders in it that `layers.toml` has lines for.
+fn scopes<'a>(house: &'a LayersFile, folder: &str) -> BTreeSet<&'a str> {
+    house.modules.iter().map(|module| module.folder.as_str()).filter(|scope| within(&[folder.to_string()], scope)).collect()
 }
 
-/// The crate's top module that a relative name resolves to; `None` if it resolves to another crate or the root itself.
-fn top_module(name: &ScannedName, file: &[String]) -> Option<String> {
-    let supers = name.segments.iter().take_while(|segment| *segment == "super").count();
-    let mut path: Vec<String> = file.iter().chain(&name.modules).cloned().collect();
-    match name.segments.first()?.as_str() {
-        "crate" => return name.segments.get(1).cloned(),
-        "self" => path.extend_from_slice(&name.segments[1..]),
-        "super" => {
-            path.truncate(path.len().saturating_sub(supers));
-            path.extend_from_slice(&name.segments[supers..]);
-        }
-        _ => return None,
-    }
-    path.into_iter().next()
+/// The module directly inside `above` that a file belongs to. `above`'s own file and its tests belong to none of them.
+pub(crate) fn member(above: &[&str], file: &str) -> Option<String> {
+    let path = module_path(file);
+    (path.len() > above.len() && path.iter().zip(above).all(|(a, b)| a == b))
+        .then(|| path[above.len()].clone())
+        .filter(|name| name != "tests")
 }
 
 /// Checks that `unsafe` is used only where it may.

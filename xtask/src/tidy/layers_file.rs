@@ -2,11 +2,12 @@
 //! `layers.toml`, parsed: the allowed dependencies of crates, modules and names.
 //!
 //! Lines are ordered from the bottom up, and a line's `uses` may only name lines above it. The order itself thus shows that
-//! there is no cycle.
+//! there is no cycle. Floors say the same in short: a module may use all modules of the floors below its own.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// The allowed dependencies of one crate, by folder.
@@ -23,15 +24,28 @@ pub(crate) struct Crate {
     pub(crate) tests: Vec<String>,
 }
 
-/// A module folder inside a crate, and the siblings that it may use.
+/// A module, a file or a folder inside a crate, and the siblings that it may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
-    /// The crate's folder.
+    /// The crate's folder, followed by the path of the module around it: `kernel` or `kernel/memory`.
     pub(crate) folder: String,
     /// The module's name.
     pub(crate) name: String,
-    /// Sibling modules that it may reach through `crate::`.
+    /// Sibling modules that it may use.
     pub(crate) uses: Vec<String>,
+}
+
+/// A floor of modules, each of which may use all modules of the floors below.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Floor {
+    /// Modules that do not use each other.
+    Modules(Vec<String>),
+    /// Modules that use each other in circles until these are taken apart.
+    Tangle {
+        /// The modules.
+        tangle: Vec<String>,
+    },
 }
 
 /// Names that only some folders may use.
@@ -56,6 +70,8 @@ pub(crate) struct LayersFile {
     pub(crate) crates: Vec<Crate>,
     /// The modules of all crates that declare some, bottom first within a crate.
     pub(crate) modules: Vec<Module>,
+    /// How many files of a crate may import each other in circles until these are taken apart.
+    pub(crate) circles: BTreeMap<String, usize>,
     /// Folders that may contain `unsafe`.
     pub(crate) unsafe_folders: Vec<String>,
     /// Names restricted to some folders.
@@ -69,7 +85,8 @@ impl LayersFile {
     /// If it is not TOML, has an unknown key, or a line uses one that is not above it.
     pub(crate) fn parse(text: &str) -> Result<LayersFile> {
         let mut table: Table = text.parse()?;
-        let mut house = LayersFile { crates: Vec::new(), modules: Vec::new(), unsafe_folders: Vec::new(), names: Vec::new() };
+        let mut house =
+            LayersFile { crates: Vec::new(), modules: Vec::new(), circles: BTreeMap::new(), unsafe_folders: Vec::new(), names: Vec::new() };
         for (folder, line) in section(&mut table, "crates")? {
             let rule: Crate = typed(&format!("crates.{folder}"), line)?;
             let above: Vec<&str> = house.crates.iter().map(|c| c.folder.as_str()).collect();
@@ -85,6 +102,21 @@ impl LayersFile {
                 above.push(name.clone());
                 house.modules.push(Module { folder: folder.clone(), name, uses });
             }
+        }
+        for (folder, floors) in optional_section(&mut table, "floors")? {
+            let mut below: Vec<String> = Vec::new();
+            for floor in typed::<Vec<Floor>>(&format!("floors.{folder}"), floors)? {
+                let (names, beside) = match floor {
+                    Floor::Modules(names) => (names, Vec::new()),
+                    Floor::Tangle { tangle } => (tangle.clone(), tangle),
+                };
+                let uses = [below.clone(), beside].concat();
+                house.modules.extend(names.iter().map(|name| Module { folder: folder.clone(), name: name.clone(), uses: uses.clone() }));
+                below.extend(names);
+            }
+        }
+        for (folder, files) in optional_section(&mut table, "circles")? {
+            house.circles.insert(folder.clone(), typed(&format!("circles.{folder}"), files)?);
         }
         for (key, value) in section(&mut table, "unsafe")? {
             ensure!(key == "only", "unsafe.{key}: unknown key; the only one is `only`");
@@ -102,6 +134,11 @@ impl LayersFile {
 
 fn section(table: &mut Table, name: &str) -> Result<Table> {
     typed(name, table.remove(name).with_context(|| format!("the section [{name}] is missing"))?)
+}
+
+/// A section that may be absent.
+fn optional_section(table: &mut Table, name: &str) -> Result<Table> {
+    table.remove(name).map_or(Ok(Table::new()), |value| typed(name, value))
 }
 
 fn typed<T: DeserializeOwned>(key: &str, value: Value) -> Result<T> {

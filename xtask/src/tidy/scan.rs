@@ -5,6 +5,7 @@
 //! attributes are not visible here.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::collections::BTreeSet;
 use syn::{Lit, UseTree};
 
 /// A path as written, with `use` trees expanded.
@@ -14,8 +15,19 @@ pub(crate) struct ScannedName {
     pub(crate) segments: Vec<String>,
     /// Line, counted from 1.
     pub(crate) line: usize,
-    /// The inline modules around it, outermost first.
+    /// The inline modules around it, outermost first. Items under `#[cfg(test)]` are in a module `tests`.
     pub(crate) modules: Vec<String>,
+    /// Whether a `use` item names it.
+    pub(crate) is_use: bool,
+    /// The name that a `use` item gives it here, if it differs from the last segment.
+    pub(crate) alias: Option<String>,
+}
+
+impl ScannedName {
+    /// Whether only tests name it.
+    pub(crate) fn is_in_tests(&self) -> bool {
+        self.modules.iter().any(|module| module == "tests")
+    }
 }
 
 /// The text of a string literal.
@@ -36,6 +48,8 @@ pub(crate) struct Text {
 pub(crate) struct Scan {
     /// Paths of at least two segments, and everything that `use` and `extern crate` name.
     pub(crate) names: Vec<ScannedName>,
+    /// The first identifiers of paths, outside `use` items and tests.
+    pub(crate) idents: BTreeSet<String>,
     /// String literals, except those of attributes.
     pub(crate) texts: Vec<Text>,
     /// Lines with the keyword `unsafe`.
@@ -72,7 +86,11 @@ impl Scan {
                         let texts = self.texts.len();
                         self.walk(group.stream(), modules);
                         self.texts.truncate(texts);
-                        skip + 1
+                        if is_cfg_test(&group.stream()) && skip == 1 {
+                            skip + 1 + self.test_item(&tokens[skip + 1..], modules)
+                        } else {
+                            skip + 1
+                        }
                     }
                     _ => 1,
                 }
@@ -104,8 +122,27 @@ impl Scan {
                 self.texts.extend(value.map(|value| Text { value, line, modules: modules.clone(), starts: false }));
                 1
             }
+            // The name of a method or a field, and the dots of a range.
+            TokenTree::Punct(punct) if punct.as_char() == '.' => match tokens.get(1) {
+                Some(TokenTree::Ident(_)) => 2,
+                next if is_punct(next, '.') => 2,
+                _ => 1,
+            },
             TokenTree::Punct(_) => 1,
         }
+    }
+
+    /// Walks the item under `#[cfg(test)]` as part of a module `tests`; returns its length.
+    fn test_item(&mut self, tokens: &[TokenTree], modules: &mut Vec<String>) -> usize {
+        let is_brace = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+        let is_use = |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "use");
+        let has_braces = !tokens.iter().take(3).any(is_use);
+        let ends = |token: &TokenTree| is_punct(Some(token), ';') || has_braces && is_brace(token);
+        let length = tokens.iter().position(ends).map_or(0, |end| end + 1);
+        modules.push("tests".into());
+        self.walk(tokens[..length].iter().cloned().collect(), modules);
+        modules.pop();
+        length
     }
 
     fn attribute(&mut self, stream: TokenStream) {
@@ -128,8 +165,9 @@ impl Scan {
         // A failure to parse means `use<'a>` of a bound or a macro's pattern, which names nothing.
         let Ok(tree) = syn::parse2::<UseTree>(tree) else { return 1 };
         let mut prefix = Vec::new();
-        flatten(&tree, &mut prefix, &mut |segments, at| {
-            self.names.push(ScannedName { segments, line: at.unwrap_or(line), modules: modules.to_vec() });
+        flatten(&tree, &mut prefix, &mut |segments, at, alias| {
+            let modules = modules.to_vec();
+            self.names.push(ScannedName { segments, line: at.unwrap_or(line), modules, is_use: true, alias });
         });
         end + 1
     }
@@ -147,6 +185,9 @@ impl Scan {
         let mut taken = 0;
         while let Some(TokenTree::Ident(ident)) = tokens.get(taken) {
             segments.push(ident.to_string());
+            if taken == 0 && !modules.iter().any(|module| module == "tests") {
+                self.idents.insert(ident.to_string());
+            }
             taken += 1;
             let goes_on = is_punct(tokens.get(taken), ':') && is_punct(tokens.get(taken + 1), ':');
             if !goes_on || !matches!(tokens.get(taken + 2), Some(TokenTree::Ident(_))) {
@@ -165,7 +206,7 @@ impl Scan {
             return taken;
         }
         let starts = segments.ends_with(&["Command".into(), "new".into()]);
-        self.names.push(ScannedName { segments, line, modules: modules.to_vec() });
+        self.names.push(ScannedName { segments, line, modules: modules.to_vec(), is_use: external, alias: None });
         match tokens.get(taken) {
             Some(TokenTree::Group(arguments)) if starts => {
                 let first = self.texts.len();
@@ -184,7 +225,14 @@ fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
 }
 
-fn flatten(tree: &UseTree, prefix: &mut Vec<String>, found: &mut impl FnMut(Vec<String>, Option<usize>)) {
+/// Whether an attribute is `cfg(test)`, or `cfg(all(test, ...))`.
+fn is_cfg_test(attribute: &TokenStream) -> bool {
+    let text: String = attribute.to_string().split_whitespace().collect();
+    text == "cfg(test)" || text.starts_with("cfg(all(test,")
+}
+
+/// Calls `found` with each path of a `use` tree, its line and its alias.
+fn flatten(tree: &UseTree, prefix: &mut Vec<String>, found: &mut impl FnMut(Vec<String>, Option<usize>, Option<String>)) {
     let with = |prefix: &[String], last: String| prefix.iter().cloned().chain([last]).collect();
     match tree {
         UseTree::Path(path) => {
@@ -193,10 +241,13 @@ fn flatten(tree: &UseTree, prefix: &mut Vec<String>, found: &mut impl FnMut(Vec<
             prefix.pop();
         }
         UseTree::Group(group) => group.items.iter().for_each(|item| flatten(item, prefix, found)),
-        UseTree::Name(name) if name.ident == "self" => found(prefix.clone(), Some(name.ident.span().start().line)),
-        UseTree::Name(name) => found(with(prefix, name.ident.to_string()), Some(name.ident.span().start().line)),
-        UseTree::Rename(rename) if rename.ident == "self" => found(prefix.clone(), Some(rename.ident.span().start().line)),
-        UseTree::Rename(rename) => found(with(prefix, rename.ident.to_string()), Some(rename.ident.span().start().line)),
-        UseTree::Glob(glob) => found(with(prefix, "*".into()), Some(glob.star_token.spans[0].start().line)),
+        UseTree::Name(name) if name.ident == "self" => found(prefix.clone(), Some(name.ident.span().start().line), None),
+        UseTree::Name(name) => found(with(prefix, name.ident.to_string()), Some(name.ident.span().start().line), None),
+        UseTree::Rename(rename) => {
+            let (line, alias) = (rename.ident.span().start().line, Some(rename.rename.to_string()));
+            let segments = if rename.ident == "self" { prefix.clone() } else { with(prefix, rename.ident.to_string()) };
+            found(segments, Some(line), alias);
+        }
+        UseTree::Glob(glob) => found(with(prefix, "*".into()), Some(glob.star_token.spans[0].start().line), None),
     }
 }

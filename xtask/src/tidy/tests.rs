@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each rule reports a small bad example and accepts a good one; the repository itself passes all rules.
 
+mod structure;
+
 use super::layers::{Packages, check_house, check_manifest};
 use super::programs::{Installed, check_script};
 use super::{Finding, LayersFile, Rule, check, check_source, language, shape};
@@ -107,28 +109,6 @@ fn layer_crate_catches_upward_dependencies_in_every_section() {
 #[test]
 fn layer_crate_allows_what_the_house_grants() {
     assert_eq!(manifest("upper", "[dependencies]\npando-base.workspace = true\n[dev-dependencies]\npando-helper.workspace = true\n"), []);
-}
-
-#[test]
-fn layer_module_catches_siblings_however_they_are_named() {
-    let at = [(Rule::LayerModule, 4)];
-    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::device::Nic;\n"), at);
-    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::{limits::A, device::{self, Nic}};\n").len(), 2);
-    assert_eq!(broken("upper/src/memory.rs", "fn f() { super::device::g() }\n"), at);
-    assert_eq!(broken("upper/src/memory/tree.rs", "use super::super::device;\n"), at);
-    assert_eq!(broken("upper/src/memory/mod.rs", "mod inner { use super::super::device; }\n"), at);
-    assert_eq!(broken("upper/src/memory/tree.rs", "fn f() { println!(\"{}\", crate::device::g()) }\n"), at);
-    assert_eq!(broken("upper/src/memory/tree.rs", "use crate::Reexported;\n"), at);
-    assert_eq!(broken("upper/src/other.rs", ""), [(Rule::LayerModule, 1)]);
-}
-
-#[test]
-fn layer_module_leaves_own_names_and_the_root_alone() {
-    assert_eq!(
-        broken("upper/src/memory/tree.rs", "use super::frame::F;\nuse self::x::Y;\nmod inner { use super::z; }\nuse core::mem;\n"),
-        []
-    );
-    assert_eq!(broken("upper/src/lib.rs", "pub use crate::device::Nic;\n"), []);
 }
 
 #[test]

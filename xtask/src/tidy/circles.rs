@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Circles of imports between the files of a crate.
+//!
+//! A file may use names of the modules around it: `super::Cell` in `cell/call.rs` is no arrow. A module's own file and the files
+//! inside it share private names, and Rust programmers read them together.
+
+use super::imports::{Import, module_path};
+use super::layers_file::LayersFile;
+use super::{Finding, Rule};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Checks that no files of a crate import each other in a circle, apart from the number that `layers.toml` still accepts.
+pub(crate) fn check_circles(house: &LayersFile, folder: &str, imports: &[Import]) -> Vec<Finding> {
+    let imports: Vec<Import> = imports.iter().filter(|import| !is_of_parent(import)).cloned().collect();
+    let circles = circles(&imports);
+    let files: usize = circles.iter().map(BTreeSet::len).sum();
+    let accepted = house.circles.get(folder).copied().unwrap_or(0);
+    if files > accepted {
+        return circles.iter().map(|circle| finding(folder, &imports, circle)).collect();
+    }
+    if files < accepted {
+        let message = format!("[circles] accepts {accepted} files of `{folder}`, and {files} are in circles: lower the number");
+        return vec![Finding { path: "layers.toml".into(), line: 1, rule: Rule::ImportCircle, message }];
+    }
+    Vec::new()
+}
+
+/// Whether the imported name is of a module around the importing file.
+fn is_of_parent(import: &Import) -> bool {
+    module_path(&import.from).starts_with(&module_path(&import.to))
+}
+
+/// Describes a circle by a shortest way around.
+fn finding(folder: &str, imports: &[Import], circle: &BTreeSet<String>) -> Finding {
+    let way = shortest(imports, circle);
+    let steps: Vec<String> =
+        way.iter().map(|import| format!("{}:{} uses {} ({})", import.from, import.line, import.to, import.name)).collect();
+    let path = format!("{folder}/src/{}", way[0].from);
+    let message = format!("{} files import each other in a circle: {}", circle.len(), steps.join("; "));
+    Finding { path, line: way[0].line, rule: Rule::ImportCircle, message }
+}
+
+/// A shortest circle inside a group of files that all reach each other.
+fn shortest<'a>(imports: &'a [Import], circle: &BTreeSet<String>) -> Vec<&'a Import> {
+    let inside: Vec<&Import> = imports.iter().filter(|import| circle.contains(&import.from) && circle.contains(&import.to)).collect();
+    let from = |start: &str| {
+        let mut ways: Vec<Vec<&Import>> = inside.iter().filter(|import| import.from == start).map(|import| vec![*import]).collect();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut at = 0;
+        while let Some(way) = ways.get(at).cloned() {
+            let end = way[way.len() - 1].to.as_str();
+            if end == start {
+                return way;
+            }
+            if seen.insert(end) {
+                ways.extend(inside.iter().filter(|import| import.from == end).map(|import| way.iter().copied().chain([*import]).collect()));
+            }
+            at += 1;
+        }
+        Vec::new()
+    };
+    circle.iter().map(|start| from(start)).filter(|way| !way.is_empty()).min_by_key(Vec::len).unwrap_or_default()
+}
+
+/// The groups of at least two files that all reach each other.
+pub(crate) fn circles(imports: &[Import]) -> Vec<BTreeSet<String>> {
+    let mut arrows: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for import in imports {
+        arrows.entry(&import.from).or_default().push(&import.to);
+    }
+    let reach = |start: &str| {
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let mut open: Vec<&str> = arrows.get(start).cloned().unwrap_or_default();
+        while let Some(file) = open.pop() {
+            if seen.insert(file.to_string()) {
+                open.extend(arrows.get(file).into_iter().flatten());
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<String>> = arrows.keys().map(|file| (*file, reach(file))).collect();
+    let mutual = |file: &str| -> BTreeSet<String> {
+        reached[file].iter().filter(|other| reached.get(other.as_str()).is_some_and(|back| back.contains(file))).cloned().collect()
+    };
+    let groups: BTreeSet<BTreeSet<String>> = arrows.keys().map(|file| mutual(file)).filter(|group| group.len() > 1).collect();
+    groups.into_iter().collect()
+}
