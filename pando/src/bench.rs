@@ -3,7 +3,7 @@
 
 use crate::cli::Bench;
 use crate::failure::Failure;
-use crate::output;
+use crate::output_file;
 use pando_bench::{BenchOptions, HostInfo, NAMES, Row, Table};
 use std::io::Write;
 
@@ -17,7 +17,7 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
     // Writing a plot into a FIFO would wait for its reader, after minutes of measuring.
     for entry in options.plots.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten() {
         if entry.path().extension().is_some_and(|extension| extension == "svg") {
-            output::refuse_special(&entry.path())?;
+            output_file::refuse_special(&entry.path())?;
         }
     }
     if !options.json {

@@ -4,7 +4,7 @@
 use crate::diagnostics::OWN_FAILURE;
 use pando_image::escaped;
 use pando_launch::LaunchError;
-use pando_machine::HostError;
+use pando_manager::machine::MachineError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -54,13 +54,8 @@ pub(crate) enum Failure {
     #[error("-p: {0}")]
     Bind(#[from] pando_gateway::BindError),
     /// The process's limit of descriptors is too low.
-    #[error("the limit of {total} open files is too low for {what}: raise it (`ulimit -Hn`, LimitNOFILE= of a unit), or request less")]
-    FewDescriptors {
-        /// The limit.
-        total: usize,
-        /// The purpose for which it is too low.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    Descriptors(#[from] pando_manager::descriptors::TooFewDescriptors),
     /// The process of gateways, or a gateway's, cannot be started.
     #[error("the gateway's process cannot be started: {}", crate::host::plain(.0))]
     Launcher(#[source] std::io::Error),
@@ -73,9 +68,9 @@ pub(crate) enum Failure {
     /// The terminal cannot be switched to raw mode.
     #[error("-t: cannot switch the terminal to raw mode: {0}")]
     Terminal(std::io::Error),
-    /// The host offers no KVM, or failed.
-    #[error("{0}\n       run `pando doctor` for details")]
-    Host(#[from] HostError),
+    /// The kernel cannot be started.
+    #[error("{}{}", .0, doctor(.0))]
+    Machine(#[from] MachineError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -213,4 +208,9 @@ impl Failure {
             _ => OWN_FAILURE,
         }
     }
+}
+
+/// The advice for a failure of the host.
+fn doctor(error: &MachineError) -> &'static str {
+    if matches!(error, MachineError::Host(_)) { "\n       run `pando doctor` for details" } else { "" }
 }

@@ -2,7 +2,7 @@
 //! The host's memory, environment and programs.
 
 use crate::view::Account;
-use pando_machine::{FRAME_SIZE, PageCount};
+pub(crate) use pando_manager::host::{absolute, memory, memory_info, plain};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,24 +10,9 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 /// The search path if PATH is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// A line of `/proc/meminfo`, in pages.
-pub(crate) fn memory_info(name: &str) -> Option<PageCount> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(PageCount(kilobytes * 1024 / FRAME_SIZE as u64))
-}
-
-/// The host's memory. Cached, because a confined process cannot read it.
-pub(crate) fn memory() -> PageCount {
-    static MEMORY: OnceLock<PageCount> = OnceLock::new();
-    *MEMORY.get_or_init(|| memory_info("MemTotal").unwrap_or(PageCount(1 << 18)))
-}
 
 /// Why a program cannot be started.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,22 +70,6 @@ fn check(path: &Path) -> Result<PathBuf, NoProgram> {
     match open(path, flags, Mode::empty()).map_err(std::io::Error::from) {
         Ok(_) => absolute(path).map_err(|error| NoProgram::NotExecutable(plain(&error))),
         Err(error) => Err(NoProgram::NotExecutable(format!("cannot be read: {}", plain(&error)))),
-    }
-}
-
-/// The absolute form of a path. The last component is not resolved if it is a link.
-pub(crate) fn absolute(path: &Path) -> std::io::Result<PathBuf> {
-    let Some(name) = path.file_name() else { return path.canonicalize() };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(parent.canonicalize()?.join(name))
-}
-
-/// The error's text without its number.
-pub(crate) fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((text, _)) => text.to_lowercase(),
-        None => text,
     }
 }
 

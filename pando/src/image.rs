@@ -4,7 +4,7 @@
 use crate::cli::BuildImage;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{output, view};
+use crate::{output_file, view};
 use pando_image::{BLOCK_SIZE, Builder, Error, Image, Readable};
 use std::fs::{File, Permissions};
 use std::io;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes the requested image.
 pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {
-    output::refuse_special(&options.output)?;
+    output_file::refuse_special(&options.output)?;
     let progress = Progress::files("looking");
     let image = match &options.source {
         None => view::host_software(&progress)?,

@@ -7,7 +7,6 @@ mod cli;
 mod client;
 mod clone;
 mod completion;
-mod descriptors;
 mod diagnostics;
 mod doctor;
 mod exports;
@@ -15,13 +14,10 @@ mod failure;
 mod help;
 mod host;
 mod image;
-mod machine;
 mod manual;
 mod network;
 mod options;
-mod output;
 mod progress;
-mod raii;
 mod run;
 mod service;
 mod signals;
@@ -31,13 +27,12 @@ mod stats;
 mod template;
 mod templates;
 mod terminal;
-mod time_limits;
-mod timings;
 mod view;
 
 use clap::Parser;
 use failure::Failure;
 use pando::api;
+use pando_manager::{descriptors, guards, machine, output_file, time_limits, timings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

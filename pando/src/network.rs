@@ -134,7 +134,7 @@ impl Network {
                 // `--net gateway` alone allows public addresses; `-p` alone allows no outgoing connections.
                 let rules =
                     if allow.is_empty() && net.is_some() { vec![Rule::PUBLIC] } else { allow.iter().map(AllowRule::rule).collect() };
-                let descriptors = Descriptors::share_out().of_gateway(1)?;
+                let descriptors = Descriptors::divide().of_gateway(1)?;
                 UplinkKind::Gateway(Outside::start(Gateway::bind(publish, rules, resolvers::of_host(), descriptors)?, descriptors)?)
             }
         };

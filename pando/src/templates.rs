@@ -4,7 +4,7 @@
 use crate::client;
 use crate::completion;
 use crate::failure::Failure;
-use crate::output;
+use crate::output_file;
 use crate::template::{self, Create, Manifest, OpenTemplate, TemplateName, TemplateRef};
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
@@ -165,7 +165,7 @@ fn load(file: &Path, name: Option<&TemplateName>, replaces: bool) -> Result<u8, 
 /// Copies a template's file atomically, after verifying every page's checksum.
 fn copy(which: &TemplateRef, to: &Path) -> Result<u8, Failure> {
     // One variant is drawn, and that one is looked at.
-    output::refuse_special(to)?;
+    output_file::refuse_special(to)?;
     let path = which.path()?;
     let found = OpenTemplate::open(&TemplateRef::File(path.clone()))?;
     found.check()?;

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::run::told;
 use crate::size::Size;
 use crate::time_limits::TimeLimits;
-use crate::{host, machine, output};
+use crate::{host, machine, output_file};
 use pando_confine::Needs;
 use pando_kernel::{End, OperatorError, Outcome, Stream};
 use pando_launch::LaunchError;
@@ -138,7 +138,7 @@ impl CloneBatch<'_> {
 fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
     let file = |kind: &str| {
         let path = directory.join(format!("{number}.{kind}"));
-        output::create_regular(&path).map_err(|error| io::Error::other(format!("{}: {}", path.display(), host::plain(&error))))
+        output_file::create_regular(&path).map_err(|error| io::Error::other(format!("{}: {}", path.display(), host::plain(&error))))
     };
     Ok([file("out")?, file("err")?])
 }

@@ -5,7 +5,7 @@
 //! the network leaves out are computed in the copy.
 
 use crate::failure::Failure;
-use crate::{diagnostics, output};
+use crate::{diagnostics, output_file};
 use bytes::Bytes;
 use pando_kernel::{Kernel, Listener, NetworkId};
 use pando_launch::LaunchError;
@@ -51,7 +51,7 @@ impl Capture {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Capture, Failure> {
-        let file = output::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
+        let file = output_file::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
         Ok(Capture { file, path: path.into() })
     }
 

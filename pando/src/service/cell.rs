@@ -14,7 +14,7 @@ use super::streams::Incoming;
 use super::{Service, blocking, lock};
 use crate::api::{self, Reason};
 use crate::cli::Limits;
-use crate::raii::CellGuard;
+use crate::guards::CellGuard;
 use crate::run::told;
 use crate::size::Size;
 use crate::template::TemplateName;

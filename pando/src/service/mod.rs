@@ -101,7 +101,7 @@ struct Service {
 /// There is no KVM, or the socket cannot be opened.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
-    let descriptors = Descriptors::share_out();
+    let descriptors = Descriptors::divide();
     descriptors.check_service()?;
     // While there is one thread, and nothing that another process should not have.
     let gateways = Prepared::start(options.gateways.into(), descriptors)?;

@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::{blocking, lock};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::raii::RootGuard;
+use crate::guards::RootGuard;
 use crate::template::{Create, OpenTemplate, Plan, TemplateName, TemplateRef, draw};
 use crate::time_limits::TimeLimits;
 use pando_kernel::{Kernel, Stream};

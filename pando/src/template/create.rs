@@ -7,9 +7,9 @@
 use super::{Create, Manifest, Training, place};
 use crate::diagnostics;
 use crate::failure::Failure;
+use crate::guards::{CellGuard, RootGuard};
 use crate::machine;
 use crate::progress::Progress;
-use crate::raii::{CellGuard, RootGuard};
 use crate::run::told;
 use crate::signals::Signals;
 use crate::size::Size;

@@ -8,8 +8,8 @@ mod place;
 
 use crate::cli::{Limits, ViewOptions};
 use crate::failure::Failure;
+use crate::guards::RootGuard;
 use crate::progress::Progress;
-use crate::raii::RootGuard;
 use crate::view::ViewRequest;
 pub(crate) use builtin::PROGRAM;
 use clap::Args;

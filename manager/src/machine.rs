@@ -2,32 +2,45 @@
 //! The kernel of this process, on a machine of its own.
 
 use crate::descriptors::Descriptors;
-use crate::failure::Failure;
 use crate::host;
 use crate::timings::Timings;
 use pando_confine::{ConfineError, Needs, Paths};
 use pando_kernel::{Config, Kernel};
 use pando_launch::{LaunchError, Template};
-use pando_machine::PageCount;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
+use pando_machine::{HostError, PageCount};
 
 /// Memory besides the cells and the cached file blocks: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
 
-/// Starts a kernel that runs cells with so much memory together. Confines the process to the host paths in `reach`.
+/// Why a kernel cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The host has no KVM, or failed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The process cannot be confined.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// The libOS does not boot.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+/// Starts a kernel that runs cells that use at most `memory` together. Confines the process to the host paths in `visible`.
 ///
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
-pub(crate) fn start(memory: PageCount, reach: &Paths, timings: &mut Timings) -> Result<Kernel, Failure> {
+pub fn start(memory: PageCount, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
     // The host provides memory when it is first touched; blocks that no cell maps are evicted first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
     let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
-    Descriptors::share_out();
+    Descriptors::divide();
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
     // Everything else on the host that is needed is open by now; new threads inherit the limits.
-    pando_confine::drop_privileges(reach)?;
-    pando_confine::limit_paths(reach)?;
+    pando_confine::drop_privileges(visible)?;
+    pando_confine::limit_paths(visible)?;
     timings.end("machine");
     let kernel = Kernel::new(machine, Config { registry, ..Config::default() });
     kernel.start_vcpus()?;
@@ -39,7 +52,7 @@ pub(crate) fn start(memory: PageCount, reach: &Paths, timings: &mut Timings) -> 
 ///
 /// # Errors
 /// The host refuses the filter.
-pub(crate) fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
+pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
     pando_confine::limit_calls(&Needs { requests: running_requests().into(), ..needs })
 }
 
@@ -47,7 +60,7 @@ pub(crate) fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
 ///
 /// # Errors
 /// It does not boot, or there is not enough memory.
-pub(crate) fn libos(kernel: &Kernel, timings: &mut Timings) -> Result<Template, Failure> {
+pub fn libos(kernel: &Kernel, timings: &mut Timings) -> Result<Template, MachineError> {
     let template = Template::boot(kernel)?;
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
     timings.end("libOS");

@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes a file, or empties it. A device may take its place, and a FIFO that somebody reads.
+/// Creates or truncates a file. A device is opened as it is, and so is a FIFO that has a reader.
 ///
 /// # Errors
-/// It cannot be written, or nobody reads the FIFO.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+/// It cannot be written, or the FIFO has no reader.
+pub fn create(path: &Path) -> io::Result<File> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {
         // The writer waits for a slow reader.
@@ -22,11 +22,11 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a regular file, or empties it.
+/// Creates or truncates a regular file.
 ///
 /// # Errors
 /// It cannot be written, or is something else than a regular file.
-pub(crate) fn create_regular(path: &Path) -> io::Result<File> {
+pub fn create_regular(path: &Path) -> io::Result<File> {
     let file = open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
@@ -38,14 +38,14 @@ pub(crate) fn create_regular(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// It is one of these.
-pub(crate) fn refuse_special(path: &Path) -> Result<(), Error> {
+pub fn refuse_special(path: &Path) -> Result<(), Error> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::NotAFile(path.into())),
         _ => Ok(()),
     }
 }
 
-/// Opens without waiting for anybody.
+/// Opens without waiting for a reader.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = File::options().write(true).create(true).truncate(true).custom_flags(flags.bits().cast_signed()).open(path);

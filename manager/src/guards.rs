@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A cell that is terminated when this is dropped; the drop waits for its end.
-pub(crate) struct CellGuard {
+pub struct CellGuard {
     kernel: Arc<Kernel>,
     cell: CellId,
     is_released: bool,
@@ -15,17 +15,17 @@ pub(crate) struct CellGuard {
 
 impl CellGuard {
     /// Guards a cell.
-    pub(crate) fn new(kernel: &Arc<Kernel>, cell: CellId) -> CellGuard {
+    pub fn new(kernel: &Arc<Kernel>, cell: CellId) -> CellGuard {
         CellGuard { kernel: Arc::clone(kernel), cell, is_released: false }
     }
 
     /// The cell.
-    pub(crate) fn cell(&self) -> CellId {
+    pub fn cell(&self) -> CellId {
         self.cell
     }
 
     /// Releases the cell without terminating it.
-    pub(crate) fn release(mut self) -> CellId {
+    pub fn release(mut self) -> CellId {
         self.is_released = true;
         self.cell
     }
@@ -42,14 +42,14 @@ impl Drop for CellGuard {
 }
 
 /// A root for clones: removed when this is dropped, with its disks. Its clones must have ended by then.
-pub(crate) struct RootGuard {
+pub struct RootGuard {
     kernel: Arc<Kernel>,
     root: Root,
 }
 
 impl RootGuard {
     /// Guards a root.
-    pub(crate) fn new(kernel: &Arc<Kernel>, root: Root) -> RootGuard {
+    pub fn new(kernel: &Arc<Kernel>, root: Root) -> RootGuard {
         RootGuard { kernel: Arc::clone(kernel), root }
     }
 }

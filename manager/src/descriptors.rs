@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The budget of file descriptors: the process's limit, divided once, so that no consumer starves another.
 
-use crate::failure::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that are not assigned: streams, KVM's, the threads' own, briefly opened files, and those with which `accept`
@@ -14,39 +13,49 @@ const IMAGE_FILES: usize = 256;
 /// Maximal number of connections to the service.
 const CONNECTIONS: usize = 4096;
 /// The minimum for a gateway: 8 connections, 4 UDP flows, 2 DNS queries.
-const GATEWAY_LEAST: usize = 16;
+const GATEWAY_MIN: usize = 16;
 /// Descriptors for a gateway's connections at most: more than it makes use of.
-const GATEWAY_MOST: usize = 1 << 14;
+const GATEWAY_MAX: usize = 1 << 14;
 /// Descriptors that this process has for each gateway's process: the rings, an eventfd for each side, and the socket for messages. The
 /// gateway's connections belong to its own process.
 const OF_GATEWAY: usize = 4;
 /// Descriptors with which a service can do something.
-const SERVICE_LEAST: usize = 256;
+const SERVICE_MIN: usize = 256;
+
+/// The process's limit of open files is too low.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit of {total} open files is too low for {purpose}: raise it (`ulimit -Hn`, LimitNOFILE= of a unit), or request less")]
+pub struct TooFewDescriptors {
+    /// The limit.
+    pub total: usize,
+    /// The purpose for which it is too low.
+    pub purpose: &'static str,
+}
 
 /// The division of the process's descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Descriptors {
+pub struct Descriptors {
     /// All.
     total: usize,
     /// Host files that images keep open.
     images: usize,
     /// Connections to the service.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Files of templates that are loaded.
-    pub(crate) templates: usize,
+    pub templates: usize,
     /// This process's descriptors for all gateways together.
     gateways: usize,
 }
 
 /// Raises the process's soft limit to the hard limit. If that fails, the current limit applies.
-pub(crate) fn raise() {
+pub fn raise() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 impl Descriptors {
     /// Divides the process's limit, and configures the libraries that keep files open.
-    pub(crate) fn share_out() -> Descriptors {
+    pub fn divide() -> Descriptors {
         let current = getrlimit(Resource::Nofile).current;
         let shares = Descriptors::of(current.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED).min(UNLIMITED)));
         pando_image::limit_open_files(shares.images);
@@ -64,10 +73,10 @@ impl Descriptors {
     ///
     /// # Errors
     /// There are too few for each, or too few here for so many.
-    pub(crate) fn of_gateway(&self, count: usize) -> Result<usize, Failure> {
-        let share = self.total.saturating_sub(RESERVE).max(self.total / 4).min(GATEWAY_MOST);
-        if share < GATEWAY_LEAST || count * OF_GATEWAY > self.gateways {
-            Err(Failure::FewDescriptors { total: self.total, what: "so many gateways" })
+    pub fn of_gateway(&self, count: usize) -> Result<usize, TooFewDescriptors> {
+        let share = self.total.saturating_sub(RESERVE).max(self.total / 4).min(GATEWAY_MAX);
+        if share < GATEWAY_MIN || count * OF_GATEWAY > self.gateways {
+            Err(TooFewDescriptors { total: self.total, purpose: "so many gateways" })
         } else {
             Ok(share)
         }
@@ -77,8 +86,8 @@ impl Descriptors {
     ///
     /// # Errors
     /// There are too few.
-    pub(crate) fn check_service(&self) -> Result<(), Failure> {
-        if self.total < SERVICE_LEAST { Err(Failure::FewDescriptors { total: self.total, what: "a service" }) } else { Ok(()) }
+    pub fn check_service(&self) -> Result<(), TooFewDescriptors> {
+        if self.total < SERVICE_MIN { Err(TooFewDescriptors { total: self.total, purpose: "a service" }) } else { Ok(()) }
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Terminates cells when their time limits expire. Its thread runs from the start, because a confined process cannot start any.
 #[derive(Clone)]
-pub(crate) struct TimeLimits {
-    orders: Sender<LimitRequest<CellId>>,
+pub struct TimeLimits {
+    requests: Sender<LimitRequest<CellId>>,
 }
 
 /// A message to the thread.
@@ -26,43 +26,43 @@ impl TimeLimits {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(kernel: &Arc<Kernel>) -> std::io::Result<TimeLimits> {
-        let (orders, told) = mpsc::channel();
+    pub fn start(kernel: &Arc<Kernel>) -> std::io::Result<TimeLimits> {
+        let (requests, received) = mpsc::channel();
         let kernel = Arc::clone(kernel);
         let body = move || {
-            watch(&told, &mut |cell, end| {
+            watch(&received, &mut |cell, end| {
                 // Most have ended by themselves; IDs are never reused.
                 let _ = kernel.end(cell, end);
             });
         };
         std::thread::Builder::new().name("watch".into()).spawn(body)?;
-        Ok(TimeLimits { orders })
+        Ok(TimeLimits { requests })
     }
 
     /// Terminates a cell after this time, unless it has ended. The earliest of several limits counts.
-    pub(crate) fn limit(&self, cell: CellId, time: Duration, end: End) {
+    pub fn limit(&self, cell: CellId, time: Duration, end: End) {
         // A time beyond the clock's range is no limit.
         if let Some(moment) = Instant::now().checked_add(time) {
             // The thread lives as long as this.
-            let _ = self.orders.send(LimitRequest::Limit(moment, cell, end));
+            let _ = self.requests.send(LimitRequest::Limit(moment, cell, end));
         }
     }
 
     /// Removes a cell's limits.
-    pub(crate) fn lift(&self, cell: CellId) {
-        let _ = self.orders.send(LimitRequest::Lift(cell));
+    pub fn lift(&self, cell: CellId) {
+        let _ = self.requests.send(LimitRequest::Lift(cell));
     }
 }
 
 /// Terminates cells as their limits expire, until all senders are dropped.
-fn watch<Cell: Copy + Ord>(told: &Receiver<LimitRequest<Cell>>, end: &mut dyn FnMut(Cell, End)) {
+fn watch<Cell: Copy + Ord>(received: &Receiver<LimitRequest<Cell>>, end: &mut dyn FnMut(Cell, End)) {
     let mut limits: BTreeMap<(Instant, Cell), End> = BTreeMap::new();
     loop {
-        let order = match limits.first_key_value() {
-            None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(((moment, _), _)) => told.recv_timeout(moment.saturating_duration_since(Instant::now())),
+        let request = match limits.first_key_value() {
+            None => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(((moment, _), _)) => received.recv_timeout(moment.saturating_duration_since(Instant::now())),
         };
-        match order {
+        match request {
             Ok(LimitRequest::Limit(moment, cell, how)) => _ = limits.insert((moment, cell), how),
             Ok(LimitRequest::Lift(cell)) => limits.retain(|(_, limited), _| *limited != cell),
             Err(RecvTimeoutError::Disconnected) => return,
@@ -84,11 +84,11 @@ mod tests {
 
     /// The cells that these orders end, and how, until cell `last` is ended or none is left.
     fn ended(orders: Vec<LimitRequest<u32>>, last: Option<u32>) -> Vec<(u32, End)> {
-        let (sender, told) = mpsc::channel();
-        orders.into_iter().for_each(|order| sender.send(order).expect("somebody listens"));
+        let (sender, received) = mpsc::channel();
+        orders.into_iter().for_each(|order| sender.send(order).expect("the receiver exists"));
         let mut sender = Some(sender).filter(|_| last.is_some());
         let mut all = Vec::new();
-        watch(&told, &mut |cell, end| {
+        watch(&received, &mut |cell, end| {
             all.push((cell, end));
             sender.take_if(|_| Some(cell) == last);
         });
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_first_is_ended_first_and_whose_limit_was_lifted_never() {
+    fn the_earliest_limit_expires_first_and_a_lifted_one_never() {
         let now = Instant::now();
         let limit = |milliseconds, cell, end| LimitRequest::Limit(now + Duration::from_millis(milliseconds), cell, end);
         let orders = vec![
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nobody_is_ended() {
+    fn without_a_limit_no_cell_is_ended() {
         assert_eq!(ended(Vec::new(), None), []);
         assert_eq!(ended(vec![LimitRequest::Limit(Instant::now() + Duration::from_secs(3600), 1, End::Killed)], None), []);
     }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Management of cells and templates, between the front ends and the kernel.
+//!
+//! Front ends, such as the command line and the HTTP API, translate their options and requests to the plain specifications of this crate,
+//! and its outcomes and errors to messages, exit statuses and answers. This crate prints nothing, parses no command line and reads no
+//! environment variables.
+#![forbid(unsafe_code)]
+
+pub mod descriptors;
+pub mod guards;
+pub mod host;
+pub mod machine;
+pub mod output_file;
+pub mod time_limits;
+pub mod timings;
