@@ -6,10 +6,18 @@
 //! environment variables.
 #![forbid(unsafe_code)]
 
+pub mod cell;
 pub mod descriptors;
-pub mod guards;
+pub mod environment;
 pub mod host;
+pub mod limits;
 pub mod machine;
+pub mod outcome;
 pub mod output_file;
+pub mod report;
+pub mod root;
+pub mod template;
 pub mod time_limits;
 pub mod timings;
+pub mod view;
+pub mod write_back;

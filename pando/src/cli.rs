@@ -4,10 +4,10 @@
 use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
 use crate::completion;
+use crate::environment::{self, Variable};
 use crate::help;
-use crate::host::{self, Variable};
 use crate::network::{AllowRule, Net, NetParser};
-use crate::options::{StatsFormat, User, VolumeArgument};
+use crate::options::StatsFormat;
 use crate::service::Serve;
 use crate::size::Size;
 use crate::templates;
@@ -16,10 +16,10 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
 use clap_complete::env::Shells;
 use pando_gateway::PortForward;
+use pando_kernel::Share;
 use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, Kernel, Share};
-use pando_launch::LaunchError;
-use pando_machine::PageCount;
+use pando_manager::limits::Limits;
+use pando_manager::view::{User, ViewSpec, VolumeSpec};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -121,13 +121,13 @@ pub(crate) struct Run {
     pub(crate) detach: bool,
 
     #[command(flatten)]
-    pub(crate) seen: ViewOptions,
+    pub(crate) view: ViewOptions,
 
     #[command(flatten)]
     pub(crate) connection: Connection,
 
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: LimitOptions,
 
     /// Set the cell's host name [default: pando]
     #[arg(long = "hostname", visible_alias = "name", value_name = "NAME", value_parser = crate::options::host_name)]
@@ -167,7 +167,7 @@ pub(crate) struct ViewOptions {
     pub(crate) directory: Option<PathBuf>,
 
     /// Run as this user and group, by number; without GID, the group has the user's number
-    #[arg(short = 'u', long = "user", value_name = "UID[:GID]", default_value = "0:0")]
+    #[arg(short = 'u', long = "user", value_name = "UID[:GID]", default_value = "0:0", value_parser = crate::options::user)]
     pub(crate) user: User,
 
     /// Use this directory, tar archive or image as root instead of the host's software
@@ -180,20 +180,14 @@ pub(crate) struct ViewOptions {
 
     /// Show a file or directory of the host at the path CELL (repeatable). The program's changes are written to the host when it syncs or
     /// ends; never with `:ro`. PATH alone is short for PATH:PATH:ro
-    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(VolumeArgument::parse))]
-    pub(crate) volumes: Vec<VolumeArgument>,
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
+    pub(crate) volumes: Vec<VolumeSpec>,
 }
 
-impl ViewOptions {
-    /// Whether the program sees the host's software and nothing else, with any variables.
-    pub(crate) fn is_software(&self) -> bool {
-        let ViewOptions { variables: _, directory, user, root, bare, volumes } = self;
-        directory.is_none() && *user == User::default() && root.is_none() && !bare && volumes.is_empty()
-    }
-
-    /// Options to see the host's software and nothing else.
-    pub(crate) fn software() -> ViewOptions {
-        ViewOptions { variables: Vec::new(), directory: None, user: User::default(), root: None, bare: false, volumes: Vec::new() }
+impl From<&ViewOptions> for ViewSpec {
+    fn from(options: &ViewOptions) -> ViewSpec {
+        let ViewOptions { variables, directory, user, root, bare, volumes } = options.clone();
+        ViewSpec { variables: environment::values(&variables).collect(), directory, user, root, bare, volumes }
     }
 }
 
@@ -230,7 +224,7 @@ pub(crate) struct Connection {
 
 /// Options for a cell's resource limits.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Limits {
+pub(crate) struct LimitOptions {
     /// Limit the cell's memory, tables included: bytes, or with K, M, G or T [default: a quarter of the host's]
     #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = crate::options::memory)]
     pub(crate) memory: Option<Size>,
@@ -276,18 +270,10 @@ impl Connection {
     }
 }
 
-impl Limits {
-    /// Limits a cell's share of the CPU, if `--cpus` is given.
-    ///
-    /// # Errors
-    /// The cell has ended.
-    pub(crate) fn apply(&self, kernel: &Kernel, cell: CellId) -> Result<(), LaunchError> {
-        Ok(self.cpus.map_or(Ok(()), |share| kernel.set_share(cell, share))?)
-    }
-
-    /// The cell's memory limit.
-    pub(crate) fn memory(&self) -> PageCount {
-        self.memory.map_or(PageCount(host::memory().0 / 4), |size| size.pages())
+impl From<&LimitOptions> for Limits {
+    fn from(options: &LimitOptions) -> Limits {
+        let LimitOptions { memory, cpus, output_limit, timeout } = *options;
+        Limits { memory: memory.map(Size::pages), share: cpus, output: output_limit.map(Size::in_bytes), time: timeout }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) use detached::{new_cell, run};
 pub(crate) use exec::{Exec, exec};
 
 use crate::failure::Failure;
-use crate::{api, socket, template};
+use crate::{api, environment, socket};
 use axum::body::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::BoxBody;
@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use pando_manager::template::TemplateStore;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
@@ -66,7 +67,7 @@ impl Client {
     /// It does not answer, or uses another directory.
     pub(crate) fn server(&self) -> Result<api::Server, Failure> {
         let server: api::Server = wait_for(self.get("/v1"))?;
-        let ours = template::directory()?;
+        let ours = TemplateStore::of(&environment::caller())?.directory().to_path_buf();
         // A path that does not exist yet cannot be canonicalized.
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
         if real(Path::new(&server.templates)) == real(&ours) {

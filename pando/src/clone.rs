@@ -5,25 +5,28 @@ mod batch;
 mod lines;
 
 use crate::api::NewCell;
-use crate::cli::{Connection, Limits};
+use crate::cli::{Connection, LimitOptions};
 use crate::client::{self, Client};
 use crate::completion;
+use crate::diagnostics;
+use crate::environment::{self, Variable};
 use crate::failure::Failure;
-use crate::guards::RootGuard;
-use crate::host::{self, Variable};
 use crate::network::Network;
 use crate::options::StatsFormat;
 use crate::run::{self, Single};
-use crate::size::Size;
-use crate::template::{OpenTemplate, TemplateRef};
-use crate::timings::Timings;
-use crate::{diagnostics, machine};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
 use pando_kernel::Kernel;
-use pando_launch::{Calls, LaunchError, Program};
+use pando_launch::{Calls, Program};
 use pando_machine::PageCount;
+use pando_manager::cell::CellSpec;
+use pando_manager::limits::Limits;
+use pando_manager::root::RootGuard;
+use pando_manager::template::{OpenTemplate, TemplateRef, TemplateStore};
+use pando_manager::timings::Timings;
+use pando_manager::view::PreparedView;
+use pando_manager::{host, machine};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -61,7 +64,7 @@ pub(crate) struct Clone {
     connection: Connection,
 
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) limits: LimitOptions,
 
     /// Print statistics of the clone on standard error when it ends; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
@@ -86,8 +89,8 @@ pub(crate) struct Clone {
 
 impl Clone {
     /// The options as a request to `pando serve`; `None` if the service does not support them.
-    fn asked_of_server(&self) -> Option<NewCell> {
-        let TemplateRef::Kept(name) = &self.template else { return None };
+    fn request(&self) -> Option<NewCell> {
+        let TemplateRef::Stored(name) = &self.template else { return None };
         if self.strace || self.stats.is_some() || self.output.is_some() {
             return None;
         }
@@ -97,28 +100,33 @@ impl Clone {
             network: self.network.clone(),
             allow: self.connection.allowed()?,
             host_name: self.host_name.clone().or(host_name),
-            ..client::new_cell(name.to_string(), &self.words, host::given(&self.variables), &self.limits)?
+            ..client::new_cell(name.to_string(), &self.words, environment::given(&self.variables), &self.limits)?
         })
     }
 
-    /// The clone's program description. Its path is unused: the program runs already.
-    fn program(&self, memory: PageCount) -> Program {
-        Program {
+    /// The clones, without host names.
+    fn spec(&self, memory: PageCount) -> CellSpec {
+        let program = Program {
             arguments: self.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: host::given(&self.variables),
+            environment: environment::given(&self.variables),
             calls: Calls { trace: self.strace, trap: false },
             memory,
             ..Program::default()
-        }
+        };
+        CellSpec { program, limits: Limits::from(&self.limits), host_name: None }
     }
 }
 
 /// A template that is ready to be cloned.
 pub(crate) struct ReadyTemplate {
+    /// The kernel.
     pub(crate) kernel: Arc<Kernel>,
+    /// The loaded template.
     pub(crate) root: RootGuard,
-    pub(crate) program: Program,
-    pub(crate) found: OpenTemplate,
+    /// The clones, without host names.
+    pub(crate) spec: CellSpec,
+    /// The template's file.
+    pub(crate) template: OpenTemplate,
 }
 
 /// Creates the clones. Returns the exit status.
@@ -131,55 +139,55 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     if !is_single && is_for_one && !options.detach {
         return Err(Failure::OneOnly);
     }
-    let asked = options.asked_of_server();
+    let request = options.request();
     if options.detach || options.network.is_some() {
         let client = Client::need()?;
         client.server()?;
-        let asked = asked.ok_or(Failure::Alone)?;
-        return if options.detach { client::detach(&client, &asked, options.count) } else { client::attach(&client, &asked) };
+        let request = request.ok_or(Failure::Alone)?;
+        return if options.detach { client::detach(&client, &request, options.count) } else { client::attach(&client, &request) };
     }
-    if let (Some(asked), true) = (&asked, is_single)
-        && let Some(status) = attach(asked)?
+    if let (Some(request), true) = (&request, is_single)
+        && let Some(status) = attach(request)?
     {
         return Ok(status);
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
-    let found = OpenTemplate::open(&options.template)?;
-    let network = Network::prepare(&options.connection, found.name().as_ref(), false)?;
-    let mut asked = found.find()?;
+    let caller = environment::caller();
+    let template = TemplateStore::of(&caller)?.open(&options.template)?;
+    let network = Network::prepare(&options.connection, template.name().as_ref(), false)?;
+    let mut view = template.find(&caller)?;
     if let Some(directory) = &options.output {
-        let failed = |source| Failure::Templates { path: directory.clone(), source };
+        let failed = |source| Failure::File { path: directory.clone(), source };
         std::fs::create_dir_all(directory).map_err(failed)?;
-        asked.reach.change.push(directory.canonicalize().map_err(failed)?);
+        view.visible.change.push(directory.canonicalize().map_err(failed)?);
     }
     timings.end("view");
-    let memory = options.limits.memory.map_or(found.memory(), |size| size.pages());
+    let memory = options.limits.memory.map_or(template.memory(), |size| size.pages());
     // All clones together may use half of the host's memory; it is not reserved.
     let arena = if is_single { memory } else { PageCount(host::memory().0 / 2).max(memory) };
-    let kernel = Arc::new(machine::start(arena, &asked.reach, &mut timings)?);
-    let root = found.load(&kernel, &mut asked)?;
+    let kernel = Arc::new(machine::start(arena, &view.visible, &mut timings)?);
+    let root = template.load(&kernel, &mut view)?;
     timings.end("template");
-    let program = options.program(memory);
-    let ready = ReadyTemplate { kernel, root, program, found };
-    let status = if is_single { single(options, &ready, asked, network, &mut timings) } else { batch::run(options, &ready) };
-    if let Some(last_error) = ready.found.last_error() {
+    let ready = ReadyTemplate { kernel, root, spec: options.spec(memory), template };
+    let status = if is_single { single(options, &ready, view, network, &mut timings) } else { batch::run(options, &ready) };
+    if let Some(last_error) = ready.template.last_error() {
         diagnostics::problem(&last_error);
     }
     status
 }
 
 /// Creates the clone in `pando serve`, if that runs and supports the request. `None`: this process must.
-fn attach(asked: &NewCell) -> Result<Option<u8>, Failure> {
+fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
     let Some(client) = Client::find()? else { return Ok(None) };
     match client.server() {
         Err(Failure::OtherTemplates { .. }) => return Ok(None),
         Err(failure) => return Err(failure),
         // A service without gateways cannot connect it; this process can.
-        Ok(server) if server.gateways == 0 && !asked.allow.is_empty() => return Ok(None),
+        Ok(server) if server.gateways == 0 && !request.allow.is_empty() => return Ok(None),
         Ok(_) => {}
     }
-    match client::attach(&client, asked) {
+    match client::attach(&client, request) {
         // The service may see less of the host than the template's creator, or an older state of it.
         Err(Failure::Asked { problem, .. }) if matches!(&problem[..], "unusable-template" | "cannot-be-shown") => Ok(None),
         done => done.map(Some),
@@ -187,28 +195,20 @@ fn attach(asked: &NewCell) -> Result<Option<u8>, Failure> {
 }
 
 /// Runs one clone with the streams of this process.
-fn single(
-    options: &Clone,
-    ready: &ReadyTemplate,
-    asked: crate::view::ViewRequest,
-    network: Network,
-    timings: &mut Timings,
-) -> Result<u8, Failure> {
-    let cell = ready.program.prepare(&ready.kernel, &ready.root)?;
-    options.limits.apply(&ready.kernel, cell)?;
-    let host_name = options.host_name.as_deref().unwrap_or(ready.found.name());
-    ready.kernel.set_host_name(cell, host_name).map_err(LaunchError::from)?;
+fn single(options: &Clone, ready: &ReadyTemplate, view: PreparedView, network: Network, timings: &mut Timings) -> Result<u8, Failure> {
+    let host_name = options.host_name.as_deref().unwrap_or(ready.template.name());
+    let spec = CellSpec { host_name: Some(host_name.into()), ..ready.spec.clone() };
+    let cell = spec.create(&ready.kernel, &ready.root)?;
     timings.end("cell");
-    let name = ready.found.name().as_ref();
+    let name = ready.template.name().as_ref();
     let single = Single {
         name,
         terminal: false,
-        timeout: options.limits.timeout,
-        output: options.limits.output_limit.map(Size::in_bytes),
+        limits: spec.limits,
         // Clones write nothing back to the host.
         written: 0,
         stats: options.stats,
         publish: &options.connection.publish,
     };
-    run::finish(&single, &ready.kernel, cell, asked, network, timings)
+    run::finish(&single, &ready.kernel, cell, view, network, timings)
 }

@@ -3,9 +3,10 @@
 
 use crate::cli::Cli;
 use crate::client;
-use crate::template;
+use crate::environment;
 use clap::CommandFactory;
 use clap_complete::{CompleteEnv, CompletionCandidate};
+use pando_manager::template::TemplateStore;
 
 /// The variable by which a shell requests completions; `pando completions` sets it up.
 pub(crate) const VARIABLE: &str = "PANDO_COMPLETE";
@@ -17,7 +18,8 @@ pub(crate) fn answer() {
 
 /// The stored templates.
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
-    template::all().into_iter().flatten().map(|(name, _)| CompletionCandidate::new(name.to_string())).collect()
+    let stored = TemplateStore::of(&environment::caller()).and_then(|store| store.all());
+    stored.into_iter().flatten().map(|(name, _)| CompletionCandidate::new(name.to_string())).collect()
 }
 
 /// The running cells of `pando serve`.

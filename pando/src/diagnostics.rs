@@ -4,12 +4,10 @@
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use pando_image::escaped_lines;
+use pando_manager::outcome::OWN_FAILURE;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
-
-/// Exit status of Pando's own failures, as container tools use it.
-pub(crate) const OWN_FAILURE: u8 = 125;
 
 /// Prints an error in one line that starts with `pando:`. Control characters in it are escaped, so that no name affects the terminal.
 pub(crate) fn problem(what: &dyn Display) {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of commands, and their exit statuses.
 
-use crate::diagnostics::OWN_FAILURE;
+use crate::messages;
 use pando_image::escaped;
 use pando_launch::LaunchError;
+use pando_manager::environment::ProgramError;
 use pando_manager::machine::MachineError;
+use pando_manager::outcome::OWN_FAILURE;
+use pando_manager::template::TemplateError;
+use pando_manager::view::ViewError;
+use pando_manager::write_back::WriteBackError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -14,25 +19,21 @@ const NOT_FOUND: u8 = 127;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The program does not exist.
-    #[error("program `{}` was not found{}", escaped(.0), if .0.as_encoded_bytes().contains(&b'/') { "" } else { ": give its path, or a name in PATH" })]
-    NotFound(OsString),
-    /// The program cannot be executed.
-    #[error("{}: {why}", escaped(program))]
-    NotExecutable {
-        /// The name on the command line.
-        program: OsString,
-        /// The reason.
-        why: String,
-    },
-    /// A volume cannot be shown.
-    #[error("-v {}: {why}", escaped(file))]
-    Volume {
-        /// The path on the command line.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    /// The program does not exist, or cannot be executed.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The files of a cell cannot be shown.
+    #[error("{}", messages::view(.0))]
+    View(#[from] ViewError),
+    /// A template cannot be created, used or removed.
+    #[error("{}", messages::template(.0))]
+    Template(#[from] TemplateError),
+    /// Changes cannot be written back to the host.
+    #[error(transparent)]
+    WriteBack(#[from] WriteBackError),
+    /// A word of the command line is not UTF-8.
+    #[error("{} is not valid UTF-8, which templates require", escaped(.0))]
+    NotUtf8(OsString),
     /// `-p` or `--allow` with a network other than the gateway.
     #[error("-p and --allow need a gateway: omit --net, or use `--net gateway`")]
     NoGateway,
@@ -89,9 +90,6 @@ pub(crate) enum Failure {
     /// A command's output could not be written.
     #[error("cannot write to standard output: {0}")]
     Print(#[from] std::io::Error),
-    /// The cell's view cannot be made.
-    #[error(transparent)]
-    View(#[from] crate::view::ViewError),
     /// An image could not be built or used.
     #[error(transparent)]
     Image(#[from] pando_image::Error),
@@ -106,46 +104,14 @@ pub(crate) enum Failure {
         "--stats, --network and the network options (--net, -p, --allow, --link, --pcap) apply to a single clone: omit --count and --output, or run the clones in `pando serve` with -d"
     )]
     OneOnly,
-    /// The template does not exist.
-    #[error("there is no template `{0}`: `pando template ls` lists them, `pando template create {0} PROGRAM` creates one")]
-    NoTemplate(String),
-    /// The template exists already.
-    #[error("template `{0}` exists already: replace it with --replace")]
-    TemplateThere(String),
-    /// The directory of templates is unknown.
-    #[error("cannot find the directory of templates: set HOME or XDG_DATA_HOME")]
-    NoHome,
-    /// A template's file cannot be created, read or removed.
+    /// A file of the host cannot be created, read or removed.
     #[error("{}: {}", escaped(path), crate::host::plain(source))]
-    Templates {
+    File {
         /// The file.
         path: PathBuf,
         /// The host's error.
         source: std::io::Error,
     },
-    /// A template's file without a valid recipe.
-    #[error("{} has no valid recipe: create the template again with `pando template create`", escaped(.0))]
-    NoRecipe(PathBuf),
-    /// A template's file that other users could have written.
-    #[error("cannot use {}: another user owns it or may write it, and it controls which of your files its clones see: copy it if you trust it", escaped(.0))]
-    Foreign(PathBuf),
-    /// The files that a template sees have changed.
-    #[error("the files that template `{0}` sees have changed since it was created: create it again with `pando template create --replace`")]
-    Changed(String),
-    /// A template's program ended before it was ready.
-    #[error("{}: {end} before it reported that it is ready: see `pando template create --help`", escaped(program))]
-    NotReady {
-        /// The program.
-        program: OsString,
-        /// How it ended.
-        end: pando_kernel::End,
-    },
-    /// An argument of a template is not UTF-8.
-    #[error("{} is not valid UTF-8, which templates require", escaped(.0))]
-    NoText(OsString),
-    /// A template could not be saved or loaded.
-    #[error(transparent)]
-    Store(#[from] pando_store::Error),
     /// The service's socket cannot be opened.
     #[error("{}: {}", escaped(path), crate::host::plain(source))]
     Socket {
@@ -203,10 +169,17 @@ impl Failure {
     /// The exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Failure::NotFound(_) => NOT_FOUND,
-            Failure::NotExecutable { .. } => NOT_EXECUTABLE,
+            Failure::Program(error) | Failure::View(ViewError::Program(error)) => of_program(error),
+            Failure::Template(TemplateError::View(ViewError::Program(error))) => of_program(error),
             _ => OWN_FAILURE,
         }
+    }
+}
+
+fn of_program(error: &ProgramError) -> u8 {
+    match error {
+        ProgramError::NotFound(_) => NOT_FOUND,
+        ProgramError::NotExecutable { .. } => NOT_EXECUTABLE,
     }
 }
 

@@ -3,9 +3,10 @@
 
 use crate::cli::BuildImage;
 use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::{output_file, view};
+use crate::progress::ProgressLine;
 use pando_image::{BLOCK_SIZE, Builder, Error, Image, Readable};
+use pando_manager::report::Progress;
+use pando_manager::{output_file, view};
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -14,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// Writes the requested image.
 pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {
     output_file::refuse_special(&options.output)?;
-    let progress = Progress::files("looking");
+    let progress = ProgressLine::files("looking");
     let image = match &options.source {
-        None => view::host_software(&progress)?,
+        None => view::host_software(&|count| progress.set(count))?,
         Some(source) => collect(source, &progress)?.image()?,
     };
     progress.end();
@@ -25,7 +26,7 @@ pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {
 }
 
 /// The tree of a directory or an archive.
-fn collect(source: &Path, progress: &Progress) -> Result<Builder, Error> {
+fn collect(source: &Path, progress: &ProgressLine) -> Result<Builder, Error> {
     let mut builder = Builder::new();
     if source == Path::new("-") {
         builder.archive_stream(Path::new("standard input"), io::stdin().lock())?;
@@ -49,7 +50,7 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
     // The permissions of a file that `open` creates; the umask applies.
     let file = options.prefix(".pando-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(failed)?;
     file.as_file().set_len(image.size()).map_err(failed)?;
-    let progress = Progress::bytes("writing", image.size());
+    let progress = ProgressLine::bytes("writing", image.size());
     image.write_to(&mut |offset, piece| {
         progress.set(offset);
         write_blocks(file.as_file(), offset, piece).map_err(failed)

@@ -9,13 +9,14 @@ mod clone;
 mod completion;
 mod diagnostics;
 mod doctor;
-mod exports;
+mod environment;
 mod failure;
 mod help;
-mod host;
 mod image;
 mod manual;
+mod messages;
 mod network;
+mod observer;
 mod options;
 mod progress;
 mod run;
@@ -24,15 +25,13 @@ mod signals;
 mod size;
 mod socket;
 mod stats;
-mod template;
 mod templates;
 mod terminal;
-mod view;
 
 use clap::Parser;
 use failure::Failure;
 use pando::api;
-use pando_manager::{descriptors, guards, machine, output_file, time_limits, timings};
+use pando_manager::{descriptors, host, output_file, time_limits, timings};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

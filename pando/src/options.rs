@@ -1,52 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values of options: each type accepts only sensible values, and its parse error says how to write one.
 
-use crate::host;
 use crate::size::Size;
 use pando_abi::limits::HOST_NAME_BYTES;
 use pando_kernel::Share;
 use pando_machine::PageCount;
+use pando_manager::host;
+use pando_manager::view::{User, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::str::FromStr;
 
-/// A file or directory of the host, and its path in the cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeArgument {
-    /// Its path on the host.
-    pub(crate) host: PathBuf,
-    /// Its absolute path in the cell.
-    pub(crate) cell: PathBuf,
-    /// Changes are written back to the host.
-    pub(crate) writable: bool,
-}
-
-impl VolumeArgument {
-    /// Parses `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
-    pub(crate) fn parse(text: OsString) -> Result<VolumeArgument, String> {
-        let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
-        let (host, cell, writable) = match parts[..] {
-            [path] => (path, path, false),
-            [host, cell] => (host, cell, true),
-            [host, cell, mode] if mode == "ro" => (host, cell, false),
-            [_, _, mode] => return Err(format!("only `ro` may follow the second colon, not `{}`", mode.display())),
-            _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
-        };
-        if host.is_empty() || cell.is_empty() {
-            return Err("a path is missing: give HOST:CELL, HOST:CELL:ro, or a PATH to see under its own name".into());
-        }
-        let absolute = |path: &OsStr| host::absolute(Path::new(path)).map_err(|error| host::plain(&error));
-        if parts.len() > 1 && !Path::new(cell).is_absolute() {
-            return Err(format!("`{}` is not an absolute path: give one for the cell, such as /data", cell.display()));
-        }
-        if without_dots(Path::new(cell)).is_ok_and(|path| path == Path::new("/")) {
-            return Err("cannot mount a volume at `/`: use --root DIR to replace the root".into());
-        }
-        let host = absolute(host)?;
-        let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
-        Ok(VolumeArgument { host, cell, writable })
+/// Parses `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
+pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
+    let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
+    let (host, cell, writable) = match parts[..] {
+        [path] => (path, path, false),
+        [host, cell] => (host, cell, true),
+        [host, cell, mode] if mode == "ro" => (host, cell, false),
+        [_, _, mode] => return Err(format!("only `ro` may follow the second colon, not `{}`", mode.display())),
+        _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
+    };
+    if host.is_empty() || cell.is_empty() {
+        return Err("a path is missing: give HOST:CELL, HOST:CELL:ro, or a PATH to see under its own name".into());
     }
+    let absolute = |path: &OsStr| host::absolute(Path::new(path)).map_err(|error| host::plain(&error));
+    if parts.len() > 1 && !Path::new(cell).is_absolute() {
+        return Err(format!("`{}` is not an absolute path: give one for the cell, such as /data", cell.display()));
+    }
+    if without_dots(Path::new(cell)).is_ok_and(|path| path == Path::new("/")) {
+        return Err("cannot mount a volume at `/`: use --root DIR to replace the root".into());
+    }
+    let host = absolute(host)?;
+    let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
+    Ok(VolumeSpec { host, cell, writable })
 }
 
 /// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.
@@ -62,28 +49,16 @@ fn without_dots(path: &Path) -> Result<PathBuf, String> {
     Ok(plain)
 }
 
-/// The user that a program runs as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct User {
-    /// The user ID.
-    pub(crate) user: u32,
-    /// The group ID.
-    pub(crate) group: u32,
-}
-
-impl FromStr for User {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<User, String> {
-        // Linux reserves the ID of all ones for "no change".
-        let number = |part: &str| {
-            part.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(|| {
-                format!("`{part}` is not a user or group number: give UID or UID:GID, such as 1000:1000; names are not resolved")
-            })
-        };
-        let (user, group) = text.split_once(':').unwrap_or((text, text));
-        Ok(User { user: number(user)?, group: number(group)? })
-    }
+/// Parses a user and group: `UID[:GID]`.
+pub(crate) fn user(text: &str) -> Result<User, String> {
+    // Linux reserves the ID of all ones for "no change".
+    let number = |part: &str| {
+        part.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(|| {
+            format!("`{part}` is not a user or group number: give UID or UID:GID, such as 1000:1000; names are not resolved")
+        })
+    };
+    let (user, group) = text.split_once(':').unwrap_or((text, text));
+    Ok(User { user: number(user)?, group: number(group)? })
 }
 
 /// Parses a cell's memory limit.
@@ -149,10 +124,10 @@ pub(crate) enum StatsFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::{User, VolumeArgument, share};
+    use super::{User, VolumeSpec, share, user};
 
     fn volume(text: &str) -> Result<(String, String, bool), String> {
-        let VolumeArgument { host, cell, writable } = VolumeArgument::parse(text.into())?;
+        let VolumeSpec { host, cell, writable } = super::volume(text.into())?;
         Ok((host.display().to_string(), cell.display().to_string(), writable))
     }
 
@@ -178,10 +153,10 @@ mod tests {
 
     #[test]
     fn users_are_numbers() {
-        assert_eq!("7".parse(), Ok(User { user: 7, group: 7 }));
-        assert_eq!("7:0".parse(), Ok(User { user: 7, group: 0 }));
+        assert_eq!(user("7"), Ok(User { user: 7, group: 7 }));
+        assert_eq!(user("7:0"), Ok(User { user: 7, group: 0 }));
         for text in ["", "root", "7:", ":7", "-1", "4294967295", "7:7:7"] {
-            assert!(text.parse::<User>().is_err(), "{text}");
+            assert!(user(text).is_err(), "{text}");
         }
     }
 }

@@ -2,47 +2,34 @@
 //! Progress of long operations: on a terminal, and only if they take long.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pando_manager::report::Progress;
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 /// Faster operations show nothing.
-const PATIENCE: Duration = Duration::from_millis(300);
+const SHOW_AFTER: Duration = Duration::from_millis(300);
 
 /// A progress line on standard error.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     what: &'static str,
     bytes: Option<u64>,
     begun: Instant,
     bar: OnceCell<ProgressBar>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Counts files; their number is unknown.
     pub(crate) fn files(what: &'static str) -> Self {
-        Progress::new(what, None)
-    }
-
-    /// Shows nothing.
-    pub(crate) fn silent() -> Self {
-        let progress = Progress::files("");
-        progress.bar.get_or_init(ProgressBar::hidden);
-        progress
+        ProgressLine::new(what, None)
     }
 
     /// Counts bytes up to `all`.
     pub(crate) fn bytes(what: &'static str, all: u64) -> Self {
-        Progress::new(what, Some(all))
+        ProgressLine::new(what, Some(all))
     }
 
     fn new(what: &'static str, bytes: Option<u64>) -> Self {
-        Progress { what, bytes, begun: Instant::now(), bar: OnceCell::new() }
-    }
-
-    /// Updates the count.
-    pub(crate) fn set(&self, done: u64) {
-        if self.begun.elapsed() >= PATIENCE {
-            self.bar.get_or_init(|| self.bar()).set_position(done);
-        }
+        ProgressLine { what, bytes, begun: Instant::now(), bar: OnceCell::new() }
     }
 
     /// Removes the line from the terminal.
@@ -63,7 +50,15 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Progress for ProgressLine {
+    fn set(&self, done: u64) {
+        if self.begun.elapsed() >= SHOW_AFTER {
+            self.bar.get_or_init(|| self.bar()).set_position(done);
+        }
+    }
+}
+
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.end();
     }

@@ -3,37 +3,34 @@
 
 use crate::cli::Run;
 use crate::client;
-use crate::diagnostics::{self, OWN_FAILURE};
-use crate::exports::RunningExports;
 use crate::failure::Failure;
-use crate::host;
-use crate::machine;
 use crate::network::{Network, NetworkReport};
 use crate::options::StatsFormat;
 use crate::signals::Signals;
-use crate::size::Size;
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
-use crate::time_limits::TimeLimits;
-use crate::timings::Timings;
-use crate::view::ViewRequest;
+use crate::{diagnostics, environment, messages};
 use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
-use pando_kernel::{CellId, End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Program, Root, Terminals, carry_input, carry_output};
+use pando_kernel::{End, Kernel, Outcome};
+use pando_launch::{Calls, Program, Root, Terminals, carry_input, carry_output};
+use pando_manager::cell::{CellGuard, CellSpec};
+use pando_manager::limits::Limits;
+use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
+use pando_manager::time_limits::TimeLimits;
+use pando_manager::timings::Timings;
+use pando_manager::view::{PreparedView, ViewSpec};
+use pando_manager::write_back::RunningExports;
+use pando_manager::{host, machine};
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-pub(crate) const TIMED_OUT: u8 = 124;
 /// Signal that asks a program to end.
 pub(crate) const SIGTERM: u8 = 15;
-/// Signal that ends a program which writes to a closed pipe; it is not reported.
-pub(crate) const SIGPIPE: u8 = 13;
 
 /// Runs a program and returns its exit status.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
@@ -46,19 +43,29 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
     let network = Network::prepare(&options.connection, options.program(), options.terminal)?;
-    let mut seen = ViewRequest::for_run(&options.seen, options.program())?;
+    let caller = environment::caller();
+    let spec = ViewSpec::from(&options.view);
+    let mut view = PreparedView::for_run(&spec, options.program(), &caller)?;
     timings.end("view");
-    let (kernel, cell) = prepare(options, &mut seen, &mut timings)?;
+    let limits = Limits::from(&options.limits);
+    let memory = limits.memory();
+    let kernel = Arc::new(machine::start(memory, &view.visible, &mut timings)?);
+    let libos = machine::libos(&kernel, &mut timings)?;
+    let root = Root::new(&kernel, &libos, mem::take(&mut view.volumes))?;
+    let calls = Calls { trap: options.trap_calls, trace: options.strace };
+    let program = view.program(&spec, &caller, options.arguments());
+    let program = Program { terminals: terminals(options.terminal), calls, memory, ..program };
+    let cell = CellSpec { program, limits, host_name: options.host_name.clone() }.create(&kernel, &root)?;
+    timings.end("cell");
     let single = Single {
         name: options.program(),
         terminal: options.terminal,
-        timeout: options.limits.timeout,
-        output: options.limits.output_limit.map(Size::in_bytes),
+        limits,
         written: options.write_limit.in_bytes(),
         stats: options.stats,
         publish: &options.connection.publish,
     };
-    finish(&single, &Arc::new(kernel), cell, seen, network, &mut timings)
+    finish(&single, &kernel, cell, view, network, &mut timings)
 }
 
 /// Options for the only cell of this process.
@@ -67,10 +74,8 @@ pub(crate) struct Single<'a> {
     pub(crate) name: &'a OsStr,
     /// It owns the terminal.
     pub(crate) terminal: bool,
-    /// Its time limit.
-    pub(crate) timeout: Option<Duration>,
-    /// Its output limit in bytes.
-    pub(crate) output: Option<u64>,
+    /// Its limits.
+    pub(crate) limits: Limits,
     /// Bytes by which the volumes that it writes may grow.
     pub(crate) written: u64,
     /// Statistics to print at the end.
@@ -86,25 +91,25 @@ pub(crate) struct Single<'a> {
 pub(crate) fn finish(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
-    cell: CellId,
-    seen: ViewRequest,
+    cell: CellGuard,
+    view: PreparedView,
     network: Network,
     timings: &mut Timings,
 ) -> Result<u8, Failure> {
-    let EndedCell { outcome, network, whole } = attend(single, kernel, cell, seen, network, timings)?;
+    let EndedCell { outcome, network, is_complete } = run_attached(single, kernel, cell, view, network, timings)?;
     timings.end("program");
-    let (status, said) = told(&outcome);
+    let is_reported = !is_chosen(&outcome.end);
     match single.stats {
         // The table's first line reports how the cell ended.
         Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, timings))),
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, timings)),
-        None if said && outcome.end == End::Quota => {
+        None if is_reported && outcome.end == End::Quota => {
             diagnostics::problem(&format_args!("{}: {}: give it more with --memory", single.name.display(), outcome.end));
         }
-        None if said => diagnostics::problem(&format_args!("{}: {}", single.name.display(), outcome.end)),
+        None if is_reported => diagnostics::problem(&format_args!("{}: {}", single.name.display(), outcome.end)),
         None => {}
     }
-    Ok(if whole { status } else { OWN_FAILURE })
+    Ok(if is_complete { exit_status(&outcome.end) } else { OWN_FAILURE })
 }
 
 /// The result of a cell that has ended.
@@ -113,42 +118,40 @@ struct EndedCell {
     /// Its network's report.
     network: NetworkReport,
     /// All input could be read and all changes written back.
-    whole: bool,
+    is_complete: bool,
 }
 
 /// Starts the cell and connects it to the host's streams, signals, terminal, volumes and network until it has ended.
-fn attend(
+fn run_attached(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
-    cell: CellId,
-    mut seen: ViewRequest,
+    cell: CellGuard,
+    mut view: PreparedView,
     network: Network,
     timings: &mut Timings,
 ) -> Result<EndedCell, Failure> {
-    let port = kernel.console(cell).map_err(LaunchError::from)?;
+    let port = cell.console()?;
     // All threads start here, because a confined process cannot start any.
-    seen.renew();
+    view.renew();
     let receiving = network.has_gateway();
     network.announce(single.publish);
-    let network = network.connect(kernel, cell)?;
-    let write_back = seen.exports.write_back(kernel, cell, single.written)?;
-    let watch = TimeLimits::start(kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(kernel, Some(cell), &watch)?;
+    let network = network.connect(kernel, cell.id())?;
+    let write_back = view.exports.write_back(kernel, cell.id(), single.written)?;
+    let time_limits = TimeLimits::start(kernel).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(kernel, Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     machine::limit_calls(Needs { writing_back: write_back.is_some(), receiving, ..Needs::default() })?;
     timings.end("confinement");
 
-    kernel.start(cell).map_err(LaunchError::from)?;
-    if let Some(time) = single.timeout {
-        watch.limit(cell, time, End::TimedOut);
-    }
-    let carried = carry_output(kernel, cell, &port, (std::io::stdout().lock(), std::io::stderr()), single.output);
-    let mut outcome = kernel.wait(cell).map_err(LaunchError::from)?;
+    cell.start(&single.limits, &time_limits)?;
+    let carried = carry_output(kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
+    let mut outcome = cell.wait()?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
-    let written = write_back.is_none_or(RunningExports::finish);
+    let written = write_back.map(RunningExports::finish).unwrap_or_default();
+    messages::write_back(&written).iter().for_each(|message| diagnostics::problem(message));
     carried.map_err(Failure::Output)?;
     let network = network?;
     // The kernel reports one signal for every request to end; the host has several.
@@ -157,7 +160,7 @@ fn attend(
     {
         *signal = asked;
     }
-    Ok(EndedCell { outcome, network, whole: written && !unread.load(Ordering::Relaxed) })
+    Ok(EndedCell { outcome, network, is_complete: written.is_complete() && !unread.load(Ordering::Relaxed) })
 }
 
 /// Reports that standard input could not be read, and sets the flag.
@@ -167,23 +170,6 @@ fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + us
         diagnostics::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
         unread.store(true, Ordering::Relaxed);
     }
-}
-
-/// Creates the kernel, and in it the cell, which is not started yet.
-fn prepare(options: &Run, seen: &mut ViewRequest, timings: &mut Timings) -> Result<(Kernel, CellId), Failure> {
-    let memory = options.limits.memory();
-    let kernel = machine::start(memory, &seen.reach, timings)?;
-    let libos = machine::libos(&kernel, timings)?;
-    let root = Root::new(&kernel, &libos, mem::take(&mut seen.volumes))?;
-    let calls = Calls { trap: options.trap_calls, trace: options.strace };
-    let program = Program { terminals: terminals(options.terminal), calls, memory, ..seen.program(&options.seen, options.arguments()) };
-    let cell = program.prepare(&kernel, &root)?;
-    options.limits.apply(&kernel, cell)?;
-    if let Some(name) = &options.host_name {
-        kernel.set_host_name(cell, name).map_err(LaunchError::from)?;
-    }
-    timings.end("cell");
-    Ok((kernel, cell))
 }
 
 /// Determines which of the program's streams are terminals, and their size.
@@ -197,18 +183,4 @@ fn terminals(raw: bool) -> Terminals {
         rows,
         columns,
     }
-}
-
-/// The exit status for how the program ended, and whether to print a message: only for ends that the program did not choose.
-pub(crate) fn told(outcome: &Outcome) -> (u8, bool) {
-    let status = match &outcome.end {
-        End::Exited { status } => return (*status, false),
-        End::Signalled { signal: SIGPIPE, .. } => return (128 + SIGPIPE, false),
-        End::Signalled { signal, .. } => 128_u8.saturating_add(*signal),
-        End::TimedOut => TIMED_OUT,
-        End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => 128 + 11,
-        End::Quota | End::MachineFull | End::Killed | End::OutputLimit => 128 + 9,
-        End::Host(_) => OWN_FAILURE,
-    };
-    (status, true)
 }

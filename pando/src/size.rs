@@ -18,11 +18,6 @@ impl fmt::Display for Size {
 }
 
 impl Size {
-    /// A size of this many bytes.
-    pub(crate) const fn bytes(bytes: u64) -> Size {
-        Size(bytes)
-    }
-
     /// The number of bytes.
     pub(crate) fn in_bytes(self) -> u64 {
         self.0

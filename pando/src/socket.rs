@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The service's Unix socket, which only its owner may open.
 
+use crate::environment;
 use crate::failure::Failure;
-use crate::template;
+use pando_manager::template::TemplateStore;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ pub(crate) fn place() -> Result<PathBuf, Failure> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     match run {
         Some(directory) => Ok(directory.join("pando/socket")),
-        None => Ok(template::directory()?.with_file_name("run").join("socket")),
+        None => Ok(TemplateStore::of(&environment::caller())?.directory().with_file_name("run").join("socket")),
     }
 }
 

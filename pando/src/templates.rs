@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando template`.
 
+use crate::cli::{LimitOptions, ViewOptions};
 use crate::client;
 use crate::completion;
+use crate::environment;
 use crate::failure::Failure;
-use crate::output_file;
-use crate::template::{self, Create, Manifest, OpenTemplate, TemplateName, TemplateRef};
-use clap::Subcommand;
+use crate::messages;
+use crate::observer;
+use crate::signals::Signals;
+use crate::size::Size;
+use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
+use pando_confine::Needs;
 use pando_image::escaped;
+use pando_kernel::ConsolePort;
+use pando_kernel::limits::TRACES;
+use pando_launch::carry_output;
+use pando_manager::limits::Limits;
+use pando_manager::template::{
+    Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, TrainingSpec, VARIANTS_MAX,
+    Workshop,
+};
+use pando_manager::time_limits::TimeLimits;
+use pando_manager::timings::Timings;
+use pando_manager::view::ViewSpec;
+use pando_manager::{machine, output_file};
 use pando_store::TemplateFile;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The subcommands of `pando template`.
@@ -21,7 +40,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) enum Command {
     /// Create a template: start a program, and freeze it when it reports that it is ready
     #[command(override_usage = "pando template create [OPTIONS] NAME PROGRAM [ARGS]...", after_help = READY)]
-    Create(Box<Create>),
+    Create(Box<CreateOptions>),
     /// List the templates
     Ls {
         /// Print one JSON object per line
@@ -74,6 +93,69 @@ pub(crate) enum Command {
     },
 }
 
+/// Options of `pando template create`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CreateOptions {
+    #[command(flatten)]
+    view: ViewOptions,
+
+    #[command(flatten)]
+    limits: LimitOptions,
+
+    /// Replace the template of this name, if there is one
+    #[arg(long)]
+    replace: bool,
+
+    /// Train: run a clone to its end, without time limit, and record which memory it touches, so that later clones have it before they
+    /// run. Its output is not shown [default: one clone without arguments, for three seconds]
+    #[arg(long)]
+    train: bool,
+
+    /// Do not train
+    #[arg(long, conflicts_with_all = ["train", "train_arg", "train_count"])]
+    no_train: bool,
+
+    /// Train, and give the clone an argument (repeatable)
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    train_arg: Vec<OsString>,
+
+    /// Train with this many clones, one after the other: later clones get the memory that most of them touched
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=TRACES as i64))]
+    train_count: Option<u32>,
+
+    /// Start the program K times; each clone is made from one of these variants at random, so that memory layouts differ
+    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(VARIANTS_MAX)))]
+    variants: u32,
+
+    /// The template's name
+    #[arg(value_name = "NAME")]
+    name: TemplateName,
+
+    /// The program and its arguments, as for `pando run`
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+impl From<&CreateOptions> for TemplateSpec {
+    fn from(options: &CreateOptions) -> TemplateSpec {
+        let CreateOptions { view, limits, replace, train, no_train, train_arg, train_count, variants, name, words } = options;
+        TemplateSpec {
+            name: name.clone(),
+            command: words.clone(),
+            view: ViewSpec::from(view),
+            limits: Limits::from(limits),
+            replace: *replace,
+            variants: *variants,
+            training: TrainingSpec {
+                clones: if *no_train { 0 } else { train_count.unwrap_or(1) },
+                arguments: train_arg.clone(),
+                is_requested: *train || !train_arg.is_empty() || train_count.is_some(),
+            },
+            is_standard: false,
+        }
+    }
+}
+
 const READY: &str = "The program reports that it is ready:
   in a shell        pando-ready, or eval \"$(pando-ready -s)\" to receive arguments and variables
   in Python         import pando; pando.ready()
@@ -88,14 +170,45 @@ Every clone continues there, with its own arguments, variables, random numbers a
 /// The subcommand fails.
 pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     match command {
-        Command::Create(options) => template::create(options),
+        Command::Create(options) => create(options),
         Command::Ls { json } => list(*json),
-        Command::Rm { names } => names.iter().try_for_each(template::remove).map(|()| 0),
+        Command::Rm { names } => {
+            let store = store()?;
+            names.iter().try_for_each(|name| store.remove(name))?;
+            Ok(0)
+        }
         Command::Inspect { template } => inspect(template),
         Command::Freeze { cell, name, force, replace } => client::freeze(*cell, name, *force, *replace),
-        Command::Save { name, file } => copy(&TemplateRef::Kept(name.clone()), file),
+        Command::Save { name, file } => copy(&TemplateRef::Stored(name.clone()), file),
         Command::Load { file, name, replace } => load(file, name.as_ref(), *replace),
     }
+}
+
+/// Creates and stores a template.
+fn create(options: &CreateOptions) -> Result<u8, Failure> {
+    let caller = environment::caller();
+    let store = TemplateStore::of(&caller)?;
+    let mut plan = Plan::new(TemplateSpec::from(options), &store, &caller)?;
+    pando_confine::forbid_dumps()?;
+    plan.view.visible.change.push(store.directory().into());
+    let mut timings = Timings::start();
+    let kernel = Arc::new(machine::start(plan.memory(), &plan.view.visible, &mut timings)?);
+    let libos = machine::libos(&kernel, &mut timings)?;
+    // Both start threads, which a confined process cannot.
+    let time_limits = TimeLimits::start(&kernel).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(&kernel, None, &time_limits)?;
+    // Compression starts no thread; writing the file needs the same calls as a write-back.
+    machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
+    let limit = options.limits.output_limit.map(Size::in_bytes);
+    let mut output = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, (std::io::stdout().lock(), std::io::stderr()), limit);
+    let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
+    plan.create(workshop, &mut output, &|cell| signals.aim(cell))?;
+    Ok(0)
+}
+
+/// This process's directory of templates.
+fn store() -> Result<TemplateStore, Failure> {
+    Ok(TemplateStore::of(&environment::caller())?)
 }
 
 fn list(json: bool) -> Result<u8, Failure> {
@@ -103,9 +216,9 @@ fn list(json: bool) -> Result<u8, Failure> {
     if !json {
         writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "MADE")?;
     }
-    for (name, path) in template::all()? {
+    for (name, path) in store()?.all()? {
         let size = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        let manifest = TemplateFile::open(&path).map_err(Failure::from).and_then(|saved| Manifest::of(&saved, &path));
+        let manifest = TemplateFile::open(&path).map_err(TemplateError::from).and_then(|saved| Manifest::read(&saved, &path));
         match (manifest, json) {
             (Ok(manifest), true) => {
                 writeln!(
@@ -120,10 +233,10 @@ fn list(json: bool) -> Result<u8, Failure> {
                 let words = escaped(manifest.arguments.join(" "));
                 writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
             }
-            (Err(failure), true) => {
-                writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": failure.to_string() }))?
+            (Err(error), true) => {
+                writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": messages::template(&error) }))?
             }
-            (Err(failure), false) => writeln!(out, "{:<20} {}", name.to_string(), escaped(failure.to_string()))?,
+            (Err(error), false) => writeln!(out, "{:<20} {}", name.to_string(), escaped(messages::template(&error)))?,
         }
     }
     Ok(0)
@@ -139,37 +252,37 @@ fn shortened(text: &str) -> String {
 }
 
 fn inspect(which: &TemplateRef) -> Result<u8, Failure> {
-    let found = OpenTemplate::open(which)?;
-    let manifest = found.manifest();
+    let template = store()?.open(which)?;
+    let manifest = template.manifest();
     let Manifest { name, program, arguments, root, bare, volumes, made, .. } = manifest;
     let shown = serde_json::json!({
         "name": name, "made": made, "program": program, "arguments": arguments, "root": root, "bare": bare,
-        "volumes": volumes, "forced": found.is_forced(), "memory_bytes": manifest.memory().bytes(), "content_bytes": found.contents().bytes(),
+        "volumes": volumes, "forced": template.is_forced(), "memory_bytes": manifest.memory().bytes(), "content_bytes": template.contents().bytes(),
     });
     println!("{shown:#}");
     Ok(0)
 }
 
 fn load(file: &Path, name: Option<&TemplateName>, replaces: bool) -> Result<u8, Failure> {
-    let found = OpenTemplate::open(&TemplateRef::File(file.into()))?;
+    let (store, template) = (store()?, OpenTemplate::open(file)?);
     let name = match name {
         Some(name) => name.clone(),
-        None => found.name().parse().map_err(|_| Failure::NoRecipe(file.into()))?,
+        None => template.name().parse().map_err(|_| TemplateError::NoRecipe(file.into()))?,
     };
-    template::make_directory(&template::directory()?)?;
-    template::check_free(&name, replaces)?;
-    copy(&TemplateRef::File(file.into()), &template::file(&name)?)?;
-    template::keep_first(&name, 1).map(|()| 0)
+    store.create_directory()?;
+    store.check_free(&name, replaces)?;
+    copy(&TemplateRef::File(file.into()), &store.file(&name))?;
+    store.keep_first(&name, 1)?;
+    Ok(0)
 }
 
 /// Copies a template's file atomically, after verifying every page's checksum.
 fn copy(which: &TemplateRef, to: &Path) -> Result<u8, Failure> {
-    // One variant is drawn, and that one is looked at.
     output_file::refuse_special(to)?;
-    let path = which.path()?;
-    let found = OpenTemplate::open(&TemplateRef::File(path.clone()))?;
-    found.check()?;
-    let failed = |source| Failure::Templates { path: to.into(), source };
+    // The variant that is checked is the one that is copied.
+    let path = store()?.pick(which);
+    OpenTemplate::open(&path)?.check(&observer::reporter())?;
+    let failed = |source| Failure::File { path: to.into(), source };
     // A name without a directory is relative to the current one.
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".pando-").tempfile_in(directory).map_err(failed)?;

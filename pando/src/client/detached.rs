@@ -3,12 +3,13 @@
 
 use super::{Client, detach};
 use crate::api::NewCell;
-use crate::cli::{Limits, Run};
+use crate::cli::{LimitOptions, Run};
+use crate::environment;
 use crate::failure::Failure;
-use crate::host::{self, NoProgram};
 use crate::size::Size;
-use crate::template::PROGRAM;
-use crate::view::Account;
+use pando_manager::limits::Limits;
+use pando_manager::template::PROGRAM;
+use pando_manager::view::{Account, ViewSpec};
 use std::ffi::OsString;
 
 /// Starts the program and prints the cell's number.
@@ -16,25 +17,24 @@ use std::ffi::OsString;
 /// # Errors
 /// The program does not exist, no server runs, or the service does not support the requested view or network.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
-    if !options.seen.is_software() {
+    let view = ViewSpec::from(&options.view);
+    if !view.is_software() {
         return Err(Failure::SoftwareOnly);
     }
     let program = options.program();
-    host::find_program(program).map_err(|problem| match problem {
-        NoProgram::NotFound => Failure::NotFound(program.clone()),
-        NoProgram::NotExecutable(why) => Failure::NotExecutable { program: program.clone(), why },
-    })?;
+    let caller = environment::caller();
+    caller.find_program(program)?;
     let client = Client::need()?;
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let environment = host::environment(&Account::find(&users, options.seen.user), &options.seen.variables);
+    let account = Account::find(&caller.users, view.user);
+    let environment = caller.of_program(account.variables(), &view.variables);
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = options.connection.allowed().ok_or(Failure::Alone)?;
-    let memory = Some(options.limits.memory().bytes().to_string());
+    let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
     detach(&client, &NewCell { allow, memory, host_name: options.host_name.clone(), ..cell }, 1)
 }
 
 /// A request for a clone of a template. Each variable is NAME=VALUE. `None` if a value is not UTF-8.
-pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Vec<Vec<u8>>, limits: &Limits) -> Option<NewCell> {
+pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Vec<Vec<u8>>, limits: &LimitOptions) -> Option<NewCell> {
     let text = |word: &OsString| word.clone().into_string().ok();
     let pair = |variable: Vec<u8>| {
         let line = String::from_utf8(variable).ok()?;
@@ -55,5 +55,5 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
 /// The first word of a command line that is not valid UTF-8.
 fn no_text(options: &Run) -> Failure {
     let word = options.arguments().iter().find(|word| word.to_str().is_none());
-    Failure::NoText(word.unwrap_or(options.program()).clone())
+    Failure::NotUtf8(word.unwrap_or(options.program()).clone())
 }

@@ -5,8 +5,8 @@ use super::cells::show;
 use super::{Client, lines, wait_for};
 use crate::api::{JobPiece, NewJob};
 use crate::completion;
+use crate::environment::{self, Variable};
 use crate::failure::Failure;
-use crate::host::{self, Variable};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
@@ -58,13 +58,13 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
     let client = Client::need()?;
     let pair = |line: Vec<u8>| {
         let line =
-            String::from_utf8(line).map_err(|error| Failure::NoText(String::from_utf8_lossy(error.as_bytes()).into_owned().into()))?;
+            String::from_utf8(line).map_err(|error| Failure::NotUtf8(String::from_utf8_lossy(error.as_bytes()).into_owned().into()))?;
         let (name, value) = line.split_once('=').unwrap_or((&line, ""));
         Ok((name.to_owned(), value.to_owned()))
     };
     let asked = NewJob {
         arguments: options.words.clone(),
-        environment: host::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
+        environment: environment::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
         directory: options.directory.clone(),
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),

@@ -5,13 +5,12 @@ use super::lines::Lines;
 use super::{Clone, ReadyTemplate};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::run::told;
-use crate::size::Size;
-use crate::time_limits::TimeLimits;
-use crate::{host, machine, output_file};
 use pando_confine::Needs;
-use pando_kernel::{End, OperatorError, Outcome, Stream};
-use pando_launch::LaunchError;
+use pando_kernel::{End, Outcome, Stream};
+use pando_manager::cell::CellSpec;
+use pando_manager::outcome::exit_status;
+use pando_manager::time_limits::TimeLimits;
+use pando_manager::{host, machine, output_file};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,13 +20,13 @@ use std::sync::{Mutex, PoisonError, RwLock};
 /// Exit status: some clones failed.
 const SOME_FAILED: u8 = 1;
 /// Failures that are reported one by one; more are only counted.
-const TOLD_MAX: u32 = 10;
+const REPORTED_MAX: u32 = 10;
 
 /// State that all threads share.
 struct CloneBatch<'a> {
     options: &'a Clone,
     ready: &'a ReadyTemplate,
-    watch: TimeLimits,
+    time_limits: TimeLimits,
     /// Clones that were started, at most their count.
     begun: AtomicU32,
     failed: AtomicU32,
@@ -40,8 +39,8 @@ struct CloneBatch<'a> {
 /// # Errors
 /// A clone could not be created, or its output could not be written.
 pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure> {
-    let watch = TimeLimits::start(&ready.kernel).map_err(Failure::Thread)?;
-    let batch = CloneBatch { options, ready, watch, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let time_limits = TimeLimits::start(&ready.kernel).map_err(Failure::Thread)?;
+    let batch = CloneBatch { options, ready, time_limits, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process cannot start threads, so all are started before; they wait for this lock.
     let unconfined = RwLock::new(());
@@ -93,42 +92,29 @@ impl CloneBatch<'_> {
 
     /// Creates a clone and reads its output until it has ended.
     fn clone(&self, number: u32) -> Result<Outcome, Failure> {
-        let ReadyTemplate { kernel, root, program, .. } = self.ready;
-        let cell = program.prepare(kernel, root)?;
-        self.options.limits.apply(kernel, cell)?;
-        kernel.set_host_name(cell, &format!("{}-{number}", self.ready.found.name())).map_err(LaunchError::from)?;
-        let port = kernel.console(cell).map_err(LaunchError::from)?;
+        let ReadyTemplate { kernel, root, spec, template } = self.ready;
+        let spec = CellSpec { host_name: Some(format!("{}-{number}", template.name())), ..spec.clone() };
+        let cell = spec.create(kernel, root)?;
+        let port = cell.console()?;
         port.close_input();
-        kernel.start(cell).map_err(LaunchError::from)?;
-        if let Some(time) = self.options.limits.timeout {
-            self.watch.limit(cell, time, End::TimedOut);
-        }
-        let most = self.options.limits.output_limit.map(Size::in_bytes);
-        // It may have ended by itself.
-        let exceeded = || _ = kernel.end(cell, End::OutputLimit);
-        let said = match &self.options.output {
-            Some(directory) => files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), most, exceeded)),
-            None => listen(&port, (io::stdout(), io::stderr()), most, exceeded),
-        };
-        if said.is_err() {
-            // It may have ended by itself.
-            let _ = kernel.end(cell, End::Killed);
-        }
-        let outcome = kernel.wait(cell).or_else(|error| match error {
-            // It has frozen itself without a request.
-            OperatorError::Froze => {
-                kernel.end(cell, End::Killed)?;
-                kernel.wait(cell)
+        cell.start(&spec.limits, &self.time_limits)?;
+        let exceeded = || cell.end(End::OutputLimit);
+        let copied = match &self.options.output {
+            Some(directory) => {
+                files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), spec.limits.output, exceeded))
             }
-            error => Err(error),
-        });
-        let outcome = outcome.map_err(LaunchError::from)?;
-        said.map_err(Failure::Output)?;
+            None => listen(&port, (io::stdout(), io::stderr()), spec.limits.output, exceeded),
+        };
+        if copied.is_err() {
+            cell.end(End::Killed);
+        }
+        let outcome = cell.wait()?;
+        copied.map_err(Failure::Output)?;
         Ok(outcome)
     }
 
     fn note(&self, number: u32, outcome: &Outcome) {
-        if told(outcome).0 != 0 && self.failed.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+        if exit_status(&outcome.end) != 0 && self.failed.fetch_add(1, Ordering::Relaxed) < REPORTED_MAX {
             diagnostics::problem(&format_args!("clone {number}: {}", outcome.end));
         }
     }

@@ -13,18 +13,17 @@ use super::problem::Problem;
 use super::streams::Incoming;
 use super::{Service, blocking, lock};
 use crate::api::{self, Reason};
-use crate::cli::Limits;
-use crate::guards::CellGuard;
-use crate::run::told;
-use crate::size::Size;
-use crate::template::TemplateName;
-use crate::time_limits::TimeLimits;
 use axum::body::Bytes;
 use pando_gateway::Rule;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Kernel, OperatorError, Outcome, Stream};
 use pando_launch::{Command, Job, Jobs, Program};
+use pando_manager::cell::CellSpec;
+use pando_manager::limits::Limits;
+use pando_manager::outcome::{OWN_FAILURE, exit_status};
+use pando_manager::template::{TemplateName, TemplateStore};
+use pando_manager::time_limits::TimeLimits;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -68,6 +67,7 @@ pub(super) struct Cell {
     pub(super) id: u64,
     order: CellRequest,
     kernel: Arc<Kernel>,
+    store: TemplateStore,
     cell: CellId,
     addresses: Option<Addresses>,
     port: Arc<ConsolePort>,
@@ -133,11 +133,10 @@ impl Cell {
             Some(name) => Some(networks.get(name)?),
             None => place.as_ref().map(|_| networks.make()).transpose()?,
         };
-        let program = program(&order, &template);
-        let guard = CellGuard::new(kernel, program.prepare(kernel, &template.root)?);
-        let cell = guard.cell();
-        order.limits.apply(kernel, cell)?;
-        kernel.set_host_name(cell, &order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template)))?;
+        let host_name = order.host_name.clone().unwrap_or_else(|| format!("{}-{id}", order.template));
+        let spec = CellSpec { program: program(&order, &template), limits: order.limits, host_name: Some(host_name) };
+        let guard = spec.create(kernel, &template.root)?;
+        let cell = guard.id();
         let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
         let way_out = match (&network, &addresses, place) {
             (Some(network), Some(own), Some(place)) => {
@@ -154,16 +153,13 @@ impl Cell {
         }
         let (bell, heard) = watch::channel(());
         port.listen(move || bell.send_replace(()));
-        kernel.start(cell)?;
-        if let Some(time) = order.limits.timeout {
-            watch.limit(cell, time, End::TimedOut);
-        }
+        guard.start(&order.limits, watch)?;
         // The cell has its environment now. The arguments are kept for queries.
         order.environment = Vec::new();
         let mut charge = budget.charge();
         charge.grow(order.arguments.iter().map(|argument| argument.len() as u64).sum());
         let state = State {
-            log: Log::new(order.limits.output_limit.map_or(REMEMBERED, |limit| limit.in_bytes().min(REMEMBERED_MAX)), charge),
+            log: Log::new(order.limits.output.map_or(REMEMBERED, |limit| limit.min(REMEMBERED_MAX)), charge),
             waiters: BTreeMap::new(),
             is_waiting: false,
             is_cut: false,
@@ -175,6 +171,7 @@ impl Cell {
             id,
             order,
             kernel: Arc::clone(kernel),
+            store: service.store.clone(),
             cell: guard.release(),
             addresses,
             port,
@@ -211,7 +208,7 @@ impl Cell {
         let frozen = self.freezing.lock().await;
         let outcome = self.outcome();
         drop(frozen);
-        if self.order.limits.timeout.is_some() {
+        if self.order.limits.time.is_some() {
             self.watch.lift(self.cell);
         }
         // No more programs can be started in it.
@@ -254,7 +251,7 @@ impl Cell {
 
     fn hear(&self, service: &Service, stream: Stream, mut bytes: Vec<u8>) {
         let mut state = self.lock();
-        let limit = self.order.limits.output_limit.map_or(u64::MAX, Size::in_bytes);
+        let limit = self.order.limits.output.unwrap_or(u64::MAX);
         let left = limit - state.log.written().min(limit);
         let exceeds = bytes.len() as u64 > left;
         // The output up to the limit is kept.
@@ -277,7 +274,7 @@ impl Cell {
     fn make_way(&self, service: &Service) -> bool {
         service.forget_ended();
         let mut state = self.lock();
-        let is_promised = self.order.limits.output_limit.is_some() && state.waiters.is_empty();
+        let is_promised = self.order.limits.output.is_some() && state.waiters.is_empty();
         if is_promised {
             state.is_cut = state.log.is_short();
             return !state.is_cut;
@@ -296,7 +293,7 @@ impl Cell {
         let seconds = self.since.elapsed().as_secs_f64();
         let unknown = |message| api::Outcome {
             reason: Reason::HostFailure,
-            exit_code: crate::diagnostics::OWN_FAILURE,
+            exit_code: OWN_FAILURE,
             message,
             seconds,
             cpu_seconds: 0.0,
@@ -311,8 +308,8 @@ impl Cell {
         let reason = cause.filter(|_| ended_by_others).unwrap_or_else(|| reason(&outcome.end));
         let (exit_code, message) = match reason {
             Reason::Frozen => (0, FROZEN.into()),
-            Reason::OutputLimit if is_cut => (told(&outcome).0, CUT.into()),
-            _ => (told(&outcome).0, outcome.end.to_string()),
+            Reason::OutputLimit if is_cut => (exit_status(&outcome.end), CUT.into()),
+            _ => (exit_status(&outcome.end), outcome.end.to_string()),
         };
         api::Outcome {
             reason,
@@ -459,7 +456,7 @@ impl Cell {
             )));
         }
         kernel.wait_frozen(*cell)?;
-        let kept = template.found.keep(kernel, *cell, name);
+        let kept = self.store.save_clone(&template.found, kernel, *cell, name);
         self.lock().cause.get_or_insert(if kept.is_ok() { Reason::Frozen } else { Reason::Killed });
         // The cell does not continue, whether it was stored or not.
         let _ = kernel.end(*cell, End::Killed);
@@ -523,7 +520,7 @@ fn program(order: &CellRequest, template: &LoadedTemplate) -> Program {
     Program {
         arguments: order.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
         environment: order.environment.clone(),
-        memory: order.limits.memory.map_or(template.found.memory(), |size| size.pages()),
+        memory: order.limits.memory.unwrap_or(template.found.memory()),
         ..Program::default()
     }
 }

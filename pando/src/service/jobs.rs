@@ -7,11 +7,12 @@ use super::problem::Problem;
 use super::request;
 use super::streams::{ClientGone, Incoming, Outgoing};
 use crate::api::{self, JobPiece};
-use crate::options::User;
-use crate::run::TIMED_OUT;
+use crate::options;
 use axum::body::Body;
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
+use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
+use pando_manager::view::User;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,6 @@ use tokio::task::JoinHandle;
 
 /// Bytes of a job's error output that are reported.
 const TOLD_MAX: usize = 4096;
-/// The signal that cannot be caught.
-const SIGKILL: u8 = 9;
 /// The default environment.
 const HOST_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
 
@@ -156,8 +155,8 @@ fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()
 fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     let api::NewJob { arguments, environment, directory, user, timeout: _ } = asked;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
-    let user: Option<Result<User, String>> = user.as_deref().map(str::parse);
-    let User { user, group } = user.transpose().map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
+    let user = user.as_deref().map(options::user).transpose();
+    let User { user, group } = user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
     // Only the cell can search its PATH.
     let (path, own): (&str, &[&str]) = if name.contains('/') { (name, &[]) } else { ("/usr/bin/env", &["env", "--"]) };
     let words = own.iter().copied().chain(arguments.iter().map(String::as_str));
@@ -233,8 +232,8 @@ async fn carry_output(
     let (exit_code, message) = match guard.0.end() {
         Some(JobEnd::Signalled(SIGKILL)) if clock.is_some_and(JoinHandle::is_finished) => (TIMED_OUT, "its time limit expired".into()),
         Some(JobEnd::Exited(status)) => (status, format!("exited with status {status}")),
-        Some(JobEnd::Signalled(signal)) => (128_u8.saturating_add(signal), format!("ended by signal {signal}")),
-        Some(JobEnd::Lost) | None => (128 + SIGKILL, "its cell has ended".into()),
+        Some(JobEnd::Signalled(signal)) => (of_signal(signal), format!("ended by signal {signal}")),
+        Some(JobEnd::Lost) | None => (of_signal(SIGKILL), "its cell has ended".into()),
     };
     outgoing.line(&JobPiece::Ended { exit_code, message }).await
 }

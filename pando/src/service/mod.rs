@@ -17,14 +17,9 @@ mod request;
 mod routes;
 mod streams;
 
-use crate::descriptors::Descriptors;
 use crate::failure::Failure;
 use crate::size::Size;
-use crate::template::{self, OpenTemplate, TemplateRef};
-use crate::time_limits::TimeLimits;
-use crate::timings::Timings;
-use crate::view::{self, ViewRequest};
-use crate::{api, diagnostics, host, machine, socket};
+use crate::{api, diagnostics, environment, socket};
 use axum::Router;
 use axum::routing::get;
 use budget::Budget;
@@ -36,6 +31,13 @@ use networks::Networks;
 use pando_confine::{Needs, Paths};
 use pando_kernel::Kernel;
 use pando_machine::PageCount;
+use pando_manager::descriptors::Descriptors;
+use pando_manager::environment::HostEnvironment;
+use pando_manager::template::{PROGRAMS, TemplateRef, TemplateStore, create_private_directory};
+use pando_manager::time_limits::TimeLimits;
+use pando_manager::timings::Timings;
+use pando_manager::view::{self, PreparedView};
+use pando_manager::{host, machine};
 use pool::Pool;
 use problem::Problem;
 use std::collections::BTreeMap;
@@ -82,6 +84,8 @@ pub(crate) struct Serve {
 struct Service {
     kernel: Arc<Kernel>,
     pool: Arc<Pool>,
+    environment: HostEnvironment,
+    store: TemplateStore,
     networks: Networks,
     gateways: Gateways,
     watch: TimeLimits,
@@ -105,19 +109,20 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     descriptors.check_service()?;
     // While there is one thread, and nothing that another process should not have.
     let gateways = Prepared::start(options.gateways.into(), descriptors)?;
-    let templates = template::directory()?;
-    template::make_directory(&templates)?;
+    let environment = environment::caller();
+    let store = TemplateStore::of(&environment)?;
+    store.create_directory()?;
     let path = options.socket.clone().map_or_else(socket::place, Ok)?;
     if let Some(directory) = path.parent().filter(|_| options.socket.is_none()) {
-        template::make_directory(directory)?;
+        create_private_directory(directory).map_err(|source| Failure::Socket { path: directory.into(), source })?;
     }
     let listener = socket::listen(&path)?;
     let memory = options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages);
-    let mut reach = reach(&options.show);
-    reach.change.extend([templates]);
+    let mut visible = visible(&options.show, &environment, &store);
+    visible.change.push(store.directory().into());
     // To remove the socket at the end. A directory given with `--socket` may hold other files, so it is not made writable: the next
     // service replaces a leftover socket.
-    reach.change.extend(path.parent().filter(|_| options.socket.is_none()).map(Into::into));
+    visible.change.extend(path.parent().filter(|_| options.socket.is_none()).map(Into::into));
     // It takes some milliseconds, so who runs one program goes without; no call that is left would reach anything of these.
     match pando_machine::unshare_namespaces(true) {
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
@@ -125,16 +130,17 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         _ => {}
     }
     let mut timings = Timings::start();
-    let kernel = Arc::new(machine::start(memory, &reach, &mut timings)?);
+    let kernel = Arc::new(machine::start(memory, &visible, &mut timings)?);
     let libos = machine::libos(&kernel, &mut timings)?;
     let watch = TimeLimits::start(&kernel).map_err(Failure::Thread)?;
     let gateways = gateways.threads()?;
     let runtime = runtime().map_err(Failure::Thread)?;
-    let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone(), descriptors.templates));
+    let pool = Arc::new(Pool::new(Arc::clone(&kernel), libos, watch.clone(), (environment.clone(), store.clone()), descriptors.templates));
     let networks = Networks::new(Arc::clone(&kernel));
     let whole = kernel.free() + kernel.registry().used;
     let (budget, next) = (Budget::for_memory(memory), AtomicU64::new(1));
-    let service = Service { kernel, pool, networks, gateways, watch, memory, whole, budget, next, cells: Mutex::default() };
+    let service =
+        Service { kernel, pool, environment, store, networks, gateways, watch, memory, whole, budget, next, cells: Mutex::default() };
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -167,25 +173,24 @@ fn router(service: Service) -> Router {
 }
 
 /// The host paths that its templates may see.
-fn reach(shown: &[PathBuf]) -> Paths {
-    let mut reach = view::software();
-    let mut add = |asked: Result<ViewRequest, Failure>| {
-        // A template that cannot be found now reports its error when it is used.
-        if let Ok(asked) = asked {
-            reach.read.extend(asked.reach.read);
-            reach.change.extend(asked.reach.change);
-            reach.authority = reach.authority.and(asked.reach.authority);
-        }
+fn visible(shown: &[PathBuf], environment: &HostEnvironment, store: &TemplateStore) -> Paths {
+    let mut visible = view::software(environment);
+    let mut add = |view: PreparedView| {
+        visible.read.extend(view.visible.read);
+        visible.change.extend(view.visible.change);
+        visible.authority = visible.authority.and(view.visible.authority);
     };
-    // The files of the built-in templates.
-    ["python3", "/bin/sh"].into_iter().for_each(|program| add(ViewRequest::for_program(program)));
-    for (name, _) in template::all().into_iter().flatten() {
-        add(OpenTemplate::open(&TemplateRef::Kept(name)).and_then(|found| found.find()));
+    // The files of the built-in templates. A template that cannot be found now reports its error when it is used.
+    PROGRAMS.iter().filter_map(|program| PreparedView::for_program(program, environment).ok()).for_each(&mut add);
+    for (name, _) in store.all().into_iter().flatten() {
+        if let Ok(view) = store.open(&TemplateRef::Stored(name)).and_then(|template| template.find(environment)) {
+            add(view);
+        }
     }
-    reach.read.extend_from_slice(shown);
+    visible.read.extend_from_slice(shown);
     // The content of these is read when a template is created.
-    reach.authority.read |= !shown.is_empty();
-    reach
+    visible.authority.read |= !shown.is_empty();
+    visible
 }
 
 /// A runtime whose threads are all started.
@@ -278,7 +283,7 @@ impl Service {
         api::Server {
             version: env!("CARGO_PKG_VERSION").into(),
             process: std::process::id(),
-            templates: template::directory().map(|path| path.display().to_string()).unwrap_or_default(),
+            templates: self.store.directory().display().to_string(),
             running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
             memory_bytes: self.memory.bytes(),
             gateways: self.gateways.count(),

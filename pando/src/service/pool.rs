@@ -9,11 +9,12 @@ use super::problem::Problem;
 use super::{blocking, lock};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::guards::RootGuard;
-use crate::template::{Create, OpenTemplate, Plan, TemplateName, TemplateRef, draw};
-use crate::time_limits::TimeLimits;
 use pando_kernel::{Kernel, Stream};
 use pando_launch::Template;
+use pando_manager::environment::HostEnvironment;
+use pando_manager::root::RootGuard;
+use pando_manager::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateSpec, TemplateStore, Workshop};
+use pando_manager::time_limits::TimeLimits;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -57,6 +58,8 @@ pub(super) struct Pool {
     kernel: Arc<Kernel>,
     libos: Template,
     watch: TimeLimits,
+    environment: HostEnvironment,
+    store: TemplateStore,
     makers: Semaphore,
     freezers: Arc<Semaphore>,
     turns: Mutex<BTreeMap<TemplateName, NameMutex>>,
@@ -68,11 +71,19 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(kernel: Arc<Kernel>, libos: Template, watch: TimeLimits, descriptors: usize) -> Pool {
+    pub(super) fn new(
+        kernel: Arc<Kernel>,
+        libos: Template,
+        watch: TimeLimits,
+        (environment, store): (HostEnvironment, TemplateStore),
+        descriptors: usize,
+    ) -> Pool {
         Pool {
             kernel,
             libos,
             watch,
+            environment,
+            store,
             makers: Semaphore::new(MAKERS),
             freezers: Arc::new(Semaphore::new(FREEZERS)),
             turns: Mutex::default(),
@@ -89,7 +100,7 @@ impl Pool {
     /// There is none, or it cannot be loaded or created.
     pub(super) async fn get(self: &Arc<Pool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, Problem> {
         let (pool, name) = (Arc::clone(self), name.clone());
-        let found = blocking(move || Ok((pool.ready(&draw(&name)?)?, pool, name)));
+        let found = blocking(move || Ok((pool.ready(&pool.store.pick_variant(&name))?, pool, name)));
         let (pool, name) = match found.await? {
             (Some(warm), ..) => return Ok(warm),
             (None, pool, name) => (pool, name),
@@ -98,13 +109,13 @@ impl Pool {
             let _turn = pool.turn(&name).await;
             let standard = match pool.load(&name).await? {
                 LoadState::Ready(warm) => return Ok(warm),
-                LoadState::Missing => Create::standard(&name),
+                LoadState::Missing => TemplateSpec::standard(&name),
                 LoadState::Outdated => {
                     diagnostics::note(&format_args!("the host's software has changed: creating template `{name}` again"));
-                    Create::standard(&name).map(|standard| Create { replace: true, ..standard })
+                    TemplateSpec::standard(&name).map(|standard| TemplateSpec { replace: true, ..standard })
                 }
             };
-            let missing = || Failure::NoTemplate(name.to_string());
+            let missing = || TemplateError::Missing(name.to_string());
             pool.grow(standard.ok_or_else(missing)?).await?;
             match pool.load(&name).await? {
                 LoadState::Ready(warm) => Ok(warm),
@@ -118,11 +129,11 @@ impl Pool {
     ///
     /// # Errors
     /// It cannot be created.
-    pub(super) async fn make(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
+    pub(super) async fn make(self: &Arc<Pool>, spec: TemplateSpec) -> Result<(), Problem> {
         let pool = Arc::clone(self);
         apart(async move {
-            let _turn = pool.turn(&options.name).await;
-            pool.grow(options).await
+            let _turn = pool.turn(&spec.name).await;
+            pool.grow(spec).await
         })
         .await
     }
@@ -157,14 +168,14 @@ impl Pool {
         let (pool, name) = (Arc::clone(self), name.clone());
         blocking(move || {
             pool.tidy();
-            let path = draw(&name)?;
+            let path = pool.store.pick_variant(&name);
             if let Some(warm) = pool.ready(&path)? {
                 return Ok(LoadState::Ready(warm));
             }
             let Some(sign) = sign(&path)? else { return Ok(LoadState::Missing) };
-            let found = OpenTemplate::open(&TemplateRef::File(path.clone()))?;
-            let mut asked = match found.find() {
-                Err(Failure::Changed(_)) if found.manifest().standard => return Ok(LoadState::Outdated),
+            let found = OpenTemplate::open(&path)?;
+            let mut asked = match found.find(&pool.environment) {
+                Err(TemplateError::Changed(_)) if found.manifest().standard => return Ok(LoadState::Outdated),
                 found => found?,
             };
             let mut charge = pool.descriptors.charge();
@@ -193,13 +204,14 @@ impl Pool {
         drop(gone);
     }
 
-    async fn grow(self: &Arc<Pool>, options: Create) -> Result<(), Problem> {
+    async fn grow(self: &Arc<Pool>, spec: TemplateSpec) -> Result<(), Problem> {
         let _maker = self.makers.acquire().await.map_err(Problem::server)?;
         let pool = Arc::clone(self);
         blocking(move || {
-            let plan = Plan::new(options)?;
+            let plan = Plan::new(spec, &pool.store, &pool.environment)?;
             let mut said = Vec::new();
-            let grown = plan.grow(&pool.kernel, &pool.libos, &pool.watch, &mut |_, port| listen(port, &mut said), &|_| ());
+            let workshop = Workshop { kernel: &pool.kernel, libos: &pool.libos, time_limits: &pool.watch };
+            let grown = plan.create(workshop, &mut |_, port| listen(port, &mut said), &|_| ());
             grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
         })
         .await
@@ -254,6 +266,6 @@ fn sign(path: &Path) -> Result<Option<FileVersion>, Failure> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Failure::Templates { path: path.into(), source }),
+        Err(source) => Err(Failure::File { path: path.into(), source }),
     }
 }

@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
 use pando_machine::PageCount;
+use pando_manager::template::TemplateError;
+use pando_manager::view::ViewError;
 
 /// Bytes of the longest error text that the HTTP library produces.
 const REFUSAL_MAX: usize = 64 << 10;
@@ -106,28 +108,52 @@ impl Problem {
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Problem {
         let (status, word) = match &failure {
-            Failure::NoTemplate(_) => (StatusCode::NOT_FOUND, "no-such-template"),
-            Failure::TemplateThere(_) => (StatusCode::CONFLICT, "template-exists"),
-            Failure::Changed(_) | Failure::NoRecipe(_) | Failure::Foreign(_) | Failure::Store(_) => {
-                (StatusCode::CONFLICT, "unusable-template")
-            }
-            Failure::NotReady { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-ready"),
-            Failure::NotFound(_) | Failure::NotExecutable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "no-such-program"),
-            Failure::Volume { .. } | Failure::NoText(_) | Failure::View(_) | Failure::Image(_) => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "cannot-be-shown")
-            }
-            Failure::Launch(LaunchError::Kernel(error)) => of_kernel(error),
-            Failure::Launch(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
+            Failure::Template(error) => of_template(error),
+            Failure::View(error) => of_view(error),
+            Failure::Launch(error) => of_launch(error),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
         };
         let hint = match &failure {
-            Failure::Volume { .. } | Failure::View(_) | Failure::Changed(_) => format!(
-                "; this service can show only what it was started with (--show DIR, and the files of the templates that existed then): stop it (`kill {}`) and start `pando serve` again",
-                std::process::id()
-            ),
+            Failure::View(error) | Failure::Template(TemplateError::View(error)) if !matches!(error, ViewError::Program(_)) => hint(),
+            Failure::Template(TemplateError::Changed(_)) => hint(),
             _ => String::new(),
         };
         Problem { status, word, message: format!("{failure}{hint}") }
+    }
+}
+
+/// The advice for a file that cannot be shown.
+fn hint() -> String {
+    format!(
+        "; this service can show only what it was started with (--show DIR, and the files of the templates that existed then): stop it (`kill {}`) and start `pando serve` again",
+        std::process::id()
+    )
+}
+
+fn of_template(error: &TemplateError) -> (StatusCode, &'static str) {
+    match error {
+        TemplateError::Missing(_) => (StatusCode::NOT_FOUND, "no-such-template"),
+        TemplateError::Exists(_) => (StatusCode::CONFLICT, "template-exists"),
+        TemplateError::Changed(_) | TemplateError::NoRecipe(_) | TemplateError::Foreign(_) | TemplateError::Store(_) => {
+            (StatusCode::CONFLICT, "unusable-template")
+        }
+        TemplateError::NotReady { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "not-ready"),
+        TemplateError::NotUtf8(_) => (StatusCode::UNPROCESSABLE_ENTITY, "cannot-be-shown"),
+        TemplateError::View(error) => of_view(error),
+        TemplateError::Launch(error) => of_launch(error),
+        TemplateError::NoDirectory | TemplateError::File { .. } | TemplateError::Output(_) => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
+    }
+}
+
+fn of_view(error: &ViewError) -> (StatusCode, &'static str) {
+    let word = if matches!(error, ViewError::Program(_)) { "no-such-program" } else { "cannot-be-shown" };
+    (StatusCode::UNPROCESSABLE_ENTITY, word)
+}
+
+fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
+    match error {
+        LaunchError::Kernel(error) => of_kernel(error),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
     }
 }
 
@@ -141,6 +167,12 @@ fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
         OperatorError::QuotaTooSmall(_) => (StatusCode::BAD_REQUEST, "bad-request"),
         OperatorError::NoSuchCell | OperatorError::Ended(_) | OperatorError::Busy(_) => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
+    }
+}
+
+impl From<TemplateError> for Problem {
+    fn from(error: TemplateError) -> Problem {
+        Failure::from(error).into()
     }
 }
 

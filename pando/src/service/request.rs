@@ -5,12 +5,12 @@ use super::cell::CellRequest;
 use super::problem::Problem;
 use super::routes::bytes;
 use crate::api;
-use crate::cli::{Limits, ViewOptions};
-use crate::host::Variable;
-use crate::options::{self, VolumeArgument};
+use crate::options;
 use crate::size::Size;
-use crate::template::{Create, TemplateName, VARIANTS_MAX};
 use pando_kernel::limits::TRACES;
+use pando_manager::limits::Limits;
+use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
+use pando_manager::view::{ViewSpec, VolumeSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CellRequest,
     Ok(CellRequest {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
         arguments,
-        environment: variables(&environment)?.into_iter().map(String::into_bytes).collect(),
-        limits: Limits { output_limit: output_limit.map(Size::bytes), ..limits(memory.as_deref(), cpus, timeout)? },
+        environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
+        limits: Limits { output: output_limit, ..limits(memory.as_deref(), cpus, timeout)? },
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
         network: network.as_deref().map(options::network_name).transpose().map_err(Problem::request)?,
         allow: allow
@@ -50,7 +50,7 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CellRequest,
 ///
 /// # Errors
 /// A field is invalid.
-pub(super) fn template(asked: &api::NewTemplate, name: TemplateName) -> Result<Create, Problem> {
+pub(super) fn template(asked: &api::NewTemplate, name: TemplateName) -> Result<TemplateSpec, Problem> {
     if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
         return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
@@ -60,18 +60,19 @@ pub(super) fn template(asked: &api::NewTemplate, name: TemplateName) -> Result<C
     if asked.train_count.is_some_and(|count| !(1..=TRACES as u32).contains(&count)) {
         return Err(Problem::request(format!("train_count: give a number from 1 to {TRACES}")));
     }
-    let variables = variables(&asked.environment)?.into_iter().map(|variable| Variable::parse(variable.into()));
-    let user = asked.user.as_deref().map(str::parse).transpose();
-    let volumes = asked.volumes.iter().map(|volume| match VolumeArgument::parse(volume.into()) {
+    let user = asked.user.as_deref().map(options::user).transpose();
+    let volumes = asked.volumes.iter().map(|volume| match options::volume(volume.into()) {
         // Clones write nothing back to the host, so a volume is always read-only.
-        Ok(volume) => Ok(VolumeArgument { writable: false, ..volume }),
+        Ok(volume) => Ok(VolumeSpec { writable: false, ..volume }),
         Err(error) => Err(Problem::request(format!("volumes: {error}"))),
     });
-    let made = Create {
-        seen: ViewOptions {
-            variables: variables.collect::<Result<_, _>>().map_err(Problem::request)?,
+    let spec = TemplateSpec {
+        name,
+        command: asked.arguments.iter().map(Into::into).collect(),
+        view: ViewSpec {
+            variables: variables(&asked.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             directory: None,
-            user: user.map_err(|error: String| Problem::request(format!("user: {error}")))?.unwrap_or_default(),
+            user: user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default(),
             root: asked.root.as_ref().map(Into::into),
             bare: asked.bare,
             volumes: volumes.collect::<Result<_, _>>()?,
@@ -80,40 +81,44 @@ pub(super) fn template(asked: &api::NewTemplate, name: TemplateName) -> Result<C
         limits: limits(asked.memory.as_deref(), None, Some(asked.timeout.unwrap_or(READY_SECONDS_MAX)))?,
         replace: asked.replace,
         variants: asked.variants.unwrap_or(1),
-        train: asked.train == Some(true),
-        no_train: asked.train == Some(false),
-        train_count: asked.train_count,
-        train_arg: asked.train_arguments.iter().map(Into::into).collect(),
-        name,
-        words: asked.arguments.iter().map(Into::into).collect(),
-        standard: false,
+        training: TrainingSpec {
+            clones: if asked.train == Some(false) { 0 } else { asked.train_count.unwrap_or(1) },
+            arguments: asked.train_arguments.iter().map(Into::into).collect(),
+            is_requested: asked.train == Some(true) || !asked.train_arguments.is_empty() || asked.train_count.is_some(),
+        },
+        is_standard: false,
     };
-    if !made.words.is_empty() {
-        return Ok(made);
-    }
-    // Given fields override the built-in template's.
-    let standard = Create::standard(&made.name);
-    let standard = standard.ok_or_else(|| Problem::request(format!("arguments: the program of template `{}` is missing", made.name)))?;
+    if spec.command.is_empty() { builtin(asked, spec) } else { Ok(spec) }
+}
+
+/// The specification of a built-in template, whose fields `spec` overrides.
+fn builtin(asked: &api::NewTemplate, spec: TemplateSpec) -> Result<TemplateSpec, Problem> {
+    let standard = TemplateSpec::standard(&spec.name);
+    let standard = standard.ok_or_else(|| Problem::request(format!("arguments: the program of template `{}` is missing", spec.name)))?;
     let is_plain = *asked == api::NewTemplate { name: asked.name.clone(), replace: asked.replace, ..api::NewTemplate::default() };
-    Ok(Create {
-        words: standard.words,
-        limits: Limits { memory: made.limits.memory.or(standard.limits.memory), ..made.limits },
-        train: !made.no_train,
-        train_arg: if made.train_arg.is_empty() { standard.train_arg } else { made.train_arg },
-        standard: is_plain,
-        ..made
+    let TrainingSpec { clones, arguments, .. } = spec.training;
+    Ok(TemplateSpec {
+        command: standard.command,
+        limits: Limits { memory: spec.limits.memory.or(standard.limits.memory), ..spec.limits },
+        training: TrainingSpec {
+            clones,
+            arguments: if arguments.is_empty() { standard.training.arguments } else { arguments },
+            is_requested: clones > 0,
+        },
+        is_standard: is_plain,
+        ..spec
     })
 }
 
-/// Each as NAME=VALUE.
-fn variables(asked: &BTreeMap<String, String>) -> Result<Vec<String>, Problem> {
-    let line = |(name, value): (&String, &String)| {
+/// Checks the names and values of environment variables.
+fn variables(asked: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Problem> {
+    let check = |(name, value): (&String, &String)| {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(Problem::request(format!("environment: {name:?} is not a valid variable name, or its value contains a zero byte")));
         }
-        Ok(format!("{name}={value}"))
+        Ok((name.clone(), value.clone()))
     };
-    asked.iter().map(line).collect()
+    asked.iter().map(check).collect()
 }
 
 /// Parses a time limit in seconds.
@@ -126,13 +131,12 @@ pub(super) fn time(seconds: f64) -> Result<Duration, Problem> {
 }
 
 fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Result<Limits, Problem> {
+    let memory = memory.map(options::memory).transpose().map_err(|error| Problem::request(format!("memory: {error}")))?;
+    let share = cpus.map(|share| options::share(&share.to_string())).transpose();
     Ok(Limits {
-        memory: memory.map(options::memory).transpose().map_err(|error| Problem::request(format!("memory: {error}")))?,
-        cpus: cpus
-            .map(|share| options::share(&share.to_string()))
-            .transpose()
-            .map_err(|error| Problem::request(format!("cpus: {error}")))?,
-        timeout: timeout.map(time).transpose()?,
-        output_limit: None,
+        memory: memory.map(Size::pages),
+        share: share.map_err(|error| Problem::request(format!("cpus: {error}")))?,
+        time: timeout.map(time).transpose()?,
+        output: None,
     })
 }

@@ -6,13 +6,13 @@ use super::problem::Problem;
 use super::streams::{Incoming, Outgoing};
 use super::{Service, blocking, connections, jobs, request};
 use crate::api::{self, TextOrBytes};
-use crate::template::{self, OpenTemplate, TemplateName, TemplateRef};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
+use pando_manager::template::{OpenTemplate, TemplateName, TemplateRef};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,11 +73,11 @@ async fn server(State(service): State<Arc<Service>>) -> Json<api::Server> {
 
 /// Lists the stored templates.
 #[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = Vec<api::Template>)))]
-async fn templates() -> RouteResult<Json<Vec<api::Template>>> {
-    blocking(|| {
-        let all = template::all()?;
+async fn templates(State(service): State<Arc<Service>>) -> RouteResult<Json<Vec<api::Template>>> {
+    blocking(move || {
+        let all = service.store.all()?;
         // A damaged template does not hide the others.
-        Ok(Json(all.into_iter().filter_map(|(name, _)| told(&name).ok()).collect()))
+        Ok(Json(all.into_iter().filter_map(|(name, _)| told(&service, &name).ok()).collect()))
     })
     .await
 }
@@ -91,14 +91,14 @@ async fn make_template(
     let name = name(&asked.name)?;
     let options = request::template(&asked, name.clone())?;
     service.pool.make(options).await?;
-    blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
+    blocking(move || Ok((StatusCode::CREATED, Json(told(&service, &name)?)))).await
 }
 
 /// Returns a template's description.
 #[utoipa::path(get, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 200, body = api::Template), (status = 404, body = api::Problem)))]
-async fn template(Path(asked): Path<String>) -> RouteResult<Json<api::Template>> {
+async fn template(State(service): State<Arc<Service>>, Path(asked): Path<String>) -> RouteResult<Json<api::Template>> {
     let name = name(&asked)?;
-    blocking(move || Ok(Json(told(&name)?))).await
+    blocking(move || Ok(Json(told(&service, &name)?))).await
 }
 
 /// Removes a template; its clones continue.
@@ -108,7 +108,7 @@ async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<
     let held = service.pool.turn(&name).await;
     blocking(move || {
         let _held = held;
-        template::remove(&name)?;
+        service.store.remove(&name)?;
         service.pool.tidy();
         Ok(StatusCode::NO_CONTENT)
     })
@@ -117,13 +117,13 @@ async fn remove_template(State(service): State<Arc<Service>>, Path(asked): Path<
 
 /// Downloads the file of one of a template's variants, as `pando template save` writes it.
 #[utoipa::path(get, path = "/v1/templates/{name}/file", params(("name" = String, Path)), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = api::Problem)))]
-async fn save_template(Path(asked): Path<String>) -> RouteResult<Response> {
+async fn save_template(State(service): State<Arc<Service>>, Path(asked): Path<String>) -> RouteResult<Response> {
     let name = name(&asked)?;
     let path = blocking(move || {
         // A damaged template is not passed on.
-        let path = template::draw(&name)?;
-        OpenTemplate::open(&TemplateRef::Kept(name))?;
-        OpenTemplate::open(&TemplateRef::File(path.clone()))?.check()?;
+        let path = service.store.pick_variant(&name);
+        service.store.open(&TemplateRef::Stored(name))?;
+        OpenTemplate::open(&path)?.check(&service.environment.reporter)?;
         Ok(path)
     })
     .await?;
@@ -163,7 +163,8 @@ async fn load_template(
     body: Body,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
     let name = name(&asked)?;
-    let incoming = blocking(|| Ok(template::incoming()?)).await?;
+    let store = service.store.clone();
+    let incoming = blocking(move || Ok(store.temporary_file()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
     let mut body = Incoming::new(body);
     // A template that takes more could not be cloned here. Beside its pages there is its index.
@@ -181,8 +182,8 @@ async fn load_template(
     let held = service.pool.turn(&name).await;
     blocking(move || {
         let _held = held;
-        template::adopt(incoming, &name, place.replace)?;
-        Ok((StatusCode::CREATED, Json(told(&name)?)))
+        service.store.adopt(incoming, &name, place.replace, &service.environment.reporter)?;
+        Ok((StatusCode::CREATED, Json(told(&service, &name)?)))
     })
     .await
 }
@@ -393,10 +394,11 @@ async fn freeze(
     let held = service.pool.turn(&name).await;
     // Checked first: a name that exists must not cost the cell its life.
     let (wanted, replaces) = (name.clone(), asked.replace);
-    blocking(move || Ok(template::check_free(&wanted, replaces)?)).await?;
+    let store = service.store.clone();
+    blocking(move || Ok(store.check_free(&wanted, replaces)?)).await?;
     let freezer = service.pool.freezer().await?;
     cell.freeze(name.clone(), (held, freezer), asked.force).await?;
-    blocking(move || Ok((StatusCode::CREATED, Json(told(&name)?)))).await
+    blocking(move || Ok((StatusCode::CREATED, Json(told(&service, &name)?)))).await
 }
 
 /// Whether the input ends.
@@ -424,8 +426,8 @@ async fn input(
 }
 
 /// A template's description for clients.
-fn told(name: &TemplateName) -> RouteResult<api::Template> {
-    let (found, files) = (OpenTemplate::open(&TemplateRef::Kept(name.clone()))?, template::variants(name)?);
+fn told(service: &Service, name: &TemplateName) -> RouteResult<api::Template> {
+    let (found, files) = (service.store.open(&TemplateRef::Stored(name.clone()))?, service.store.variants(name));
     let manifest = found.manifest();
     Ok(api::Template {
         name: name.to_string(),

@@ -192,7 +192,7 @@ fn programs_say_it_in_python_node_and_c() {
     let place = tempfile::tempdir().expect("there is room");
     let source = "#include <pando.h>\n#include <stdio.h>\nint main() { long number = pando_ready(); printf(\"%ld\\n\", number); return pando_ready() == -1 ? 0 : 1; }\n";
     fs::write(place.path().join("ready.c"), source).expect("there is room");
-    fs::write(place.path().join("pando.h"), include_str!("../../src/view/parts/pando.h")).expect("there is room");
+    fs::write(place.path().join("pando.h"), include_str!("../../../manager/src/view/parts/pando.h")).expect("there is room");
     let compiled = Command::new(host_program("cc"))
         .args(["-I.", "-o", "ready", "ready.c"])
         .current_dir(place.path())

@@ -19,8 +19,8 @@ pub const PYTHON: &str = "/usr/bin/python3";
 pub const SHELL: &str = "/bin/sh";
 /// The helper modules for Python and Node, as the command line puts them into every root, and their sources.
 const PARTS: [(&str, &str); 2] = [
-    ("pando.py", include_str!("../../../pando/src/view/parts/pando.py")),
-    ("pando.js", include_str!("../../../pando/src/view/parts/pando.js")),
+    ("pando.py", include_str!("../../../manager/src/view/parts/pando.py")),
+    ("pando.js", include_str!("../../../manager/src/view/parts/pando.js")),
 ];
 const MODULES: &str = "/pando";
 /// Directories of the host's software; missing ones are skipped.

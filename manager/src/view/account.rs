@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The user that a program runs as: name, home and shell, as the cell's `/etc/passwd` has them.
 
-use crate::options::User;
+use super::spec::User;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ const SHELL: &str = "/bin/sh";
 
 /// A user of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Account {
+pub struct Account {
     pub(super) user: User,
     /// `None` if it is unknown.
     name: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Account {
 
 impl Account {
     /// Finds a user in the text of an `/etc/passwd`. The home of an unknown user is named by the user ID.
-    pub(crate) fn find(users: &str, user: User) -> Account {
+    pub fn find(users: &str, user: User) -> Account {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let line = fields.into_iter().find(|fields| fields.len() >= 6 && fields[2].parse() == Ok(user.user));
         let field = |index: usize| line.as_ref().and_then(|fields| fields.get(index)).filter(|field| !field.is_empty());
@@ -42,7 +42,7 @@ impl Account {
     }
 
     /// The variables that a login sets.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
+    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
         let named = ["USER", "LOGNAME"].into_iter().filter_map(|variable| Some((variable, OsString::from(self.name.as_ref()?))));
         let places = [("HOME", self.home.clone().into_os_string()), ("SHELL", self.shell.clone().into())];
         named.chain(places).map(|(name, value)| (name.into(), value))
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_what_the_list_says_of_them() {
+    fn accounts_are_read_from_the_list_of_users() {
         let is = |name: &str, home: &str, shell: &str, usual| (Some(name.into()), home.into(), shell.into(), usual);
         assert_eq!(account(0), is("root", "/root", "/bin/bash", false));
         assert_eq!(account(33), is("www-data", "/var/www", "/bin/sh", false));

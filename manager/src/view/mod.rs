@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell's view: a list of read-only images with their mount points. `docs/what-a-cell-sees.md` describes it for users.
 //!
-//! Without `--root` the first image is the host's software; its metadata is cached from one start to the next ([`kept`]). A program
-//! elsewhere adds its installation prefix ([`places`]). The last is the current directory. Those two are scanned at each start. File
+//! Without `--root` the first image is the host's software; its metadata is cached from one start to the next ([`cache`]). A program
+//! elsewhere adds its installation prefix ([`rules`]). The last is the current directory. Those two are scanned at each start. File
 //! contents are read only when the cell reads them.
 
 mod account;
 mod cache;
 mod parts;
-mod request;
+mod prepared;
 mod rules;
+mod spec;
 #[cfg(test)]
 mod tests;
 mod trees;
 
-use crate::diagnostics;
-use crate::host::Variable;
-use crate::options::User;
-use crate::progress::Progress;
+use crate::environment::{HostEnvironment, ProgramError};
+use crate::report::{Reporter, Warning};
 use cache::Renewal;
 use pando_abi::layout::SLOT_SIZE;
 use pando_confine::{Authority, FileOwner, Paths};
-use pando_image::{Attributes, Builder, Cache, Error, Fingerprint, HostFile, Image, Kind, Readable, Replaced, Scan};
-use rules::{HostEnvironment, Prefix};
-use std::ffi::OsStr;
+use pando_image::{Attributes, Builder, Cache, Error, Fingerprint, HostFile, Image, Kind, Readable, Replaced, Scan, escaped};
+use rules::Prefix;
+use std::ffi::{OsStr, OsString};
 use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -31,9 +30,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trees::CachedTree;
 
-pub(crate) use account::Account;
-pub(crate) use parts::add as add_parts;
-pub(crate) use request::ViewRequest;
+pub use account::Account;
+pub use parts::add as add_parts;
+pub use prepared::PreparedView;
+pub use spec::{User, ViewSpec, VolumeSpec};
 
 /// Directories in every root, empty if the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [
@@ -51,36 +51,48 @@ const WALKED_MAX: u64 = 1_000_000;
 
 /// An image and its mount point in the cell.
 #[derive(Debug)]
-pub(crate) struct ViewVolume {
+pub struct ViewVolume {
     /// An absolute path without links.
-    pub(crate) mount: Vec<u8>,
+    pub mount: Vec<u8>,
     /// The image.
-    pub(crate) image: Image,
+    pub image: Image,
     /// The image's cache.
     cache: Option<Cache>,
 }
 
 /// A cell's view: the root first, nested mounts after the outer ones.
 #[derive(Debug)]
-pub(crate) struct View {
+pub struct View {
     /// The images.
-    pub(crate) volumes: Vec<ViewVolume>,
+    pub volumes: Vec<ViewVolume>,
     /// Files and directories of the host that it shows.
-    reach: Vec<PathBuf>,
+    visible: Vec<PathBuf>,
     /// Those of them that it shows elsewhere than on the host.
     moved: Vec<PathBuf>,
     /// The root privileges that are needed to read and to change these as they are.
     authority: Authority,
     /// Variables by which programs find what it shows.
-    variables: Vec<Variable>,
+    variables: Vec<(OsString, OsString)>,
     /// The directory of cached trees; `None`: each start scans all files.
     trees: Option<PathBuf>,
     renewal: Option<Renewal>,
+    reporter: Reporter,
 }
 
 /// Why a view cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ViewError {
+pub enum ViewError {
+    /// The program cannot be started.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// A volume cannot be shown.
+    #[error("cannot show {} in the cell: {reason}", escaped(volume))]
+    Volume {
+        /// The path on the host.
+        volume: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The host refuses, or an image is invalid.
     #[error(transparent)]
     Image(#[from] Error),
@@ -95,16 +107,17 @@ impl View {
     ///
     /// # Errors
     /// The host refuses access, or the current directory is too large.
-    pub(crate) fn of_host(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
-        let (image, cache, renewal) = cache::open(environment.cache.as_deref())?;
+    pub fn of_host(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
+        let (image, cache, renewal) = cache::open(environment.cache.as_deref(), &environment.reporter)?;
         let mut view = View {
             volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache }],
-            reach: cache::tops(),
+            visible: cache::tops(),
             authority: Authority::default(),
             variables: Vec::new(),
             renewal,
             moved: Vec::new(),
             trees: environment.trees.clone(),
+            reporter: environment.reporter.clone(),
         };
         let directory = environment.shown_directory();
         let (mut unseen, mut shown) = (None, false);
@@ -117,8 +130,8 @@ impl View {
                     let is_added = view.add_prefix(&prefix)?;
                     shown |= is_added && directory.is_some_and(|directory| prefix.shows(directory));
                 }
-                let value = Some(prefix.directory.into_os_string());
-                view.variables.extend(prefix.variable.map(|name| Variable { name: name.into(), value }));
+                let value = prefix.directory.into_os_string();
+                view.variables.extend(prefix.variable.map(|name| (name.into(), value)));
             }
         }
         if let Some(directory) = directory
@@ -139,10 +152,10 @@ impl View {
     ///
     /// # Errors
     /// The program cannot be read.
-    pub(crate) fn bare(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
+    pub fn bare(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
         let mut builder = Builder::new();
         add_empty(&mut builder)?;
-        let mut view = View { trees: environment.trees.clone(), ..View::of_image(builder.image()?) };
+        let mut view = View { trees: environment.trees.clone(), ..View::of_image(builder.image()?, &environment.reporter) };
         if let Some(directory) = &environment.directory {
             view.add_directory(directory)?;
         }
@@ -156,14 +169,14 @@ impl View {
     ///
     /// # Errors
     /// It cannot be read, or is none of these.
-    pub(crate) fn of_root(root: &Path) -> Result<View, ViewError> {
+    pub fn of_root(root: &Path, reporter: &Reporter) -> Result<View, ViewError> {
         let mut authority = Authority::default();
-        let mut image = open_root(root, &mut authority)?;
+        let mut image = open_root(root, reporter, &mut authority)?;
         for (path, permissions) in EMPTY {
             image.add_directory(path.as_bytes(), Attributes::root(permissions))?;
         }
-        let mut view = View { authority, ..View::of_image(image) };
-        view.reach.push(root.into());
+        let mut view = View { authority, ..View::of_image(image, reporter) };
+        view.visible.push(root.into());
         view.moved.extend(root.canonicalize());
         Ok(view)
     }
@@ -172,7 +185,7 @@ impl View {
     ///
     /// # Errors
     /// It cannot be read, or another file is in its way.
-    pub(crate) fn show(&mut self, host: &Path, cell: &Path) -> Result<Vec<u8>, ViewError> {
+    pub fn show(&mut self, host: &Path, cell: &Path) -> Result<Vec<u8>, ViewError> {
         let real = host.canonicalize().map_err(|source| Error::Host { path: host.into(), source })?;
         let place = if real.is_dir() {
             refuse_kernel(&real)?;
@@ -182,7 +195,7 @@ impl View {
             let is_moved = mount != real.as_os_str().as_bytes();
             let (mut image, cache) = self.tree(&real, None, false)?;
             // A file that is seen twice is two files in the cell.
-            let twins = if is_moved { &self.reach } else { &self.moved };
+            let twins = if is_moved { &self.visible } else { &self.moved };
             if twins.iter().any(|other| other.starts_with(&real) || real.starts_with(other)) {
                 image.hide_identities()?;
             }
@@ -197,7 +210,7 @@ impl View {
             volume.image.add_file(&path, &file)?;
             cell.as_os_str().as_bytes().to_vec()
         };
-        self.reach.push(real);
+        self.visible.push(real);
         Ok(place)
     }
 
@@ -212,7 +225,7 @@ impl View {
     ///
     /// # Errors
     /// Another file is in its way.
-    pub(crate) fn add_directory(&mut self, path: &Path) -> Result<Vec<u8>, ViewError> {
+    pub fn add_directory(&mut self, path: &Path) -> Result<Vec<u8>, ViewError> {
         let (volume, path) = self.covering(path);
         let real = volume.image.add_directory(&path, Attributes::root(0o755))?;
         Ok(match &volume.mount[..] {
@@ -239,7 +252,7 @@ impl View {
     ///
     /// # Errors
     /// The root cannot be read.
-    pub(crate) fn find_program(&self, name: &Path, path: &[PathBuf]) -> Result<Option<PathBuf>, ViewError> {
+    pub fn find_program(&self, name: &Path, path: &[PathBuf]) -> Result<Option<PathBuf>, ViewError> {
         let candidates = match name.as_os_str().as_bytes().contains(&b'/') {
             true => vec![Path::new("/").join(name)],
             false => path.iter().map(|directory| Path::new("/").join(directory).join(name)).collect(),
@@ -264,10 +277,10 @@ impl View {
     /// The images as the cell's disks. Each file that cannot be read as it was is reported once, and sets `changed`.
     fn into_volumes(self, changed: &Arc<AtomicBool>) -> Vec<pando_launch::Volume> {
         let volume = |ViewVolume { mount, image, cache }| {
-            let changed = Arc::clone(changed);
+            let (changed, reporter) = (Arc::clone(changed), self.reporter.clone());
             pando_launch::Volume::watched(mount, image, move |error| {
                 changed.store(true, Ordering::Relaxed);
-                diagnostics::problem(&format_args!("{error}; the next start scans the host again"));
+                reporter.warn(Warning::FileChanged(error.to_string()));
                 if let Some(cache) = &cache {
                     cache.forget();
                 }
@@ -276,22 +289,23 @@ impl View {
         self.volumes.into_iter().map(volume).collect()
     }
 
-    fn of_image(image: Image) -> View {
+    fn of_image(image: Image, reporter: &Reporter) -> View {
         View {
             volumes: vec![ViewVolume { mount: b"/".to_vec(), image, cache: None }],
-            reach: Vec::new(),
+            visible: Vec::new(),
             authority: Authority::default(),
             variables: Vec::new(),
             moved: Vec::new(),
             trees: None,
             renewal: None,
+            reporter: reporter.clone(),
         }
     }
 
     /// Adds the program as a single file unless it is visible already.
     fn add_program(&mut self, program: &Path) -> Result<(), ViewError> {
         let file = HostFile::new(program)?;
-        self.reach.push(file.path().into());
+        self.visible.push(file.path().into());
         let path = program.as_os_str().as_bytes();
         self.volumes[0].image.add_file(path, &file)?;
         let (volume, path) = self.covering(program);
@@ -304,11 +318,11 @@ impl View {
             Ok((image, cache)) => {
                 let mount = self.add_directory(&prefix.directory)?;
                 self.volumes.push(ViewVolume { mount, image, cache });
-                self.reach.extend(prefix.shown());
+                self.visible.extend(prefix.shown());
                 Ok(true)
             }
             Err(error @ Error::TooMany { .. }) => {
-                diagnostics::problem(&format_args!("{error}: only the program itself is shown"));
+                self.reporter.warn(Warning::PrefixTooLarge(error.to_string()));
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -319,13 +333,13 @@ impl View {
         let (image, cache) = self.tree(directory, None, false).map_err(ViewError::Directory)?;
         let mount = self.add_directory(directory)?;
         self.volumes.push(ViewVolume { mount, image, cache });
-        self.reach.push(directory.into());
+        self.visible.push(directory.into());
         Ok(())
     }
 
     /// The image of a directory of the host, and its cache.
     fn tree(&mut self, directory: &Path, names: Option<&[&str]>, is_prefix: bool) -> Result<(Image, Option<Cache>), Error> {
-        CachedTree { directory, names, is_prefix }.image(self.trees.as_deref(), &mut self.authority)
+        CachedTree { directory, names, is_prefix }.image(self.trees.as_deref(), &self.reporter, &mut self.authority)
     }
 
     /// The volume that contains a path, and the path in it.
@@ -339,13 +353,8 @@ impl View {
 }
 
 /// The host paths that are needed to see its software.
-pub(crate) fn software() -> Paths {
-    Paths {
-        read: cache::tops(),
-        list: vec![cache::STATE.into()],
-        change: Vec::from_iter(HostEnvironment::here().cache),
-        ..Paths::default()
-    }
+pub fn software(environment: &HostEnvironment) -> Paths {
+    Paths { read: cache::tops(), list: vec![cache::STATE.into()], change: Vec::from_iter(environment.cache.clone()), ..Paths::default() }
 }
 
 /// Maximal bytes of files of one host tree that a cell is shown: slightly less than it can address of one volume. If there is more, the
@@ -353,12 +362,12 @@ pub(crate) fn software() -> Paths {
 const CONTENT_MAX: u64 = SLOT_SIZE - (32 << 30);
 
 /// The options of scans of host trees.
-pub(crate) fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Scan<'_> {
+pub fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Scan<'_> {
     Scan { readable, limit, parallel: true, progress }
 }
 
 /// The present image of the host's software.
-pub(crate) fn host_software(progress: &Progress) -> Result<Image, Error> {
+pub fn host_software(progress: &dyn Fn(u64)) -> Result<Image, Error> {
     cache::builder(true, false, progress)?.image()
 }
 
@@ -370,7 +379,7 @@ fn add_empty(builder: &mut Builder) -> Result<(), Error> {
 }
 
 /// Refuses a directory of proc, sysfs and the like.
-pub(crate) fn refuse_kernel(directory: &Path) -> Result<(), Error> {
+pub fn refuse_kernel(directory: &Path) -> Result<(), Error> {
     match pando_image::shows_kernel(directory) {
         Ok(true) => Err(Error::Kernel(directory.into())),
         Ok(false) => Ok(()),
@@ -378,11 +387,11 @@ pub(crate) fn refuse_kernel(directory: &Path) -> Result<(), Error> {
     }
 }
 
-fn open_root(root: &Path, authority: &mut Authority) -> Result<Image, Error> {
+fn open_root(root: &Path, reporter: &Reporter, authority: &mut Authority) -> Result<Image, Error> {
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
         refuse_kernel(&real)?;
-        let mut builder = CachedTree { directory: &real, names: None, is_prefix: false }.walk(authority)?;
+        let mut builder = CachedTree { directory: &real, names: None, is_prefix: false }.walk(reporter, authority)?;
         parts::add(&mut builder)?;
         return builder.image();
     }

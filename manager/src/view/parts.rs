@@ -18,7 +18,7 @@ const HEADER: &str = include_str!("parts/pando.h");
 ///
 /// # Errors
 /// The image is full.
-pub(crate) fn add(builder: &mut Builder) -> Result<(), Error> {
+pub fn add(builder: &mut Builder) -> Result<(), Error> {
     put(builder, Path::new("/usr/bin/pando-ready"), 0o755, SHELL)?;
     put(builder, Path::new("/usr/include/pando.h"), 0o644, HEADER)?;
     add_modules(builder)

@@ -6,7 +6,7 @@
 //! `docs/decisions/0029-trees-are-kept.md` lists the guarantees.
 
 use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
-use crate::progress::Progress;
+use crate::report::{LongOperation, Reporter};
 use pando_confine::{Authority, FileOwner};
 use pando_image::{Attributes, Builder, Cache, Error, Image, Readable};
 use rustix::process::{getegid, geteuid, getgroups};
@@ -38,9 +38,14 @@ pub(super) struct CachedTree<'a> {
 
 impl CachedTree<'_> {
     /// The image of the tree, as far as the caller may read it, and its cache file. Adds the needed authority to `authority`.
-    pub(super) fn image(&self, caches: Option<&Path>, authority: &mut Authority) -> Result<(Image, Option<Cache>), Error> {
+    pub(super) fn image(
+        &self,
+        caches: Option<&Path>,
+        reporter: &Reporter,
+        authority: &mut Authority,
+    ) -> Result<(Image, Option<Cache>), Error> {
         let Some(directory) = caches.map(|caches| caches.join(DIRECTORY)) else {
-            return Ok((self.walk(authority)?.image()?, None));
+            return Ok((self.walk(reporter, authority)?.image()?, None));
         };
         let base = self.sign();
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
@@ -50,7 +55,7 @@ impl CachedTree<'_> {
             return Ok((kept.image, Some(cache)));
         }
         let mut needed = Authority::default();
-        let builder = self.walk(&mut needed)?;
+        let builder = self.walk(reporter, &mut needed)?;
         *authority = authority.and(needed);
         let is_kept = builder.is_lasting() && builder.count() >= WORTH_KEEPING;
         let image = builder.image()?;
@@ -64,8 +69,8 @@ impl CachedTree<'_> {
     }
 
     /// Scans the tree.
-    pub(super) fn walk(&self, authority: &mut Authority) -> Result<Builder, Error> {
-        let progress = Progress::files("looking");
+    pub(super) fn walk(&self, reporter: &Reporter, authority: &mut Authority) -> Result<Builder, Error> {
+        let progress = reporter.progress(LongOperation::ScanDirectory);
         let progress = |count| progress.set(count);
         let walk = walk(Readable::ByCaller, WALKED_MAX, &progress);
         let mut builder = Builder::new();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recipe of a template: how it was created, and the host files that its clones need.
 
-use super::place::TemplateName;
-use crate::cli::ViewOptions;
-use crate::failure::Failure;
+use super::{TemplateError, TemplateName, TemplateSpec};
+use crate::environment::HostEnvironment;
 use crate::host;
-use crate::options::{User, VolumeArgument};
-use crate::view::ViewRequest;
+use crate::view::{PreparedView, User, ViewSpec, VolumeSpec};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
@@ -16,19 +14,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How a template was created. Stored in its file, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Manifest {
+pub struct Manifest {
     /// Its name when it was created.
-    pub(crate) name: String,
+    pub name: String,
     /// The program, as it was found on the host or in its root.
-    pub(crate) program: PathBuf,
+    pub program: PathBuf,
     /// Its arguments, its own name first.
-    pub(crate) arguments: Vec<String>,
+    pub arguments: Vec<String>,
     /// Its `--root`.
-    pub(crate) root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
     /// `--bare`: it sees nothing but the program.
-    pub(crate) bare: bool,
+    pub bare: bool,
     /// Its volumes: paths on the host and in the cell.
-    pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
+    pub volumes: Vec<(PathBuf, PathBuf)>,
     /// User and group.
     user: (u32, u32),
     /// Differs if its view of the host differs.
@@ -36,10 +34,10 @@ pub(crate) struct Manifest {
     /// Its memory limit, in pages of 4 KiB.
     memory: u64,
     /// When it was created: seconds since 1970.
-    pub(crate) made: u64,
+    pub made: u64,
     /// It is a built-in one with its default options.
     #[serde(default)]
-    pub(crate) standard: bool,
+    pub standard: bool,
 }
 
 impl Manifest {
@@ -47,29 +45,29 @@ impl Manifest {
     ///
     /// # Errors
     /// A path or an argument is not UTF-8.
-    pub(super) fn new(name: &TemplateName, options: &super::Create, asked: &ViewRequest, fingerprint: u64) -> Result<Manifest, Failure> {
-        let text = |word: &OsString| word.clone().into_string().map_err(Failure::NoText);
+    pub(super) fn new(spec: &TemplateSpec, view: &PreparedView, fingerprint: u64) -> Result<Manifest, TemplateError> {
+        let text = |word: &OsString| word.clone().into_string().map_err(TemplateError::NotUtf8);
         let path = |path: &Path| text(&path.as_os_str().into()).map(PathBuf::from);
-        let ViewOptions { user: User { user, group }, bare, .. } = options.seen;
-        let real = |path: &Path| path.canonicalize().map_err(|source| Failure::Templates { path: path.into(), source });
-        let root = options.seen.root.as_deref().map(|root| path(&real(root)?)).transpose()?;
+        let ViewSpec { user: User { user, group }, bare, .. } = spec.view;
+        let real = |path: &Path| path.canonicalize().map_err(|source| TemplateError::File { path: path.into(), source });
+        let root = spec.view.root.as_deref().map(|root| path(&real(root)?)).transpose()?;
         Ok(Manifest {
-            name: name.to_string(),
-            program: path(&asked.program)?,
-            arguments: options.words.iter().map(text).collect::<Result<_, _>>()?,
+            name: spec.name.to_string(),
+            program: path(&view.program)?,
+            arguments: spec.command.iter().map(text).collect::<Result<_, _>>()?,
             root,
             bare,
-            volumes: options
-                .seen
+            volumes: spec
+                .view
                 .volumes
                 .iter()
                 .map(|volume| Ok((path(&volume.host)?, path(&volume.cell)?)))
-                .collect::<Result<_, Failure>>()?,
+                .collect::<Result<_, TemplateError>>()?,
             user: (user, group),
             fingerprint,
-            memory: options.limits.memory().0,
+            memory: spec.limits.memory().0,
             made: now(),
-            standard: options.standard,
+            standard: spec.is_standard,
         })
     }
 
@@ -82,11 +80,12 @@ impl Manifest {
     ///
     /// # Errors
     /// The file has no valid recipe.
-    pub(crate) fn of(saved: &TemplateFile, path: &Path) -> Result<Manifest, Failure> {
+    pub fn read(saved: &TemplateFile, path: &Path) -> Result<Manifest, TemplateError> {
         let manifest: Option<Manifest> = serde_json::from_slice(saved.metadata()).ok();
         // The file is not trusted.
-        let manifest =
-            manifest.filter(|manifest| manifest.name.parse::<TemplateName>().is_ok()).ok_or_else(|| Failure::NoRecipe(path.into()))?;
+        let manifest = manifest
+            .filter(|manifest| manifest.name.parse::<TemplateName>().is_ok())
+            .ok_or_else(|| TemplateError::NoRecipe(path.into()))?;
         Ok(Manifest { memory: manifest.memory.min(host::memory().0), ..manifest })
     }
 
@@ -99,9 +98,9 @@ impl Manifest {
     ///
     /// # Errors
     /// They are missing or have changed.
-    pub(super) fn find(&self) -> Result<ViewRequest, Failure> {
-        let volumes = self.volumes.iter().map(|(host, cell)| VolumeArgument { host: host.clone(), cell: cell.clone(), writable: false });
-        let seen = ViewOptions {
+    pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
+        let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec { host: host.clone(), cell: cell.clone(), writable: false });
+        let spec = ViewSpec {
             variables: Vec::new(),
             directory: None,
             user: User { user: self.user.0, group: self.user.1 },
@@ -109,12 +108,12 @@ impl Manifest {
             bare: self.bare,
             volumes: volumes.collect(),
         };
-        let (asked, fingerprint) = ViewRequest::for_template(&seen, self.program.as_os_str())?;
-        if fingerprint == self.fingerprint { Ok(asked) } else { Err(Failure::Changed(self.name.clone())) }
+        let (view, fingerprint) = PreparedView::for_template(&spec, self.program.as_os_str(), environment)?;
+        if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 
     /// Its memory limit.
-    pub(crate) fn memory(&self) -> PageCount {
+    pub fn memory(&self) -> PageCount {
         PageCount(self.memory)
     }
 }

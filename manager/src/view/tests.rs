@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of views, on directories made for the purpose; and the host's own software.
 
-use super::{View, ViewVolume, rules::HostEnvironment};
+use super::{View, ViewVolume};
+use crate::environment::HostEnvironment;
+use crate::report::Reporter;
 use pando_image::{Builder, Cache, Kind};
 use pando_testing::host_program;
 use std::fs::{self, Permissions};
@@ -36,10 +38,10 @@ impl Stage {
         HostEnvironment {
             directory,
             homes,
-            users: String::new(),
             trees: cache.clone(),
             cache,
             rustup_home: Some(self.path("home/.rustup")),
+            ..HostEnvironment::default()
         }
     }
 }
@@ -119,10 +121,7 @@ fn toolchains_in_a_home_are_shown_and_no_secrets_beside_them() {
     symlink("rustup", &proxy).expect("there is room");
     let mut view = View::of_host(Some(&proxy), &stage.environment(None)).expect("the host can be looked at");
     assert_eq!(mounts(&view)[1..], [stage.path("home/.cargo"), stage.path("home/.rustup")]);
-    assert_eq!(
-        view.variables.iter().map(|variable| (&variable.name, variable.value.clone())).collect::<Vec<_>>(),
-        [(&"RUSTUP_HOME".into(), Some(stage.path("home/.rustup").into_os_string()))]
-    );
+    assert_eq!(view.variables, [("RUSTUP_HOME".into(), stage.path("home/.rustup").into_os_string())]);
     let mut at = |path: &str| find(&mut view, &stage.path(path));
     assert_eq!(at("home/.rustup/toolchains/stable/bin/rustc"), Some(Kind::File));
     assert_eq!(at("home/.rustup/settings.toml"), Some(Kind::File));
@@ -235,7 +234,7 @@ fn roots_are_directories_archives_and_images() {
     .expect("memory can be written");
     fs::write(&image, bytes).expect("there is room");
     for root in [&directory, &archive, &image] {
-        let mut view = View::of_root(root).expect("it is a root");
+        let mut view = View::of_root(root, &Reporter::default()).expect("it is a root");
         assert_eq!(mounts(&view), [Path::new("/")]);
         for path in ["/bin", "/proc", "/dev", "/tmp"] {
             assert_eq!(find(&mut view, Path::new(path)), Some(Kind::Directory), "{path}");
@@ -247,7 +246,7 @@ fn roots_are_directories_archives_and_images() {
         assert_eq!(found("run"), None);
         assert_eq!(found("/bin"), None);
     }
-    let refused = |path: &Path| View::of_root(path).expect_err("it is no root").to_string();
+    let refused = |path: &Path| View::of_root(path, &Reporter::default()).expect_err("it is no root").to_string();
     assert!(refused(&stage.path("root/bin/run")).contains("cannot read the archive"));
     assert!(refused(&stage.path("nothing")).contains("No such file or directory"));
     let cut = fs::read(&image).expect("it is there");

@@ -4,8 +4,9 @@
 //! A start scans nothing: it compares a few dozen files whose metadata changes when software is installed or removed. A thread scans
 //! the rest while the cell runs, for the next start. Reading a file that differs from the image is an error, and drops the cached image.
 
-use super::{add_empty, parts, rules};
-use crate::progress::Progress;
+use super::{add_empty, parts};
+use crate::environment::SOFTWARE;
+use crate::report::{LongOperation, Reporter};
 use pando_image::{Builder, Cache, Error, Image, Readable, Scan};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -50,7 +51,7 @@ pub(super) struct Renewal(Cache);
 
 /// Opens the image of the host's software: from the cache, or made anew and cached if possible. Also returns the cache, and a renewal if
 /// one is due.
-pub(super) fn open(directory: Option<&Path>) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
+pub(super) fn open(directory: Option<&Path>, reporter: &Reporter) -> Result<(Image, Option<Cache>, Option<Renewal>), Error> {
     let cache = directory.map(|directory| Cache::new(directory.join(FILE)));
     // Computed before the scan, so that changes during it show at the next start.
     let signs = signs();
@@ -60,9 +61,9 @@ pub(super) fn open(directory: Option<&Path>) -> Result<(Image, Option<Cache>, Op
         let due = kept.checked.elapsed().is_ok_and(|age| age > FRESH);
         return Ok((kept.image, Some(cache.clone()), due.then(|| Renewal(cache.clone()))));
     }
-    let progress = Progress::files("looking at the host's software");
-    let image = builder(true, true, &progress)?.image()?;
-    // Where nothing can be kept, every start walks.
+    let progress = reporter.progress(LongOperation::ScanSoftware);
+    let image = builder(true, true, &|count| progress.set(count))?.image()?;
+    // If it cannot be cached, every start scans.
     let _ = cache.as_ref().map(|cache| cache.store(&image, signs));
     Ok((image, cache, None))
 }
@@ -84,19 +85,18 @@ impl Renewal {
         if self.0.open().is_some_and(|kept| kept.is_outdated()) {
             self.0.forget();
         }
-        if let Ok(image) = builder(false, true, &Progress::silent()).and_then(Builder::image) {
+        if let Ok(image) = builder(false, true, &|_| ()).and_then(Builder::image) {
             let _ = self.0.store(&image, signs);
         }
     }
 }
 
-/// The tree of the host's software as it is now; `identified`: it says which files of the host these are.
-pub(super) fn builder(parallel: bool, identified: bool, progress: &Progress) -> Result<Builder, Error> {
+/// The tree of the host's software as it is now; `identified`: it identifies the files of the host.
+pub(super) fn builder(parallel: bool, identified: bool, progress: &dyn Fn(u64)) -> Result<Builder, Error> {
     let mut builder = Builder::new();
     if identified {
         builder.keep_identities();
     }
-    let progress = &|count| progress.set(count);
     let walk = Scan { readable: Readable::ByEveryone, limit: SOFTWARE_MAX, parallel, progress };
     // If the host hides it, there is nothing to show.
     let directories = Scan { readable: Readable::None, ..walk };
@@ -115,7 +115,7 @@ pub(super) fn builder(parallel: bool, identified: bool, progress: &Progress) -> 
 fn signs() -> u64 {
     let mut hasher = DefaultHasher::new();
     parts::version(&mut hasher);
-    rules::SOFTWARE.iter().for_each(|name| hash_sign(&Path::new("/").join(name), &mut hasher));
+    SOFTWARE.iter().for_each(|name| hash_sign(&Path::new("/").join(name), &mut hasher));
     DATABASES.iter().for_each(|database| hash_sign(Path::new(database), &mut hasher));
     WATCHED.iter().for_each(|directory| hash_entries(Path::new(directory), &mut hasher));
     hasher.finish()
@@ -123,7 +123,7 @@ fn signs() -> u64 {
 
 /// The directories and links that hold the host's software.
 pub(super) fn tops() -> Vec<PathBuf> {
-    rules::SOFTWARE.iter().map(|name| Path::new("/").join(name)).filter(|top| everyone_may_enter(top)).collect()
+    SOFTWARE.iter().map(|name| Path::new("/").join(name)).filter(|top| everyone_may_enter(top)).collect()
 }
 
 /// Whether everyone on the host may list and enter a directory. For links, their targets are judged.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The resource limits of a cell.
+
+use crate::host;
+use pando_kernel::{CellId, Kernel, OperatorError, Share};
+use pando_machine::PageCount;
+use std::time::Duration;
+
+/// The resource limits of a cell. `None`: no limit, or for the memory the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Its memory, tables included.
+    pub memory: Option<PageCount>,
+    /// Its share of one core.
+    pub share: Option<Share>,
+    /// Bytes of its standard output and standard error together.
+    pub output: Option<u64>,
+    /// The time from its start to its end.
+    pub time: Option<Duration>,
+}
+
+impl Limits {
+    /// The memory limit; by default a quarter of the host's memory.
+    pub fn memory(&self) -> PageCount {
+        self.memory.unwrap_or_else(|| PageCount(host::memory().0 / 4))
+    }
+
+    /// Limits a cell's share of a core, if that is limited.
+    ///
+    /// # Errors
+    /// The cell has ended.
+    pub fn apply(&self, kernel: &Kernel, cell: CellId) -> Result<(), OperatorError> {
+        self.share.map_or(Ok(()), |share| kernel.set_share(cell, share))
+    }
+}

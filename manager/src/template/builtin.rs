@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Built-in templates, which are created at their first use.
+
+use super::{TemplateName, TemplateSpec, TrainingSpec};
+use crate::limits::Limits;
+use crate::view::ViewSpec;
+use pando_machine::PageCount;
+use std::time::Duration;
+
+/// The name of Python's.
+pub const PYTHON: &str = "python";
+/// The name of that for `pando run -d`: a shell that executes a clone's arguments.
+pub const PROGRAM: &str = "pando-run";
+/// The programs of the built-in templates.
+pub const PROGRAMS: [&str; 2] = ["python3", "/bin/sh"];
+/// The shell's command.
+const EXECUTE: &str = r#"eval "$(pando-ready -s)"; exec "$@""#;
+/// The time limit to become ready.
+const READY_MAX: Duration = Duration::from_secs(300);
+/// The default memory limit of clones, in bytes.
+const MEMORY: u64 = 1 << 30;
+
+impl TemplateSpec {
+    /// The built-in template of this name, made of the host's software; `None` if there is none.
+    pub fn standard(name: &TemplateName) -> Option<TemplateSpec> {
+        let (command, training): (&[&str], _) = match &name.to_string()[..] {
+            PYTHON => (&["python3", "-m", "pando"], "print(1)"),
+            PROGRAM => (&["/bin/sh", "-c", EXECUTE], "true"),
+            _ => return None,
+        };
+        Some(TemplateSpec {
+            name: name.clone(),
+            command: command.iter().map(Into::into).collect(),
+            view: ViewSpec::default(),
+            limits: Limits { memory: Some(PageCount::covering(MEMORY)), time: Some(READY_MAX), ..Limits::default() },
+            replace: false,
+            variants: 1,
+            training: TrainingSpec { clones: 1, arguments: vec![training.into()], is_requested: true },
+            is_standard: true,
+        })
+    }
+}

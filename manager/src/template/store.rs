@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The directory of templates: one file per variant, under the template's name.
+
+use super::{OpenTemplate, TemplateError, TemplateName, TemplateRef};
+use crate::environment::HostEnvironment;
+use crate::report::Reporter;
+use pando_kernel::{CellId, Kernel};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// The files' extension.
+const EXTENSION: &str = "template";
+/// Maximal number of a template's variants.
+pub const VARIANTS_MAX: u32 = 64;
+
+/// The directory of templates.
+#[derive(Clone, Debug)]
+pub struct TemplateStore {
+    directory: PathBuf,
+}
+
+impl TemplateStore {
+    /// The caller's directory of templates, which may not exist yet.
+    ///
+    /// # Errors
+    /// The environment does not name one.
+    pub fn of(environment: &HostEnvironment) -> Result<TemplateStore, TemplateError> {
+        let directory = environment.data.as_ref().ok_or(TemplateError::NoDirectory)?.join("templates");
+        Ok(TemplateStore { directory })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Creates the directory unless it exists.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create_directory(&self) -> Result<(), TemplateError> {
+        create_private_directory(&self.directory).map_err(|source| TemplateError::File { path: self.directory.clone(), source })
+    }
+
+    /// The file of a template: that of its first variant.
+    pub fn file(&self, name: &TemplateName) -> PathBuf {
+        self.variant(name, 0)
+    }
+
+    /// The file of one of a template's variants; the first has the template's name alone.
+    pub(super) fn variant(&self, name: &TemplateName, number: u32) -> PathBuf {
+        let suffix = if number == 0 { String::new() } else { format!("~{number}") };
+        self.directory.join(format!("{name}{suffix}.{EXTENSION}"))
+    }
+
+    /// The files of all variants of a template; none if there is no such template.
+    pub fn variants(&self, name: &TemplateName) -> Vec<PathBuf> {
+        (0..VARIANTS_MAX).map(|number| self.variant(name, number)).take_while(|path| path.exists()).collect()
+    }
+
+    /// The file of a random variant, or that of the first if there is none.
+    pub fn pick_variant(&self, name: &TemplateName) -> PathBuf {
+        let mut all = self.variants(name);
+        match all.len() {
+            0 => self.file(name),
+            count => all.swap_remove(fastrand::usize(..count)),
+        }
+    }
+
+    /// The file of a template, or of a random variant of a stored one.
+    pub fn pick(&self, template: &TemplateRef) -> PathBuf {
+        match template {
+            TemplateRef::File(path) => path.clone(),
+            TemplateRef::Stored(name) => self.pick_variant(name),
+        }
+    }
+
+    /// Opens a template, or a random variant of a stored one.
+    ///
+    /// # Errors
+    /// There is none, its file is damaged, or another user could have written it.
+    pub fn open(&self, template: &TemplateRef) -> Result<OpenTemplate, TemplateError> {
+        let path = self.pick(template);
+        match template {
+            TemplateRef::Stored(name) if !path.exists() => Err(TemplateError::Missing(name.to_string())),
+            _ => OpenTemplate::open(&path),
+        }
+    }
+
+    /// Removes the variants after the first `count`, the last first.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn keep_first(&self, name: &TemplateName, count: u32) -> Result<(), TemplateError> {
+        self.variants(name).into_iter().skip(count as usize).rev().try_for_each(remove_file)
+    }
+
+    /// All stored templates, by name, with the file of each's first variant.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all(&self) -> Result<Vec<(TemplateName, PathBuf)>, TemplateError> {
+        let entries = match std::fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(TemplateError::File { path: self.directory.clone(), source }),
+        };
+        let named = |path: PathBuf| {
+            let name = path.file_stem()?.to_str()?.parse().ok()?;
+            path.extension().is_some_and(|extension| extension == EXTENSION).then_some((name, path))
+        };
+        let mut all: Vec<(TemplateName, PathBuf)> = entries.flatten().filter_map(|entry| named(entry.path())).collect();
+        all.sort();
+        Ok(all)
+    }
+
+    /// Checks that a template of this name can be created.
+    ///
+    /// # Errors
+    /// It exists, and `replaces` is not set.
+    pub fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError> {
+        if self.file(name).exists() && !replaces { Err(TemplateError::Exists(name.to_string())) } else { Ok(()) }
+    }
+
+    /// A temporary file in the directory for an uploaded template; removed when it is dropped.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn temporary_file(&self) -> Result<NamedTempFile, TemplateError> {
+        self.create_directory()?;
+        let made = tempfile::Builder::new().prefix(".pando-").tempfile_in(&self.directory);
+        made.map_err(|source| TemplateError::File { path: self.directory.clone(), source })
+    }
+
+    /// Stores such a file as a template after verifying every page's checksum.
+    ///
+    /// # Errors
+    /// It is no template, is damaged, or the name exists and `replaces` is not set.
+    pub fn adopt(&self, file: NamedTempFile, name: &TemplateName, replaces: bool, reporter: &Reporter) -> Result<(), TemplateError> {
+        self.check_free(name, replaces)?;
+        OpenTemplate::open(file.path())?.check(reporter)?;
+        let to = self.file(name);
+        let failed = |source| TemplateError::File { path: to.clone(), source };
+        file.as_file().sync_all().map_err(failed)?;
+        file.persist(&to).map_err(|error| failed(error.error))?;
+        self.keep_first(name, 1)
+    }
+
+    /// Stores a frozen clone of a template as a template of its own; see [`pando_store::save`].
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_clone(&self, template: &OpenTemplate, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
+        let manifest = template.manifest().renamed(name);
+        pando_store::save(kernel, clone, &self.file(name), &manifest.encode())?;
+        self.keep_first(name, 1)
+    }
+
+    /// Removes a template.
+    ///
+    /// # Errors
+    /// There is none, or the host refuses.
+    pub fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
+        let all = self.variants(name);
+        if all.is_empty() {
+            return Err(TemplateError::Missing(name.to_string()));
+        }
+        // The first variant is removed last: it marks that the template exists.
+        all.into_iter().rev().try_for_each(remove_file)
+    }
+}
+
+/// Creates a directory that only its owner may enter, unless it exists.
+///
+/// # Errors
+/// It cannot be created.
+pub fn create_private_directory(directory: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+fn remove_file(path: PathBuf) -> Result<(), TemplateError> {
+    std::fs::remove_file(&path).map_err(|source| TemplateError::File { path, source })
+}
