@@ -24,7 +24,6 @@ use std::path::Path;
 
 use layers::Packages;
 use layers_file::LayersFile;
-use programs::Installed;
 
 /// The table of terms that the names of the code follow.
 const GLOSSARY: &str = "docs/glossary.md";
@@ -127,7 +126,6 @@ impl fmt::Display for Finding {
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let house = LayersFile::parse(&read(root, "layers.toml")?).context("layers.toml")?;
     let packages = Packages::read(root)?;
-    let installed = Installed::here();
     let mut findings = layers::check_house(&house, &packages);
     let mut files = Vec::new();
     let (mut types, mut all_types) = (Vec::new(), BTreeSet::new());
@@ -144,10 +142,10 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
         if path.ends_with(".rs") {
             all_types.extend(language::all_types(&text));
             types.extend(language::types(&text).into_iter().map(|(name, line)| (name, path.clone(), line)));
-            findings.extend(check_source(&house, &installed, &path, &text));
+            findings.extend(check_source(&house, &path, &text));
             sources.push((path, text));
         } else if path.ends_with(".sh") {
-            findings.extend(programs::check_script(&installed, &path, &text));
+            findings.extend(programs::check_script(&path, &text));
         } else if let Some(folder) = path.strip_suffix("/Cargo.toml") {
             findings.extend(layers::check_manifest(&house, &packages, folder, &text)?);
         }
@@ -192,14 +190,14 @@ pub(crate) fn floors(root: &Path, scope: &str) -> Result<String> {
 }
 
 /// Checks one Rust file: its shape, the names that it uses, its `unsafe`, the programs that its tests start.
-fn check_source(house: &LayersFile, installed: &Installed, path: &str, text: &str) -> Vec<Finding> {
+fn check_source(house: &LayersFile, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = shape::check_source(path, text);
     match scan::scan(text) {
         Ok(scan) => {
             findings.extend(layers::check_names(house, path, &scan));
             findings.extend(layers::check_unsafe(house, path, &scan));
             findings.extend(shape::check_ignores(path, &scan));
-            findings.extend(programs::check_texts(installed, path, &scan));
+            findings.extend(programs::check_texts(path, &scan));
         }
         Err(message) => findings.push(Finding { path: path.into(), line: 1, rule: Rule::Syntax, message }),
     }

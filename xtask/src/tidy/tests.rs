@@ -4,7 +4,7 @@
 mod structure;
 
 use super::layers::{Packages, check_house, check_manifest};
-use super::programs::{Installed, check_script};
+use super::programs::{self, check_script};
 use super::{Finding, LayersFile, Rule, check, check_source, language, shape};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,11 +39,6 @@ fn house() -> LayersFile {
     LayersFile::parse(HOUSE).expect("the example house is well formed")
 }
 
-/// A machine with programs that no package of the table contains.
-fn installed() -> Installed {
-    Installed(["nmap", "ping", "telnet"].map(String::from).into())
-}
-
 fn packages() -> Packages {
     let folders = ["base", "upper", "helper"].map(|folder| (format!("pando-{folder}"), folder.to_string()));
     Packages { folders: folders.into(), ..Packages::default() }
@@ -53,7 +48,7 @@ fn packages() -> Packages {
 fn broken(path: &str, body: &str) -> Vec<(Rule, usize)> {
     let text = format!("{}\n//! A module.\n\n{body}", shape::SPDX);
     let places = |finding: Finding| (finding.rule, finding.line);
-    check_source(&house(), &installed(), path, &text).into_iter().chain(shape::check_text(path, &text)).map(places).collect()
+    check_source(&house(), path, &text).into_iter().chain(shape::check_text(path, &text)).map(places).collect()
 }
 
 fn manifest(folder: &str, text: &str) -> Vec<(Rule, usize)> {
@@ -142,7 +137,7 @@ fn unsafe_home_catches_the_keyword_and_nothing_else() {
 
 #[test]
 fn openings_are_checked() {
-    let rules = |text: &str| check_source(&house(), &installed(), "upper/src/lib.rs", text).into_iter().map(|f| f.rule).collect::<Vec<_>>();
+    let rules = |text: &str| check_source(&house(), "upper/src/lib.rs", text).into_iter().map(|f| f.rule).collect::<Vec<_>>();
     assert_eq!(rules("//! A module.\n"), [Rule::SpdxFirst]);
     assert_eq!(rules(&format!("{}\n\nfn f() {{}}\n", shape::SPDX)), [Rule::ModuleDoc]);
     assert_eq!(rules(&format!("{}\n//! A module.\nfn f( {{}}\n", shape::SPDX)).last(), Some(&Rule::Syntax));
@@ -189,14 +184,15 @@ fn host_program_catches_programs_of_no_package_however_a_test_names_them() {
         "g(r#\"sh -c 'nmap \"$1\"'\"#)",
         "assert_eq!(g(\"echo $(timeout 5 telnet)\"), 1)",
         "g(\"yes |\\n  nmap\")",
+        "g(\"/usr/bin/in-no-list-at-all\")",
     ] {
         assert_eq!(broken("upper/tests/all.rs", &format!("fn f() {{ {bad} }}\n")), [(Rule::HostProgram, 4)], "{bad}");
         assert_eq!(broken("upper/src/lib.rs", &format!("mod tests {{ fn f() {{ {bad} }} }}\n")), [(Rule::HostProgram, 4)], "{bad}");
         assert_eq!(broken("upper/src/lib.rs", &format!("fn f() {{ {bad} }}\n")), [], "{bad}");
     }
     let script = "echo one\nnmap\n";
-    assert_eq!(check_script(&installed(), "upper/tests/all.sh", script).first().map(|finding| finding.line), Some(2));
-    assert_eq!(check_script(&installed(), "upper/all.sh", script), []);
+    assert_eq!(check_script("upper/tests/all.sh", script).first().map(|finding| finding.line), Some(2));
+    assert_eq!(check_script("upper/all.sh", script), []);
 }
 
 #[test]
@@ -207,7 +203,9 @@ fn host_program_leaves_known_programs_and_prose_alone() {
         "g(\"ping -c 1 ::1; /bin/ping; exec /usr/bin/env sh\")",
         "g(\"it is told by nmap\")",
         "g(\"/usr/bin:/bin:/usr/bin/nm*\")",
-        "g(\"not-installed-here\")",
+        "g(\"not-a-program-of-debian\")",
+        "g(\"print this; open that\")",
+        "g(\"/bin/l[a-s]\")",
     ] {
         assert_eq!(
             broken("upper/tests/all.rs", &format!("/// Runs nmap.\n#[ignore = \"nmap\"]\nfn f() {{ {good} }} // nmap\n")),
@@ -215,6 +213,17 @@ fn host_program_leaves_known_programs_and_prose_alone() {
             "{good}"
         );
     }
+}
+
+#[test]
+fn the_list_of_programs_lacks_those_of_the_table_and_common_words() {
+    let names: Vec<&str> = programs::names(programs::LIST).collect();
+    let known: Vec<_> = names.iter().filter(|name| pando_packages::package_of(name).is_some()).collect();
+    assert!(known.is_empty(), "the table has them: {known:?}");
+    for word in ["file", "open", "print", "time"] {
+        assert!(!names.contains(&word), "{word}");
+    }
+    assert!(["nmap", "telnet", "lsof"].iter().all(|name| names.contains(name)));
 }
 
 #[test]
