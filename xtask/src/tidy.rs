@@ -5,6 +5,8 @@
 //! root. Checks are pure functions from a file's text to findings; only [`check`] reads files.
 
 mod circles;
+mod commits;
+mod documents;
 mod floors;
 mod imports;
 pub(crate) mod language;
@@ -69,6 +71,12 @@ pub(crate) enum Rule {
     TypeHomes,
     /// The names of the glossary exist.
     GlossaryName,
+    /// SECURITY.md names the dependencies of the trusted crates.
+    TrustedDependency,
+    /// Decisions are numbered without gaps.
+    DecisionNumber,
+    /// The subject of a commit is short.
+    CommitSubject,
     /// A source file parses as Rust.
     Syntax,
 }
@@ -95,6 +103,9 @@ impl fmt::Display for Rule {
             Rule::TypeNoun => "type-noun",
             Rule::TypeHomes => "type-homes",
             Rule::GlossaryName => "glossary-name",
+            Rule::TrustedDependency => "trusted-dependency",
+            Rule::DecisionNumber => "decision-number",
+            Rule::CommitSubject => "commit-subject",
             Rule::Syntax => "syntax",
         })
     }
@@ -153,8 +164,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     for folder in house.crates.iter().map(|rule| &rule.folder) {
         findings.extend(check_crate(&house, folder, &sources));
     }
-    findings.extend(language::check_types(&types));
+    findings.extend(language::check_types(&types, &house.folders()));
     findings.extend(language::check_glossary(GLOSSARY, &read(root, GLOSSARY)?, &all_types, &files));
+    let manifests = documents::TRUSTED.iter().map(|folder| read(root, &format!("{folder}/Cargo.toml"))).collect::<Result<Vec<_>>>()?;
+    findings.extend(documents::check_trusted(&read(root, documents::SECURITY)?, &manifests)?);
+    findings.extend(documents::check_decisions(&files, &read(root, &format!("{}README.md", documents::DECISIONS))?));
+    findings.extend(commits::check_subjects(&commits::subjects(root, &house.commits_since).unwrap_or_default()));
     findings.sort();
     findings.dedup();
     Ok(findings)

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use pando_abi::SavedContext;
 use pando_rt::thread_base;
-use pando_rt::vector::State as VectorState;
+use pando_rt::vector::VectorState;
 
 use crate::credentials::Credentials;
 use crate::ipc::semaphores::SemaphoreOperation;

@@ -115,7 +115,7 @@ fn call(system: &mut System, context: &mut SavedContext) {
         Some(Effect::Copy { to, stack }) => {
             let copy = SavedContext { rax: 0, rsp: if stack == 0 { context.rsp } else { stack }, ..*context };
             if let Some(thread) = system.thread_of_mut(to) {
-                (thread.saved.context, thread.saved.vectors) = (copy, Some(vector::State::save()));
+                (thread.saved.context, thread.saved.vectors) = (copy, Some(vector::VectorState::save()));
             }
         }
         Some(Effect::Start(registers)) => start(context, &registers),

@@ -135,13 +135,13 @@ pub fn reset() {
 
 /// The vector state of a thread that does not run.
 #[derive(Debug)]
-pub struct State(Box<Vectors>);
+pub struct VectorState(Box<Vectors>);
 
-impl State {
+impl VectorState {
     /// Saves the CPU's state.
     #[must_use]
-    pub fn save() -> State {
-        let mut state = State(Box::new(Vectors([0; VECTOR_SIZE])));
+    pub fn save() -> VectorState {
+        let mut state = VectorState(Box::new(Vectors([0; VECTOR_SIZE])));
         state.renew();
         state
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What root is refused that gave up one capability: each part drops one and asks for what needs it.
+// Root without one capability: each part drops one and makes the calls that need it.
 #define _GNU_SOURCE
 #include "show.h"
 
@@ -139,7 +139,7 @@ static void objects(void)
 			SHOW(fflush(stdout));
 			child = fork();
 			if (child == 0) {
-				// Who made them is somebody else.
+				// Another user creates the objects.
 				setgid(OTHER);
 				setuid(OTHER);
 				printf("%d\n", shmget(4711, 4096, IPC_CREAT | IPC_EXCL) > -1);
@@ -159,13 +159,13 @@ static void objects(void)
 			shared = shmget(4711, 0, 0), semaphores = semget(4711, 0, 0), messages = msgget(4711, 0);
 		}
 	}
-	// Whose they are is not asked of who removes them with another capability.
+	// The owner does not matter: removal needs another capability.
 	SHOW(shmctl(shared, IPC_RMID, NULL));
 	SHOW(semctl(semaphores, 0, IPC_RMID));
 	SHOW(msgctl(messages, IPC_RMID, NULL));
 }
 
-// What of a process in /proc opens and can be read.
+// The files of a process in /proc that can be opened and read.
 static void look(pid_t process)
 {
 	static const char *const names[] = {"environ", "maps", "auxv", "io", "fd", "fdinfo", "cmdline", "status", "stat", "statm", "smaps", "personality", "task", "limits", "comm", "wchan"};
@@ -305,7 +305,7 @@ static void resources(void)
 	SHOW(close(fd));
 	SHOW(setrlimit(RLIMIT_NPROC, &(struct rlimit){1, 1}));
 	fflush(stdout);
-	// Who may administrate the system is not held to the number of processes either.
+	// CAP_SYS_ADMIN lifts RLIMIT_NPROC too.
 	pid_t child = fork();
 	if (child == 0)
 		_exit(0);

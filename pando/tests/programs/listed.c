@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What /proc/net says of the program's own sockets: found by their inode numbers, without what differs from run to run.
+// The entries of /proc/net for the program's own sockets: found by inode number, without the fields that differ between runs.
 #define _GNU_SOURCE
 #include "show.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What calls say of arguments that make no sense, before or after they ask for the capability that a cell's root could not use.
+// Errors of calls with invalid arguments, before or after the check for a capability that a cell's root lacks.
 #define _GNU_SOURCE
 #include "show.h"
 

@@ -38,7 +38,7 @@ static PRIVATE: LazyLock<Regex> = LazyLock::new(|| {
     regex(&format!(r"(?i)\b(?:{})\b", words.join("|")))
 });
 /// The text of a comment line in Rust, C, Python or TOML.
-static COMMENT: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*(?://[/!]? ?|# )(.*)"));
+static COMMENT: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*(?://[/!]? ?|/\*+ ?|\* |# )(.*)"));
 /// The declaration of a public type.
 static TYPE: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*pub(?:\([a-z]+\))? (?:struct|enum|trait|type) ([A-Z]\w*)"));
 /// The declaration of any type.
@@ -61,7 +61,7 @@ fn regex(pattern: &str) -> Regex {
 
 /// Whether the language rules apply to a file, by its name.
 pub(crate) fn is_checked(path: &str) -> bool {
-    [".rs", ".md", ".py", ".toml"].iter().any(|suffix| path.ends_with(suffix))
+    [".rs", ".md", ".py", ".toml", ".c", ".h", ".S", ".sh"].iter().any(|suffix| path.ends_with(suffix))
         // These hold the words as data.
         && !path.starts_with("xtask/src/tidy")
 }
@@ -132,11 +132,13 @@ pub(crate) fn check_glossary(path: &str, text: &str, types: &BTreeSet<String>, f
 
 /// Checks that type names are nouns, and that a name means one thing: few crates declare the same one.
 ///
-/// `declared` has a place for each declaration: name, path, line.
-pub(crate) fn check_types(declared: &[(String, String, usize)]) -> Vec<Finding> {
+/// `declared` has a place for each declaration: name, path, line. `folders` are those of the crates.
+pub(crate) fn check_types(declared: &[(String, String, usize)], folders: &[&str]) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (name, path, _) in declared {
-        crates.entry(name).or_default().insert(path.split('/').next().unwrap_or_default());
+        let inside = |folder: &&&str| path.strip_prefix(**folder).is_some_and(|rest| rest.starts_with('/'));
+        let home = folders.iter().filter(inside).max_by_key(|folder| folder.len()).copied();
+        crates.entry(name).or_default().insert(home.or(path.split('/').next()).unwrap_or_default());
     }
     let mut findings = Vec::new();
     for (name, path, line) in declared {

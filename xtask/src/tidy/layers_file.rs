@@ -72,6 +72,8 @@ pub(crate) struct LayersFile {
     pub(crate) modules: Vec<Module>,
     /// How many files of a crate may import each other in circles until these are taken apart.
     pub(crate) circles: BTreeMap<String, usize>,
+    /// The time of the first commit whose subject is checked.
+    pub(crate) commits_since: String,
     /// Folders that may contain `unsafe`.
     pub(crate) unsafe_folders: Vec<String>,
     /// Names restricted to some folders.
@@ -85,8 +87,14 @@ impl LayersFile {
     /// If it is not TOML, has an unknown key, or a line uses one that is not above it.
     pub(crate) fn parse(text: &str) -> Result<LayersFile> {
         let mut table: Table = text.parse()?;
-        let mut house =
-            LayersFile { crates: Vec::new(), modules: Vec::new(), circles: BTreeMap::new(), unsafe_folders: Vec::new(), names: Vec::new() };
+        let mut house = LayersFile {
+            crates: Vec::new(),
+            modules: Vec::new(),
+            circles: BTreeMap::new(),
+            commits_since: "now".into(),
+            unsafe_folders: Vec::new(),
+            names: Vec::new(),
+        };
         for (folder, line) in section(&mut table, "crates")? {
             let rule: Crate = typed(&format!("crates.{folder}"), line)?;
             let above: Vec<&str> = house.crates.iter().map(|c| c.folder.as_str()).collect();
@@ -118,6 +126,10 @@ impl LayersFile {
         for (folder, files) in optional_section(&mut table, "circles")? {
             house.circles.insert(folder.clone(), typed(&format!("circles.{folder}"), files)?);
         }
+        for (key, value) in optional_section(&mut table, "commits")? {
+            ensure!(key == "since", "commits.{key}: unknown key; the only one is `since`");
+            house.commits_since = typed("commits.since", value)?;
+        }
         for (key, value) in section(&mut table, "unsafe")? {
             ensure!(key == "only", "unsafe.{key}: unknown key; the only one is `only`");
             house.unsafe_folders = typed("unsafe.only", value)?;
@@ -129,6 +141,13 @@ impl LayersFile {
             bail!("unknown section [{key}]");
         }
         Ok(house)
+    }
+}
+
+impl LayersFile {
+    /// The folders of all crates.
+    pub(crate) fn folders(&self) -> Vec<&str> {
+        self.crates.iter().map(|rule| rule.folder.as_str()).collect()
     }
 }
 

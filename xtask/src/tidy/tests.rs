@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each rule reports a small bad example and accepts a good one; the repository itself passes all rules.
 
+mod documents;
 mod structure;
 
 use super::layers::{Packages, check_house, check_manifest};
@@ -253,6 +254,7 @@ fn a_sentence_has_a_subject() {
         prose("a/src/b.rs", "/// Who breaks off ends it.\nfn f() {}\n// It ends. What is left is freed.\n"),
         [(Rule::PlainSentence, 1), (Rule::PlainSentence, 3)]
     );
+    assert_eq!(prose("a/tests/b.c", "/* What it says. */\n// It says.\n"), [(Rule::PlainSentence, 1)]);
     assert_eq!(prose("docs/a.md", "# What is this?\nA client that disconnects ends it.\n"), []);
     assert_eq!(prose("a/src/b.rs", "let text = \"Who asks\";\n"), [], "a string is data");
 }
@@ -274,11 +276,13 @@ fn lines_of_markdown_fit_a_screen() {
 fn names_of_types_are_nouns_and_mean_one_thing() {
     let declared = |list: &[(&str, &str)]| -> Vec<Rule> {
         let list: Vec<_> = list.iter().map(|(name, path)| (name.to_string(), path.to_string(), 1)).collect();
-        language::check_types(&list).into_iter().map(|finding| finding.rule).collect()
+        language::check_types(&list, &["a", "b", "b/c"]).into_iter().map(|finding| finding.rule).collect()
     };
     assert_eq!(declared(&[("Heard", "a/src/b.rs")]), [Rule::TypeNoun]);
     assert_eq!(declared(&[("Place", "a/src/b.rs"), ("Place", "b/src/b.rs")]), []);
     assert_eq!(declared(&[("Place", "a/src/b.rs"), ("Place", "b/src/b.rs"), ("Place", "c/src/b.rs")]), [Rule::TypeHomes; 3]);
+    let nested = [("Place", "a/src/b.rs"), ("Place", "b/src/b.rs"), ("Place", "b/c/src/b.rs")];
+    assert_eq!(declared(&nested), [Rule::TypeHomes; 3], "a crate inside the folder of another counts");
     assert_eq!(language::types("pub(crate) enum Way {\n"), [("Way".to_string(), 1)]);
 }
 
