@@ -2,7 +2,7 @@
 //! Blocks of disks, as table entries name them.
 //!
 //! A disk never changes, so a disk and a number identify a block's content for ever. Blocks that were read are kept in the
-//! [registry](super::registry) and mapped from there, shared, so none is ever written in place.
+//! [registry](crate::memory::frames::registry) and mapped from there, shared, so none is ever written in place.
 
 use pando_abi::BlockNumber;
 

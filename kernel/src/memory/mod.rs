@@ -32,59 +32,24 @@
 //!
 //! For each rule there is a canary: [`Rules`] leaves it out, and a test must fail.
 
-pub mod account;
 pub mod block;
-mod block_index;
-pub mod copy;
-pub mod edit;
-pub mod entry;
-pub mod error;
-pub mod eviction;
-pub(crate) mod export;
-pub mod fault;
-mod fork_prefetch;
 pub mod frames;
-pub(crate) mod image;
-pub(crate) mod import;
-pub(crate) mod prefetch_set;
-pub mod reaper;
-pub mod registry;
-mod residency;
-pub mod space;
+pub mod image;
+pub mod paging;
+pub mod prefetch;
+pub mod rules;
 pub mod spaces;
-pub(crate) mod training_trace;
 pub mod tree;
 
-pub use account::{AccountId, Usage};
 pub use block::{Block, BlockRequest, DiskId};
-pub use fault::{Access, Fault};
-pub use frames::{Frames, Shortage};
+pub use frames::registry;
+pub use frames::{AccountId, Frames, Shortage, Usage};
 pub use image::BadImage;
+pub(crate) use image::{export, import};
+pub use paging::{Access, Fault};
+pub use paging::{copy, error};
+pub(crate) use prefetch::{prefetch_set, training_trace};
+pub use rules::Rules;
 pub use spaces::SpaceSet;
-
-/// Rules of the page-table discipline to leave out: for canaries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules(u8);
-
-impl Rules {
-    /// Leave out no rule.
-    pub const ALL_KEPT: Rules = Rules(0);
-    /// Leave out rule 1: a page's entry may change to anything in place.
-    pub const WITHOUT_LIMITS: Rules = Rules(1 << 1);
-    /// Leave out the end of rule 1: a private copy is not confirmed.
-    pub const WITHOUT_CONFIRMATION: Rules = Rules(1 << 7);
-    /// Leave out rule 2: every change is made in place.
-    pub const WITHOUT_FRESH_PATHS: Rules = Rules(1 << 2);
-    /// Leave out rule 3: a retired table is free at once.
-    pub const WITHOUT_QUARANTINE: Rules = Rules(1 << 3);
-    /// Leave out rule 4: an edit leaves the running root as it is.
-    pub const WITHOUT_NEW_ROOT: Rules = Rules(1 << 4);
-    /// Leave out rule 5: the kernel writes into pages that are shared.
-    pub const WITHOUT_BREAKING: Rules = Rules(1 << 5);
-    /// Leave out rule 6: a root keeps its first stamp.
-    pub const WITHOUT_STAMPS: Rules = Rules(1 << 6);
-
-    pub(crate) fn contains_rule(self, rule: Rules) -> bool {
-        self.0 & rule.0 != 0
-    }
-}
+pub use spaces::eviction;
+pub use tree::entry;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
-use super::account::AccountId;
-use super::block::BlockRequest;
-use super::edit::PATH_TABLES;
-use super::entry::View;
-use super::frames::{Frames, Shortage};
 use super::residency::{BlockAbsence, group};
-use super::tree::{Tree, span};
 use crate::limits::FAULT_AROUND;
+use crate::memory::block::BlockRequest;
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::tree::edit::PATH_TABLES;
+use crate::memory::tree::entry::View;
+use crate::memory::tree::handle::{Tree, span};
 use pando_abi::Permissions;
 use pando_machine::FrameId;
 use std::ops::Range;

@@ -11,15 +11,15 @@
 //! A page is in the set if most training clones wrote it, or if one read it. A wrong prediction costs a copy of a page, and never
 //! the last memory of the cell or the machine.
 
-use super::account::{AccountId, Usage};
-use super::edit::PATH_TABLES;
-use super::error::MemoryError;
-use super::fault::{Access, Fault};
-use super::frames::Frames;
-use super::spaces::SpaceSet;
 use super::training_trace::{PageAccess, TrainingTrace};
-use super::tree::span;
 use crate::limits::{PREFETCH_LEAST, PREFETCH_PIECE, TRACE_PAGES};
+use crate::memory::frames::account::{AccountId, Usage};
+use crate::memory::frames::frame_table::Frames;
+use crate::memory::paging::error::MemoryError;
+use crate::memory::paging::fault::{Access, Fault};
+use crate::memory::spaces::set::SpaceSet;
+use crate::memory::tree::edit::PATH_TABLES;
+use crate::memory::tree::handle::span;
 use pando_abi::{PAGE_SIZE, SpaceIndex};
 use pando_machine::PageCount;
 use std::collections::{HashMap, HashSet};
@@ -137,12 +137,12 @@ fn ends(first: usize, written: usize) -> Vec<usize> {
 
 impl PrefetchState {
     /// The state of a clone for which no batch was copied.
-    pub(super) fn new(prefetch_set: PrefetchSet) -> PrefetchState {
+    pub(in crate::memory) fn new(prefetch_set: PrefetchSet) -> PrefetchState {
         PrefetchState { copied: vec![false; prefetch_set.0.ends.len()], prefetch_set }
     }
 
     /// A training trace with the same prefetch set. O(pages).
-    pub(super) fn trace(&self) -> TrainingTrace {
+    pub(in crate::memory) fn trace(&self) -> TrainingTrace {
         self.prefetch_set.trace()
     }
 

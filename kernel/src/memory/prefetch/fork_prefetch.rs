@@ -4,9 +4,9 @@
 //!
 //! A wrong prediction costs only a copy of a page.
 
-use super::frames::Frames;
-use super::space::SpacePart;
-use super::spaces::SpaceSet;
+use crate::memory::frames::frame_table::Frames;
+use crate::memory::spaces::set::SpaceSet;
+use crate::memory::spaces::space::SpacePart;
 use pando_abi::SpaceIndex;
 
 /// Pages that are remembered for each side.
@@ -16,15 +16,15 @@ const MEMORY: u32 = 32;
 
 /// A page of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageLocation {
-    pub(super) slot: usize,
+pub(in crate::memory) struct PageLocation {
+    pub(in crate::memory) slot: usize,
     /// Pages from the start of the slot.
-    pub(super) page: u64,
+    pub(in crate::memory) page: u64,
 }
 
 /// The pages learned from a space's clones.
 #[derive(Debug, Default)]
-pub(super) struct ForkPrefetch {
+pub(in crate::memory) struct ForkPrefetch {
     clones: u32,
     by_parent: Vec<PageLocation>,
     by_child: Vec<PageLocation>,
@@ -32,7 +32,7 @@ pub(super) struct ForkPrefetch {
 
 impl ForkPrefetch {
     /// The pages that the parent and the child of a new clone are expected to write.
-    pub(super) fn prefetch_set(&mut self) -> [Vec<PageLocation>; 2] {
+    pub(in crate::memory) fn prefetch_set(&mut self) -> [Vec<PageLocation>; 2] {
         if self.clones.is_multiple_of(MEMORY) {
             self.by_parent.clear();
             self.by_child.clear();
@@ -42,14 +42,14 @@ impl ForkPrefetch {
     }
 
     /// Records that the space itself has written to a shared page.
-    pub(super) fn written_by_parent(&mut self, place: PageLocation) {
+    pub(in crate::memory) fn written_by_parent(&mut self, place: PageLocation) {
         if self.clones > 0 {
             note(&mut self.by_parent, place);
         }
     }
 
     /// Records that a clone has written to a shared page.
-    pub(super) fn written_by_child(&mut self, place: PageLocation) {
+    pub(in crate::memory) fn written_by_child(&mut self, place: PageLocation) {
         note(&mut self.by_child, place);
     }
 }
@@ -62,7 +62,7 @@ fn note(places: &mut Vec<PageLocation>, place: PageLocation) {
 
 impl SpaceSet {
     /// Makes pages a space's own, as far as there is memory for it.
-    pub(super) fn own_each(&mut self, frames: &mut Frames, index: SpaceIndex, places: &[PageLocation]) {
+    pub(in crate::memory) fn own_each(&mut self, frames: &mut Frames, index: SpaceIndex, places: &[PageLocation]) {
         let account = self.account();
         let Ok(space) = self.space(index) else { return };
         for mount in &mut space.mounts {
@@ -75,7 +75,7 @@ impl SpaceSet {
     }
 
     /// Records that the running space has written to a shared page.
-    pub(super) fn note_written(&mut self, place: PageLocation) {
+    pub(in crate::memory) fn note_written(&mut self, place: PageLocation) {
         let Ok(space) = self.space(self.current) else { return };
         space.fork_prefetch.written_by_parent(place);
         let parent = space.cloned_from;

@@ -2,7 +2,7 @@
 //! The reaper: releases trees in bounded steps.
 
 use super::entry::{Entry, View};
-use super::frames::{Frames, Garbage};
+use crate::memory::frames::frame_table::{Frames, Garbage};
 
 impl Frames {
     /// Releases up to `pieces` tables or large pages of the garbage; `true` once nothing is left. Each frees at most 512 frames.
@@ -25,7 +25,7 @@ impl Frames {
     }
 
     /// Releases the page or table of an entry in a table of `level`: a 4 KiB page at once, anything larger in steps.
-    pub(super) fn release_view(&mut self, view: View, level: u8) {
+    pub(in crate::memory) fn release_view(&mut self, view: View, level: u8) {
         match view {
             View::Table { table, .. } => self.discard(Garbage::Table(table, level - 1)),
             View::Page { frame, .. } if level == 1 => self.release(frame),

@@ -5,16 +5,16 @@
 //! read first (the copy returns the block to read, and the caller tries again). Permissions apply unless the operator copies, who
 //! may load a program into read-only pages.
 
-use super::Rules;
-use super::account::AccountId;
-use super::block::BlockRequest;
-use super::edit::PATH_TABLES;
-use super::entry::View;
 use super::error::MemoryError;
-use super::frames::{Frames, Shortage};
 use super::residency::BlockAbsence;
-use super::spaces::SpaceSet;
-use super::tree::{Lookup, TREE_PAGES, Tree};
+use crate::memory::block::BlockRequest;
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::rules::Rules;
+use crate::memory::spaces::set::SpaceSet;
+use crate::memory::tree::edit::PATH_TABLES;
+use crate::memory::tree::entry::View;
+use crate::memory::tree::handle::{Lookup, TREE_PAGES, Tree};
 use pando_abi::Refusal;
 use pando_machine::{FRAME_SIZE, FrameId};
 
@@ -203,7 +203,7 @@ impl Tree {
     }
 
     /// Makes `page` present and this tree's own, regardless of its permissions.
-    pub(super) fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
+    pub(in crate::memory) fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
         let found = self.find(frames, page);
         if found.permissions().is_none() {
             return Err(CopyError::Refused);

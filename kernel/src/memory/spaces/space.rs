@@ -4,17 +4,17 @@
 //! A root is a cache. It records the version of its content and is built anew, in a fresh frame, when a version has changed (rules
 //! 2 and 4).
 
-use super::Rules;
-use super::account::AccountId;
-use super::fork_prefetch::ForkPrefetch;
-use super::frames::{Frames, Shortage};
-use super::tree::Tree;
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::prefetch::fork_prefetch::ForkPrefetch;
+use crate::memory::rules::Rules;
+use crate::memory::tree::handle::Tree;
 use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
 
 /// The content of a slot.
 #[derive(Debug)]
-pub(super) enum SpacePart {
+pub(in crate::memory) enum SpacePart {
     /// Memory of this space alone.
     Private(Tree),
     /// A segment of the cell, shared by all spaces that mount it.
@@ -23,9 +23,9 @@ pub(super) enum SpacePart {
 
 /// A part in its slot.
 #[derive(Debug)]
-pub(super) struct Mount {
-    pub(super) slot: usize,
-    pub(super) part: SpacePart,
+pub(in crate::memory) struct Mount {
+    pub(in crate::memory) slot: usize,
+    pub(in crate::memory) part: SpacePart,
 }
 
 /// A root table that was built, and the version of its content.
@@ -37,26 +37,26 @@ struct Built {
 
 /// An address space.
 #[derive(Debug, Default)]
-pub(super) struct Space {
-    pub(super) mounts: Vec<Mount>,
+pub(in crate::memory) struct Space {
+    pub(in crate::memory) mounts: Vec<Mount>,
     built: Option<Built>,
     /// The fork prefetch learned from its clones.
-    pub(super) fork_prefetch: ForkPrefetch,
+    pub(in crate::memory) fork_prefetch: ForkPrefetch,
     /// The space that it is a clone of.
-    pub(super) cloned_from: Option<SpaceIndex>,
+    pub(in crate::memory) cloned_from: Option<SpaceIndex>,
     /// Version of the list of mounts.
     version: u64,
 }
 
 impl Space {
     /// Mounts a part in a free slot.
-    pub(super) fn mount(&mut self, frames: &mut Frames, slot: usize, part: SpacePart) {
+    pub(in crate::memory) fn mount(&mut self, frames: &mut Frames, slot: usize, part: SpacePart) {
         self.mounts.push(Mount { slot, part });
         self.version = frames.next_number();
     }
 
     /// The part mounted in a slot.
-    pub(super) fn at(&mut self, slot: usize) -> Option<&mut SpacePart> {
+    pub(in crate::memory) fn at(&mut self, slot: usize) -> Option<&mut SpacePart> {
         self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.part)
     }
 
@@ -64,7 +64,7 @@ impl Space {
     ///
     /// # Errors
     /// No memory for the table.
-    pub(super) fn root<'a>(
+    pub(in crate::memory) fn root<'a>(
         &mut self,
         frames: &mut Frames,
         account: AccountId,
@@ -93,7 +93,7 @@ impl Space {
     }
 
     /// Gives the root another stamp: its cell has run on another vCPU, and this one may have stale translations (rule 6).
-    pub(super) fn restamp(&mut self, frames: &mut Frames) {
+    pub(in crate::memory) fn restamp(&mut self, frames: &mut Frames) {
         if let Some(built) = &mut self.built
             && !frames.rules().contains_rule(Rules::WITHOUT_STAMPS)
         {
@@ -102,7 +102,7 @@ impl Space {
     }
 
     /// Retires the root.
-    pub(super) fn forget_root(&mut self, frames: &mut Frames) {
+    pub(in crate::memory) fn forget_root(&mut self, frames: &mut Frames) {
         if let Some(built) = self.built.take() {
             frames.retire(built.root.table);
         }

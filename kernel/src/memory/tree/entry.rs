@@ -13,7 +13,7 @@
 //! ```
 //! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first access.
 
-use super::block::{Block, DiskId};
+use crate::memory::block::{Block, DiskId};
 use pando_abi::{BlockNumber, Permissions};
 use pando_machine::{FrameId, HugeFrame};
 
@@ -37,7 +37,7 @@ const DISK_SHIFT: u32 = 52;
 
 /// An entry as stored in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry(pub(super) u64);
+pub struct Entry(pub(in crate::memory) u64);
 
 /// The decoded content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,12 @@
 //!
 //! Callers reserve the frames that an edit can need ([`Frames::ensure`]), so it never stops half way.
 
-use super::Rules;
-use super::account::AccountId;
-use super::block::Block;
 use super::entry::{Entry, View};
-use super::frames::{Frames, Shortage};
-use super::tree::{Lookup, TOP, TREE_PAGES, Tree, index, span};
+use super::handle::{Lookup, TOP, TREE_PAGES, Tree, index, span};
+use crate::memory::block::Block;
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::rules::Rules;
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame};
 use std::ops::Range;
@@ -21,7 +21,7 @@ use std::ops::Range;
 /// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
 const EDGE_TABLES: u64 = 5;
 /// Tables that an edit within one entry of level 2 can copy or make.
-pub(super) const PATH_TABLES: u64 = TOP as u64;
+pub(in crate::memory) const PATH_TABLES: u64 = TOP as u64;
 
 /// New content of a range: nothing, lazy memory, or consecutive blocks of a disk.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
-    pub(super) fn reveal(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+    pub(in crate::memory) fn reveal(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
         frames.ensure(account, PATH_TABLES)?;
         self.edit(frames, account, pages, Change::Reveal);
         Ok(())
@@ -131,7 +131,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub(super) fn own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+    pub(in crate::memory) fn own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
         frames.ensure(account, PATH_TABLES + 1)?;
         self.edit(frames, account, page..page + 1, Change::Own);
         Ok(())
@@ -141,7 +141,7 @@ impl Tree {
     ///
     /// # Errors
     /// There may not be enough memory for all; nothing has changed.
-    pub(super) fn own_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
+    pub(in crate::memory) fn own_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
         let is_there = |page: &&u64| match self.find(frames, **page) {
             Lookup { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
             Lookup { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
@@ -156,7 +156,7 @@ impl Tree {
     }
 
     /// Whether `page` is part of a large page that may be written, present or lazy.
-    pub(super) fn has_large(&self, frames: &Frames, page: u64) -> bool {
+    pub(in crate::memory) fn has_large(&self, frames: &Frames, page: u64) -> bool {
         match self.find(frames, page) {
             Lookup { view: View::Page { permissions, .. }, level: 2, .. }
             | Lookup { view: View::Lazy { permissions, large: true }, .. } => permissions.writable(),
@@ -168,7 +168,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub(super) fn own_large(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+    pub(in crate::memory) fn own_large(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
         frames.ensure(account, PATH_TABLES + span(2))?;
         let start = page - page % span(2);
         self.edit(frames, account, start..start + span(2), Change::Own);
@@ -180,7 +180,7 @@ impl Tree {
     ///
     /// # Errors
     /// Not enough memory for the tables; nothing has changed.
-    pub(super) fn forget(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+    pub(in crate::memory) fn forget(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
         frames.ensure(account, PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2)))?;
         self.edit(frames, account, pages, Change::Forget);
         Ok(())

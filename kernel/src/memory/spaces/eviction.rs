@@ -4,12 +4,12 @@
 //! The entries of such frames become block entries again; the next access maps the block again. A clock hand goes round all trees,
 //! so that all cells give up blocks in turn.
 
-use super::account::AccountId;
-use super::entry::{Entry, View};
-use super::frames::Frames;
-use super::spaces::SpaceSet;
-use super::tree::{TOP, TREE_PAGES, Tree, index, span};
+use super::set::SpaceSet;
 use crate::limits::EVICTION_TABLES;
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::Frames;
+use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::handle::{TOP, TREE_PAGES, Tree, index, span};
 use pando_machine::{EntryIndex, FrameId};
 
 /// Position of the clock hand in a cell's memory.
@@ -26,20 +26,20 @@ const TABLE_PAGES: u64 = span(2);
 
 impl Frames {
     /// Whether a last-level table maps a block.
-    pub(super) fn maps_blocks(&self, table: FrameId) -> bool {
+    pub(in crate::memory) fn maps_blocks(&self, table: FrameId) -> bool {
         let entries = self.arena().load_table(table);
         entries.iter().any(|entry| matches!(Entry(*entry).view(1), View::Page { frame, .. } if self.is_registered(frame)))
     }
 
     /// The entry that is equivalent to a whole last-level table after its blocks are evicted. `None`: no single entry is.
-    pub(super) fn folded_entry(&self, table: FrameId) -> Option<Entry> {
+    pub(in crate::memory) fn folded_entry(&self, table: FrameId) -> Option<Entry> {
         let forgotten = |position: usize| self.forgotten(Entry(self.arena().load(table, EntryIndex::new(position))));
         let first = forgotten(0)?;
         (1..TABLE_PAGES).all(|position| forgotten(position as usize) == Some(first.further(position))).then_some(first)
     }
 
     /// The entry that replaces a last-level entry when its block is evicted. `None`: it is no block.
-    pub(super) fn forgotten(&self, entry: Entry) -> Option<Entry> {
+    pub(in crate::memory) fn forgotten(&self, entry: Entry) -> Option<Entry> {
         match entry.view(1) {
             View::Block { .. } => Some(entry),
             View::Page { frame, permissions, .. } => self.block_in(frame).map(|block| Entry::block(block, permissions)),

@@ -8,7 +8,7 @@ use pando_machine::PageCount;
 
 /// Identifier of an account, valid until its owner has closed it and no frame carries it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AccountId(pub(super) u32);
+pub struct AccountId(pub(in crate::memory) u32);
 
 /// Memory use of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,13 +33,13 @@ struct Account {
 
 /// All accounts.
 #[derive(Debug, Default)]
-pub(super) struct Accounts {
+pub(in crate::memory) struct Accounts {
     accounts: Vec<Account>,
     unused: Vec<u32>,
 }
 
 impl Accounts {
-    pub(super) fn open(&mut self, quota: PageCount) -> AccountId {
+    pub(in crate::memory) fn open(&mut self, quota: PageCount) -> AccountId {
         let account = Account { usage: Usage { quota, ..Usage::default() }, open: true };
         match self.unused.pop() {
             Some(index) => {
@@ -53,43 +53,43 @@ impl Accounts {
         }
     }
 
-    pub(super) fn close(&mut self, id: AccountId) {
+    pub(in crate::memory) fn close(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].open = false;
         self.forget_if_empty(id);
     }
 
-    pub(super) fn usage(&self, id: AccountId) -> Usage {
+    pub(in crate::memory) fn usage(&self, id: AccountId) -> Usage {
         self.accounts[id.0 as usize].usage
     }
 
     /// Whether `count` more frames are within the quota.
-    pub(super) fn covers(&self, id: AccountId, count: u64) -> bool {
+    pub(in crate::memory) fn covers(&self, id: AccountId, count: u64) -> bool {
         let Usage { quota, used, .. } = self.usage(id);
         used.0.saturating_add(count) <= quota.0
     }
 
-    pub(super) fn charge(&mut self, id: AccountId, count: u64) {
+    pub(in crate::memory) fn charge(&mut self, id: AccountId, count: u64) {
         let usage = &mut self.accounts[id.0 as usize].usage;
         usage.used += PageCount(count);
         usage.peak = usage.peak.max(usage.used);
     }
 
-    pub(super) fn discharge(&mut self, id: AccountId, count: u64) {
+    pub(in crate::memory) fn discharge(&mut self, id: AccountId, count: u64) {
         self.accounts[id.0 as usize].usage.used -= PageCount(count);
         self.forget_if_empty(id);
     }
 
-    pub(super) fn note_table(&mut self, id: AccountId) {
+    pub(in crate::memory) fn note_table(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].usage.tables += PageCount(1);
     }
 
-    pub(super) fn note_retired(&mut self, id: AccountId) {
+    pub(in crate::memory) fn note_retired(&mut self, id: AccountId) {
         let usage = &mut self.accounts[id.0 as usize].usage;
         usage.tables -= PageCount(1);
         usage.retired += PageCount(1);
     }
 
-    pub(super) fn note_flushed(&mut self, id: AccountId) {
+    pub(in crate::memory) fn note_flushed(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].usage.retired -= PageCount(1);
     }
 

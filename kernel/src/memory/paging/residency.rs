@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Residency: whether mapped pages are present, or blocks must be read first.
 
-use super::block::{Block, BlockRequest};
-use super::block_index::Residency;
-use super::entry::View;
 use super::error::MemoryError;
-use super::frames::{Frames, Shortage};
-use super::tree::{Lookup, TREE_PAGES, Tree, span};
 use crate::limits::BLOCK_GROUP;
+use crate::memory::block::{Block, BlockRequest};
+use crate::memory::frames::block_index::Residency;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::tree::entry::View;
+use crate::memory::tree::handle::{Lookup, TREE_PAGES, Tree, span};
 use pando_abi::BlockNumber;
 use pando_machine::FrameId;
 use std::ops::Range;
 
 /// Why a block is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockAbsence {
+pub(in crate::memory) enum BlockAbsence {
     /// It must be read.
     Wanted(BlockRequest),
     /// Reading it has just failed.
@@ -24,14 +24,14 @@ pub(super) enum BlockAbsence {
 }
 
 /// The aligned group of pages that contains `page`.
-pub(super) fn group(page: u64) -> Range<u64> {
+pub(in crate::memory) fn group(page: u64) -> Range<u64> {
     let start = page - page % BLOCK_GROUP;
     start..start + BLOCK_GROUP
 }
 
 impl Tree {
     /// The frame of `block`, which `page` maps.
-    pub(super) fn resident_frame(&self, frames: &Frames, page: u64, block: Block) -> Result<FrameId, BlockAbsence> {
+    pub(in crate::memory) fn resident_frame(&self, frames: &Frames, page: u64, block: Block) -> Result<FrameId, BlockAbsence> {
         match frames.residency(block) {
             Residency::Here(frame) => Ok(frame),
             Residency::Unreadable => Err(BlockAbsence::Unreadable),
@@ -61,7 +61,7 @@ impl Tree {
     ///
     /// # Errors
     /// The very first page is a block that must be read, or there is no room for it.
-    pub(super) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<Ready, MemoryError> {
+    pub(in crate::memory) fn ready(&self, frames: &Frames, pages: &Range<u64>) -> Result<Ready, MemoryError> {
         let mut ready = Ready { pages: pages.start..pages.start, blocks: false };
         while ready.pages.end < pages.end {
             let page = ready.pages.end;
@@ -86,9 +86,9 @@ impl Tree {
 
 /// Pages that can be made present at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(in crate::memory) struct Ready {
     /// The pages.
-    pub(super) pages: Range<u64>,
+    pub(in crate::memory) pages: Range<u64>,
     /// Whether they are blocks.
-    pub(super) blocks: bool,
+    pub(in crate::memory) blocks: bool,
 }

@@ -4,9 +4,9 @@
 //! An export creates it from trees ([`super::export`]). An image from a file is not trusted: [`MemoryImage::check`] makes every
 //! check, and building the memory can then fail only for want of memory.
 
-use super::spaces::can_hold_segment;
-use super::training_trace::TrainingTrace;
-use super::tree::TREE_PAGES;
+use crate::memory::prefetch::training_trace::TrainingTrace;
+use crate::memory::spaces::set::can_hold_segment;
+use crate::memory::tree::handle::TREE_PAGES;
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{PAGE_SIZE, Permissions};
@@ -49,7 +49,7 @@ pub(crate) struct PageExtent {
 }
 
 impl PageExtent {
-    pub(super) fn permissions(&self) -> Option<Permissions> {
+    pub(in crate::memory) fn permissions(&self) -> Option<Permissions> {
         Permissions::from_bits(self.permissions.into())
     }
 }
@@ -58,7 +58,7 @@ impl PageExtent {
 pub(crate) type TreeImage = Vec<PageExtent>;
 
 /// Appends pages to an image.
-pub(super) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: Kind) {
+pub(in crate::memory) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: Kind) {
     let permissions = permissions.bits() as u8;
     match image.last_mut() {
         Some(last) if last.first + last.count == first && last.permissions == permissions && last.kind.further(last.count) == kind => {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Import of a cell's memory from a checked image: reads nothing, and takes only tables.
 
-use super::block::{Block, DiskId};
-use super::entry::Entry;
-use super::frames::{Frames, Shortage};
-use super::image::{Kind, MemoryImage, PageExtent, PartImage, TreeImage};
-use super::space::{Space, SpacePart};
-use super::spaces::{Segment, SpaceSet};
-use super::tree::Tree;
+use super::format::{Kind, MemoryImage, PageExtent, PartImage, TreeImage};
 use crate::limits::IMPORT_PIECE;
+use crate::memory::block::{Block, DiskId};
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::spaces::set::{Segment, SpaceSet};
+use crate::memory::spaces::space::{Space, SpacePart};
+use crate::memory::tree::entry::Entry;
+use crate::memory::tree::handle::Tree;
 use pando_abi::{BlockNumber, Permissions, SegmentIndex, SpaceIndex};
 
 /// The trees of an image, in the order in which a set has them.

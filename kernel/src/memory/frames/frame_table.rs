@@ -10,10 +10,10 @@
 //!
 //! Frames are handed out densely, lowest first within a huge frame, so that huge frames stay whole for large pages.
 
-use super::Rules;
 use super::account::{AccountId, Accounts, Usage};
 use super::block_index::Registry;
-use super::entry::View;
+use crate::memory::rules::Rules;
+use crate::memory::tree::entry::View;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HostError, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl HugeFrameState {
 
 /// A table or large page that loses a holder.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Garbage {
+pub(in crate::memory) enum Garbage {
     /// A table of this level.
     Table(FrameId, u8),
     /// A large page.
@@ -93,7 +93,7 @@ pub struct Frames {
     counter: u64,
     rules: Rules,
     /// Blocks of disks that are in memory.
-    pub(super) registry: Registry,
+    pub(in crate::memory) registry: Registry,
 }
 
 impl Frames {
@@ -137,12 +137,12 @@ impl Frames {
     }
 
     /// The rules that are left out.
-    pub(super) fn rules(&self) -> Rules {
+    pub(in crate::memory) fn rules(&self) -> Rules {
         self.rules
     }
 
     /// A number that was never used before: for versions of trees and stamps of roots.
-    pub(super) fn next_number(&mut self) -> u64 {
+    pub(in crate::memory) fn next_number(&mut self) -> u64 {
         self.counter += 1;
         self.counter
     }
@@ -182,7 +182,7 @@ impl Frames {
     }
 
     /// Whether `account` and the machine have `count` frames now.
-    pub(super) fn check(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
+    pub(in crate::memory) fn check(&self, account: AccountId, count: u64) -> Result<(), Shortage> {
         if !self.accounts.covers(account, count) {
             return Err(Shortage::Quota);
         }
@@ -210,7 +210,7 @@ impl Frames {
     ///
     /// # Errors
     /// The account or the machine is full.
-    pub(super) fn take_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
+    pub(in crate::memory) fn take_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
         let table = self.take(account, zeroed)?;
         self.accounts.note_table(account);
         self.made += 1;
@@ -308,7 +308,7 @@ impl Frames {
     }
 
     /// Adds a holder to a frame.
-    pub(super) fn hold(&mut self, frame: FrameId) {
+    pub(in crate::memory) fn hold(&mut self, frame: FrameId) {
         let holders = &mut self.holders[frame.0 as usize];
         *holders += 1;
         if *holders == 2 && self.is_registered(frame) {
@@ -317,12 +317,12 @@ impl Frames {
     }
 
     /// Whether the registry holds a frame: only the registry charges that account.
-    pub(super) fn is_registered(&self, frame: FrameId) -> bool {
+    pub(in crate::memory) fn is_registered(&self, frame: FrameId) -> bool {
         self.payers[frame.0 as usize] == self.registry.account.0
     }
 
     /// Adds a holder to the table or page of an entry in a table of `level`.
-    pub(super) fn hold_view(&mut self, view: View, level: u8) {
+    pub(in crate::memory) fn hold_view(&mut self, view: View, level: u8) {
         match view {
             View::Table { table, .. } => self.hold(table),
             View::Page { frame, .. } if level == 1 => self.hold(frame),
@@ -332,22 +332,22 @@ impl Frames {
     }
 
     /// Whether a table, or a page that is no part of a large one, has only one holder.
-    pub(super) fn is_last_holder(&self, frame: FrameId) -> bool {
+    pub(in crate::memory) fn is_last_holder(&self, frame: FrameId) -> bool {
         self.holders[frame.0 as usize] == 1
     }
 
     /// Whether a page has only one holder.
-    pub(super) fn is_exclusive(&self, frame: FrameId) -> bool {
+    pub(in crate::memory) fn is_exclusive(&self, frame: FrameId) -> bool {
         self.holders[frame.0 as usize] == 1 && self.huge_frames[frame.huge_frame().0 as usize].large == 0
     }
 
     /// Whether a large page has only one holder, and its parts none.
-    pub(super) fn is_exclusive_large(&self, huge_frame: HugeFrame) -> bool {
+    pub(in crate::memory) fn is_exclusive_large(&self, huge_frame: HugeFrame) -> bool {
         self.huge_frames[huge_frame.0 as usize].large == 1 && huge_frame.frames().all(|frame| self.holders[frame.0 as usize] == 0)
     }
 
     /// Removes a holder from a table; `true` if it was the last. The caller then releases the table's entries and retires it.
-    pub(super) fn drop_table(&mut self, table: FrameId) -> bool {
+    pub(in crate::memory) fn drop_table(&mut self, table: FrameId) -> bool {
         let holders = &mut self.holders[table.0 as usize];
         *holders -= 1;
         *holders == 0
@@ -364,7 +364,7 @@ impl Frames {
     }
 
     /// Removes a holder from a large page. If it was the last, parts without other holders are free at once.
-    pub(super) fn release_large(&mut self, huge_frame: HugeFrame) {
+    pub(in crate::memory) fn release_large(&mut self, huge_frame: HugeFrame) {
         let state = &mut self.huge_frames[huge_frame.0 as usize];
         state.large -= 1;
         if state.large == 0 {
@@ -377,7 +377,7 @@ impl Frames {
     }
 
     /// Turns one holder of a large page into one holder of each of its parts.
-    pub(super) fn split(&mut self, huge_frame: HugeFrame) {
+    pub(in crate::memory) fn split(&mut self, huge_frame: HugeFrame) {
         for frame in huge_frame.frames() {
             self.hold(frame);
         }
@@ -385,7 +385,7 @@ impl Frames {
     }
 
     /// Retires a table without holders: it stays charged, and its frame unused, until the machine has flushed.
-    pub(super) fn retire(&mut self, table: FrameId) {
+    pub(in crate::memory) fn retire(&mut self, table: FrameId) {
         self.holders[table.0 as usize] = 0;
         let payer = AccountId(self.payers[table.0 as usize]);
         self.accounts.note_retired(payer);
@@ -448,12 +448,12 @@ impl Frames {
     }
 
     /// Takes over a holder, to be released in steps.
-    pub(super) fn discard(&mut self, garbage: Garbage) {
+    pub(in crate::memory) fn discard(&mut self, garbage: Garbage) {
         self.garbage.push(garbage);
     }
 
     /// The next holder to release.
-    pub(super) fn next_garbage(&mut self) -> Option<Garbage> {
+    pub(in crate::memory) fn next_garbage(&mut self) -> Option<Garbage> {
         self.garbage.pop()
     }
 
@@ -467,9 +467,9 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::Frames;
-    use crate::memory::Rules;
-    use crate::memory::entry::Entry;
-    use crate::memory::tree::Tree;
+    use crate::memory::rules::Rules;
+    use crate::memory::tree::entry::Entry;
+    use crate::memory::tree::handle::Tree;
     use pando_abi::Permissions;
     use pando_machine::sim::{Sim, SimConfig};
     use pando_machine::{Machine, PageCount};

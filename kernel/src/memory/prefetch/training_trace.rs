@@ -5,13 +5,13 @@
 //! Only clones that the operator names are recorded, so that no cell can slow others down or spy on them through traces. A template
 //! keeps several traces, and prefetches the pages that most of them contain.
 
-use super::entry::View;
-use super::fault::Access;
-use super::frames::Frames;
 use super::prefetch_set::{PrefetchSet, PrefetchState};
-use super::spaces::{PageSpan, SpaceSet};
-use super::tree::{TREE_PAGES, span};
 use crate::limits::{TRACE_PAGES, TRACES};
+use crate::memory::frames::frame_table::Frames;
+use crate::memory::paging::fault::Access;
+use crate::memory::spaces::set::{PageSpan, SpaceSet};
+use crate::memory::tree::entry::View;
+use crate::memory::tree::handle::{TREE_PAGES, span};
 use pando_abi::layout::SLOTS;
 use pando_abi::limits::MAX_SPACES;
 use serde::{Deserialize, Serialize};
@@ -22,27 +22,27 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageAccess {
     /// The space that was running.
-    pub(super) space: u32,
-    pub(super) slot: u32,
+    pub(in crate::memory) space: u32,
+    pub(in crate::memory) slot: u32,
     /// Pages from the start of the slot.
-    pub(super) page: u64,
+    pub(in crate::memory) page: u64,
     /// Whether it was written, not only read.
-    pub(super) is_written: bool,
+    pub(in crate::memory) is_written: bool,
 }
 
 impl PageAccess {
     /// Whether a cell could have accessed it.
-    pub(super) fn is_possible(&self) -> bool {
+    pub(in crate::memory) fn is_possible(&self) -> bool {
         self.space < MAX_SPACES && (self.slot as usize) < SLOTS && self.page < TREE_PAGES
     }
 
     /// The large page that contains it.
-    pub(super) fn large(&self) -> (u32, u32, u64) {
+    pub(in crate::memory) fn large(&self) -> (u32, u32, u64) {
         (self.space, self.slot, self.page / span(2))
     }
 
     /// Its space, slot and page.
-    pub(super) fn place(&self) -> (u32, u32, u64) {
+    pub(in crate::memory) fn place(&self) -> (u32, u32, u64) {
         (self.space, self.slot, self.page)
     }
 }
@@ -50,14 +50,14 @@ impl PageAccess {
 /// The pages that one clone has accessed, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainingTrace {
-    pub(super) accesses: Vec<PageAccess>,
+    pub(in crate::memory) accesses: Vec<PageAccess>,
     /// Number of accesses before the clone's first output or wait.
-    pub(super) pause: Option<u32>,
+    pub(in crate::memory) pause: Option<u32>,
 }
 
 impl TrainingTrace {
     /// Whether a cell could have made all these accesses.
-    pub(super) fn is_possible(&self) -> bool {
+    pub(in crate::memory) fn is_possible(&self) -> bool {
         self.accesses.len() <= TRACE_PAGES && self.accesses.iter().all(PageAccess::is_possible)
     }
 }
@@ -124,7 +124,7 @@ impl SpaceSet {
 
     /// Records a page that is present now. A page that became the cell's own on a read counts as written, because a later write
     /// causes no fault.
-    pub(super) fn note_touched(&mut self, frames: &Frames, page: &PageSpan, access: Access) {
+    pub(in crate::memory) fn note_touched(&mut self, frames: &Frames, page: &PageSpan, access: Access) {
         if self.trace.as_ref().is_none_or(|trace| trace.accesses.len() >= TRACE_PAGES) {
             return;
         }

@@ -4,12 +4,12 @@
 //! It holds one reference to each of its frames and pays for them, from an account of its own. So a frame that is mapped from it is
 //! always shared: a write makes a copy, by the same path as any other. Frames that only the registry holds are *idle*. When memory
 //! or the account runs short, they are given up, the longest idle first. A frame that was mapped since it entered the queue gets a
-//! second chance. A mapped frame is never given up; the kernel takes it out of mappings first ([`super::eviction`]).
+//! second chance. A mapped frame is never given up; the kernel takes it out of mappings first ([`crate::memory::spaces::eviction`]).
 
 use super::account::Usage;
-use super::block::{Block, BlockRequest, DiskId};
 use super::block_index::{Residency, Slot};
-use super::frames::Frames;
+use super::frame_table::Frames;
+use crate::memory::block::{Block, BlockRequest, DiskId};
 use pando_machine::{FrameId, PageCount};
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Frames {
     }
 
     /// Whether a block is in memory, and where.
-    pub(super) fn residency(&self, block: Block) -> Residency {
+    pub(in crate::memory) fn residency(&self, block: Block) -> Residency {
         match self.registry.places.get(&block) {
             Some(frame) => Residency::Here(*frame),
             None if self.registry.unreadable == Some(block) => Residency::Unreadable,
@@ -70,7 +70,7 @@ impl Frames {
     }
 
     /// The block in a frame, if the frame is the registry's.
-    pub(super) fn block_in(&self, frame: FrameId) -> Option<Block> {
+    pub(in crate::memory) fn block_in(&self, frame: FrameId) -> Option<Block> {
         if self.is_registered(frame) { self.registry.slots.get(&frame).map(|slot| slot.block) } else { None }
     }
 
@@ -81,7 +81,7 @@ impl Frames {
     }
 
     /// The frame of a block that is in memory, with one more holder.
-    pub(super) fn hold_block(&mut self, block: Block) -> Option<FrameId> {
+    pub(in crate::memory) fn hold_block(&mut self, block: Block) -> Option<FrameId> {
         let frame = *self.registry.places.get(&block)?;
         self.registry.slots.get_mut(&frame)?.used = true;
         self.hold(frame);
@@ -89,13 +89,13 @@ impl Frames {
     }
 
     /// Whether one more block can be brought in.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::memory) fn has_room(&self) -> bool {
         let Usage { quota, used, .. } = self.registry();
         used.0 - self.registry.idle < quota.0 && self.available().0 > RESERVE
     }
 
     /// Gives up to `count` idle frames back.
-    pub(super) fn give_up(&mut self, count: u64) {
+    pub(in crate::memory) fn give_up(&mut self, count: u64) {
         let mut left = count.min(self.registry.idle);
         while left > 0 {
             let Some(frame) = self.registry.queue.pop_front() else { return };

@@ -4,14 +4,14 @@
 //! The export works on a clone of the memory: nothing in it changes, whatever happens to the cell, and its tables and pages stay
 //! until it is released. So the bytes of a page can be copied without any lock.
 
-use super::block::{Block, DiskId};
-use super::entry::View;
-use super::frames::Frames;
-use super::image::{Kind, MemoryImage, PartImage, TreeImage, add};
-use super::space::SpacePart;
-use super::spaces::SpaceSet;
-use super::tree::{TREE_PAGES, Tree, span};
+use super::format::{Kind, MemoryImage, PartImage, TreeImage, add};
 use crate::limits::{EXPORT_PIECE, PIECE_PAGES};
+use crate::memory::block::{Block, DiskId};
+use crate::memory::frames::frame_table::Frames;
+use crate::memory::spaces::set::SpaceSet;
+use crate::memory::spaces::space::SpacePart;
+use crate::memory::tree::entry::View;
+use crate::memory::tree::handle::{TREE_PAGES, Tree, span};
 use pando_machine::FrameId;
 use std::collections::HashMap;
 

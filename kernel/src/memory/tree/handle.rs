@@ -2,17 +2,17 @@
 //! Trees: copy-on-write radix trees of tables, each spanning one slot of 512 GiB.
 
 use super::entry::{Entry, View};
-use super::frames::{Frames, Garbage};
+use crate::memory::frames::frame_table::{Frames, Garbage};
 use pando_abi::Permissions;
 use pando_machine::{EntryIndex, FrameId};
 use std::cell::Cell;
 use std::ops::Range;
 
 /// The level of a tree's top table, whose entries span 1 GiB each.
-pub(super) const TOP: u8 = 3;
+pub(in crate::memory) const TOP: u8 = 3;
 
 /// Pages that one entry of a table of `level` spans.
-pub(super) const fn span(level: u8) -> u64 {
+pub(in crate::memory) const fn span(level: u8) -> u64 {
     1 << (9 * (level as u32 - 1))
 }
 
@@ -20,7 +20,7 @@ pub(super) const fn span(level: u8) -> u64 {
 pub const TREE_PAGES: u64 = span(TOP + 1);
 
 /// The index of `page` in a table of `level`.
-pub(super) const fn index(page: u64, level: u8) -> EntryIndex {
+pub(in crate::memory) const fn index(page: u64, level: u8) -> EntryIndex {
     EntryIndex::of(page << 12, level)
 }
 
@@ -29,13 +29,13 @@ pub(super) const fn index(page: u64, level: u8) -> EntryIndex {
 /// A handle; dropping it without [`Tree::release`] leaks its frames, which the accounting tests would show.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    pub(super) top: Option<FrameId>,
+    pub(in crate::memory) top: Option<FrameId>,
     /// Whether the top may be shared: then its content must not change.
-    pub(super) sealed: bool,
+    pub(in crate::memory) sealed: bool,
     /// Increases whenever a root that shows the tree must be built anew.
-    pub(super) version: u64,
+    pub(in crate::memory) version: u64,
     /// Whether a root has shown it since it was made or sealed: until then no CPU knows any table that it owns.
-    pub(super) is_shown: Cell<bool>,
+    pub(in crate::memory) is_shown: Cell<bool>,
 }
 
 /// The result of looking up a page.
@@ -86,13 +86,13 @@ impl Tree {
     }
 
     /// The entry with which a root shows the tree. Marks the tree as shown.
-    pub(super) fn show(&self) -> Entry {
+    pub(in crate::memory) fn show(&self) -> Entry {
         self.is_shown.set(true);
         self.link()
     }
 
     /// The entry that links to it.
-    pub(super) fn link(&self) -> Entry {
+    pub(in crate::memory) fn link(&self) -> Entry {
         self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.sealed))
     }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The spaces and segments of one cell: all the memory that it can name.
 
-use super::Rules;
-use super::account::AccountId;
-use super::block::{Block, DiskId};
-use super::copy::{CopyAuthority, CopyError};
-use super::entry::Entry;
-use super::error::MemoryError;
-use super::fault::{Access, Fault};
-use super::fork_prefetch::PageLocation;
-use super::frames::{Frames, Shortage};
-use super::prefetch_set::PrefetchState;
 use super::space::{Space, SpacePart};
-use super::training_trace::{TrainingTrace, TrainingTraces};
-use super::tree::{Count, Lookup, Tree};
 use crate::limits::{PIECE_PAGES, PIECE_TABLES};
+use crate::memory::block::{Block, DiskId};
+use crate::memory::frames::account::AccountId;
+use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::paging::copy::{CopyAuthority, CopyError};
+use crate::memory::paging::error::MemoryError;
+use crate::memory::paging::fault::{Access, Fault};
+use crate::memory::prefetch::fork_prefetch::PageLocation;
+use crate::memory::prefetch::prefetch_set::PrefetchState;
+use crate::memory::prefetch::training_trace::{TrainingTrace, TrainingTraces};
+use crate::memory::rules::Rules;
+use crate::memory::tree::entry::Entry;
+use crate::memory::tree::handle::{Count, Lookup, Tree};
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_PAGES, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{BlockAddress, DiskIndex, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
@@ -40,9 +40,9 @@ struct Attached {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Segment {
-    pub(super) tree: Tree,
-    pub(super) mounts: u32,
+pub(in crate::memory) struct Segment {
+    pub(in crate::memory) tree: Tree,
+    pub(in crate::memory) mounts: u32,
 }
 
 /// All spaces and segments of a cell. Space 0 and the system segment 0 are there from the start.
@@ -51,14 +51,14 @@ pub(super) struct Segment {
 #[derive(Debug)]
 pub struct SpaceSet {
     account: AccountId,
-    pub(super) spaces: Vec<Option<Space>>,
-    pub(super) segments: Vec<Option<Segment>>,
+    pub(in crate::memory) spaces: Vec<Option<Space>>,
+    pub(in crate::memory) segments: Vec<Option<Segment>>,
     disks: Vec<Attached>,
     /// The disk that backs memory from an import; the cell cannot name it.
-    pub(super) backing: Option<DiskId>,
-    pub(super) current: SpaceIndex,
+    pub(in crate::memory) backing: Option<DiskId>,
+    pub(in crate::memory) current: SpaceIndex,
     /// The training trace, while one is recorded.
-    pub(super) trace: Option<TrainingTrace>,
+    pub(in crate::memory) trace: Option<TrainingTrace>,
     /// The training traces of its clones.
     pub(crate) traces: TrainingTraces,
     /// The prefetch state, as a clone.
@@ -103,7 +103,7 @@ impl SpaceSet {
         (0..).zip(&self.spaces).filter(|(_, space)| space.is_some()).map(|(index, _)| SpaceIndex(index)).collect()
     }
 
-    pub(super) fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
+    pub(in crate::memory) fn space(&mut self, index: SpaceIndex) -> Result<&mut Space, Refusal> {
         self.spaces.get_mut(index.0 as usize).and_then(Option::as_mut).ok_or(Refusal::NoSuchSpace)
     }
 
@@ -256,7 +256,7 @@ impl SpaceSet {
     }
 
     /// The tree in a slot of a space.
-    pub(super) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
+    pub(in crate::memory) fn tree(&mut self, space: SpaceIndex, slot: usize) -> Option<&mut Tree> {
         let SpaceSet { spaces, segments, .. } = self;
         match spaces.get_mut(space.0 as usize)?.as_mut()?.at(slot)? {
             SpacePart::Private(tree) => Some(tree),
@@ -298,7 +298,7 @@ impl SpaceSet {
     }
 
     /// All trees: those of segments, then those of spaces.
-    pub(super) fn trees(&mut self) -> impl Iterator<Item = &mut Tree> {
+    pub(in crate::memory) fn trees(&mut self) -> impl Iterator<Item = &mut Tree> {
         let mounts = self.spaces.iter_mut().flatten().flat_map(|space| &mut space.mounts);
         let private = mounts.filter_map(|mount| if let SpacePart::Private(tree) = &mut mount.part { Some(tree) } else { None });
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
@@ -468,7 +468,7 @@ impl SpaceSet {
     }
 
     /// The tree that contains `length` bytes of the running space, the account that pays for it, and the bytes' offset in it.
-    pub(super) fn part(&mut self, address: u64, length: usize) -> Result<(&mut Tree, AccountId, u64), CopyError> {
+    pub(in crate::memory) fn part(&mut self, address: u64, length: usize) -> Result<(&mut Tree, AccountId, u64), CopyError> {
         let account = self.account;
         let (slot, offset) = in_one_slot(address, length)?;
         let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
@@ -557,7 +557,7 @@ impl SpaceSet {
 }
 
 /// Whether a segment may be mounted in a slot: cells must own all of the slot, because the segment may have memory anywhere.
-pub(super) fn can_hold_segment(slot: usize) -> bool {
+pub(in crate::memory) fn can_hold_segment(slot: usize) -> bool {
     let start = slot as u64 * SLOT_SIZE;
     start >= USER_START && start + SLOT_SIZE <= USER_END
 }
