@@ -17,8 +17,7 @@ use crate::limits::BLOCK_GROUP;
 use crate::memory::export::{MemoryExport, PageSource};
 use crate::memory::image::MemoryImage;
 use crate::memory::import::trees;
-use crate::memory::training_trace::TrainingTraces;
-use crate::memory::{AccountId, DiskId};
+use crate::memory::{AccountId, DiskId, TrainingTraces};
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -103,7 +102,7 @@ impl Kernel {
                     1
                 }
                 PageSource::Block(block) => {
-                    let follows = |(page, further): &(&(u64, PageSource), u64)| page.1 == PageSource::Block(block.further(*further));
+                    let follows = |(page, further): &(&(u64, PageSource), u64)| page.1 == PageSource::Block(block.offset(*further));
                     let count = pages.iter().zip(0..BLOCK_GROUP).take_while(follows).count();
                     disk.ok_or(DiskError)?.read(block.number, &mut buffer[..count * FRAME_SIZE])?;
                     count

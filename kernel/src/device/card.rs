@@ -7,8 +7,8 @@
 
 use super::ring::RingState;
 use crate::limits::CARD_PIECE;
-use crate::memory::copy::{CopyAuthority, CopyBetweenError, CopyError, carry};
-use crate::memory::{Frames, SpaceSet};
+use crate::memory::copy::{CopyAuthority, CopyError};
+use crate::memory::{CopyBetweenError, Frames, SpaceSet, copy_between as carry};
 use crate::network::{Networks, Owner, PortId};
 use pando_abi::frame::{self, HEADER};
 use pando_abi::layout::NETWORK_RINGS;

@@ -2,7 +2,7 @@
 //! Blocks of disks, as table entries name them.
 //!
 //! A disk never changes, so a disk and a number identify a block's content for ever. Blocks that were read are kept in the
-//! [registry](crate::memory::frames::registry) and mapped from there, shared, so none is ever written in place.
+//! registry (`frames/registry.rs`) and mapped from there, shared, so none is ever written in place.
 
 use pando_abi::BlockNumber;
 
@@ -37,20 +37,9 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block `count` further on.
+    /// The block `count` blocks later.
     #[must_use]
-    pub const fn further(self, count: u64) -> Block {
+    pub const fn offset(self, count: u64) -> Block {
         Block { number: self.number.further(count), ..self }
     }
-}
-
-/// A block that must be read, with its readahead: blocks that are mapped beside it and are not in memory either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockRequest {
-    /// The block itself.
-    pub block: Block,
-    /// Number of blocks to read after it.
-    pub after: u32,
-    /// Number of blocks to read before it.
-    pub before: u32,
 }

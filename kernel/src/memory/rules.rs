@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Switches that leave out a rule of the [page-table discipline](super), for canaries: tests that must fail without the rule.
+//! Rules of the [page-table discipline](super) to leave out, for canaries: tests that must fail without a rule.
 
 /// Rules of the page-table discipline to leave out: for canaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,7 @@
 
 use crate::{driver, kvm, sim};
 use pando_abi::{MapFlags, Permissions, SpaceIndex};
-use pando_kernel::memory::copy::CopyAuthority;
-use pando_kernel::memory::{Frames, Rules, SpaceSet};
+use pando_kernel::memory::{CopyAuthority, Frames, Rules, SpaceSet};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::sim::{BreachKind, Sim, SimConfig};
 use pando_machine::{Context, EntryIndex, Exit, FrameId, Machine, PageCount, Violation};

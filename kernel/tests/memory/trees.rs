@@ -8,12 +8,11 @@ use crate::{ARENA_OF_TREES, REGISTRY, seed};
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
-use pando_kernel::memory::copy::{CopyAuthority, CopyError};
-use pando_kernel::memory::entry::View;
-use pando_kernel::memory::error::MemoryError;
-use pando_kernel::memory::eviction::ClockHand;
-use pando_kernel::memory::spaces::PageSpan;
-use pando_kernel::memory::{Access, AccountId, BlockRequest, DiskId, Fault, Frames, Rules, SpaceSet, Usage};
+use pando_kernel::memory::tree::View;
+use pando_kernel::memory::{
+    Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, Fault, Frames, MemoryError, PageSpan, Rules, SpaceSet,
+    Usage,
+};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
 use pando_testing::lab::repetitions;

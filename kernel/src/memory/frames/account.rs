@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accounts: each frame is paid for by one.
+//! Accounts: quotas of frames. Each frame is charged to the account that allocated it.
 //!
-//! Each frame carries the account that allocated it. Sharing costs the sharer nothing; a copy is charged to the writer. An account
+//! Sharing costs the sharer nothing; a copy is charged to the writer. An account
 //! lives until its owner has closed it *and* its last frame is gone.
 
 use pando_machine::PageCount;
@@ -28,19 +28,20 @@ pub struct Usage {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     usage: Usage,
-    open: bool,
+    is_open: bool,
 }
 
 /// All accounts.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Accounts {
     accounts: Vec<Account>,
+    /// Indices of forgotten accounts.
     unused: Vec<u32>,
 }
 
 impl Accounts {
     pub(in crate::memory) fn open(&mut self, quota: PageCount) -> AccountId {
-        let account = Account { usage: Usage { quota, ..Usage::default() }, open: true };
+        let account = Account { usage: Usage { quota, ..Usage::default() }, is_open: true };
         match self.unused.pop() {
             Some(index) => {
                 self.accounts[index as usize] = account;
@@ -54,7 +55,7 @@ impl Accounts {
     }
 
     pub(in crate::memory) fn close(&mut self, id: AccountId) {
-        self.accounts[id.0 as usize].open = false;
+        self.accounts[id.0 as usize].is_open = false;
         self.forget_if_empty(id);
     }
 
@@ -95,7 +96,7 @@ impl Accounts {
 
     fn forget_if_empty(&mut self, id: AccountId) {
         let account = &self.accounts[id.0 as usize];
-        if !account.open && account.usage.used.0 == 0 {
+        if !account.is_open && account.usage.used.0 == 0 {
             self.unused.push(id.0);
         }
     }

@@ -1,86 +1,135 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The index of the [registry](super::registry): the frame of each block, and the frames that only the registry holds.
+//! The index of the [registry](super::registry): the frame of each block, and the queue of frames that only the registry holds.
 
 use super::account::AccountId;
 use crate::memory::block::{Block, DiskId};
 use pando_machine::FrameId;
 use std::collections::{HashMap, VecDeque};
 
-/// Whether a block is in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory) enum Residency {
-    /// It is in this frame.
-    Here(FrameId),
-    /// Reading it has just failed.
-    Unreadable,
-    /// It is not in memory.
-    Absent,
-}
-
 /// A frame of the registry.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::memory) struct Slot {
-    pub(in crate::memory) block: Block,
+struct RegistryFrame {
+    block: Block,
     /// It was mapped since it entered the queue.
-    pub(in crate::memory) used: bool,
-    /// It is in the queue.
-    pub(in crate::memory) queued: bool,
+    is_used: bool,
+    is_queued: bool,
 }
 
-/// The registry's index; the frames are in [`Frames`](super::frame_table::Frames).
+/// The registry's index. The frames and their holders are in the [frame table](super::frame_table).
 #[derive(Debug)]
-pub(in crate::memory) struct Registry {
-    pub(in crate::memory) account: AccountId,
-    pub(in crate::memory) places: HashMap<Block, FrameId>,
-    pub(in crate::memory) slots: HashMap<FrameId, Slot>,
+pub(super) struct BlockIndex {
+    /// The account that pays for the frames.
+    pub(super) account: AccountId,
+    by_block: HashMap<Block, FrameId>,
+    by_frame: HashMap<FrameId, RegistryFrame>,
     /// Frames that were idle when they entered; those that are mapped now are skipped.
-    pub(in crate::memory) queue: VecDeque<FrameId>,
+    queue: VecDeque<FrameId>,
     /// Number of frames that only the registry holds.
-    pub(in crate::memory) idle: u64,
+    idle: u64,
     /// Number of frames that hold blocks of each disk, or are being filled with them.
-    pub(in crate::memory) frames_of: HashMap<DiskId, u64>,
+    frames_of_disk: HashMap<DiskId, u64>,
     /// The block that could not be read, until the reader has retried.
-    pub(in crate::memory) unreadable: Option<Block>,
+    pub(super) unreadable: Option<Block>,
 }
 
-impl Registry {
-    pub(in crate::memory) fn new(account: AccountId) -> Registry {
-        Registry {
+impl BlockIndex {
+    /// An empty index, whose frames `account` pays for.
+    pub(super) fn new(account: AccountId) -> BlockIndex {
+        BlockIndex {
             account,
-            places: HashMap::new(),
-            slots: HashMap::new(),
+            by_block: HashMap::new(),
+            by_frame: HashMap::new(),
             queue: VecDeque::new(),
             idle: 0,
-            frames_of: HashMap::new(),
+            frames_of_disk: HashMap::new(),
             unreadable: None,
         }
     }
 
+    /// Number of frames that only the registry holds.
+    pub(super) fn idle(&self) -> u64 {
+        self.idle
+    }
+
+    /// Whether a frame is mapped anywhere.
+    pub(super) fn has_mapped_frames(&self) -> bool {
+        self.by_frame.len() as u64 > self.idle
+    }
+
+    /// Whether any frame holds a block of a disk, or is being filled with one.
+    pub(super) fn has_frames_of(&self, disk: DiskId) -> bool {
+        self.frames_of_disk.contains_key(&disk)
+    }
+
+    /// The frame of a block.
+    pub(super) fn frame_of(&self, block: Block) -> Option<FrameId> {
+        self.by_block.get(&block).copied()
+    }
+
+    /// The block in a frame.
+    pub(super) fn block_in(&self, frame: FrameId) -> Option<Block> {
+        self.by_frame.get(&frame).map(|slot| slot.block)
+    }
+
+    /// Adds a block in an idle frame that was counted before.
+    pub(super) fn insert(&mut self, block: Block, frame: FrameId) {
+        self.by_block.insert(block, frame);
+        self.by_frame.insert(frame, RegistryFrame { block, is_used: false, is_queued: false });
+        self.mark_idle(frame);
+    }
+
     /// Counts further frames for blocks of a disk.
-    pub(in crate::memory) fn count(&mut self, disk: DiskId, frames: u64) {
-        *self.frames_of.entry(disk).or_default() += frames;
+    pub(super) fn count(&mut self, disk: DiskId, frames: u64) {
+        *self.frames_of_disk.entry(disk).or_default() += frames;
     }
 
     /// Uncounts a frame of a disk.
-    pub(in crate::memory) fn uncount(&mut self, disk: DiskId) {
-        let frames = self.frames_of.get_mut(&disk).expect("it was counted");
+    pub(super) fn uncount(&mut self, disk: DiskId) {
+        let frames = self.frames_of_disk.get_mut(&disk).expect("it was counted");
         *frames -= 1;
         if *frames == 0 {
-            self.frames_of.remove(&disk);
+            self.frames_of_disk.remove(&disk);
+        }
+    }
+
+    /// Gives a frame its second chance when it next comes up for reclaim.
+    pub(super) fn mark_used(&mut self, frame: FrameId) {
+        if let Some(slot) = self.by_frame.get_mut(&frame) {
+            slot.is_used = true;
         }
     }
 
     /// Counts an idle frame as mapped.
-    pub(in crate::memory) fn wake(&mut self) {
+    pub(super) fn mark_mapped(&mut self) {
         self.idle -= 1;
     }
 
     /// Counts a frame as idle, and queues it.
-    pub(in crate::memory) fn rest(&mut self, frame: FrameId) {
+    pub(super) fn mark_idle(&mut self, frame: FrameId) {
         self.idle += 1;
-        let slot = self.slots.get_mut(&frame).expect("the registry pays for its own frames only");
-        if !std::mem::replace(&mut slot.queued, true) {
+        let slot = self.by_frame.get_mut(&frame).expect("the registry pays for its own frames only");
+        if !std::mem::replace(&mut slot.is_queued, true) {
             self.queue.push_back(frame);
+        }
+    }
+
+    /// Removes the frame that has been idle longest, except those with a second chance. `None`: no frame is idle.
+    pub(super) fn remove_idle(&mut self, is_idle: impl Fn(FrameId) -> bool) -> Option<FrameId> {
+        loop {
+            let frame = self.queue.pop_front()?;
+            let slot = self.by_frame.get_mut(&frame).expect("frames in the queue are the registry's");
+            if !is_idle(frame) {
+                slot.is_queued = false;
+            } else if std::mem::take(&mut slot.is_used) {
+                self.queue.push_back(frame);
+            } else {
+                let block = slot.block;
+                self.by_block.remove(&block);
+                self.by_frame.remove(&frame);
+                self.uncount(block.disk);
+                self.idle -= 1;
+                return Some(frame);
+            }
         }
     }
 }

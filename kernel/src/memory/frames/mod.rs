@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Physical memory: frames, their holders and payers, and the blocks of disks that are in memory.
+//! Physical memory: the frames of a machine, their holders and payers, and the blocks of disks that are in memory.
+//!
+//! - [`frame_table`]: the holders and the payer of every frame; reservations; reclaim
+//! - [`allocator`]: free frames
+//! - [`quarantine`]: retired tables until the machine's next flush
+//! - [`account`]: quotas and charges
+//! - [`registry`] and its [`block_index`]: blocks of disks in memory
 
-pub mod account;
-pub(in crate::memory) mod block_index;
-pub mod frame_table;
-pub mod registry;
+mod account;
+mod allocator;
+mod block_index;
+mod frame_table;
+mod quarantine;
+mod registry;
 
 pub use account::{AccountId, Usage};
+pub(in crate::memory) use frame_table::Garbage;
 pub use frame_table::{Frames, Shortage};

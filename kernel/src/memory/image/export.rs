@@ -4,14 +4,12 @@
 //! The export works on a clone of the memory: nothing in it changes, whatever happens to the cell, and its tables and pages stay
 //! until it is released. So the bytes of a page can be copied without any lock.
 
-use super::format::{Kind, MemoryImage, PartImage, TreeImage, add};
+use super::format::{Kind, MemoryImage, MountImage, TreeImage, add};
 use crate::limits::{EXPORT_PIECE, PIECE_PAGES};
 use crate::memory::block::{Block, DiskId};
-use crate::memory::frames::frame_table::Frames;
-use crate::memory::spaces::set::SpaceSet;
-use crate::memory::spaces::space::SpacePart;
-use crate::memory::tree::entry::View;
-use crate::memory::tree::handle::{TREE_PAGES, Tree, span};
+use crate::memory::frames::Frames;
+use crate::memory::spaces::{MountSource, SpaceSet};
+use crate::memory::tree::{TREE_PAGES, Tree, View, span};
 use pando_machine::FrameId;
 use std::collections::HashMap;
 
@@ -57,10 +55,10 @@ pub(crate) struct MemoryExport {
 }
 
 impl MemoryExport {
-    /// Begins to export `memory`, a clone without other users, without the first `kept` pages of the system segment.
-    pub(crate) fn new(memory: SpaceSet, kept: u64) -> MemoryExport {
+    /// Begins to export `memory`, a clone without other users, without the first `reserved` pages of the system segment.
+    pub(crate) fn new(memory: SpaceSet, reserved: u64) -> MemoryExport {
         let attached = memory.attached().map(|(disk, _)| disk).collect();
-        MemoryExport { memory, attached, start: kept, trees: Vec::new(), page: TREE_PAGES, contents: Contents::default() }
+        MemoryExport { memory, attached, start: reserved, trees: Vec::new(), page: TREE_PAGES, contents: Contents::default() }
     }
 
     /// Reserves capacity for the next step: without the lock, because all earlier pages may have to move.
@@ -97,14 +95,14 @@ impl MemoryExport {
         let mut trees = std::mem::take(&mut self.trees).into_iter();
         let mut next = || trees.next().unwrap_or_default();
         let segments = self.memory.segments.iter().map(|segment| segment.as_ref().map(|_| next())).collect();
-        let mut part = |part: &SpacePart| match part {
-            SpacePart::Private(_) => PartImage::Private(next()),
-            SpacePart::Segment(index) => PartImage::Segment(index.0),
+        let mut image_of = |source: &MountSource| match source {
+            MountSource::Private(_) => MountImage::Private(next()),
+            MountSource::Segment(index) => MountImage::Segment(index.0),
         };
         let spaces = self.memory.spaces.iter();
         let spaces = spaces.map(|space| {
             let mounts = &space.as_ref()?.mounts;
-            Some(mounts.iter().map(|mount| (mount.slot as u32, part(&mount.part))).collect())
+            Some(mounts.iter().map(|mount| (mount.slot as u32, image_of(&mount.source))).collect())
         });
         MemoryImage {
             current: self.memory.current().0,
@@ -118,7 +116,7 @@ impl MemoryExport {
 
     /// The disk that content blocks are on.
     pub(crate) fn backing(&self) -> Option<DiskId> {
-        self.memory.backing
+        self.memory.backing()
     }
 
     /// Releases the clone.
@@ -145,7 +143,7 @@ fn list_entry(tree: &Tree, frames: &Frames, page: u64, attached: &[DiskId], cont
             let end = end.min(page + PIECE_PAGES);
             for (page, further) in (page..end).zip(0..) {
                 let source = match (block, frame) {
-                    (Some(block), _) => PageSource::Block(block.further(further)),
+                    (Some(block), _) => PageSource::Block(block.offset(further)),
                     (None, Some(frame)) => PageSource::Frame(frame.offset(further as u32)),
                     (None, None) => break,
                 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell's memory as plain data: no frames, no addresses of this process, no identifiers of this kernel's disks.
 //!
-//! An export creates it from trees ([`super::export`]). An image from a file is not trusted: [`MemoryImage::check`] makes every
+//! An [export](super::export) creates it from trees. An image from a file is not trusted: [`MemoryImage::check`] makes every
 //! check, and building the memory can then fail only for want of memory.
 
-use crate::memory::prefetch::training_trace::TrainingTrace;
-use crate::memory::spaces::set::can_hold_segment;
-use crate::memory::tree::handle::TREE_PAGES;
+use crate::memory::prefetch::TrainingTrace;
+use crate::memory::spaces::can_hold_segment;
+use crate::memory::tree::TREE_PAGES;
 use pando_abi::layout::{SLOT_SIZE, SLOTS, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_DISKS, MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::{PAGE_SIZE, Permissions};
@@ -29,8 +29,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The content `pages` further on in the same extent.
-    fn further(self, pages: u64) -> Kind {
+    /// The content `pages` pages later in the same extent.
+    fn offset(self, pages: u64) -> Kind {
         match self {
             Kind::Lazy { .. } => self,
             Kind::Blocks { disk, first } => Kind::Blocks { disk, first: first + pages },
@@ -57,20 +57,20 @@ impl PageExtent {
 /// The content of a tree, in order.
 pub(crate) type TreeImage = Vec<PageExtent>;
 
-/// Appends pages to an image.
+/// Appends pages to an image of a tree, to its last extent if they continue it.
 pub(in crate::memory) fn add(image: &mut TreeImage, first: u64, count: u64, permissions: Permissions, kind: Kind) {
     let permissions = permissions.bits() as u8;
     match image.last_mut() {
-        Some(last) if last.first + last.count == first && last.permissions == permissions && last.kind.further(last.count) == kind => {
+        Some(last) if last.first + last.count == first && last.permissions == permissions && last.kind.offset(last.count) == kind => {
             last.count += count;
         }
         _ => image.push(PageExtent { first, count, permissions, kind }),
     }
 }
 
-/// A part that a space mounts.
+/// The memory that a space shows in a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum PartImage {
+pub(crate) enum MountImage {
     Private(TreeImage),
     Segment(u32),
 }
@@ -84,8 +84,8 @@ pub(crate) struct MemoryImage {
     /// Number of content pages.
     pub(crate) contents: u64,
     pub(crate) segments: Vec<Option<TreeImage>>,
-    /// Each part with its slot.
-    pub(crate) spaces: Vec<Option<Vec<(u32, PartImage)>>>,
+    /// The mounts of each space, with their slots.
+    pub(crate) spaces: Vec<Option<Vec<(u32, MountImage)>>>,
     /// A training trace with the prefetch set for clones.
     pub(crate) prefetch_set: TrainingTrace,
 }
@@ -95,12 +95,12 @@ fn ensure(holds: bool, otherwise: &'static str) -> Result<(), BadImage> {
 }
 
 impl MemoryImage {
-    /// Checks that a cell could have this memory. `kept`: pages at the start of the system segment that are not part of an image.
+    /// Checks that a cell could have this memory. `reserved`: pages at the start of the system segment that are not part of an image.
     /// O(extents).
     ///
     /// # Errors
     /// No cell can have this memory.
-    pub(crate) fn check(&self, kept: u64) -> Result<(), BadImage> {
+    pub(crate) fn check(&self, reserved: u64) -> Result<(), BadImage> {
         ensure(self.segments.len() <= MAX_SEGMENTS as usize, "it has too many segments")?;
         ensure(self.spaces.len() <= MAX_SPACES as usize, "it has too many spaces")?;
         ensure(self.disks.len() <= MAX_DISKS as usize, "it has too many disks")?;
@@ -111,25 +111,25 @@ impl MemoryImage {
         ensure(mounts <= MAX_MOUNTS as usize, "its spaces have too many mounts")?;
         ensure(self.prefetch_set.is_possible(), "its prefetch set has pages that no clone can access")?;
         for (index, segment) in self.segments.iter().enumerate() {
-            let start = if index == 0 { kept } else { 0 };
+            let start = if index == 0 { reserved } else { 0 };
             self.check_tree(segment.as_deref().unwrap_or_default(), start, TREE_PAGES)?;
         }
         self.spaces.iter().flatten().try_for_each(|space| self.check_space(space))
     }
 
-    fn check_space(&self, space: &[(u32, PartImage)]) -> Result<(), BadImage> {
+    fn check_space(&self, space: &[(u32, MountImage)]) -> Result<(), BadImage> {
         let mut taken = [false; SLOTS];
-        for (slot, part) in space {
+        for (slot, mount) in space {
             let place = taken.get_mut(*slot as usize).ok_or(BadImage("a slot is out of range"))?;
-            ensure(!std::mem::replace(place, true), "two parts of a space are mounted in the same slot")?;
+            ensure(!std::mem::replace(place, true), "two mounts of a space are in the same slot")?;
             let is_system = *slot as usize == SYSTEM_SLOT;
-            match part {
-                PartImage::Segment(segment) => {
+            match mount {
+                MountImage::Segment(segment) => {
                     ensure(self.segments.get(*segment as usize).is_some_and(Option::is_some), "a mounted segment is missing")?;
                     ensure(is_system == (*segment == 0), "the system segment is not mounted in its own slot")?;
                     ensure(can_hold_segment(*slot as usize), "a segment is mounted in a slot that cannot hold one")?;
                 }
-                PartImage::Private(tree) => {
+                MountImage::Private(tree) => {
                     ensure(!is_system, "the system segment is not mounted in its own slot")?;
                     let within = |address: u64| address.saturating_sub(u64::from(*slot) * SLOT_SIZE) / PAGE_SIZE;
                     self.check_tree(tree, within(USER_START), within(USER_END).min(TREE_PAGES))?;
@@ -159,21 +159,21 @@ impl MemoryImage {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, MemoryImage, PageExtent, PartImage, TREE_PAGES};
+    use super::{Kind, MemoryImage, MountImage, PageExtent, TREE_PAGES};
     use pando_abi::layout::{SLOTS, SYSTEM_SLOT};
 
-    /// An image of the minimum of every cell, with one more part in `slot`.
-    fn with(slot: usize, part: PartImage) -> MemoryImage {
-        let system = (SYSTEM_SLOT as u32, PartImage::Segment(0));
+    /// An image of the minimum of every cell, with one more mount in `slot`.
+    fn with(slot: usize, mount: MountImage) -> MemoryImage {
+        let system = (SYSTEM_SLOT as u32, MountImage::Segment(0));
         MemoryImage {
             segments: vec![Some(Vec::new()), Some(Vec::new())],
-            spaces: vec![Some(vec![system, (slot as u32, part)])],
+            spaces: vec![Some(vec![system, (slot as u32, mount)])],
             ..MemoryImage::default()
         }
     }
 
-    fn page(number: u64) -> PartImage {
-        PartImage::Private(vec![PageExtent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
+    fn page(number: u64) -> MountImage {
+        MountImage::Private(vec![PageExtent { first: number, count: 1, permissions: 3, kind: Kind::Lazy { large: false } }])
     }
 
     #[test]
@@ -182,22 +182,22 @@ mod tests {
             (0, page(16)),
             (1, page(0)),
             (SLOTS - 1, page(TREE_PAGES - 2)),
-            (1, PartImage::Segment(1)),
-            (SLOTS - 3, PartImage::Segment(1)),
+            (1, MountImage::Segment(1)),
+            (SLOTS - 3, MountImage::Segment(1)),
         ];
-        for (slot, part) in good {
-            assert_eq!(with(slot, part.clone()).check(0), Ok(()), "{part:?} in slot {slot}");
+        for (slot, mount) in good {
+            assert_eq!(with(slot, mount.clone()).check(0), Ok(()), "{mount:?} in slot {slot}");
         }
         let bad = [
             (0, page(0)),
             (0, page(2)),
             (0, page(15)),
             (SLOTS - 1, page(TREE_PAGES - 1)),
-            (0, PartImage::Segment(1)),
-            (SLOTS - 1, PartImage::Segment(1)),
+            (0, MountImage::Segment(1)),
+            (SLOTS - 1, MountImage::Segment(1)),
         ];
-        for (slot, part) in bad {
-            assert!(with(slot, part.clone()).check(0).is_err(), "{part:?} in slot {slot}");
+        for (slot, mount) in bad {
+            assert!(with(slot, mount.clone()).check(0).is_err(), "{mount:?} in slot {slot}");
         }
     }
 }

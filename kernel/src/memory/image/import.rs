@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Import of a cell's memory from a checked image: reads nothing, and takes only tables.
+//! Import of a cell's memory from a checked image. It reads no pages and allocates only tables.
 
-use super::format::{Kind, MemoryImage, PageExtent, PartImage, TreeImage};
+use super::format::{Kind, MemoryImage, MountImage, PageExtent, TreeImage};
 use crate::limits::IMPORT_PIECE;
 use crate::memory::block::{Block, DiskId};
-use crate::memory::frames::frame_table::{Frames, Shortage};
-use crate::memory::spaces::set::{Segment, SpaceSet};
-use crate::memory::spaces::space::{Space, SpacePart};
-use crate::memory::tree::entry::Entry;
-use crate::memory::tree::handle::Tree;
+use crate::memory::frames::{Frames, Shortage};
+use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet};
+use crate::memory::tree::{Entry, Tree};
 use pando_abi::{BlockNumber, Permissions, SegmentIndex, SpaceIndex};
 
 /// The trees of an image, in the order in which a set has them.
 pub(crate) fn trees(image: &MemoryImage) -> impl Iterator<Item = &TreeImage> {
     let private = image.spaces.iter().flatten().flatten();
-    let private = private.filter_map(|(_, part)| if let PartImage::Private(tree) = part { Some(tree) } else { None });
+    let private = private.filter_map(|(_, mount)| if let MountImage::Private(tree) = mount { Some(tree) } else { None });
     image.segments.iter().flatten().chain(private)
 }
 
@@ -30,17 +28,17 @@ impl SpaceSet {
         let mut mounts = vec![0; image.segments.len()];
         self.spaces.clear();
         for space in &image.spaces {
-            self.spaces.push(space.as_ref().map(|parts| {
+            self.spaces.push(space.as_ref().map(|mounts_of_space| {
                 let mut space = Space::default();
-                for (slot, part) in parts {
-                    let part = match part {
-                        PartImage::Private(_) => SpacePart::Private(Tree::default()),
-                        PartImage::Segment(index) => {
+                for (slot, image) in mounts_of_space {
+                    let source = match image {
+                        MountImage::Private(_) => MountSource::Private(Tree::default()),
+                        MountImage::Segment(index) => {
                             mounts[*index as usize] += 1;
-                            SpacePart::Segment(SegmentIndex(*index))
+                            MountSource::Segment(SegmentIndex(*index))
                         }
                     };
-                    space.mount(frames, *slot as usize, part);
+                    space.mount(frames, *slot as usize, source);
                 }
                 space
             }));
@@ -50,7 +48,7 @@ impl SpaceSet {
             self.segments.push(segment.as_ref().map(|_| Segment { mounts, ..old.next().unwrap_or_default() }));
         }
         self.current = SpaceIndex(image.current);
-        self.backing = Some(backing);
+        self.set_backing(backing);
     }
 
     /// Maps some of the extents of an image's tree, and removes them from the front.
@@ -60,7 +58,7 @@ impl SpaceSet {
     pub(crate) fn import_piece(&mut self, frames: &mut Frames, tree: usize, extents: &mut &[PageExtent]) -> Result<(), Shortage> {
         let account = self.account();
         let attached: Vec<DiskId> = self.attached().map(|(disk, _)| disk).collect();
-        let backing = self.backing;
+        let backing = self.backing();
         let Some(tree) = self.trees().nth(tree) else { return Ok(()) };
         for _ in 0..IMPORT_PIECE {
             let Some((extent, rest)) = extents.split_first() else { break };
@@ -70,7 +68,7 @@ impl SpaceSet {
                 Kind::Blocks { disk, first } => block(attached.get(disk as usize).copied(), first, permissions),
                 Kind::Content { first } => block(backing, first, permissions),
             };
-            tree.set(frames, account, extent.first..extent.first + extent.count, entry)?;
+            tree.replace(frames, account, extent.first..extent.first + extent.count, entry)?;
             *extents = rest;
         }
         Ok(())

@@ -2,21 +2,18 @@
 //! The kernel's own reads and writes of a cell's memory.
 //!
 //! A write breaks sharing first (rule 5). Both see the memory as the program does: lazy memory reads zero, and blocks of disks are
-//! read first (the copy returns the block to read, and the caller tries again). Permissions apply unless the operator copies, who
-//! may load a program into read-only pages.
+//! read first (the copy returns the block to read, and the caller tries again). The cell's permissions apply, unless the operator
+//! copies: it may load a program into read-only pages.
 
+use super::block_read::BlockRequest;
 use super::error::MemoryError;
 use super::residency::BlockAbsence;
-use crate::memory::block::BlockRequest;
-use crate::memory::frames::account::AccountId;
-use crate::memory::frames::frame_table::{Frames, Shortage};
+use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::rules::Rules;
-use crate::memory::spaces::set::SpaceSet;
-use crate::memory::tree::edit::PATH_TABLES;
-use crate::memory::tree::entry::View;
-use crate::memory::tree::handle::{Lookup, TREE_PAGES, Tree};
+use crate::memory::tree::{Lookup, PATH_TABLES, TREE_PAGES, Tree, View};
 use pando_abi::Refusal;
 use pando_machine::{FRAME_SIZE, FrameId};
+use std::ops::Range;
 
 /// Why a copy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,21 +71,10 @@ pub enum CopyAuthority {
     Operator,
 }
 
-/// The side on which a copy between two cells failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyBetweenError {
-    /// The source.
-    From(CopyError),
-    /// The destination.
-    To(CopyError),
-}
-
 const PAGE: u64 = FRAME_SIZE as u64;
-/// The content of lazy memory.
-static ZERO: [u8; FRAME_SIZE] = [0; FRAME_SIZE];
 
 /// Splits `length` bytes at `offset` into pages: page number, offset in it, range of bytes.
-fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+pub(in crate::memory) fn pages_of(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let position = offset.checked_add(done as u64)?;
@@ -100,49 +86,14 @@ fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::o
     })
 }
 
-/// Copies bytes from one cell's running space into another's, each given with its address, under both cells' permissions: from
-/// frame to frame, in one copy.
-///
-/// # Errors
-/// They are not all mapped, a cell's permissions forbid it, or there is no memory for pages of the destination; the bytes before
-/// are written.
-pub(crate) fn carry(
-    frames: &mut Frames,
-    (from, address): (&mut SpaceSet, u64),
-    (to, target): (&mut SpaceSet, u64),
-    length: usize,
-) -> Result<(), CopyBetweenError> {
-    let (source, _, start) = from.part(address, length).map_err(CopyBetweenError::From)?;
-    let (tree, account, offset) = to.part(target, length).map_err(CopyBetweenError::To)?;
-    // Consecutive pages of one side have parts of the same page on the other side, which is looked up once.
-    let mut last = None;
-    for (page, within, range) in parts(offset, length) {
-        let own = tree.target(frames, account, page, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
-        let mut place = within;
-        for (page, within, range) in parts(start + range.start as u64, range.len()) {
-            let frame = match last {
-                Some((at, frame)) if at == page => frame,
-                _ => source.source(frames, page, CopyAuthority::Cell).map_err(CopyBetweenError::From)?,
-            };
-            last = Some((page, frame));
-            match frame {
-                Some(frame) => frames.arena().copy_part((frame, within), (own, place), range.len()),
-                None => frames.arena().write(own, place, &ZERO[..range.len()]),
-            }
-            place += range.len();
-        }
-    }
-    Ok(())
-}
-
 impl Tree {
     /// Copies bytes out, from `offset` of the slot on.
     ///
     /// # Errors
     /// A page may not be read; `bytes` then holds the bytes before it.
     pub fn read(&self, frames: &Frames, offset: u64, bytes: &mut [u8], authority: CopyAuthority) -> Result<(), CopyError> {
-        for (page, within, range) in parts(offset, bytes.len()) {
-            match self.source(frames, page, authority)? {
+        for (page, within, range) in pages_of(offset, bytes.len()) {
+            match self.readable_frame(frames, page, authority)? {
                 Some(frame) => frames.arena().read(frame, within, &mut bytes[range]),
                 None => bytes[range].fill(0),
             }
@@ -162,15 +113,20 @@ impl Tree {
         bytes: &[u8],
         authority: CopyAuthority,
     ) -> Result<(), CopyError> {
-        for (page, within, range) in parts(offset, bytes.len()) {
-            let frame = self.target(frames, account, page, authority)?;
+        for (page, within, range) in pages_of(offset, bytes.len()) {
+            let frame = self.writable_frame(frames, account, page, authority)?;
             frames.arena().write(frame, within, &bytes[range]);
         }
         Ok(())
     }
 
     /// The frame of a page to read; `None`: the page reads zero.
-    fn source(&self, frames: &Frames, page: u64, authority: CopyAuthority) -> Result<Option<FrameId>, CopyError> {
+    pub(in crate::memory) fn readable_frame(
+        &self,
+        frames: &Frames,
+        page: u64,
+        authority: CopyAuthority,
+    ) -> Result<Option<FrameId>, CopyError> {
         if page >= TREE_PAGES {
             return Err(CopyError::Refused);
         }
@@ -185,8 +141,14 @@ impl Tree {
         })
     }
 
-    /// The frame of a page to write, which is this tree's own from now on.
-    fn target(&mut self, frames: &mut Frames, account: AccountId, page: u64, authority: CopyAuthority) -> Result<FrameId, CopyError> {
+    /// The frame of a page to write, which is exclusive to this tree from now on.
+    pub(in crate::memory) fn writable_frame(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        page: u64,
+        authority: CopyAuthority,
+    ) -> Result<FrameId, CopyError> {
         if page >= TREE_PAGES {
             return Err(CopyError::Refused);
         }
@@ -196,32 +158,32 @@ impl Tree {
             return Err(CopyError::Refused);
         }
         match found.frame(page) {
-            Some(frame) if is_own(frames, &found) || frames.rules().contains_rule(Rules::WITHOUT_BREAKING) => return Ok(frame),
-            _ => self.make_own(frames, account, page)?,
+            Some(frame) if is_exclusive(frames, &found) || frames.rules().contains_rule(Rules::WITHOUT_BREAKING) => return Ok(frame),
+            _ => self.make_exclusive(frames, account, page)?,
         }
         self.find(frames, page).frame(page).ok_or(CopyError::Refused)
     }
 
-    /// Makes `page` present and this tree's own, regardless of its permissions.
-    pub(in crate::memory) fn make_own(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
+    /// Makes `page` present and exclusive to this tree, regardless of its permissions.
+    pub(in crate::memory) fn make_exclusive(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), CopyError> {
         let found = self.find(frames, page);
         if found.permissions().is_none() {
             return Err(CopyError::Refused);
         }
         if let View::Block { block, .. } = found.view {
-            // Before the lookup in the registry: making room may give up this very block.
+            // Before the lookup in the registry: making room may reclaim this very block.
             frames.ensure(account, PATH_TABLES + 1)?;
             self.resident_frame(frames, page, block)?;
         }
-        if is_own(frames, &found) {
+        if is_exclusive(frames, &found) {
             return Ok(());
         }
-        Ok(self.own(frames, account, page)?)
+        Ok(self.unshare(frames, account, page)?)
     }
 }
 
 /// Whether a page is present and has no other holder.
-fn is_own(frames: &Frames, found: &Lookup) -> bool {
+fn is_exclusive(frames: &Frames, found: &Lookup) -> bool {
     match found.view {
         View::Page { frame, .. } if found.level == 1 => found.owned && frames.is_exclusive(frame),
         View::Page { frame, .. } => found.owned && frames.is_exclusive_large(frame.huge_frame()),

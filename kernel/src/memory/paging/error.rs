@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a memory call stopped, or did nothing.
 
-use crate::memory::block::BlockRequest;
-use crate::memory::frames::frame_table::Shortage;
+use super::block_read::BlockRequest;
+use crate::memory::frames::Shortage;
 use pando_abi::Refusal;
 
 /// The error of a memory call: a refusal to the cell, a shortage that may pass, or a block that must be read.

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
+//! Page faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
+use super::block_read::BlockRequest;
 use super::residency::{BlockAbsence, group};
 use crate::limits::FAULT_AROUND;
-use crate::memory::block::BlockRequest;
-use crate::memory::frames::account::AccountId;
-use crate::memory::frames::frame_table::{Frames, Shortage};
-use crate::memory::tree::edit::PATH_TABLES;
-use crate::memory::tree::entry::View;
-use crate::memory::tree::handle::{Tree, span};
+use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::tree::{PATH_TABLES, Tree, View, span};
 use pando_abi::Permissions;
 use pando_machine::FrameId;
 use std::ops::Range;
@@ -41,13 +38,13 @@ pub enum Fault {
     /// The page is present now: continue.
     Resolved,
     /// A private copy has replaced a shared page. A CPU sees it once the write is retried. Until then no other code may run on
-    /// these tables: a *read* that comes first would still see the shared page (see [`Tree::renew`]).
+    /// these tables: a *read* that comes first would still see the shared page (see [`Tree::renew_path`]).
     Copied {
         /// The shared page, if there was one: the caller holds it until the write is confirmed, so that its content stays while it
         /// may still be read.
         replaced: Option<FrameId>,
     },
-    /// The tables already allow the access; the vCPU had not seen that yet: retry (rule 6).
+    /// The tables already allow the access; the vCPU used an old translation: retry (rule 6).
     Spurious,
     /// A block must be read first; nothing has changed.
     Absent(BlockRequest),
@@ -70,20 +67,20 @@ impl Tree {
         let write = access == Access::Write;
         match found.view {
             View::Page { writable, .. } if !write || (writable && found.owned) => Ok(Fault::Spurious),
-            View::Page { .. } => self.touch(frames, account, page..page + 1, true).map(|replaced| Fault::Copied { replaced }),
+            View::Page { .. } => self.populate(frames, account, page..page + 1, true).map(|replaced| Fault::Copied { replaced }),
             View::Lazy { .. } => {
                 let around = self.around(frames, page);
                 // An account that is nearly full still gets the page itself.
-                self.touch(frames, account, around, write)
-                    .or_else(|_| self.touch(frames, account, page..page + 1, write))
+                self.populate(frames, account, around, write)
+                    .or_else(|_| self.populate(frames, account, page..page + 1, write))
                     .map(|_| Fault::Resolved)
             }
             View::Block { block, .. } => {
-                // Before the lookup in the registry: making room may give up this very block.
+                // Before the lookup in the registry: making room may reclaim this very block.
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
-                    Ok(_) if write => self.touch(frames, account, page..page + 1, true).map(|_| Fault::Resolved),
-                    Ok(_) => self.reveal(frames, account, group(page)).map(|()| Fault::Resolved),
+                    Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Resolved),
+                    Ok(_) => self.map_resident(frames, account, group(page)).map(|()| Fault::Resolved),
                     Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
                     Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),

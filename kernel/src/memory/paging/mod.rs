@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Demand paging: faults, blocks that must be read first, and the kernel's own accesses to a tree.
+//! Demand paging: faults, blocks that must be read first, eviction, and the kernel's own accesses to a tree.
+//!
+//! - [`fault`]: faults that the kernel resolves itself
+//! - [`copy`]: the kernel's own reads and writes
+//! - [`residency`]: whether a page is present, or its block must be read
+//! - [`block_read`]: reads of blocks into the registry
+//! - [`eviction`]: eviction of blocks from mappings
+//! - [`error`]: errors of memory calls
 
+mod block_read;
 pub mod copy;
 pub mod error;
-pub mod fault;
-pub(in crate::memory) mod residency;
+mod eviction;
+mod fault;
+mod residency;
 
+pub use block_read::{BlockRead, BlockRequest};
+pub(in crate::memory) use copy::pages_of;
+pub use copy::{CopyAuthority, CopyError};
+pub use error::MemoryError;
 pub use fault::{Access, Fault};

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Residency: whether mapped pages are present, or blocks must be read first.
 
+use super::block_read::BlockRequest;
 use super::error::MemoryError;
 use crate::limits::BLOCK_GROUP;
-use crate::memory::block::{Block, BlockRequest};
-use crate::memory::frames::block_index::Residency;
-use crate::memory::frames::frame_table::{Frames, Shortage};
-use crate::memory::tree::entry::View;
-use crate::memory::tree::handle::{Lookup, TREE_PAGES, Tree, span};
+use crate::memory::block::Block;
+use crate::memory::frames::{Frames, Shortage};
+use crate::memory::tree::{Lookup, TREE_PAGES, Tree, View, span};
 use pando_abi::BlockNumber;
 use pando_machine::FrameId;
 use std::ops::Range;
 
 /// Why a block is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory) enum BlockAbsence {
+pub(super) enum BlockAbsence {
     /// It must be read.
     Wanted(BlockRequest),
     /// Reading it has just failed.
@@ -24,19 +23,19 @@ pub(in crate::memory) enum BlockAbsence {
 }
 
 /// The aligned group of pages that contains `page`.
-pub(in crate::memory) fn group(page: u64) -> Range<u64> {
+pub(super) fn group(page: u64) -> Range<u64> {
     let start = page - page % BLOCK_GROUP;
     start..start + BLOCK_GROUP
 }
 
 impl Tree {
     /// The frame of `block`, which `page` maps.
-    pub(in crate::memory) fn resident_frame(&self, frames: &Frames, page: u64, block: Block) -> Result<FrameId, BlockAbsence> {
-        match frames.residency(block) {
-            Residency::Here(frame) => Ok(frame),
-            Residency::Unreadable => Err(BlockAbsence::Unreadable),
-            Residency::Absent if !frames.has_room() => Err(BlockAbsence::Short(Shortage::Machine)),
-            Residency::Absent => Err(BlockAbsence::Wanted(self.wanted(frames, page, block))),
+    pub(super) fn resident_frame(&self, frames: &Frames, page: u64, block: Block) -> Result<FrameId, BlockAbsence> {
+        match frames.frame_of(block) {
+            Some(frame) => Ok(frame),
+            None if frames.is_unreadable(block) => Err(BlockAbsence::Unreadable),
+            None if !frames.has_room_for_block() => Err(BlockAbsence::Short(Shortage::Machine)),
+            None => Err(BlockAbsence::Wanted(self.wanted(frames, page, block))),
         }
     }
 
@@ -46,11 +45,13 @@ impl Tree {
         let place = u64::from(block.number.0) % BLOCK_GROUP;
         let absent = |page: u64, wanted: Block| {
             let found = self.find(frames, page).view;
-            matches!(found, View::Block { block, .. } if block == wanted) && frames.residency(wanted) == Residency::Absent
+            matches!(found, View::Block { block, .. } if block == wanted)
+                && frames.frame_of(wanted).is_none()
+                && !frames.is_unreadable(wanted)
         };
         let number = block.number.0;
         let earlier = |count: &u64| absent(page - count, Block { number: BlockNumber(number - *count as u32), ..block });
-        let later = |count: &u64| absent(page + count, block.further(*count));
+        let later = |count: &u64| absent(page + count, block.offset(*count));
         let before = (1..=place.min(page)).take_while(earlier).count() as u32;
         let after = (1..(BLOCK_GROUP - place).min(TREE_PAGES - page)).take_while(later).count() as u32;
         BlockRequest { block, after, before }

@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prefetching: the pages that clones of templates and of spaces are expected to access.
+//! Prefetching: the pages that clones of templates and of spaces are expected to access. Pure data: `spaces`
+//! records the accesses and copies the pages.
+//!
+//! - [`page`]: pages and accesses
+//! - [`training_trace`]: the pages that one clone of a template has accessed
+//! - [`prefetch_set`]: the pages that later clones are expected to access, in batches
+//! - [`training_traces`]: the traces of a template, and the set computed from them
+//! - [`fork_prefetch`]: the pages that parent or child write after a clone of a space
 
-pub(in crate::memory) mod fork_prefetch;
+mod fork_prefetch;
+mod page;
 pub(crate) mod prefetch_set;
 pub(crate) mod training_trace;
+mod training_traces;
+
+pub(in crate::memory) use fork_prefetch::ForkPrefetch;
+pub(crate) use page::PageAccess;
+pub(in crate::memory) use page::{CellPage, VirtualPage};
+pub(crate) use prefetch_set::{PrefetchBatch, PrefetchState};
+pub(crate) use training_trace::TrainingTrace;
+pub(crate) use training_traces::TrainingTraces;

@@ -4,33 +4,32 @@
 //! A root is a cache. It records the version of its content and is built anew, in a fresh frame, when a version has changed (rules
 //! 2 and 4).
 
-use crate::memory::frames::account::AccountId;
-use crate::memory::frames::frame_table::{Frames, Shortage};
-use crate::memory::prefetch::fork_prefetch::ForkPrefetch;
+use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::prefetch::ForkPrefetch;
 use crate::memory::rules::Rules;
-use crate::memory::tree::handle::Tree;
+use crate::memory::tree::Tree;
 use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
 
-/// The content of a slot.
+/// The memory that a space shows in a slot.
 #[derive(Debug)]
-pub(in crate::memory) enum SpacePart {
+pub(in crate::memory) enum MountSource {
     /// Memory of this space alone.
     Private(Tree),
     /// A segment of the cell, shared by all spaces that mount it.
     Segment(SegmentIndex),
 }
 
-/// A part in its slot.
+/// A slot of a space, and the memory that it shows.
 #[derive(Debug)]
 pub(in crate::memory) struct Mount {
     pub(in crate::memory) slot: usize,
-    pub(in crate::memory) part: SpacePart,
+    pub(in crate::memory) source: MountSource,
 }
 
-/// A root table that was built, and the version of its content.
+/// A root table, and the version of the content that it was built from.
 #[derive(Clone, Copy, Debug)]
-struct Built {
+struct CachedRoot {
     root: Root,
     version: u64,
 }
@@ -39,7 +38,7 @@ struct Built {
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Space {
     pub(in crate::memory) mounts: Vec<Mount>,
-    built: Option<Built>,
+    root: Option<CachedRoot>,
     /// The fork prefetch learned from its clones.
     pub(in crate::memory) fork_prefetch: ForkPrefetch,
     /// The space that it is a clone of.
@@ -49,15 +48,15 @@ pub(in crate::memory) struct Space {
 }
 
 impl Space {
-    /// Mounts a part in a free slot.
-    pub(in crate::memory) fn mount(&mut self, frames: &mut Frames, slot: usize, part: SpacePart) {
-        self.mounts.push(Mount { slot, part });
+    /// Mounts memory in a free slot.
+    pub(in crate::memory) fn mount(&mut self, frames: &mut Frames, slot: usize, source: MountSource) {
+        self.mounts.push(Mount { slot, source });
         self.version = frames.next_number();
     }
 
-    /// The part mounted in a slot.
-    pub(in crate::memory) fn at(&mut self, slot: usize) -> Option<&mut SpacePart> {
-        self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.part)
+    /// The memory mounted in a slot.
+    pub(in crate::memory) fn at(&mut self, slot: usize) -> Option<&mut MountSource> {
+        self.mounts.iter_mut().find(|mount| mount.slot == slot).map(|mount| &mut mount.source)
     }
 
     /// The root to run on. Builds it if its content has changed: one table, O(mounts).
@@ -70,17 +69,17 @@ impl Space {
         account: AccountId,
         segment: impl Fn(SegmentIndex) -> &'a Tree,
     ) -> Result<Root, Shortage> {
-        let version = self.mounts.iter().map(|mount| version_of(&mount.part, &segment)).fold(self.version, u64::max);
-        if let Some(built) = self.built
-            && (built.version == version || frames.rules().contains_rule(Rules::WITHOUT_NEW_ROOT))
+        let version = self.mounts.iter().map(|mount| version_of(&mount.source, &segment)).fold(self.version, u64::max);
+        if let Some(cached) = self.root
+            && (cached.version == version || frames.rules().contains_rule(Rules::WITHOUT_NEW_ROOT))
         {
-            return Ok(built.root);
+            return Ok(cached.root);
         }
         let table = frames.take_table(account, true)?;
         for mount in &self.mounts {
-            let link = match &mount.part {
-                SpacePart::Private(tree) => tree.show(),
-                SpacePart::Segment(index) => segment(*index).show(),
+            let link = match &mount.source {
+                MountSource::Private(tree) => tree.show(),
+                MountSource::Segment(index) => segment(*index).show(),
             };
             frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
         }
@@ -88,30 +87,30 @@ impl Space {
         frames.arena().store(table, EntryIndex::new(SUPERVISOR_SLOT), supervisor);
         self.forget_root(frames);
         let root = Root { table, stamp: frames.next_number() };
-        self.built = Some(Built { root, version });
+        self.root = Some(CachedRoot { root, version });
         Ok(root)
     }
 
     /// Gives the root another stamp: its cell has run on another vCPU, and this one may have stale translations (rule 6).
     pub(in crate::memory) fn restamp(&mut self, frames: &mut Frames) {
-        if let Some(built) = &mut self.built
+        if let Some(cached) = &mut self.root
             && !frames.rules().contains_rule(Rules::WITHOUT_STAMPS)
         {
-            built.root.stamp = frames.next_number();
+            cached.root.stamp = frames.next_number();
         }
     }
 
     /// Retires the root.
     pub(in crate::memory) fn forget_root(&mut self, frames: &mut Frames) {
-        if let Some(built) = self.built.take() {
-            frames.retire(built.root.table);
+        if let Some(cached) = self.root.take() {
+            frames.retire(cached.root.table);
         }
     }
 }
 
-fn version_of<'a>(part: &SpacePart, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
-    match part {
-        SpacePart::Private(tree) => tree.version(),
-        SpacePart::Segment(index) => segment(*index).version(),
+fn version_of<'a>(source: &MountSource, segment: &impl Fn(SegmentIndex) -> &'a Tree) -> u64 {
+    match source {
+        MountSource::Private(tree) => tree.version(),
+        MountSource::Segment(index) => segment(*index).version(),
     }
 }

@@ -30,7 +30,7 @@ const LAZY: u64 = 1 << 11;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const NO_EXECUTE: u64 = 1 << 63;
 /// Address bits beyond the memory of any machine, and beyond a block's number.
-const NOWHERE: u64 = 0x000f_f000_0000_0000;
+const BEYOND_MEMORY: u64 = 0x000f_f000_0000_0000;
 const BLOCK_NUMBER: u64 = 0xffff_ffff << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 12;
 const DISK_SHIFT: u32 = 52;
@@ -97,12 +97,12 @@ impl Entry {
     #[must_use]
     pub const fn block(block: Block, permissions: Permissions) -> Entry {
         let place = (block.number.0 as u64) << BLOCK_SHIFT | (block.disk.index() as u64) << DISK_SHIFT;
-        Entry(BLOCK | NOWHERE | place | permission_bits(permissions))
+        Entry(BLOCK | BEYOND_MEMORY | place | permission_bits(permissions))
     }
 
-    /// The entry of the page `pages` further on in a run that begins with this entry: the next block, or the same lazy memory.
+    /// The entry of the page `pages` pages later in a run that begins with this entry: a later block, or the same lazy memory.
     #[must_use]
-    pub const fn further(self, pages: u64) -> Entry {
+    pub const fn offset(self, pages: u64) -> Entry {
         if self.0 & (PRESENT | BLOCK) != BLOCK {
             return self;
         }
@@ -185,9 +185,9 @@ impl Entry {
         self.0 == old.0 | WRITE
     }
 
-    /// Whether the two differ only in frame and write bit: pages with the same permissions and size.
+    /// Whether two pages differ only in frame and write bit, so they have the same permissions and size.
     #[must_use]
-    pub const fn only_moves(self, old: Entry) -> bool {
+    pub const fn only_changes_frame(self, old: Entry) -> bool {
         const SAME: u64 = !(ADDRESS | WRITE);
         self.0 & SAME == old.0 & SAME
     }
@@ -227,13 +227,13 @@ mod tests {
                     assert!(!entry.is_present() && entry.0 >> 44 & 0xff == 0xff, "{entry:x?} leads nowhere");
                     assert_eq!(entry.view(1), View::Block { block: Block { disk, number }, permissions });
                     let next = Block { disk, number: number.further(512) };
-                    assert_eq!(entry.further(512), Entry::block(next, permissions));
+                    assert_eq!(entry.offset(512), Entry::block(next, permissions));
                 }
             }
         }
         assert_eq!(DiskId::new(DiskId::LIMIT), None);
         for other in [Entry::EMPTY, Entry::lazy(Permissions::ALL, true), Entry::large_page(HugeFrame(3), Permissions::ALL, true)] {
-            assert_eq!(other.further(7), other);
+            assert_eq!(other.offset(7), other);
         }
     }
 }

@@ -1,9 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees of page tables: their entries, lookups, edits, and gradual release.
+//! Trees: copy-on-write radix trees of page tables, each spanning one slot of 512 GiB.
+//!
+//! - [`entry`]: table entries, as the CPU reads them and with the kernel's data
+//! - [`level`]: the geometry of a tree
+//! - [`handle`]: a tree, its clones and its release
+//! - [`lookup`]: the entry of a page
+//! - [`block_entries`]: tables that map blocks of disks
+//! - [`edit`]: the only place that changes tables
+//! - [`reaper`]: gradual release
 
-pub mod edit;
+mod block_entries;
+mod edit;
 pub mod entry;
-pub mod handle;
-pub mod reaper;
+mod handle;
+mod level;
+mod lookup;
+mod reaper;
 
-pub use handle::{Count, Lookup, TREE_PAGES, Tree};
+pub(in crate::memory) use edit::PATH_TABLES;
+pub use entry::{Entry, View};
+pub use handle::Tree;
+pub use level::TREE_PAGES;
+pub(in crate::memory) use level::{TOP, span};
+pub use lookup::{Count, Lookup};

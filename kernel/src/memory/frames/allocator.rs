@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The allocator of frames: free lists per huge frame.
+//!
+//! Frames are handed out densely, lowest first within a huge frame, so that huge frames stay whole for large pages. A huge frame that
+//! was used before is preferred to one that never was, because the host has memory behind it already.
+
+use pando_machine::{FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine};
+
+/// The free frames of a huge frame.
+#[derive(Clone, Copy, Debug)]
+struct HugeFrameState {
+    /// A set bit: the frame is free.
+    free: [u64; 8],
+    free_count: u16,
+    /// Frames from here on were never allocated, and so read zero.
+    fresh_from: u16,
+    /// Whether the list of huge frames with some free frames contains it.
+    in_partial: bool,
+    /// Whether one of the two lists of wholly free huge frames contains it.
+    in_whole: bool,
+}
+
+impl HugeFrameState {
+    const UNUSED: HugeFrameState =
+        HugeFrameState { free: [u64::MAX; 8], free_count: FRAMES_PER_HUGE_FRAME as u16, fresh_from: 0, in_partial: false, in_whole: true };
+
+    fn is_whole(&self) -> bool {
+        u32::from(self.free_count) == FRAMES_PER_HUGE_FRAME
+    }
+}
+
+/// The free frames of a machine.
+#[derive(Debug)]
+pub(super) struct FrameAllocator {
+    huge_frames: Vec<HugeFrameState>,
+    /// Huge frames with some free frames: all that were ever used, and stale entries without free frames.
+    partial: Vec<u32>,
+    /// Wholly free huge frames that have been used: all of them, and stale entries.
+    whole: Vec<u32>,
+    /// Huge frames that read zero and have no memory of the host behind them: all of them, and stale entries that are not wholly
+    /// free any more.
+    unused: Vec<u32>,
+    free: u64,
+}
+
+/// A frame that was allocated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allocation {
+    pub(super) frame: FrameId,
+    /// Whether it was never allocated before, and so reads zero.
+    pub(super) is_fresh: bool,
+}
+
+/// A huge frame that was allocated as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HugeAllocation {
+    pub(super) huge_frame: HugeFrame,
+    /// Number of frames at its start that were allocated before; the others read zero.
+    pub(super) used: u16,
+}
+
+impl FrameAllocator {
+    /// All frames of a machine with `huge_frames` huge frames, except huge frame 0, which the machine uses.
+    pub(super) fn new(huge_frames: u32) -> FrameAllocator {
+        FrameAllocator {
+            huge_frames: vec![HugeFrameState::UNUSED; huge_frames as usize],
+            partial: Vec::new(),
+            whole: Vec::new(),
+            unused: (1..huge_frames).rev().collect(),
+            free: u64::from(huge_frames.saturating_sub(1)) * u64::from(FRAMES_PER_HUGE_FRAME),
+        }
+    }
+
+    /// Number of free frames.
+    pub(super) fn free_count(&self) -> u64 {
+        self.free
+    }
+
+    /// Allocates a frame. Amortised O(1). `None`: none is free, or the host cannot provide another huge frame.
+    pub(super) fn allocate(&mut self, machine: &dyn Machine) -> Option<Allocation> {
+        let index = loop {
+            match self.partial.last() {
+                Some(index) if self.huge_frames[*index as usize].free_count > 0 => break *index,
+                Some(index) => {
+                    self.huge_frames[*index as usize].in_partial = false;
+                    self.partial.pop();
+                }
+                None => {
+                    let index = self.take_whole(machine)?;
+                    self.huge_frames[index as usize].in_partial = true;
+                    self.partial.push(index);
+                }
+            }
+        };
+        let state = &mut self.huge_frames[index as usize];
+        let word = state.free.iter().position(|word| *word != 0)?;
+        let bit = state.free[word].trailing_zeros();
+        state.free[word] &= !(1 << bit);
+        state.free_count -= 1;
+        let number = word as u32 * 64 + bit;
+        let is_fresh = number >= u32::from(state.fresh_from);
+        if is_fresh {
+            state.fresh_from = number as u16 + 1;
+        }
+        self.free -= 1;
+        Some(Allocation { frame: HugeFrame(index).first().offset(number), is_fresh })
+    }
+
+    /// Allocates a huge frame as a whole. Amortised O(1). `None`: none is wholly free, or the host cannot provide another.
+    pub(super) fn allocate_huge(&mut self, machine: &dyn Machine) -> Option<HugeAllocation> {
+        let index = self.take_whole(machine)?;
+        let state = &mut self.huge_frames[index as usize];
+        let used = state.fresh_from;
+        *state = HugeFrameState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_HUGE_FRAME as u16, ..*state };
+        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
+        Some(HugeAllocation { huge_frame: HugeFrame(index), used })
+    }
+
+    /// Frees a frame.
+    pub(super) fn free(&mut self, frame: FrameId) {
+        let huge_frame = frame.huge_frame().0;
+        let number = frame.0 - HugeFrame(huge_frame).first().0;
+        let state = &mut self.huge_frames[huge_frame as usize];
+        state.free[number as usize / 64] |= 1 << (number % 64);
+        state.free_count += 1;
+        self.free += 1;
+        if state.is_whole() && !state.in_whole {
+            state.in_whole = true;
+            self.whole.push(huge_frame);
+        }
+        if !state.in_partial && !state.is_whole() {
+            state.in_partial = true;
+            // Below the top: the huge frame on top continues to be filled first.
+            let below = self.partial.len().saturating_sub(1);
+            self.partial.insert(below, huge_frame);
+        }
+    }
+
+    /// Takes out a wholly free huge frame with memory of the host behind it, if there are more than `keep` of them.
+    pub(super) fn withdraw(&mut self, machine: &dyn Machine, keep: usize) -> Option<HugeFrame> {
+        if self.whole.len() <= keep {
+            return None;
+        }
+        let index = self.take_whole(machine)?;
+        let state = &mut self.huge_frames[index as usize];
+        *state = HugeFrameState { free: [0; 8], free_count: 0, ..*state };
+        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
+        Some(HugeFrame(index))
+    }
+
+    /// Puts back a withdrawn huge frame, which reads zero and has no memory of the host behind it.
+    pub(super) fn put_back(&mut self, huge_frame: HugeFrame) {
+        let state = &mut self.huge_frames[huge_frame.0 as usize];
+        *state = HugeFrameState { in_partial: state.in_partial, ..HugeFrameState::UNUSED };
+        self.unused.push(huge_frame.0);
+        self.free += u64::from(FRAMES_PER_HUGE_FRAME);
+    }
+
+    /// Takes a wholly free huge frame off its list, if possible one that was used before. Amortised O(1).
+    fn take_whole(&mut self, machine: &dyn Machine) -> Option<u32> {
+        while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
+            if machine.provide(HugeFrame(index)).is_err() {
+                self.unused.push(index);
+                return None;
+            }
+            let state = &mut self.huge_frames[index as usize];
+            state.in_whole = false;
+            if state.is_whole() {
+                return Some(index);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults in the running space, and the kernel's own reads and writes of it.
+
+use super::page_span::PageSpan;
+use super::set::SpaceSet;
+use super::space::MountSource;
+use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::paging::{Access, CopyAuthority, CopyError, Fault};
+use crate::memory::rules::Rules;
+use crate::memory::tree::Tree;
+use pando_abi::PAGE_SIZE;
+use pando_abi::layout::{SLOT_SIZE, USER_END};
+
+impl SpaceSet {
+    /// Resolves a fault in the running space.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn resolve(&mut self, frames: &mut Frames, address: u64, access: Access) -> Result<Fault, Shortage> {
+        let account = self.account;
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
+        let fault = tree.resolve(frames, account, range.pages.start, access)?;
+        if matches!(fault, Fault::Copied { .. }) && self.is_mounted_twice(range.slot) {
+            // The retried write makes the vCPU see the copy at only one of its addresses.
+            self.restamp(frames);
+        }
+        if matches!(fault, Fault::Copied { .. }) {
+            self.note_written(range.first().at);
+        }
+        if matches!(fault, Fault::Copied { .. } | Fault::Resolved) {
+            self.note_access(frames, &range, access);
+        }
+        Ok(fault)
+    }
+
+    /// Whether the running space mounts the segment in a slot in another slot, too.
+    fn is_mounted_twice(&mut self, slot: usize) -> bool {
+        let Ok(space) = self.space(self.current) else { return false };
+        let Some(MountSource::Segment(index)) = space.at(slot) else { return false };
+        let index = *index;
+        space.mounts.iter().any(|mount| mount.slot != slot && matches!(mount.source, MountSource::Segment(other) if other == index))
+    }
+
+    /// Moves the path to an address of the running space into fresh tables.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn renew(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+        if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
+            return Ok(());
+        }
+        let account = self.account;
+        let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(()) };
+        match self.tree(range.space, range.slot) {
+            Some(tree) => tree.renew_path(frames, account, range.pages.start),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies bytes out of the running space.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be read.
+    pub fn read(&mut self, frames: &Frames, address: u64, bytes: &mut [u8], authority: CopyAuthority) -> Result<(), CopyError> {
+        let (tree, _, offset) = self.locate(address, bytes.len())?;
+        tree.read(frames, offset, bytes, authority)
+    }
+
+    /// Copies bytes into the running space.
+    ///
+    /// # Errors
+    /// They are not all mapped, or may not be written, or there is no memory for them.
+    pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], authority: CopyAuthority) -> Result<(), CopyError> {
+        let (tree, account, offset) = self.locate(address, bytes.len())?;
+        tree.write(frames, account, offset, bytes, authority)
+    }
+
+    /// Finds the tree that contains `length` bytes of the running space, the account that pays for it, and the bytes' offset in it.
+    pub(super) fn locate(&mut self, address: u64, length: usize) -> Result<(&mut Tree, AccountId, u64), CopyError> {
+        let account = self.account;
+        let (slot, offset) = slot_and_offset(address, length)?;
+        let tree = self.tree(self.current, slot).ok_or(CopyError::Refused)?;
+        Ok((tree, account, offset))
+    }
+
+    /// Copies bytes into mapped pages, from `within` bytes into the first of them on, regardless of their permissions.
+    ///
+    /// # Errors
+    /// They are not all mapped, or there is no memory for copies of them; nothing has been written.
+    pub fn write_into(&mut self, frames: &mut Frames, range: &PageSpan, within: u64, bytes: &[u8]) -> Result<(), CopyError> {
+        let account = self.account;
+        let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
+        for page in range.pages.clone() {
+            tree.make_exclusive(frames, account, page)?;
+        }
+        tree.write(frames, account, range.pages.start * PAGE_SIZE + within, bytes, CopyAuthority::Operator)
+    }
+
+    /// Makes the page at an address of the running space present and exclusive to the cell: no write to it fails until the next clone.
+    ///
+    /// # Errors
+    /// Nothing is mapped there, or there is no memory for it.
+    pub fn own(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
+        let (tree, account, offset) = self.locate(address, 1)?;
+        tree.make_exclusive(frames, account, offset / PAGE_SIZE)
+    }
+}
+
+/// The slot that contains `length` bytes at an address, and their offset in it.
+fn slot_and_offset(address: u64, length: usize) -> Result<(usize, u64), CopyError> {
+    let end = address.checked_add(length as u64).ok_or(CopyError::Refused)?;
+    let slot = address / SLOT_SIZE;
+    if end > USER_END || (length > 0 && (end - 1) / SLOT_SIZE != slot) {
+        return Err(CopyError::Refused);
+    }
+    Ok((slot as usize, address % SLOT_SIZE))
+}

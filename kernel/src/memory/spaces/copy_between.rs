@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies from one cell's memory into another's.
+
+use super::set::SpaceSet;
+use crate::memory::frames::Frames;
+use crate::memory::paging::{CopyAuthority, CopyError, pages_of};
+use pando_machine::FRAME_SIZE;
+
+/// The content of lazy memory.
+static ZERO: [u8; FRAME_SIZE] = [0; FRAME_SIZE];
+
+/// The side on which a copy between two cells failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyBetweenError {
+    /// The source.
+    From(CopyError),
+    /// The destination.
+    To(CopyError),
+}
+
+/// Copies bytes from one cell's running space into another's, each given with its address, under both cells' permissions: from
+/// frame to frame, in one copy.
+///
+/// # Errors
+/// They are not all mapped, a cell's permissions forbid it, or there is no memory for pages of the destination; the bytes before
+/// are written.
+pub(crate) fn copy_between(
+    frames: &mut Frames,
+    (from, address): (&mut SpaceSet, u64),
+    (to, target): (&mut SpaceSet, u64),
+    length: usize,
+) -> Result<(), CopyBetweenError> {
+    let (source, _, start) = from.locate(address, length).map_err(CopyBetweenError::From)?;
+    let (tree, account, offset) = to.locate(target, length).map_err(CopyBetweenError::To)?;
+    // Consecutive pages of one side have parts of the same page on the other side, which is looked up once.
+    let mut last = None;
+    for (page, within, range) in pages_of(offset, length) {
+        let destination = tree.writable_frame(frames, account, page, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        let mut position = within;
+        for (page, within, range) in pages_of(start + range.start as u64, range.len()) {
+            let frame = match last {
+                Some((at, frame)) if at == page => frame,
+                _ => source.readable_frame(frames, page, CopyAuthority::Cell).map_err(CopyBetweenError::From)?,
+            };
+            last = Some((page, frame));
+            match frame {
+                Some(frame) => frames.arena().copy_part((frame, within), (destination, position), range.len()),
+                None => frames.arena().write(destination, position, &ZERO[..range.len()]),
+            }
+            position += range.len();
+        }
+    }
+    Ok(())
+}

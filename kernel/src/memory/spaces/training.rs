@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recording of accesses: training traces for a template, and written pages for the next clone of a space.
+
+use super::page_span::PageSpan;
+use super::set::SpaceSet;
+use crate::limits::TRACE_PAGES;
+use crate::memory::frames::Frames;
+use crate::memory::paging::Access;
+use crate::memory::prefetch::{PageAccess, PrefetchState, TrainingTrace, VirtualPage};
+use crate::memory::tree::View;
+
+impl SpaceSet {
+    /// Starts recording accesses, as far as there is room. Disables prefetching, because accesses to prefetched pages could not be
+    /// seen.
+    pub(crate) fn begin_training(&mut self) {
+        (self.trace, self.prefetch) = (Some(TrainingTrace::default()), PrefetchState::default());
+    }
+
+    /// Ends the recording, and returns the trace.
+    pub(crate) fn end_training(&mut self) -> Option<TrainingTrace> {
+        self.trace.take()
+    }
+
+    /// Records a page that is present now. A page that became exclusive on a read counts as written, because a later write
+    /// causes no fault.
+    pub(super) fn note_access(&mut self, frames: &Frames, page: &PageSpan, access: Access) {
+        if self.trace.as_ref().is_none_or(|trace| trace.accesses.len() >= TRACE_PAGES) {
+            return;
+        }
+        let found = self.tree(page.space, page.slot).map(|tree| tree.find(frames, page.pages.start));
+        let is_exclusive = found.is_some_and(|found| found.owned && matches!(found.view, View::Page { writable: true, .. }));
+        let access = PageAccess { page: page.first(), is_written: access == Access::Write || is_exclusive };
+        self.trace.iter_mut().for_each(|trace| trace.accesses.push(access));
+    }
+
+    /// Records that the cell has written output, or waits.
+    pub(crate) fn note_pause(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.pause.get_or_insert(trace.accesses.len() as u32);
+        }
+    }
+
+    /// Records that the running space has written to a shared page.
+    pub(super) fn note_written(&mut self, page: VirtualPage) {
+        let Ok(space) = self.space(self.current) else { return };
+        space.fork_prefetch.note_written_by_parent(page);
+        let parent = space.cloned_from;
+        if let Some(parent) = parent.and_then(|parent| self.space(parent).ok()) {
+            parent.fork_prefetch.note_written_by_child(page);
+        }
+    }
+}

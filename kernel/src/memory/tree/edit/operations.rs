@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operations that edit a tree. Each reserves the frames that its edit can need.
+
+use super::changes::{Evict, MapResident, Populate, Protect, RenewPath, Replace, Unshare};
+use super::tables::PATH_TABLES;
+use crate::memory::frames::{AccountId, Frames, Shortage};
+use crate::memory::tree::entry::{Entry, View};
+use crate::memory::tree::handle::Tree;
+use crate::memory::tree::level::span;
+use crate::memory::tree::lookup::Lookup;
+use pando_abi::Permissions;
+use pando_machine::FrameId;
+use std::ops::Range;
+
+/// Tables that an edit can copy at the edges of a range: one at the top, two at each level below.
+const EDGE_TABLES: u64 = 5;
+
+impl Tree {
+    /// Replaces the content of `pages` by a non-present entry: lazy memory, blocks of which it names the first, or nothing. Releases
+    /// the earlier content. Bounded: a few tables, whatever the range.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub fn replace(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, entry: Entry) -> Result<(), Shortage> {
+        if self.top.is_none() && entry == Entry::EMPTY {
+            return Ok(());
+        }
+        frames.ensure(account, EDGE_TABLES)?;
+        let change = Replace { start: pages.start, first: entry };
+        self.edit(frames, account, pages, change);
+        Ok(())
+    }
+
+    /// Sets the permissions of the mapped pages in `pages`, which must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub fn protect(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        permissions: Permissions,
+    ) -> Result<(), Shortage> {
+        let found = self.find(frames, pages.start);
+        if found.level > 1 && found.view == View::Empty {
+            return Ok(());
+        }
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, pages, Protect(permissions));
+        Ok(())
+    }
+
+    /// Makes lazy memory in `pages` present, blocks if they are in memory, and for a `write` exclusive to the tree. The pages must lie
+    /// within one large page's span. Large lazy memory becomes a 2 MiB page if a huge frame is free.
+    ///
+    /// If a copy has replaced a shared page, that page is returned, and the caller takes over its hold: a CPU may still read the
+    /// page until the write is confirmed.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn populate(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+        write: bool,
+    ) -> Result<Option<FrameId>, Shortage> {
+        frames.ensure(account, PATH_TABLES + (pages.end - pages.start))?;
+        Ok(self.edit(frames, account, pages, Populate { write }))
+    }
+
+    /// Makes the blocks in `pages` present that are in memory; the pages must lie within one large page's span.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(in crate::memory) fn map_resident(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, pages, MapResident);
+        Ok(())
+    }
+
+    /// Makes `page` present and exclusive to this tree.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(in crate::memory) fn unshare(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + 1)?;
+        self.edit(frames, account, page..page + 1, Unshare);
+        Ok(())
+    }
+
+    /// Makes those of `pages` exclusive to this tree that may be written and are present, or lazy but not large. O(pages).
+    ///
+    /// # Errors
+    /// There may not be enough memory for all; nothing has changed.
+    pub(in crate::memory) fn unshare_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
+        let would_fault = |page: &&u64| match self.find(frames, **page) {
+            Lookup { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
+            Lookup { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
+            _ => false,
+        };
+        let pages: Vec<Range<u64>> = pages.iter().filter(would_fault).map(|page| *page..page + 1).collect();
+        if !pages.is_empty() {
+            frames.ensure(account, pages.len() as u64 * (PATH_TABLES + 1))?;
+            self.edit_each(frames, account, pages, Unshare);
+        }
+        Ok(())
+    }
+
+    /// Whether `page` is part of a large page that may be written, present or lazy.
+    pub(in crate::memory) fn has_writable_large_page(&self, frames: &Frames, page: u64) -> bool {
+        match self.find(frames, page) {
+            Lookup { view: View::Page { permissions, .. }, level: 2, .. }
+            | Lookup { view: View::Lazy { permissions, large: true }, .. } => permissions.writable(),
+            _ => false,
+        }
+    }
+
+    /// Makes the large page that contains `page` exclusive to this tree, as a whole if there is room for it.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(in crate::memory) fn unshare_large(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES + span(2))?;
+        let start = page - page % span(2);
+        self.edit(frames, account, start..start + span(2), Unshare);
+        Ok(())
+    }
+
+    /// Replaces the registry's pages in `pages` by the entries of their blocks. The pages must lie within one entry of the top table,
+    /// and begin and end at large-page boundaries.
+    ///
+    /// # Errors
+    /// Not enough memory for the tables; nothing has changed.
+    pub(in crate::memory) fn evict(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2)))?;
+        self.edit(frames, account, pages, Evict);
+        Ok(())
+    }
+
+    /// Moves the path to `page` into fresh tables, which no CPU has seen.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub fn renew_path(&mut self, frames: &mut Frames, account: AccountId, page: u64) -> Result<(), Shortage> {
+        frames.ensure(account, PATH_TABLES)?;
+        self.edit(frames, account, page..page + 1, RenewPath);
+        Ok(())
+    }
+}
