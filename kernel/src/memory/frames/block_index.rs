@@ -133,3 +133,32 @@ impl BlockIndex {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::BlockIndex;
+    use crate::memory::block::{Block, DiskId};
+    use crate::memory::frames::account::Accounts;
+    use pando_abi::BlockNumber;
+    use pando_machine::{FrameId, PageCount};
+
+    #[test]
+    fn a_used_frame_gets_a_second_chance_and_a_mapped_frame_stays() {
+        let disk = DiskId::new(7).expect("a disk");
+        let mut index = BlockIndex::new(Accounts::default().open(PageCount(3)));
+        index.count(disk, 3);
+        let [used, mapped, idle] = [512, 513, 514].map(FrameId);
+        for frame in [used, mapped, idle] {
+            index.insert(Block { disk, number: BlockNumber(frame.0) }, frame);
+        }
+        index.mark_used(used);
+        index.mark_mapped();
+        assert_eq!(index.remove_idle(|frame| frame != mapped), Some(idle));
+        assert_eq!(index.remove_idle(|frame| frame != mapped), Some(used), "it had its second chance");
+        assert_eq!(index.remove_idle(|frame| frame != mapped), None);
+        assert_eq!((index.idle(), index.has_mapped_frames()), (0, true));
+        index.mark_idle(mapped);
+        assert_eq!(index.remove_idle(|_| true), Some(mapped));
+        assert!(!index.has_mapped_frames() && !index.has_frames_of(disk));
+    }
+}
