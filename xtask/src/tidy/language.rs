@@ -40,9 +40,9 @@ static PRIVATE: LazyLock<Regex> = LazyLock::new(|| {
 /// The text of a comment line in Rust, C, Python or TOML.
 static COMMENT: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*(?://[/!]? ?|/\*+ ?|\* |# )(.*)"));
 /// The declaration of a public type.
-static TYPE: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*pub(?:\([a-z]+\))? (?:struct|enum|trait|type) ([A-Z]\w*)"));
+static TYPE: LazyLock<Regex> = LazyLock::new(|| regex(r"^\s*pub(?:\([a-z: ]+\))? (?:struct|enum|trait|type) ([A-Z]\w*)"));
 /// The declaration of any type.
-static ANY_TYPE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*(?:pub(?:\([a-z]+\))? )?(?:struct|enum|trait|type) ([A-Z]\w*)"));
+static ANY_TYPE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*(?:pub(?:\([a-z: ]+\))? )?(?:struct|enum|trait|type) ([A-Z]\w*)"));
 /// A name in backticks.
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| regex("`([^`]+)`"));
 /// Participles, pronouns and metaphors that say nothing as a type name.

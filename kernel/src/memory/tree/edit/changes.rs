@@ -5,7 +5,7 @@
 //! if nothing was present before (rule 1), or if the change answers a write fault and keeps a leaf a leaf.
 
 use super::tables::Edit;
-use super::walk::{Change, Visit};
+use super::walk::{EntryChange, Visit};
 use crate::memory::tree::block_entries::{block_entry, folded_entry, maps_blocks};
 use crate::memory::tree::entry::{Entry, View};
 use crate::memory::tree::level::span;
@@ -27,7 +27,7 @@ impl Replace {
     }
 }
 
-impl Change for Replace {
+impl EntryChange for Replace {
     /// Rule 2 where something was present: an entry never becomes non-present in place. The pages that it held are free at once, and
     /// rule 4 keeps them from other cells until no vCPU runs on the old root. The tables are retired (rule 3).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
@@ -50,7 +50,7 @@ impl Change for Replace {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protect(pub(super) Permissions);
 
-impl Change for Protect {
+impl EntryChange for Protect {
     /// Rule 1 for lazy memory and blocks, which are not present. Rule 2 for pages, also if they only gain permissions: without a
     /// fault, no CPU and no KVM reads a leaf again.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
@@ -74,7 +74,7 @@ pub(super) struct Populate {
     pub(super) write: bool,
 }
 
-impl Change for Populate {
+impl EntryChange for Populate {
     fn is_write_fault(self) -> bool {
         self.write
     }
@@ -116,7 +116,7 @@ impl Change for Populate {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapResident;
 
-impl Change for MapResident {
+impl EntryChange for MapResident {
     /// Rule 1 alone: only non-present entries change.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
@@ -132,7 +132,7 @@ impl Change for MapResident {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evict;
 
-impl Change for Evict {
+impl EntryChange for Evict {
     /// Rule 2: present entries become non-present. The registry may give the frames to other cells afterwards. So the cell must not be
     /// running (rule 4), and the tables are retired (rule 3).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
@@ -166,7 +166,7 @@ impl Change for Evict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RenewPath;
 
-impl Change for RenewPath {
+impl EntryChange for RenewPath {
     fn renews_path(self) -> bool {
         true
     }
@@ -184,7 +184,7 @@ impl Change for RenewPath {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unshare;
 
-impl Change for Unshare {
+impl EntryChange for Unshare {
     /// Rule 1 where nothing was present. Rule 2 for a shared page: this is no answer to a write fault, so nothing makes a CPU read the
     /// leaf again. The shared page is released at once, because the fresh path no longer shows it (rule 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {

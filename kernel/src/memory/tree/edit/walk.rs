@@ -11,7 +11,7 @@ use pando_machine::{EntryIndex, FrameId};
 use std::ops::Range;
 
 /// A change of page-table entries.
-pub(super) trait Change: Copy {
+pub(super) trait EntryChange: Copy {
     /// Whether the tables on the path to a page become fresh although its entry stays the same.
     fn renews_path(self) -> bool {
         false
@@ -49,7 +49,7 @@ impl Visit {
 impl Tree {
     /// Applies a change to a range of pages. Returns the shared page that the answer to a write fault has replaced and that a CPU may
     /// still read.
-    pub(super) fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: impl Change) -> Option<FrameId> {
+    pub(super) fn edit(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>, change: impl EntryChange) -> Option<FrameId> {
         self.edit_each(frames, account, std::iter::once(pages), change)
     }
 
@@ -59,7 +59,7 @@ impl Tree {
         frames: &mut Frames,
         account: AccountId,
         ranges: impl IntoIterator<Item = Range<u64>>,
-        change: impl Change,
+        change: impl EntryChange,
     ) -> Option<FrameId> {
         let before = self.link();
         let mut edit = Edit { frames, account, is_unshown: !self.is_shown.get(), fresh: Vec::new(), replaced: None };
@@ -84,7 +84,7 @@ impl Tree {
 
 impl Edit<'_> {
     /// Changes the entries of `table`, which the edit owns, that cover `pages`. The table moves if a change is not allowed in place.
-    fn walk(&mut self, table: &mut FrameId, level: u8, pages: Range<u64>, change: impl Change) {
+    fn walk(&mut self, table: &mut FrameId, level: u8, pages: Range<u64>, change: impl EntryChange) {
         let size = span(level);
         let mut page = pages.start;
         while page < pages.end {
@@ -101,25 +101,25 @@ impl Edit<'_> {
     }
 
     /// Continues in the table that the visited entry links to: in `table` if the link owns it, in a fresh copy otherwise.
-    pub(super) fn descend(&mut self, visit: &Visit, (table, is_owned): (FrameId, bool), change: impl Change) -> Entry {
+    pub(super) fn descend(&mut self, visit: &Visit, (table, is_owned): (FrameId, bool), change: impl EntryChange) -> Entry {
         let below = if is_owned { table } else { self.copy_shared(table, visit.level - 1) };
         self.walk_below(visit, below, change)
     }
 
     /// Continues in a fresh table that is equivalent to the visited entry, which links to no table.
-    pub(super) fn descend_into_split(&mut self, visit: &Visit, change: impl Change) -> Entry {
+    pub(super) fn descend_into_split(&mut self, visit: &Visit, change: impl EntryChange) -> Entry {
         let below = self.split(visit.old, visit.level);
         self.walk_below(visit, below, change)
     }
 
     /// Changes the entries of `below`, and returns the link to it.
-    fn walk_below(&mut self, visit: &Visit, mut below: FrameId, change: impl Change) -> Entry {
+    fn walk_below(&mut self, visit: &Visit, mut below: FrameId, change: impl EntryChange) -> Entry {
         self.walk(&mut below, visit.level - 1, visit.pages.clone(), change);
         Entry::table(below, true)
     }
 
     /// Stores an entry in a table: in place if rule 1 allows it, in a fresh table otherwise (rule 2).
-    fn put(&mut self, table: &mut FrameId, position: EntryIndex, visit: &Visit, new: Entry, change: impl Change) {
+    fn put(&mut self, table: &mut FrameId, position: EntryIndex, visit: &Visit, new: Entry, change: impl EntryChange) {
         let rules = self.frames.rules();
         let is_unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(visit.view, View::Table { .. });
         let is_unknown = self.is_unshown || self.fresh.contains(table);
@@ -133,7 +133,7 @@ impl Edit<'_> {
 
 /// Rule 1. A present link never changes in place, not even to become writable: machines cache links, and re-read only leaves when
 /// they fault.
-fn may_change_in_place(visit: &Visit, new: Entry, change: impl Change) -> bool {
+fn may_change_in_place(visit: &Visit, new: Entry, change: impl EntryChange) -> bool {
     let Visit { old, view, level, .. } = visit;
     if !old.is_present() {
         return true;
