@@ -14,10 +14,7 @@ use crate::cell::{CellConfig, CellId, State as CellState};
 use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
-use crate::memory::export::{MemoryExport, PageSource};
-use crate::memory::image::MemoryImage;
-use crate::memory::import::trees;
-use crate::memory::{AccountId, DiskId, TrainingTraces};
+use crate::memory::{AccountId, DiskId, MemoryExport, MemoryImage, PageSource, TrainingTraces};
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -158,10 +155,10 @@ impl Kernel {
         self.with_room(|state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (cell, frames) = state.at_rest(id)?;
-            cell.memory.shape(frames, &image.memory, contents);
+            cell.memory.build_spaces(frames, &image.memory, contents);
             Ok(cell.restore_kept(frames, &image.kept)?)
         })?;
-        for (index, tree) in trees(&image.memory).enumerate() {
+        for (index, tree) in image.memory.trees().enumerate() {
             let mut extents = tree.as_slice();
             while !extents.is_empty() {
                 self.build(id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;

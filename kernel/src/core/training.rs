@@ -3,8 +3,7 @@
 
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
-use crate::memory::copy::CopyError;
-use crate::memory::prefetch_set::PrefetchSet;
+use crate::memory::{CopyError, PrefetchSet};
 use pando_machine::PageCount;
 
 impl Kernel {
