@@ -8,7 +8,7 @@ use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
 use pando_libos::errno::Errno;
 use pando_libos::files::Files;
-use pando_libos::files::namei::{CURRENT, LookupFlags};
+use pando_libos::files::namei::LookupFlags;
 use pando_libos::files::status::time;
 use pando_libos::files::tree::Tree;
 use pando_libos::limits::STACK_LIMIT;
@@ -18,6 +18,7 @@ use pando_libos::patch::Patches;
 use pando_libos::random::Random;
 use pando_libos::system::{System, refuse};
 use pando_libos::terminal::Terminal;
+use pando_libos::uapi::AT_FDCWD;
 use pando_libos::upcall as served;
 use pando_rt::abi::note::options;
 use pando_rt::abi::{Registers, layout};
@@ -73,7 +74,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     for path in strings.take(given.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
-    match files.find(CURRENT, directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place)) {
+    match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place)) {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
     }
@@ -90,7 +91,7 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
         system.memory.patches = patches;
     }
     let path = path.to_vec();
-    let request = Request { directory: CURRENT, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+    let request = Request { directory: AT_FDCWD, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
     load(system, request).unwrap_or_else(|error| match error {
         LoadError::System(Errno::ENOENT | Errno::ENOTDIR) => refuse(NOT_FOUND, &path, &error),
         LoadError::System(Errno::ENOMEM) => {

@@ -41,6 +41,7 @@ pub mod terminal;
 pub mod thread;
 pub mod timers;
 pub mod trace;
+pub mod uapi;
 pub mod upcall;
 pub mod user;
 pub mod wait;

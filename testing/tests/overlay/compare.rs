@@ -6,10 +6,11 @@ use pando_image::{Attributes, Builder};
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::{FileType, Image, Time};
 use pando_libos::errno::Errno;
+use pando_libos::files::Files;
 use pando_libos::files::change::{NewNode, here};
-use pando_libos::files::namei::{CURRENT, LookupFlags};
+use pando_libos::files::namei::LookupFlags;
 use pando_libos::files::tree::{InodeRef, Tree};
-use pando_libos::files::{Files, flag};
+use pando_libos::uapi::{AT_FDCWD, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -112,7 +113,7 @@ impl ComparedTrees {
         let files = &mut self.files;
         match operation {
             Operation::Write(path, offset, count) => {
-                let fd = open(files, path, flag::CREATE | flag::WRITE_ONLY)?;
+                let fd = open(files, path, O_CREAT | O_WRONLY)?;
                 let id = files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
                 let all = bytes(*count, *count);
                 let mut rest = &all[..];
@@ -126,15 +127,15 @@ impl ComparedTrees {
                 })?;
                 files.close(fd)
             }
-            Operation::Create(path) => open(files, path, flag::CREATE | flag::EXCLUSIVE | flag::READ_WRITE).and_then(|fd| files.close(fd)),
-            Operation::Empty(path) => open(files, path, flag::TRUNCATE | flag::WRITE_ONLY).and_then(|fd| files.close(fd)),
+            Operation::Create(path) => open(files, path, O_CREAT | O_EXCL | O_RDWR).and_then(|fd| files.close(fd)),
+            Operation::Empty(path) => open(files, path, O_TRUNC | O_WRONLY).and_then(|fd| files.close(fd)),
             Operation::Read(path) => {
-                let fd = open(files, path, flag::READ_ONLY)?;
+                let fd = open(files, path, O_RDONLY)?;
                 self.shown[0] = read(files, fd)?;
                 files.close(fd)
             }
             Operation::Resize(path, size) => {
-                let fd = open(files, path, flag::WRITE_ONLY)?;
+                let fd = open(files, path, O_WRONLY)?;
                 let id = files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
                 let node = files.tree.node_mut(id)?;
                 node.touch(now());
@@ -148,25 +149,25 @@ impl ComparedTrees {
             Operation::RemoveDirectory(path) => files.remove_directory(here(path.as_bytes()), now()),
             Operation::Rename(from, to) => files.rename(here(from.as_bytes()), here(to.as_bytes()), 0, now()),
             Operation::Permissions(path, mode) => {
-                let place = files.find(CURRENT, path.as_bytes(), LookupFlags::FOLLOW)?;
+                let place = files.find(AT_FDCWD, path.as_bytes(), LookupFlags::FOLLOW)?;
                 files.owner_mut(place, now())?.permissions = *mode as u16;
                 Ok(())
             }
             Operation::Status(path) | Operation::LinkStatus(path) => {
                 let way = if matches!(operation, Operation::Status(_)) { LookupFlags::FOLLOW } else { LookupFlags::KEEP };
-                let status = files.status(files.find(CURRENT, path.as_bytes(), way)?)?;
+                let status = files.status(files.find(AT_FDCWD, path.as_bytes(), way)?)?;
                 let size = if status.is_directory() { 0 } else { status.size };
                 let links = if status.is_directory() { 0 } else { status.links.into() };
                 self.shown[0] = shown(status.mode, links, size);
                 Ok(())
             }
             Operation::ReadLink(path) => {
-                let place = files.find(CURRENT, path.as_bytes(), LookupFlags::KEEP)?;
+                let place = files.find(AT_FDCWD, path.as_bytes(), LookupFlags::KEEP)?;
                 self.shown[0] = files.tree.target(place)?.to_vec();
                 Ok(())
             }
             Operation::List(path) => {
-                let place = files.find(CURRENT, path.as_bytes(), LookupFlags::FOLLOW)?;
+                let place = files.find(AT_FDCWD, path.as_bytes(), LookupFlags::FOLLOW)?;
                 self.shown[0] = sorted(list(files, place)?);
                 Ok(())
             }
@@ -241,7 +242,7 @@ impl ComparedTrees {
 }
 
 fn open(files: &mut Files, path: &str, flags: u64) -> Result<u64, Errno> {
-    let file = files.open_path(CURRENT, path.as_bytes(), flags, 0o644, 0, now())?;
+    let file = files.open_path(AT_FDCWD, path.as_bytes(), flags, 0o644, 0, now())?;
     files.insert(file, false)
 }
 
@@ -301,7 +302,7 @@ fn see_overlay(files: &mut Files, directory: InodeRef, path: &str, seen: &mut Tr
         let bytes = match status.kind() {
             Some(FileType::Symlink) => files.tree.target(place).expect("it is a link").to_vec(),
             Some(FileType::Regular) => {
-                let fd = open(files, &path, flag::READ_ONLY).expect("it was found");
+                let fd = open(files, &path, O_RDONLY).expect("it was found");
                 let bytes = read(files, fd).expect("it is regular");
                 files.close(fd).expect("it is open");
                 bytes

@@ -8,7 +8,8 @@ use pando_libos::files::edge::Pulse;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
 use pando_libos::files::watch::Change;
-use pando_libos::files::{DescriptorTarget, Files, Kind, OpenFile, flag};
+use pando_libos::files::{DescriptorTarget, Files, Kind, OpenFile};
+use pando_libos::uapi::{O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
@@ -100,7 +101,7 @@ impl Both {
     }
 
     fn opens_file(&mut self, host: OwnedFd, kind: Kind, flags: u64) {
-        let fd = self.files.insert(OpenFile::new(kind, flags | flag::NON_BLOCKING), false).expect("there are not many");
+        let fd = self.files.insert(OpenFile::new(kind, flags | O_NONBLOCK), false).expect("there are not many");
         self.opens(host, fd, false);
     }
 
@@ -135,14 +136,14 @@ impl Both {
             Step::Pipe => {
                 let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("the host has pipes");
                 let id = self.files.pipes.open(None, true, true).expect("there is memory");
-                self.opens_file(reader, Kind::Pipe(id), flag::READ_ONLY);
-                self.opens_file(writer, Kind::Pipe(id), flag::WRITE_ONLY);
+                self.opens_file(reader, Kind::Pipe(id), O_RDONLY);
+                self.opens_file(writer, Kind::Pipe(id), O_WRONLY);
                 None
             }
             Step::Counter(count) => {
                 let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
                 let event = Event { count: count.into(), one_by_one: false, pulse: Pulse::default() };
-                self.opens_file(host, Kind::Event(event), flag::READ_WRITE);
+                self.opens_file(host, Kind::Event(event), O_RDWR);
                 None
             }
             Step::Instance => {

@@ -4,14 +4,13 @@
 use crate::operation::{Kind, Operation, SOCKETS};
 use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
-use pando_libos::files::poll::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use pando_libos::files::socket::address::Address;
 use pando_libos::files::socket::names::UnixName;
 use pando_libos::files::socket::options::{Value, level, option};
 use pando_libos::files::socket::queue::ControlMessage;
-use pando_libos::files::socket::ready::POLLRDHUP;
 use pando_libos::files::socket::transfer::{Destination, Receiving, Sending};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
+use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;

@@ -7,12 +7,11 @@ use crate::credentials::WRITE;
 use crate::credentials::capabilities::CHOWN;
 use crate::erofs::Time;
 use crate::errno::Errno;
-use crate::files::inotify::event;
-use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT};
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
 use crate::files::tree::InodeRef;
 use crate::system::System;
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB};
 use crate::user::{self, NANOSECONDS, words};
 
 const SET_GROUP: u16 = 0o2000;
@@ -25,7 +24,7 @@ fn now() -> Time {
 
 /// `chmod(path, mode)`.
 pub fn chmod(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchmodat2(system, [CURRENT, path, mode, 0, 0, 0])
+    fchmodat2(system, [AT_FDCWD, path, mode, 0, 0, 0])
 }
 
 /// `fchmodat(directory, path, mode)`.
@@ -41,7 +40,7 @@ pub fn fchmodat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 
     let path = user::path(path)?;
     let place = system.files.find_at(directory, &path, flags)?;
     set_permissions(system, place, mode)?;
-    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
 
@@ -50,7 +49,7 @@ pub fn fchmod(system: &mut System, [fd, mode, ..]: [u64; 6]) -> Result<u64, Errn
     system.files.file(fd)?;
     let place = system.files.place(fd)?;
     set_permissions(system, place, mode)?;
-    system.files.notify_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
@@ -76,12 +75,12 @@ fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u6
 
 /// `chown(path, user, group)`.
 pub fn chown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchownat(system, [CURRENT, path, user, group, 0, 0])
+    fchownat(system, [AT_FDCWD, path, user, group, 0, 0])
 }
 
 /// `lchown(path, user, group)`.
 pub fn lchown(system: &mut System, [path, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
-    fchownat(system, [CURRENT, path, user, group, AT_SYMLINK_NOFOLLOW, 0])
+    fchownat(system, [AT_FDCWD, path, user, group, AT_SYMLINK_NOFOLLOW, 0])
 }
 
 /// `fchownat(directory, path, user, group, flags)`.
@@ -92,7 +91,7 @@ pub fn fchownat(system: &mut System, [directory, path, user, group, flags, _]: [
     let path = user::path(path)?;
     let place = system.files.find_at(directory, &path, flags)?;
     set_owner(system, place, user as u32, group as u32)?;
-    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
 
@@ -101,7 +100,7 @@ pub fn fchown(system: &mut System, [fd, user, group, ..]: [u64; 6]) -> Result<u6
     system.files.file(fd)?;
     let place = system.files.place(fd)?;
     set_owner(system, place, user as u32, group as u32)?;
-    system.files.notify_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
@@ -178,12 +177,12 @@ pub fn utime(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Er
     } else {
         words::<2>(times)?.map(|seconds| NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: 0 }))
     };
-    set_times_at(system, CURRENT, path, 0, wanted)
+    set_times_at(system, AT_FDCWD, path, 0, wanted)
 }
 
 /// `utimes(path, times)`.
 pub fn utimes(system: &mut System, [path, times, ..]: [u64; 6]) -> Result<u64, Errno> {
-    futimesat(system, [CURRENT, path, times, 0, 0, 0])
+    futimesat(system, [AT_FDCWD, path, times, 0, 0, 0])
 }
 
 /// `futimesat(directory, path, times)`.
@@ -204,7 +203,7 @@ pub fn futimesat(system: &mut System, [directory, path, times, ..]: [u64; 6]) ->
 fn set_times_open(system: &mut System, fd: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
     let place = system.files.place(fd)?;
     set_times(system, place, wanted)?;
-    system.files.notify_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
@@ -212,7 +211,7 @@ fn set_times_at(system: &mut System, directory: u64, path: u64, flags: u64, want
     let path = user::path(path)?;
     let place = system.files.find_at(directory, &path, flags)?;
     set_times(system, place, wanted)?;
-    system.files.notify_at(directory, &path, flags, event::ATTRIB);
+    system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
 

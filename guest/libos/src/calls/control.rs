@@ -7,13 +7,14 @@ use crate::calls::{locks, pseudo, seals, sockets, terminal};
 use crate::errno::Errno;
 use crate::files::inotify::Inotify;
 use crate::files::pipe::CAPACITY_MAX;
-use crate::files::{DescriptorTarget, Kind, flag};
+use crate::files::{DescriptorTarget, Kind};
 use crate::system::System;
 use crate::terminal::TerminalName;
+use crate::uapi::{FASYNC, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK};
 use crate::user::{set_word32, word32};
 
 /// Flags that `F_SETFL` may change.
-const CHANGEABLE: u64 = flag::APPEND | flag::ASYNC | flag::NON_BLOCKING | flag::NO_ACCESS_TIME;
+const CHANGEABLE: u64 = O_APPEND | FASYNC | O_NONBLOCK | O_NOATIME;
 
 /// `dup(fd)`.
 pub fn dup(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -31,10 +32,10 @@ pub fn dup2(system: &mut System, [fd, to, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `dup3(fd, to, flags)`.
 pub fn dup3(system: &mut System, [fd, to, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if fd as u32 == to as u32 || flags & !flag::CLOSE_ON_EXEC != 0 {
+    if fd as u32 == to as u32 || flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.duplicate(fd, DescriptorTarget::At(u64::from(to as u32)), flags & flag::CLOSE_ON_EXEC != 0)
+    system.files.duplicate(fd, DescriptorTarget::At(u64::from(to as u32)), flags & O_CLOEXEC != 0)
 }
 
 /// `fcntl(fd, command, argument)`.
@@ -58,7 +59,7 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
         SETFL => {
             let owns = files.own.who.owns(files.status_of(files.look(fd)?)?.owner());
             let file = files.file(fd)?;
-            if argument & !file.flags & flag::NO_ACCESS_TIME != 0 && !owns {
+            if argument & !file.flags & O_NOATIME != 0 && !owns {
                 return Err(Errno::EPERM);
             }
             file.flags = file.flags & !CHANGEABLE | argument & CHANGEABLE;
@@ -190,12 +191,12 @@ pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Resu
             if !matches!(file.kind, Kind::Socket(_) | Kind::Pipe(_) | Kind::Console { .. }) {
                 return Err(Errno::ENOTTY);
             }
-            file.flags = file.flags & !flag::ASYNC | if on { flag::ASYNC } else { 0 };
+            file.flags = file.flags & !FASYNC | if on { FASYNC } else { 0 };
         }
         FIONBIO => {
             let on = word32(argument)? != 0;
             let file = files.get(fd)?;
-            file.flags = file.flags & !flag::NON_BLOCKING | if on { flag::NON_BLOCKING } else { 0 };
+            file.flags = file.flags & !O_NONBLOCK | if on { O_NONBLOCK } else { 0 };
         }
         _ => {
             let file = files.look(fd)?;

@@ -6,11 +6,11 @@ use pando_rt::user::{UserRange, write};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
-use crate::files::inotify::event;
-use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
+use crate::files::namei::LookupFlags;
 use crate::files::transfer::deliver;
 use crate::files::tree::{DirectoryEntry, InodeRef, NAME_MAX};
 use crate::system::System;
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ACCESS};
 use crate::user;
 
 /// Bytes of a `struct linux_dirent64` before the name, and of the longest one.
@@ -98,7 +98,7 @@ fn list(
         return Err(failure);
     }
     system.files.get(fd)?.offset = position;
-    system.files.notify_open(fd, event::ACCESS);
+    system.files.notify_open(fd, IN_ACCESS);
     Ok(done)
 }
 
@@ -116,7 +116,7 @@ pub fn getcwd(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
 
 /// `chdir(path)`.
 pub fn chdir(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
+    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
     system.files.change_directory(place).map(|()| 0)
 }
 
@@ -128,13 +128,13 @@ pub fn fchdir(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `chroot(path)`.
 pub fn chroot(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
+    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
     system.files.change_root(place).map(|()| 0)
 }
 
 /// `readlink(path, buffer, size)`.
 pub fn readlink(system: &mut System, [path, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    readlinkat(system, [CURRENT, path, address, size, 0, 0])
+    readlinkat(system, [AT_FDCWD, path, address, size, 0, 0])
 }
 
 /// `readlinkat(directory, path, buffer, size)`.

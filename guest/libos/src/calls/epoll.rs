@@ -8,11 +8,10 @@ use pando_rt::user::{self, UserRange};
 use crate::calls::signals::set;
 use crate::errno::Errno;
 use crate::files::epoll::{EpollId, Interest};
-use crate::files::flag;
-use crate::files::poll::POLLIN;
 use crate::files::readiness::PollQuery;
 use crate::files::watch::Change;
 use crate::system::System;
+use crate::uapi::{O_CLOEXEC, POLLIN};
 use crate::user::timespec;
 
 /// Bytes of a `struct epoll_event`, which is packed: events, data.
@@ -28,10 +27,10 @@ pub fn epoll_create(system: &mut System, [size, ..]: [u64; 6]) -> Result<u64, Er
 
 /// `epoll_create1(flags)`.
 pub fn epoll_create1(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if flags as u32 as u64 & !flag::CLOSE_ON_EXEC != 0 {
+    if flags as u32 as u64 & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.create_epoll(flags & flag::CLOSE_ON_EXEC != 0)
+    system.files.create_epoll(flags & O_CLOEXEC != 0)
 }
 
 /// `epoll_ctl(epoll, operation, fd, event)`.

@@ -2,9 +2,8 @@
 //! System calls on inotify.
 
 use crate::errno::Errno;
-use crate::files::flag;
-use crate::files::inotify::event;
 use crate::system::System;
+use crate::uapi::{IN_MASK_ADD, IN_MASK_CREATE, O_CLOEXEC, O_NONBLOCK};
 use crate::user;
 
 /// `inotify_init()`.
@@ -14,17 +13,17 @@ pub fn inotify_init(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// `inotify_init1(flags)`.
 pub fn inotify_init1(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+    if u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.create_inotify(flags & flag::NON_BLOCKING, flags & flag::CLOSE_ON_EXEC != 0)
+    system.files.create_inotify(flags & O_NONBLOCK, flags & O_CLOEXEC != 0)
 }
 
 /// `inotify_add_watch(fd, path, mask)`.
 pub fn inotify_add_watch(system: &mut System, [fd, path, mask, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// All known bits, including those that only events have.
     const KNOWN: u32 = 0xf700_efff;
-    const BOTH: u32 = event::ADD | event::MUST_BE_NEW;
+    const BOTH: u32 = IN_MASK_ADD | IN_MASK_CREATE;
     let mask = mask as u32;
     if mask & KNOWN == 0 {
         return Err(Errno::EINVAL);

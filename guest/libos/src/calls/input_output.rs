@@ -9,10 +9,10 @@ use pando_rt::user::UserRange;
 use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::{messages, pando_device, proc, pseudo, signalfd};
 use crate::errno::Errno;
-use crate::files::inotify::event;
-use crate::files::{Kind, flag};
+use crate::files::Kind;
 use crate::system::System;
 use crate::terminal::TerminalName;
+use crate::uapi::{IN_ACCESS, IN_MODIFY, O_APPEND, O_NONBLOCK};
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
 
 /// Flags of `preadv2` and `pwritev2`: do not wait; write at the end; write at the offset even if the file is opened for appending.
@@ -67,7 +67,7 @@ pub fn pwritev(system: &mut System, [fd, address, count, offset, ..]: [u64; 6]) 
 /// `preadv2(fd, vectors, count, offset, unused, flags)`.
 pub fn preadv2(system: &mut System, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
     let (offset, ranges) = (checked2(offset, flags & !APPEND & !NO_APPEND)?, vectors(address, count)?);
-    let added = if flags & NO_WAIT != 0 { flag::NON_BLOCKING } else { 0 };
+    let added = if flags & NO_WAIT != 0 { O_NONBLOCK } else { 0 };
     with_flags(system, fd, added, 0, |system| read_ranges(system, fd, &ranges, offset))
 }
 
@@ -77,8 +77,8 @@ pub fn pwritev2(system: &mut System, [fd, address, count, offset, _, flags]: [u6
     if flags & APPEND != 0 && flags & NO_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
-    let added = if flags & NO_WAIT != 0 { flag::NON_BLOCKING } else { 0 } | if flags & APPEND != 0 { flag::APPEND } else { 0 };
-    let removed = if flags & NO_APPEND != 0 { flag::APPEND } else { 0 };
+    let added = if flags & NO_WAIT != 0 { O_NONBLOCK } else { 0 } | if flags & APPEND != 0 { O_APPEND } else { 0 };
+    let removed = if flags & NO_APPEND != 0 { O_APPEND } else { 0 };
     with_flags(system, fd, added, removed, |system| write_ranges(system, fd, &ranges, offset))
 }
 
@@ -145,7 +145,7 @@ fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Optio
         system.watch_timers();
     }
     if done > 0 {
-        system.files.notify_open(fd, event::ACCESS);
+        system.files.notify_open(fd, IN_ACCESS);
     }
     Ok(done)
 }
@@ -205,12 +205,12 @@ fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Opti
 /// Reports a write to watches, and shows it in shared mappings: at `offset`, or before the file's position.
 pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
     if done > 0 {
-        system.files.notify_open(fd, event::MODIFY);
+        system.files.notify_open(fd, IN_MODIFY);
     }
     if system.shows_nodes() && done > 0 {
         let file = system.files.look(fd)?;
         let end = match offset {
-            Some(_) if file.flags & flag::APPEND != 0 => system.files.status_of(file)?.size,
+            Some(_) if file.flags & O_APPEND != 0 => system.files.status_of(file)?.size,
             Some(offset) => offset + done,
             None => file.offset,
         };
@@ -246,7 +246,7 @@ pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) ->
     if !has_offset && offset != 0 {
         return Err(Errno::ESPIPE);
     }
-    if target.flags & flag::APPEND != 0 {
+    if target.flags & O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
     let waits = target.waits();
@@ -271,7 +271,7 @@ pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, l
     let source = system.files.file(from)?;
     let (readable, start) = (source.readable(), offset_of(from_offset, source.offset)?);
     let target = system.files.file(to)?;
-    let (writable, appends, end) = (target.writable(), target.flags & flag::APPEND != 0, offset_of(to_offset, target.offset)?);
+    let (writable, appends, end) = (target.writable(), target.flags & O_APPEND != 0, offset_of(to_offset, target.offset)?);
     if flags != 0 {
         return Err(Errno::EINVAL);
     }

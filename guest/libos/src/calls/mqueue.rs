@@ -12,10 +12,11 @@ use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
 use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
 use crate::files::tree::node::Owner;
-use crate::files::{Kind, OpenFile, flag};
+use crate::files::{Kind, OpenFile};
 use crate::signals::Signal;
 use crate::signals::info::{Info, code};
 use crate::system::System;
+use crate::uapi::{O_ACCMODE, O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use crate::user::{path, set_word32, set_words, timespec, words};
 use crate::wait::Channel;
 
@@ -43,16 +44,16 @@ fn name(address: u64) -> Result<Vec<u8>, Errno> {
 
 /// `mq_open(name, flags, mode, attributes)`.
 pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let given = if flags & flag::CREATE != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
+    let given = if flags & O_CREAT != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
     let name = name(address)?;
     let who = &system.files.own.who;
     let id = match system.files.queues.named(&name) {
-        Some(_) if flags & (flag::CREATE | flag::EXCLUSIVE) == flag::CREATE | flag::EXCLUSIVE => return Err(Errno::EEXIST),
+        Some(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(Errno::EEXIST),
         Some(id) => {
-            let wanted = match flags & flag::ACCESS {
-                flag::READ_ONLY => READ,
-                flag::WRITE_ONLY => WRITE,
-                flag::READ_WRITE => READ | WRITE,
+            let wanted = match flags & O_ACCMODE {
+                O_RDONLY => READ,
+                O_WRONLY => WRITE,
+                O_RDWR => READ | WRITE,
                 _ => return Err(Errno::EINVAL),
             };
             if !who.may(system.files.queues.get(id)?.owner, false, wanted) {
@@ -60,7 +61,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
             }
             id
         }
-        None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
+        None if flags & O_CREAT == 0 => return Err(Errno::ENOENT),
         None => {
             let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
             let (count_max, bytes_max) = if who.is_capable(SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
@@ -73,7 +74,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         }
     };
     system.files.queues.open(id);
-    system.files.insert(OpenFile::new(Kind::Messages(id), flags & (flag::ACCESS | flag::NON_BLOCKING)), true)
+    system.files.insert(OpenFile::new(Kind::Messages(id), flags & (O_ACCMODE | O_NONBLOCK)), true)
 }
 
 /// `mq_unlink(name)`.
@@ -215,16 +216,16 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
 /// `mq_getsetattr(fd, new, old)`.
 pub fn mq_getsetattr(system: &mut System, [fd, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     let given = if new == 0 { None } else { Some(words::<4>(new)?) };
-    if given.is_some_and(|[flags, ..]| flags & !flag::NON_BLOCKING != 0) {
+    if given.is_some_and(|[flags, ..]| flags & !O_NONBLOCK != 0) {
         return Err(Errno::EINVAL);
     }
     let id = system.files.message_queue(fd)?;
     let queue = system.files.queues.get(id)?;
-    let flags = system.files.look(fd)?.flags & flag::NON_BLOCKING;
+    let flags = system.files.look(fd)?.flags & O_NONBLOCK;
     let told = [flags, queue.count_max, queue.bytes_max, queue.count(), 0, 0, 0, 0];
     if let Some([flags, ..]) = given {
         let file = system.files.file(fd)?;
-        file.flags = file.flags & !flag::NON_BLOCKING | flags;
+        file.flags = file.flags & !O_NONBLOCK | flags;
     }
     if old != 0 {
         set_words(old, &told)?;

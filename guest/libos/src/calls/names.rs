@@ -6,9 +6,9 @@ use pando_rt::clock;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::change::{NewNode, PathAt};
-use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_FOLLOW, CURRENT};
-use crate::files::status::{S_IFMT, time};
+use crate::files::status::time;
 use crate::system::System;
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, S_IFMT};
 use crate::user;
 
 /// Remove a directory.
@@ -20,7 +20,7 @@ fn now() -> Time {
 
 /// `mkdir(path, mode)`.
 pub fn mkdir(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    mkdirat(system, [CURRENT, path, mode, 0, 0, 0])
+    mkdirat(system, [AT_FDCWD, path, mode, 0, 0, 0])
 }
 
 /// `mkdirat(directory, path, mode)`.
@@ -33,7 +33,7 @@ pub fn mkdirat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> Re
 
 /// `mknod(path, mode, device)`.
 pub fn mknod(system: &mut System, [path, mode, device, ..]: [u64; 6]) -> Result<u64, Errno> {
-    mknodat(system, [CURRENT, path, mode, device, 0, 0])
+    mknodat(system, [AT_FDCWD, path, mode, device, 0, 0])
 }
 
 /// `mknodat(directory, path, mode, device)`.
@@ -57,7 +57,7 @@ pub fn mknodat(system: &mut System, [directory, path, mode, device, ..]: [u64; 6
 
 /// `symlink(target, path)`.
 pub fn symlink(system: &mut System, [target, path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    symlinkat(system, [target, CURRENT, path, 0, 0, 0])
+    symlinkat(system, [target, AT_FDCWD, path, 0, 0, 0])
 }
 
 /// `symlinkat(target, directory, path)`.
@@ -73,7 +73,7 @@ pub fn symlinkat(system: &mut System, [target, directory, path, ..]: [u64; 6]) -
 
 /// `link(path, new path)`.
 pub fn link(system: &mut System, [path, new_path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    linkat(system, [CURRENT, path, CURRENT, new_path, 0, 0])
+    linkat(system, [AT_FDCWD, path, AT_FDCWD, new_path, 0, 0])
 }
 
 /// `linkat(directory, path, new directory, new path, flags)`.
@@ -89,12 +89,12 @@ pub fn linkat(system: &mut System, [directory, path, new_directory, new_path, fl
 
 /// `unlink(path)`.
 pub fn unlink(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    unlinkat(system, [CURRENT, path, 0, 0, 0, 0])
+    unlinkat(system, [AT_FDCWD, path, 0, 0, 0, 0])
 }
 
 /// `rmdir(path)`.
 pub fn rmdir(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    unlinkat(system, [CURRENT, path, AT_REMOVEDIR, 0, 0, 0])
+    unlinkat(system, [AT_FDCWD, path, AT_REMOVEDIR, 0, 0, 0])
 }
 
 /// `unlinkat(directory, path, flags)`.
@@ -110,7 +110,7 @@ pub fn unlinkat(system: &mut System, [directory, path, flags, ..]: [u64; 6]) -> 
 
 /// `rename(path, new path)`.
 pub fn rename(system: &mut System, [path, new_path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    renameat2(system, [CURRENT, path, CURRENT, new_path, 0, 0])
+    renameat2(system, [AT_FDCWD, path, AT_FDCWD, new_path, 0, 0])
 }
 
 /// `renameat(directory, path, new directory, new path)`.

@@ -10,23 +10,26 @@ use crate::credentials::WRITE;
 use crate::errno::Errno;
 use crate::files::edge::Pulse;
 use crate::files::event::Event;
-use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, resolve};
 use crate::files::status::time;
-use crate::files::tree::content::seal;
 use crate::files::tree::node::Owner;
-use crate::files::{Kind, OpenFile, OpenName, flag};
+use crate::files::{Kind, OpenFile, OpenName};
 use crate::system::System;
 use crate::terminal::TerminalName;
+use crate::uapi::{
+    __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_SEAL_EXEC, F_SEAL_SEAL, O_CLOEXEC, O_CREAT, O_DIRECT, O_LARGEFILE,
+    O_NOCTTY, O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+};
 use crate::user::{self, set_words};
 
 /// `open(path, flags, mode)`.
 pub fn open(system: &mut System, [path, flags, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    openat(system, [CURRENT, path, flags, mode, 0, 0])
+    openat(system, [AT_FDCWD, path, flags, mode, 0, 0])
 }
 
 /// `creat(path, mode)`.
 pub fn creat(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    openat(system, [CURRENT, path, flag::CREATE | flag::WRITE_ONLY | flag::TRUNCATE, mode, 0, 0])
+    openat(system, [AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode, 0, 0])
 }
 
 /// `openat(directory, path, flags, mode)`.
@@ -39,8 +42,7 @@ pub fn openat2(system: &mut System, [directory, path, how, size, ..]: [u64; 6]) 
     /// Bytes of the first version of `struct open_how`, the only one.
     const SIZE: u64 = 24;
     const KNOWN: u64 = 0o37_777_703 | 0o100_000;
-    const RESOLVE: u64 =
-        resolve::NO_XDEV | resolve::NO_MAGICLINKS | resolve::NO_SYMLINKS | resolve::BENEATH | resolve::IN_ROOT | resolve::CACHED;
+    const RESOLVE: u64 = RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_IN_ROOT | RESOLVE_CACHED;
     if size < SIZE {
         return Err(Errno::EINVAL);
     }
@@ -52,8 +54,8 @@ pub fn openat2(system: &mut System, [directory, path, how, size, ..]: [u64; 6]) 
             return Err(Errno::E2BIG);
         }
     }
-    let makes = flags & (flag::CREATE | flag::TEMPORARY) != 0;
-    let both = resolve & resolve::BENEATH != 0 && resolve & resolve::IN_ROOT != 0;
+    let makes = flags & (O_CREAT | __O_TMPFILE) != 0;
+    let both = resolve & RESOLVE_BENEATH != 0 && resolve & RESOLVE_IN_ROOT != 0;
     if flags & !KNOWN != 0 || resolve & !RESOLVE != 0 || both || mode & !0o7777 != 0 || !makes && mode != 0 {
         return Err(Errno::EINVAL);
     }
@@ -71,7 +73,7 @@ fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64
     system.files.controlling = system.controlling();
     let mut file = system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()))?;
     if let Kind::Node(node) = file.kind
-        && flags & flag::TRUNCATE != 0
+        && flags & O_TRUNC != 0
     {
         system.show_change(node, &(0..0))?;
     }
@@ -80,8 +82,8 @@ fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64
     }
     let waits = file.waits();
     let pty = if let Kind::Slave(id, _) = file.kind { Some(TerminalName::Pseudo(id)) } else { None };
-    let fd = system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)?;
-    if let Some(terminal) = pty.filter(|_| flags & flag::NO_TERMINAL == 0) {
+    let fd = system.files.insert(file, flags & O_CLOEXEC != 0)?;
+    if let Some(terminal) = pty.filter(|_| flags & O_NOCTTY == 0) {
         terminal::adopt(system, terminal);
     }
     if waits {
@@ -139,7 +141,7 @@ pub fn close_range(system: &mut System, [first, last, flags, ..]: [u64; 6]) -> R
 
 /// `access(path, mode)`.
 pub fn access(system: &mut System, [path, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
-    faccessat2(system, [CURRENT, path, mode, 0, 0, 0])
+    faccessat2(system, [AT_FDCWD, path, mode, 0, 0, 0])
 }
 
 /// `faccessat(directory, path, mode)`.
@@ -176,15 +178,15 @@ pub fn pipe(system: &mut System, [descriptors, ..]: [u64; 6]) -> Result<u64, Err
 
 /// `pipe2(descriptors, flags)`.
 pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if flags & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC | flag::DIRECT) != 0 {
+    if flags & !(O_NONBLOCK | O_CLOEXEC | O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
     let files = &mut system.files;
-    let kept = flags & !flag::CLOSE_ON_EXEC;
-    let close_on_exec = flags & flag::CLOSE_ON_EXEC != 0;
+    let kept = flags & !O_CLOEXEC;
+    let close_on_exec = flags & O_CLOEXEC != 0;
     let id = files.pipes.open(None, true, true)?;
     let reader = files.insert(OpenFile::new(Kind::Pipe(id), kept), close_on_exec);
-    let writer = OpenFile::new(Kind::Pipe(id), kept | flag::WRITE_ONLY);
+    let writer = OpenFile::new(Kind::Pipe(id), kept | O_WRONLY);
     let reader = match reader {
         Ok(reader) => reader,
         Err(error) => {
@@ -206,12 +208,12 @@ pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<
 /// `eventfd2(count, flags)`.
 pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const ONE_BY_ONE: u64 = 1;
-    if flags & !(ONE_BY_ONE | flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+    if flags & !(ONE_BY_ONE | O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let event = Event { count: u64::from(count as u32), one_by_one: flags & ONE_BY_ONE != 0, pulse: Pulse::default() };
-    let file = OpenFile::new(Kind::Event(event), flags & flag::NON_BLOCKING | flag::READ_WRITE);
-    system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
+    let file = OpenFile::new(Kind::Event(event), flags & O_NONBLOCK | O_RDWR);
+    system.files.insert(file, flags & O_CLOEXEC != 0)
 }
 
 /// `eventfd(count)`.
@@ -240,11 +242,11 @@ pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<
     let root = files.tree.root();
     let id = files.nameless(root, owner, time(clock::wall()))?;
     files.tree.node_mut(id)?.content_mut()?.seals = Some(match flags {
-        flags if flags & NO_EXECUTE != 0 => seal::EXECUTE,
+        flags if flags & NO_EXECUTE != 0 => F_SEAL_EXEC,
         flags if flags & ALLOW_SEALING != 0 => 0,
-        _ => seal::SEAL,
+        _ => F_SEAL_SEAL,
     });
-    let mut file = OpenFile::new(Kind::Node(id), flag::READ_WRITE | flag::LARGE_FILE);
+    let mut file = OpenFile::new(Kind::Node(id), O_RDWR | O_LARGEFILE);
     file.name = Some(OpenName { directory: root, name: [b"memfd:", &*name].concat().into() });
     files.insert(file, flags & CLOSE_ON_EXEC != 0)
 }

@@ -3,18 +3,18 @@
 
 use super::signals::{given, may_send};
 use crate::errno::Errno;
-use crate::files::flag;
 use crate::files::pidfd::Fate;
 use crate::files::tree::InodeRef;
 use crate::process::ProcessNumber;
 use crate::signals::Signal;
 use crate::signals::info::{Info, code};
 use crate::system::System;
+use crate::uapi::O_NONBLOCK;
 
 /// `pidfd_open(process, flags)`.
 pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let number = number as u32;
-    if u64::from(flags as u32) & !flag::NON_BLOCKING != 0 || number.cast_signed() <= 0 {
+    if u64::from(flags as u32) & !O_NONBLOCK != 0 || number.cast_signed() <= 0 {
         return Err(Errno::EINVAL);
     }
     let Some(process) = system.process_of(number) else {

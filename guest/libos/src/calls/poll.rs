@@ -8,9 +8,9 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::poll::{POLLERR, POLLIN, POLLOUT, POLLPRI};
 use crate::files::readiness::PollQuery;
 use crate::system::System;
+use crate::uapi::{POLLERR, POLLIN, POLLOUT, POLLPRI};
 use crate::user::{set_word32, set_words, timespec, word32, words};
 use crate::wait::Channel;
 

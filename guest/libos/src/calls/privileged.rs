@@ -7,9 +7,10 @@ use pando_rt::user::read;
 
 use crate::credentials::capabilities::{SYS_ADMIN, SYS_BOOT, SYS_PACCT, SYS_TTY_CONFIG, SYSLOG};
 use crate::errno::Errno;
-use crate::files::namei::{CURRENT, LookupFlags};
+use crate::files::namei::LookupFlags;
 use crate::system::System;
 use crate::timers::Clock;
+use crate::uapi::AT_FDCWD;
 use crate::user::{NANOSECONDS, path, timespec, words};
 
 type Answer = Result<u64, Errno>;
@@ -48,7 +49,7 @@ const fn refuse_unless(is_wrong: bool) -> Answer {
 
 /// Checks that a path exists.
 fn look_up(system: &System, address: u64) -> Result<(), Errno> {
-    system.files.find(CURRENT, &path(address)?, LookupFlags::FOLLOW).map(|_| ())
+    system.files.find(AT_FDCWD, &path(address)?, LookupFlags::FOLLOW).map(|_| ())
 }
 
 /// `syslog(action, buffer, length)`.

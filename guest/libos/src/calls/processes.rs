@@ -4,13 +4,13 @@
 use pando_rt::user::{self, write};
 
 use crate::errno::Errno;
-use crate::files::namei::CURRENT;
 use crate::files::pidfd::Fate;
 use crate::loader::{self, Request};
 use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
 use crate::signals::Signal;
 use crate::system::wait4::{CloneSelection, WaitOptions, WaitStatus, WaitTarget};
 use crate::system::{self, System};
+use crate::uapi::AT_FDCWD;
 use crate::user::{path, set_word32, set_words, strings, word32, words};
 
 const MEMORY: u64 = 0x100;
@@ -138,7 +138,7 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
 
 /// `execve(path, arguments, environment)`.
 pub fn execve(system: &mut System, [name, arguments, environment, ..]: [u64; 6]) -> Result<u64, Errno> {
-    execveat(system, [CURRENT, name, arguments, environment, 0, 0])
+    execveat(system, [AT_FDCWD, name, arguments, environment, 0, 0])
 }
 
 /// `execveat(directory, path, arguments, environment, flags)`.

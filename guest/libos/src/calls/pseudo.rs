@@ -10,12 +10,13 @@ use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
-use crate::files::{OpenFile, flag};
+use crate::files::OpenFile;
 use crate::signals::Signal;
 use crate::system::System;
 use crate::terminal::input::TYPED_MAX;
 use crate::terminal::settings::local;
 use crate::terminal::{PtyId, TerminalName};
+use crate::uapi::{O_ACCMODE, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK};
 use crate::user::{set_word32, word32};
 use crate::wait::Channel;
 
@@ -62,9 +63,9 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
         }
         TIOCGPTPEER => {
             let kind = system.files.open_peer(id)?;
-            let file = OpenFile::new(kind, argument & (flag::ACCESS | flag::NON_BLOCKING) | flag::LARGE_FILE);
-            let fd = system.files.insert(file, argument & flag::CLOSE_ON_EXEC != 0)?;
-            if argument & flag::NO_TERMINAL == 0 {
+            let file = OpenFile::new(kind, argument & (O_ACCMODE | O_NONBLOCK) | O_LARGEFILE);
+            let fd = system.files.insert(file, argument & O_CLOEXEC != 0)?;
+            if argument & O_NOCTTY == 0 {
                 terminal::adopt(system, name);
             }
             return Ok(fd);

@@ -3,10 +3,11 @@
 
 use crate::errno::Errno;
 use crate::files::tree::InodeRef;
-use crate::files::tree::content::seal;
+use crate::files::tree::content::F_ALL_SEALS;
 use crate::files::tree::node::NodeId;
 use crate::memory::regions::{Backing, Region, Sharing};
 use crate::system::System;
+use crate::uapi::{F_SEAL_SEAL, F_SEAL_WRITE};
 
 const ADD: u64 = 1033;
 const GET: u64 = 1034;
@@ -39,13 +40,13 @@ fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
     if !system.files.look(fd)?.writable() {
         return Err(Errno::EPERM);
     }
-    if seals & !seal::ALL != 0 {
+    if seals & !F_ALL_SEALS != 0 {
         return Err(Errno::EINVAL);
     }
-    if before & seal::SEAL != 0 {
+    if before & F_SEAL_SEAL != 0 {
         return Err(Errno::EPERM);
     }
-    if seals & !before & seal::WRITE != 0 && may_write_to(system, id) {
+    if seals & !before & F_SEAL_WRITE != 0 && may_write_to(system, id) {
         return Err(Errno::EBUSY);
     }
     system.files.tree.node_mut(id)?.content_mut()?.seals = Some(before | seals);

@@ -8,10 +8,11 @@ use pando_rt::user::{self, UserRange};
 
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::{Kind, OpenFile, flag};
+use crate::files::{Kind, OpenFile};
 use crate::signals::Set;
 use crate::signals::info::Info;
 use crate::system::System;
+use crate::uapi::{O_CLOEXEC, O_NONBLOCK, O_RDWR};
 use crate::wait::Channel;
 
 /// `signalfd(fd, set, size)`.
@@ -23,12 +24,12 @@ pub fn signalfd(system: &mut System, [fd, wanted, size, ..]: [u64; 6]) -> Result
 pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     const NEW: i32 = -1;
     let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
-    if u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+    if u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     if fd as i32 == NEW {
-        let file = OpenFile::new(Kind::Signals(wanted), flag::READ_WRITE | flags & flag::NON_BLOCKING);
-        return system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0);
+        let file = OpenFile::new(Kind::Signals(wanted), O_RDWR | flags & O_NONBLOCK);
+        return system.files.insert(file, flags & O_CLOEXEC != 0);
     }
     match &mut system.files.file(fd)?.kind {
         Kind::Signals(set) => *set = wanted,

@@ -11,14 +11,15 @@ use crate::credentials::capabilities::FSETID;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Kind;
-use crate::files::inotify::event;
-use crate::files::namei::{CURRENT, LookupFlags};
+use crate::files::inotify::BY_NAME;
+use crate::files::namei::LookupFlags;
 use crate::files::status::time;
 use crate::files::transfer::drop_privileges;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
 use crate::system::System;
+use crate::uapi::{AT_FDCWD, IN_MODIFY};
 use crate::user;
 
 /// `truncate(path, length)`.
@@ -28,7 +29,7 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
     }
     let path = user::path(path)?;
     let files = &mut system.files;
-    let place = files.find(CURRENT, &path, LookupFlags::FOLLOW)?;
+    let place = files.find(AT_FDCWD, &path, LookupFlags::FOLLOW)?;
     match files.status(place)?.kind() {
         Some(FileType::Directory) => return Err(Errno::EISDIR),
         Some(FileType::Regular) => files.check(place, WRITE).and_then(|()| files.check_not_running(place))?,
@@ -39,7 +40,7 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
     }
     let id = files.tree.own(place)?;
     resize(system, id, length)?;
-    system.files.notify_at(CURRENT, &path, 0, event::MODIFY);
+    system.files.notify_at(AT_FDCWD, &path, 0, IN_MODIFY);
     Ok(0)
 }
 
@@ -58,7 +59,7 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
     resize(system, id, length)?;
-    system.files.notify_open(fd, event::MODIFY | event::BY_NAME);
+    system.files.notify_open(fd, IN_MODIFY | BY_NAME);
     Ok(0)
 }
 
@@ -142,6 +143,6 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
         }
         Ok(())
     })?;
-    system.files.notify_open(fd, event::MODIFY);
+    system.files.notify_open(fd, IN_MODIFY);
     Ok(0)
 }

@@ -11,7 +11,6 @@ use super::blocking::with_timeout;
 use super::netdevice;
 use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
-use crate::files::flag;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
 use crate::files::socket::icmp::{ANY, ICMP, ICMP6};
@@ -19,13 +18,14 @@ use crate::files::socket::options::{Value, level, option};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId, Style};
 use crate::files::status::time;
 use crate::system::System;
+use crate::uapi::{O_CLOEXEC, O_NONBLOCK};
 use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
 use crate::wait::Channel;
 
 /// The part of a type without its flags.
 const STYLE: u64 = 0xf;
 /// Flags of a type.
-const FLAGS: u64 = flag::NON_BLOCKING | flag::CLOSE_ON_EXEC;
+const FLAGS: u64 = O_NONBLOCK | O_CLOEXEC;
 
 /// The process's credentials, for the other end of a connection.
 fn who(system: &System) -> PeerCredentials {

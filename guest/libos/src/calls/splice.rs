@@ -6,9 +6,10 @@ use pando_rt::clock;
 use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::input_output::{readv, show_written, with_flags};
 use crate::errno::Errno;
+use crate::files::Kind;
 use crate::files::splice::Side;
-use crate::files::{Kind, flag};
 use crate::system::System;
+use crate::uapi::{O_APPEND, O_NONBLOCK};
 use crate::user::{RW_MAX, set_words, vectors as ranges, words};
 
 /// Do not wait for pipes.
@@ -36,7 +37,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if from_pipe == to_pipe && (!from_pipe || same_pipe(system, from, to)) {
         return Err(Errno::EINVAL);
     }
-    if target.flags & flag::APPEND != 0 && !to_pipe {
+    if target.flags & O_APPEND != 0 && !to_pipe {
         return Err(Errno::EINVAL);
     }
     system.files.check_splice(from, to)?;
@@ -113,7 +114,7 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
     let Kind::Pipe(pipe) = file.kind else { return Err(Errno::EBADF) };
     let waits = flags & WITHOUT_WAITING == 0 && file.waits();
     if !file.writable() {
-        let added = if waits { 0 } else { flag::NON_BLOCKING };
+        let added = if waits { 0 } else { O_NONBLOCK };
         return with_flags(system, fd, added, 0, |system| readv(system, [fd, vectors, count, 0, 0, 0]));
     }
     let ranges = ranges(vectors, count)?;

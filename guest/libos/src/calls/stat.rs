@@ -6,9 +6,10 @@ use pando_rt::registers;
 use pando_rt::user::write;
 
 use crate::errno::Errno;
-use crate::files::namei::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
+use crate::files::namei::LookupFlags;
 use crate::files::tree::InodeRef;
 use crate::system::System;
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::user;
 
 /// `AT_STATX_SYNC_TYPE`: how fresh the attributes must be. They are never stale here.
@@ -24,12 +25,12 @@ fn check(flags: u64) -> Result<(), Errno> {
 
 /// `stat(path, status)`.
 pub fn stat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(system, [CURRENT, path, status, 0, 0, 0])
+    newfstatat(system, [AT_FDCWD, path, status, 0, 0, 0])
 }
 
 /// `lstat(path, status)`.
 pub fn lstat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    newfstatat(system, [CURRENT, path, status, AT_SYMLINK_NOFOLLOW, 0, 0])
+    newfstatat(system, [AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW, 0, 0])
 }
 
 /// `fstat(fd, status)`.
@@ -67,7 +68,7 @@ pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u6
 
 /// `statfs(path, status)`.
 pub fn statfs(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(CURRENT, &user::path(path)?, LookupFlags::FOLLOW)?;
+    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
     write_statfs(system, place, status)
 }
 

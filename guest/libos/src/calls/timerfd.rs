@@ -7,21 +7,22 @@ use crate::calls::time::TIMER_ABSTIME;
 use crate::calls::timers::{timespec_setting, write_setting};
 use crate::errno::Errno;
 use crate::files::timerfd::TimerId;
-use crate::files::{Kind, OpenFile, flag};
+use crate::files::{Kind, OpenFile};
 use crate::system::System;
 use crate::timers::{Clock, Setting};
+use crate::uapi::{O_CLOEXEC, O_NONBLOCK, O_RDWR};
 use crate::user::words;
 
 /// `timerfd_create(clock, flags)`.
 pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     /// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME`, and the two `_ALARM` clocks.
     const CLOCKS: [u32; 5] = [0, 1, 7, 8, 9];
-    if !CLOCKS.contains(&(clock as u32)) || u64::from(flags as u32) & !(flag::NON_BLOCKING | flag::CLOSE_ON_EXEC) != 0 {
+    if !CLOCKS.contains(&(clock as u32)) || u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let id = system.files.timers.create(Clock::new(clock)?);
-    let file = OpenFile::new(Kind::Timer(id), flag::READ_WRITE | flags & flag::NON_BLOCKING);
-    system.files.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
+    let file = OpenFile::new(Kind::Timer(id), O_RDWR | flags & O_NONBLOCK);
+    system.files.insert(file, flags & O_CLOEXEC != 0)
 }
 
 /// The timer behind a descriptor.

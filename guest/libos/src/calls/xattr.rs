@@ -11,12 +11,12 @@ use crate::credentials::capabilities::SYS_ADMIN;
 use crate::credentials::{READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::files::inotify::event;
-use crate::files::namei::{AT_SYMLINK_NOFOLLOW, CURRENT, LookupFlags};
+use crate::files::namei::LookupFlags;
 use crate::files::status::time;
 use crate::files::transfer::deliver;
 use crate::files::tree::{InodeRef, Setting, VALUE_MAX};
 use crate::system::System;
+use crate::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB};
 use crate::user::{self, Path};
 
 /// Most bytes of an attribute's name.
@@ -34,7 +34,7 @@ fn name(address: u64) -> Result<Path, Errno> {
 
 /// The file at a path; `way` decides whether a link at its end is followed.
 fn find(system: &System, path: u64, way: LookupFlags) -> Result<InodeRef, Errno> {
-    system.files.find(CURRENT, &user::path(path)?, way)
+    system.files.find(AT_FDCWD, &user::path(path)?, way)
 }
 
 /// The file of a descriptor.
@@ -45,7 +45,7 @@ fn opened(system: &mut System, fd: u64) -> Result<InodeRef, Errno> {
 
 /// Notifies watches of a change of the attributes of the file at a path.
 fn notify_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
-    system.files.notify_at(CURRENT, &user::path(path)?, flags, event::ATTRIB);
+    system.files.notify_at(AT_FDCWD, &user::path(path)?, flags, IN_ATTRIB);
     Ok(0)
 }
 
@@ -164,7 +164,7 @@ pub fn lsetxattr(system: &mut System, [path, name, value, size, flags, _]: [u64;
 pub fn fsetxattr(system: &mut System, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
     let place = opened(system, fd)?;
     set(system, place, [name, value, size, flags])?;
-    system.files.notify_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
@@ -202,6 +202,6 @@ pub fn lremovexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u
 pub fn fremovexattr(system: &mut System, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
     let place = opened(system, fd)?;
     remove(system, place, name)?;
-    system.files.notify_open(fd, event::ATTRIB);
+    system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }

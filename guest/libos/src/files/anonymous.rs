@@ -3,9 +3,10 @@
 
 use super::mqueue::MessageQueueId;
 use super::pidfd::{Fate, PidFile};
-use super::{Descriptor, Files, Kind, OpenFile, flag};
+use super::{Descriptor, Files, Kind, OpenFile};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::uapi::{O_NONBLOCK, O_RDWR};
 use crate::wait::Channel;
 
 impl Files {
@@ -15,7 +16,7 @@ impl Files {
     /// `EMFILE`.
     pub fn open_process(&mut self, process: ProcessNumber, has_ended: bool, flags: u64) -> Result<u64, Errno> {
         let id = self.watched.create(process, if has_ended { Fate::Ended } else { Fate::Runs });
-        self.insert(OpenFile::new(Kind::Process(id), flag::READ_WRITE | flags & flag::NON_BLOCKING), true)
+        self.insert(OpenFile::new(Kind::Process(id), O_RDWR | flags & O_NONBLOCK), true)
     }
 
     /// The process of a pidfd.

@@ -2,24 +2,19 @@
 //! Creates, removes and moves names, in Linux's order of checks.
 
 use super::Files;
-use super::inotify::event;
-use super::namei::{CURRENT, LastComponent, LookupFlags, LookupResult, Name};
+use super::namei::{LastComponent, LookupFlags, LookupResult, Name};
 use super::tree::node::{Body, Node, Owner};
 use super::tree::{InodeRef, NameAt};
 use crate::credentials::WRITE;
 use crate::credentials::capabilities::{MKNOD, SYS_CHROOT};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-
-/// Do not replace an existing target.
-pub const RENAME_NOREPLACE: u64 = 1;
-/// Exchange the files of the two names.
-pub const RENAME_EXCHANGE: u64 = 2;
+use crate::uapi::{AT_FDCWD, IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MOVE_SELF, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
 /// A path relative to a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct PathAt<'a> {
-    /// The directory: a descriptor, or [`CURRENT`].
+    /// The directory: a descriptor, or [`AT_FDCWD`].
     pub directory: u64,
     /// The path.
     pub path: &'a [u8],
@@ -74,7 +69,7 @@ impl Files {
             }
         };
         self.tree.create(NameAt { directory: found.directory, name: name.bytes() }, body, owner, now)?;
-        self.notify_name(found.directory, name.bytes(), matches!(new, NewNode::Directory), event::CREATE);
+        self.notify_name(found.directory, name.bytes(), matches!(new, NewNode::Directory), IN_CREATE);
         Ok(())
     }
 
@@ -97,7 +92,7 @@ impl Files {
     pub fn link(&mut self, from: PathAt<'_>, to: PathAt<'_>, follow: bool, by_descriptor: bool, now: Time) -> Result<(), Errno> {
         let way = if follow { LookupFlags::FOLLOW } else { LookupFlags::KEEP };
         let place = match from.path {
-            [] if by_descriptor && from.directory as i32 == super::namei::AT_FDCWD => self.own.working_directory,
+            [] if by_descriptor && from.directory as i32 == AT_FDCWD as i32 => self.own.working_directory,
             [] if by_descriptor => self.place(from.directory)?,
             path => self.find(from.directory, path, way)?,
         };
@@ -119,8 +114,8 @@ impl Files {
         if let InodeRef::Node(id) = self.tree.settle(place) {
             self.tree.node_mut(id)?.temporary = false;
         }
-        self.notify_self(place, event::ATTRIB);
-        self.notify_name(found.directory, name.bytes(), false, event::CREATE);
+        self.notify_self(place, IN_ATTRIB);
+        self.notify_name(found.directory, name.bytes(), false, IN_CREATE);
         Ok(())
     }
 
@@ -181,10 +176,10 @@ impl Files {
         self.keep_if_open(there.place)?;
         let gone = self.tree.unlink(there.named(), now)?;
         if !there.is_directory {
-            self.notify_self(gone, event::ATTRIB);
+            self.notify_self(gone, IN_ATTRIB);
         }
         self.lose(gone);
-        self.notify_name(there.directory, there.name.bytes(), there.is_directory, event::DELETE);
+        self.notify_name(there.directory, there.name.bytes(), there.is_directory, IN_DELETE);
         Ok(())
     }
 
@@ -260,9 +255,9 @@ impl Files {
         let gone = self.tree.rename(moved.named(), name, now)?;
         self.notify_moved((moved.directory, moved.name.bytes()), (new.directory, new_name.bytes()), moved.is_directory);
         if let Some(gone) = gone.filter(|_| !moved.is_directory) {
-            self.notify_self(gone, event::ATTRIB);
+            self.notify_self(gone, IN_ATTRIB);
         }
-        self.notify_self(moved.place, event::MOVE_SELF);
+        self.notify_self(moved.place, IN_MOVE_SELF);
         if let Some(gone) = gone {
             self.lose(gone);
         }
@@ -273,9 +268,9 @@ impl Files {
     fn notify_exchanged(&mut self, one: &FoundEntry, other: &FoundEntry) {
         let (first, second) = ((one.directory, one.name.bytes()), (other.directory, other.name.bytes()));
         self.notify_moved(first, second, one.is_directory);
-        self.notify_self(one.place, event::MOVE_SELF);
+        self.notify_self(one.place, IN_MOVE_SELF);
         self.notify_moved(second, first, other.is_directory);
-        self.notify_self(other.place, event::MOVE_SELF);
+        self.notify_self(other.place, IN_MOVE_SELF);
     }
 
     /// Checks that moved names with trailing slashes are directories.
@@ -393,5 +388,5 @@ impl Files {
 /// A path relative to the working directory.
 #[must_use]
 pub fn here(path: &[u8]) -> PathAt<'_> {
-    PathAt { directory: CURRENT, path }
+    PathAt { directory: AT_FDCWD, path }
 }

@@ -9,22 +9,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::edge::{self, Pulse};
-use super::poll::{POLLERR, POLLHUP};
 use crate::errno::Errno;
+use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, POLLERR, POLLHUP};
 
-/// Bits of an item's events that control notification.
-pub mod how {
-    /// Wake only one of the waiters.
-    pub const EXCLUSIVE: u32 = 1 << 28;
-    /// Prevent system suspend.
-    pub const WAKE_UP: u32 = 1 << 29;
-    /// Report once, until the item is modified.
-    pub const ONE_SHOT: u32 = 1 << 30;
-    /// Edge-triggered: report changes, not states.
-    pub const EDGE: u32 = 1 << 31;
-    /// All of these bits.
-    pub const ALL: u32 = EXCLUSIVE | WAKE_UP | ONE_SHOT | EDGE;
-}
+/// The bits of an item's events that control notification; the other bits are those of `poll`.
+pub const EP_PRIVATE_BITS: u32 = EPOLLEXCLUSIVE | EPOLLWAKEUP | EPOLLONESHOT | EPOLLET;
 
 /// Maximum nesting of epoll instances.
 pub const NESTING_MAX: usize = 4;
@@ -79,7 +68,7 @@ impl Item {
     }
 
     fn wanted(&self) -> u16 {
-        (self.interest.events & !how::ALL) as u16
+        (self.interest.events & !EP_PRIVATE_BITS) as u16
     }
 
     fn ready(&self, answer: ReadyState) -> u16 {
@@ -88,7 +77,7 @@ impl Item {
 
     /// Whether it wakes only one waiter.
     fn is_exclusive(&self) -> bool {
-        self.interest.events & how::EXCLUSIVE != 0
+        self.interest.events & EPOLLEXCLUSIVE != 0
     }
 
     /// The time since which it should be queued.
@@ -101,10 +90,10 @@ impl Item {
 
     /// Updates it after a report: a one-shot item is disabled.
     fn tell(&mut self) {
-        let is_edge = self.interest.events & how::EDGE != 0;
-        let is_once = self.interest.events & how::ONE_SHOT != 0;
+        let is_edge = self.interest.events & EPOLLET != 0;
+        let is_once = self.interest.events & EPOLLONESHOT != 0;
         if is_once {
-            self.interest.events &= how::ALL;
+            self.interest.events &= EP_PRIVATE_BITS;
         }
         self.queued = (!is_edge && !is_once).then(edge::moment);
     }
@@ -140,7 +129,7 @@ impl Epoll {
     /// `ENOENT`: it does not exist. `EINVAL`: it is exclusive, which cannot be changed.
     pub fn change(&mut self, key: Key, interest: Interest, answer: ReadyState) -> Result<(), Errno> {
         let item = self.items.get(&key).ok_or(Errno::ENOENT)?;
-        if item.interest.events & how::EXCLUSIVE != 0 {
+        if item.interest.events & EPOLLEXCLUSIVE != 0 {
             return Err(Errno::EINVAL);
         }
         self.put(key, interest, answer);
@@ -311,10 +300,11 @@ impl Epolls {
 
 #[cfg(test)]
 mod tests {
-    use super::{Epoll, Interest, Key, ReadyState, how};
+    use super::{Epoll, Interest, Key, ReadyState};
     use crate::errno::Errno;
     use crate::files::edge::Pulse;
-    use crate::files::poll::{POLLIN, READING};
+    use crate::files::poll::READING;
+    use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, POLLIN};
     use std::vec::Vec;
 
     const KEY: Key = Key { file: 3, fd: 3 };
@@ -346,13 +336,13 @@ mod tests {
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
         assert_eq!(epoll.add(KEY, wanting(0), answer), Err(Errno::EEXIST));
         assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer)), (1, std::vec![(1, 7)]));
-        epoll.change(KEY, wanting(how::EDGE), answer).expect("it is there");
+        epoll.change(KEY, wanting(EPOLLET), answer).expect("it is there");
         assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer).len()), (1, 0));
         answer.pulse.output();
         assert_eq!(told(&mut epoll, answer).len(), 0, "it does not want to know");
         answer.pulse.input();
         assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer).len()), (1, 0));
-        epoll.change(KEY, wanting(how::ONE_SHOT), answer).expect("it is there");
+        epoll.change(KEY, wanting(EPOLLONESHOT), answer).expect("it is there");
         assert_eq!(told(&mut epoll, answer).len(), 1);
         answer.pulse.input();
         assert_eq!(told(&mut epoll, answer).len(), 0);
@@ -365,7 +355,7 @@ mod tests {
         let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epolls = [Epoll::default(), Epoll::default()];
         for epoll in &mut epolls {
-            epoll.add(KEY, wanting(how::EXCLUSIVE | how::EDGE), ReadyState::default()).expect("it is not there");
+            epoll.add(KEY, wanting(EPOLLEXCLUSIVE | EPOLLET), ReadyState::default()).expect("it is not there");
         }
         answer.pulse.input();
         let mut taken = 0;

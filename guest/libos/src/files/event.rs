@@ -2,8 +2,8 @@
 //! Event counters: `eventfd`.
 
 use super::edge::Pulse;
-use super::poll::{POLLIN, POLLOUT};
 use crate::errno::Errno;
+use crate::uapi::{POLLIN, POLLOUT};
 
 /// Maximum count.
 const COUNT_MAX: u64 = u64::MAX - 1;

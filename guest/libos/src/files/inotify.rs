@@ -9,58 +9,15 @@ use super::edge::Pulse;
 use super::locks::FileKey;
 use super::poll::READING;
 use crate::errno::Errno;
+use crate::uapi::{
+    IN_ACCESS, IN_ALL_EVENTS, IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_DELETE_SELF, IN_EXCL_UNLINK, IN_IGNORED, IN_MASK_ADD, IN_MASK_CREATE,
+    IN_MODIFY, IN_ONESHOT, IN_OPEN, IN_Q_OVERFLOW,
+};
 
-/// Events and flags of watches.
-pub mod event {
-    /// Read.
-    pub const ACCESS: u32 = 1;
-    /// Written.
-    pub const MODIFY: u32 = 2;
-    /// Its metadata changed.
-    pub const ATTRIB: u32 = 4;
-    /// Closed after being open for writing.
-    pub const CLOSE_WRITE: u32 = 8;
-    /// Closed after being open for reading only.
-    pub const CLOSE_NOWRITE: u32 = 0x10;
-    /// Opened.
-    pub const OPEN: u32 = 0x20;
-    /// A name moved away.
-    pub const MOVED_FROM: u32 = 0x40;
-    /// A name moved here.
-    pub const MOVED_TO: u32 = 0x80;
-    /// A name was made.
-    pub const CREATE: u32 = 0x100;
-    /// A name was removed.
-    pub const DELETE: u32 = 0x200;
-    /// The file itself is gone.
-    pub const DELETE_SELF: u32 = 0x400;
-    /// The file itself got another name.
-    pub const MOVE_SELF: u32 = 0x800;
-    /// Read, written, opened and closed: what happens to open files, and not to names.
-    pub const OF_OPEN_FILES: u32 = ACCESS | MODIFY | CLOSE_WRITE | CLOSE_NOWRITE | OPEN;
-    /// All that a watch can want.
-    pub const ALL: u32 = 0xfff;
-    /// Events were lost.
-    pub const OVERFLOW: u32 = 0x4000;
-    /// The watch is gone.
-    pub const IGNORED: u32 = 0x8000;
-    /// Watch only directories.
-    pub const ONLY_DIRECTORY: u32 = 0x0100_0000;
-    /// Do not follow symbolic links.
-    pub const DONT_FOLLOW: u32 = 0x0200_0000;
-    /// No flag of Linux: the event goes by the name under which the file was opened, even if that is gone, as that of a new size does.
-    pub const BY_NAME: u32 = 0x1_0000;
-    /// Do not tell of files that lost the name by which they are open.
-    pub const EXCL_UNLINK: u32 = 0x0400_0000;
-    /// The watch must be new.
-    pub const MUST_BE_NEW: u32 = 0x1000_0000;
-    /// Add to the watch's events.
-    pub const ADD: u32 = 0x2000_0000;
-    /// It happened to a directory.
-    pub const IS_DIRECTORY: u32 = 0x4000_0000;
-    /// Remove the watch after one event.
-    pub const ONE_SHOT: u32 = 0x8000_0000;
-}
+/// The events of open files: read, written, opened and closed.
+pub const OPEN_FILE_EVENTS: u32 = IN_ACCESS | IN_MODIFY | IN_CLOSE_WRITE | IN_CLOSE_NOWRITE | IN_OPEN;
+/// Not a flag of Linux: the event is reported by the name under which the file was opened, even if that name is removed.
+pub const BY_NAME: u32 = 0x1_0000;
 
 /// Upper limit on queued events.
 const QUEUE_MAX: usize = 16_384;
@@ -117,12 +74,12 @@ impl Inotify {
     /// # Errors
     /// `EEXIST`: the file is watched, but the watch must be new. `ENOSPC`: there are too many.
     pub fn watch(&mut self, file: FileKey, mask: u32) -> Result<i32, Errno> {
-        let wanted = mask & (event::ALL | event::ONE_SHOT | event::EXCL_UNLINK);
+        let wanted = mask & (IN_ALL_EVENTS | IN_ONESHOT | IN_EXCL_UNLINK);
         if let Some((number, watch)) = self.watches.iter_mut().find(|(_, watch)| watch.file == file) {
-            if mask & event::MUST_BE_NEW != 0 {
+            if mask & IN_MASK_CREATE != 0 {
                 return Err(Errno::EEXIST);
             }
-            watch.mask = if mask & event::ADD != 0 { watch.mask | wanted } else { wanted };
+            watch.mask = if mask & IN_MASK_ADD != 0 { watch.mask | wanted } else { wanted };
             return Ok(*number);
         }
         if self.watches.len() >= WATCHES_MAX || self.last == i32::MAX {
@@ -139,19 +96,19 @@ impl Inotify {
     /// `EINVAL`: it does not exist.
     pub fn remove(&mut self, number: i32) -> Result<(), Errno> {
         self.watches.remove(&number).ok_or(Errno::EINVAL)?;
-        self.push(Event { watch: number, mask: event::IGNORED, cookie: 0, name: Box::default() });
+        self.push(Event { watch: number, mask: IN_IGNORED, cookie: 0, name: Box::default() });
         Ok(())
     }
 
-    /// Something happened to a file, or to a name in it. A `mask` with [`event::EXCL_UNLINK`] is for watches that do not ask for that.
+    /// Something happened to a file, or to a name in it. A `mask` with [`IN_EXCL_UNLINK`] is for watches that do not ask for that.
     fn happened(&mut self, file: FileKey, mask: u32, cookie: u32, name: &[u8]) {
         let Some((&number, &watch)) = self.watches.iter().find(|(_, watch)| watch.file == file) else { return };
-        let (is_excluded, mask) = (watch.mask & mask & event::EXCL_UNLINK != 0, mask & !event::EXCL_UNLINK);
-        if is_excluded || watch.mask & mask & event::ALL == 0 {
+        let (is_excluded, mask) = (watch.mask & mask & IN_EXCL_UNLINK != 0, mask & !IN_EXCL_UNLINK);
+        if is_excluded || watch.mask & mask & IN_ALL_EVENTS == 0 {
             return;
         }
         self.push(Event { watch: number, mask, cookie, name: name.into() });
-        if watch.mask & event::ONE_SHOT != 0 {
+        if watch.mask & IN_ONESHOT != 0 {
             // It existed a moment ago.
             let _ = self.remove(number);
         }
@@ -159,7 +116,7 @@ impl Inotify {
 
     /// Records that a file was deleted.
     fn gone(&mut self, file: FileKey) {
-        self.happened(file, event::DELETE_SELF, 0, &[]);
+        self.happened(file, IN_DELETE_SELF, 0, &[]);
         if let Some((&number, _)) = self.watches.iter().find(|(_, watch)| watch.file == file) {
             // It was found just now.
             let _ = self.remove(number);
@@ -168,10 +125,10 @@ impl Inotify {
 
     /// Queues an event, unless it equals the last one.
     fn push(&mut self, event: Event) {
-        if self.queue.back() == Some(&event) && event.mask & event::IGNORED == 0 {
+        if self.queue.back() == Some(&event) && event.mask & IN_IGNORED == 0 {
             return;
         }
-        let lost = Event { watch: -1, mask: event::OVERFLOW, cookie: 0, name: Box::default() };
+        let lost = Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Box::default() };
         if self.queue.len() < QUEUE_MAX {
             self.queue.push_back(event);
         } else if self.queue.back() != Some(&lost) {
@@ -286,17 +243,16 @@ impl Inotifies {
 
 #[cfg(test)]
 mod tests {
-    use super::{Inotify, event};
+    use super::Inotify;
     use crate::errno::Errno;
+    use crate::uapi::{IN_ALL_EVENTS, IN_CREATE, IN_MODIFY, IN_OPEN};
 
     #[test]
     fn events_are_read_whole_and_the_same_ones_once() {
         let mut inotify = Inotify::default();
-        assert_eq!((inotify.watch((1, 1), event::MODIFY), inotify.watch((1, 2), event::ALL)), (Ok(1), Ok(2)));
+        assert_eq!((inotify.watch((1, 1), IN_MODIFY), inotify.watch((1, 2), IN_ALL_EVENTS)), (Ok(1), Ok(2)));
         assert_eq!(inotify.take(100), Err(Errno::EAGAIN));
-        for (file, mask, name) in
-            [(1, event::MODIFY, &b""[..]), (1, event::OPEN, b""), (1, event::MODIFY, b""), (2, event::CREATE, b"name")]
-        {
+        for (file, mask, name) in [(1, IN_MODIFY, &b""[..]), (1, IN_OPEN, b""), (1, IN_MODIFY, b""), (2, IN_CREATE, b"name")] {
             inotify.happened((1, file), mask, 0, name);
         }
         assert_eq!((inotify.waiting(), inotify.take(15)), (48, Err(Errno::EINVAL)));
@@ -310,9 +266,9 @@ mod tests {
     #[test]
     fn what_is_too_much_is_said_to_be_lost() {
         let mut inotify = Inotify::default();
-        inotify.watch((1, 1), event::ALL).expect("there is room");
+        inotify.watch((1, 1), IN_ALL_EVENTS).expect("there is room");
         for round in 0..20_000 {
-            inotify.happened((1, 1), event::CREATE, round, &[]);
+            inotify.happened((1, 1), IN_CREATE, round, &[]);
         }
         let bytes = inotify.take(usize::MAX).expect("there are many");
         assert_eq!((bytes.len(), &bytes[bytes.len() - 16..][..8]), (16 * 16_385, &[0xff, 0xff, 0xff, 0xff, 0, 0x40, 0, 0][..]));

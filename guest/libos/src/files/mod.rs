@@ -49,6 +49,7 @@ use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::Set;
 use crate::terminal::{PtyId, TerminalName};
+use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::{Channel, ThreadNumber};
 use edge::Pulse;
 use epoll::{EpollId, Epolls};
@@ -74,48 +75,6 @@ use tree::volume::{ImageFile, ImagePlace};
 use tree::{DirectoryEntry, InodeRef, Tree};
 
 pub use descriptors::{Descriptor, DescriptorTarget};
-
-/// Flags of `open` and `fcntl`.
-pub mod flag {
-    /// The access mode: reading, writing or both.
-    pub const ACCESS: u64 = 3;
-    /// Reading only.
-    pub const READ_ONLY: u64 = 0;
-    /// Writing only.
-    pub const WRITE_ONLY: u64 = 1;
-    /// Both.
-    pub const READ_WRITE: u64 = 2;
-    /// Create the file if it does not exist.
-    pub const CREATE: u64 = 0o100;
-    /// Fail if the file exists.
-    pub const EXCLUSIVE: u64 = 0o200;
-    /// Do not make it the session's controlling terminal.
-    pub const NO_TERMINAL: u64 = 0o400;
-    /// Truncate the file.
-    pub const TRUNCATE: u64 = 0o1000;
-    /// Write at the end.
-    pub const APPEND: u64 = 0o2000;
-    /// Send signals when it becomes ready.
-    pub const ASYNC: u64 = 0o20_000;
-    /// Never wait.
-    pub const NON_BLOCKING: u64 = 0o4000;
-    /// Packet mode of pipes: one write is read by one read.
-    pub const DIRECT: u64 = 0o40_000;
-    /// Allow sizes above 2 GiB; always set for 64-bit programs.
-    pub const LARGE_FILE: u64 = 0o100_000;
-    /// Only directories.
-    pub const DIRECTORY: u64 = 0o200_000;
-    /// Fail if the last component is a symbolic link.
-    pub const NO_FOLLOW: u64 = 0o400_000;
-    /// Do not update the time of last access.
-    pub const NO_ACCESS_TIME: u64 = 0o1_000_000;
-    /// Close on `execve`.
-    pub const CLOSE_ON_EXEC: u64 = 0o2_000_000;
-    /// Open a location only, for neither reading nor writing.
-    pub const PATH: u64 = 0o10_000_000;
-    /// Create an unnamed file; always together with [`DIRECTORY`].
-    pub const TEMPORARY: u64 = 0o20_000_000;
-}
 
 /// Device number of `/dev/pando`, in the range for local use.
 pub const CLONES: (u32, u32) = (10, 240);
@@ -226,19 +185,19 @@ impl OpenFile {
     /// Whether it may be read.
     #[must_use]
     pub fn readable(&self) -> bool {
-        matches!(self.flags & flag::ACCESS, flag::READ_ONLY | flag::READ_WRITE) && self.flags & flag::PATH == 0
+        matches!(self.flags & O_ACCMODE, O_RDONLY | O_RDWR) && self.flags & O_PATH == 0
     }
 
     /// Whether it may be written.
     #[must_use]
     pub fn writable(&self) -> bool {
-        matches!(self.flags & flag::ACCESS, flag::WRITE_ONLY | flag::READ_WRITE) && self.flags & flag::PATH == 0
+        matches!(self.flags & O_ACCMODE, O_WRONLY | O_RDWR) && self.flags & O_PATH == 0
     }
 
     /// Whether operations on it block.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.flags & flag::NON_BLOCKING == 0
+        self.flags & O_NONBLOCK == 0
     }
 
     /// Whether it was opened with `O_PATH`, so that most calls reject it.
@@ -343,9 +302,9 @@ impl Files {
         for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
             let named = name.as_ref().filter(|_| terminals >> number & 1 != 0);
             let access = match stream {
-                _ if named.is_some() => flag::READ_WRITE | flag::LARGE_FILE,
-                Standard::Input => flag::READ_ONLY,
-                Standard::Output | Standard::Errors => flag::WRITE_ONLY,
+                _ if named.is_some() => O_RDWR | O_LARGEFILE,
+                Standard::Input => O_RDONLY,
+                Standard::Output | Standard::Errors => O_WRONLY,
             };
             let mut file = OpenFile::new(Kind::Console { stream, terminal: named.map(|(place, _)| *place) }, access);
             file.name = named.map(|(_, name)| name.clone());

@@ -10,17 +10,10 @@ use crate::credentials::EXECUTE;
 use crate::credentials::capabilities::DAC_OVERRIDE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
-
-/// Stands for the working directory in place of a descriptor.
-pub const AT_FDCWD: i32 = -100;
-/// [`AT_FDCWD`] as an argument register contains it.
-pub const CURRENT: u64 = AT_FDCWD as u64;
-/// Do not follow a symbolic link at the end.
-pub const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
-/// Follow it, in calls that do not by default.
-pub const AT_SYMLINK_FOLLOW: u64 = 0x400;
-/// An empty path names the descriptor itself.
-pub const AT_EMPTY_PATH: u64 = 0x1000;
+use crate::uapi::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS,
+    RESOLVE_NO_XDEV,
+};
 
 /// Upper limit on the symbolic links followed in one path, as on Linux.
 const LINKS_MAX: usize = 40;
@@ -75,22 +68,6 @@ pub struct LookupFlags {
     pub strict: bool,
     /// Bits of [`resolve`].
     pub resolve: u64,
-}
-
-/// Flags of `openat2` (`RESOLVE_*`).
-pub mod resolve {
-    /// Do not cross mount points.
-    pub const NO_XDEV: u64 = 1;
-    /// Do not follow magic links of `/proc`.
-    pub const NO_MAGICLINKS: u64 = 2;
-    /// Do not follow links.
-    pub const NO_SYMLINKS: u64 = 4;
-    /// Stay below the directory.
-    pub const BENEATH: u64 = 8;
-    /// Treat the directory as the root.
-    pub const IN_ROOT: u64 = 16;
-    /// Fail rather than wait for a disk; ignored here.
-    pub const CACHED: u64 = 32;
 }
 
 impl LookupFlags {
@@ -154,7 +131,7 @@ impl Files {
         if path.starts_with(b"/") {
             return Ok(self.own.root);
         }
-        if directory as i32 == AT_FDCWD {
+        if directory as i32 == AT_FDCWD as i32 {
             return Ok(self.own.working_directory);
         }
         match self.look(directory)?.kind {
@@ -199,7 +176,7 @@ impl Files {
         }
     }
 
-    /// Looks up a path from a directory (a descriptor, or [`CURRENT`]).
+    /// Looks up a path from a directory (a descriptor, or [`AT_FDCWD`]).
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: the flags forbid a step of it.
@@ -218,11 +195,11 @@ impl Files {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        let base = if way.resolve & resolve::IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
+        let base = if way.resolve & RESOLVE_IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
         let base = self.tree.settle(base);
-        let confined = way.resolve & (resolve::IN_ROOT | resolve::BENEATH) != 0;
+        let confined = way.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0;
         let root = if confined { base } else { self.tree.settle(self.own.root) };
-        if path.starts_with(b"/") && way.resolve & resolve::BENEATH != 0 {
+        if path.starts_with(b"/") && way.resolve & RESOLVE_BENEATH != 0 {
             return Err(Errno::EXDEV);
         }
         let mut walk = PathWalk::new(self, way, root);
@@ -236,7 +213,7 @@ impl Files {
         if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
             self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
-        if way.resolve & resolve::NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
+        if way.resolve & RESOLVE_NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
             return Err(Errno::EXDEV);
         }
         Ok(found)
@@ -258,7 +235,7 @@ impl Files {
         if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
             return self.find(directory, path, LookupFlags::of(flags));
         }
-        if directory as i32 == AT_FDCWD { Ok(self.own.working_directory) } else { self.place(directory) }
+        if directory as i32 == AT_FDCWD as i32 { Ok(self.own.working_directory) } else { self.place(directory) }
     }
 
     /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
@@ -429,7 +406,7 @@ impl<'a> PathWalk<'a> {
 
     fn up(&mut self, slash: bool) -> Result<ParentLookup<'a>, Errno> {
         if self.here == self.root {
-            if self.way.resolve & resolve::BENEATH != 0 {
+            if self.way.resolve & RESOLVE_BENEATH != 0 {
                 return Err(Errno::EXDEV);
             }
         } else {
@@ -459,14 +436,14 @@ impl<'a> PathWalk<'a> {
             (self.here, self.seen) = (place, seen);
             return found(Some(place));
         }
-        if self.links == LINKS_MAX || self.way.resolve & resolve::NO_SYMLINKS != 0 {
+        if self.links == LINKS_MAX || self.way.resolve & RESOLVE_NO_SYMLINKS != 0 {
             return Err(Errno::ELOOP);
         }
         self.links += 1;
         let is_magic = !matches!(place, InodeRef::Proc(link) if link.is_plain_link());
         match self.files.target(place)? {
-            LinkTarget::Place(_) if is_magic && self.way.resolve & resolve::NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
-            LinkTarget::Place(_) if is_magic && self.way.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => Err(Errno::EXDEV),
+            LinkTarget::Place(_) if is_magic && self.way.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            LinkTarget::Place(_) if is_magic && self.way.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),
             LinkTarget::Place(place) => {
                 self.by_magic = true;
                 self.jump(place)?;
@@ -475,7 +452,7 @@ impl<'a> PathWalk<'a> {
             LinkTarget::Path([]) => Err(Errno::ENOENT),
             LinkTarget::Path(path) => {
                 if path.starts_with(b"/") {
-                    if self.way.resolve & resolve::BENEATH != 0 {
+                    if self.way.resolve & RESOLVE_BENEATH != 0 {
                         return Err(Errno::EXDEV);
                     }
                     self.jump(self.root)?;

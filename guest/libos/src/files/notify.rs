@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notifies inotify watches of file events. Without watches this costs one check.
 
-use super::inotify::{InotifyId, event};
+use super::inotify::{BY_NAME, InotifyId, OPEN_FILE_EVENTS};
 use super::locks::FileKey;
-use super::namei::{AT_SYMLINK_NOFOLLOW, CURRENT, LastComponent, LookupFlags, LookupResult};
+use super::namei::{LastComponent, LookupFlags, LookupResult};
 use super::tree::InodeRef;
-use super::{Files, Kind, OpenFile, OpenName, flag};
+use super::{Files, Kind, OpenFile, OpenName};
 use crate::credentials::READ;
 use crate::errno::Errno;
+use crate::uapi::{
+    AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_DONT_FOLLOW, IN_EXCL_UNLINK, IN_ISDIR, IN_MOVED_FROM, IN_MOVED_TO,
+    IN_ONLYDIR, O_RDONLY,
+};
 use crate::wait::Channel;
 
 impl Files {
@@ -17,7 +21,7 @@ impl Files {
     /// `EMFILE`.
     pub fn create_inotify(&mut self, non_blocking: u64, close_on_exec: bool) -> Result<u64, Errno> {
         let id = self.inotifies.create();
-        self.insert(OpenFile::new(Kind::Inotify(id), flag::READ_ONLY | non_blocking), close_on_exec)
+        self.insert(OpenFile::new(Kind::Inotify(id), O_RDONLY | non_blocking), close_on_exec)
     }
 
     /// The inotify instance of a descriptor.
@@ -37,10 +41,10 @@ impl Files {
     /// # Errors
     /// `EACCES`, `ENOTDIR`, `EEXIST`, `ENOSPC`; those of looking up paths.
     pub fn watch(&mut self, id: InotifyId, path: &[u8], mask: u32) -> Result<i32, Errno> {
-        let way = if mask & event::DONT_FOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
-        let place = self.find(CURRENT, path, way)?;
+        let way = if mask & IN_DONT_FOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
+        let place = self.find(AT_FDCWD, path, way)?;
         let status = self.status(place)?;
-        if mask & event::ONLY_DIRECTORY != 0 && !status.is_directory() {
+        if mask & IN_ONLYDIR != 0 && !status.is_directory() {
             return Err(Errno::ENOTDIR);
         }
         self.check(place, READ)?;
@@ -53,7 +57,7 @@ impl Files {
             return None;
         }
         let status = self.status(place).ok()?;
-        Some(((status.device, status.number), if status.is_directory() { event::IS_DIRECTORY } else { 0 }))
+        Some(((status.device, status.number), if status.is_directory() { IN_ISDIR } else { 0 }))
     }
 
     /// Whether a place is the file of this key.
@@ -65,8 +69,8 @@ impl Files {
     fn tell(&mut self, above: Option<(InodeRef, &[u8])>, place: InodeRef, mask: u32) {
         let Some((key, directory)) = self.watched(place) else { return };
         let is_named = |(above, name): (InodeRef, &[u8])| self.lookup(above, name).is_ok_and(|there| self.is_same(there, key));
-        let is_excluded = mask & event::OF_OPEN_FILES != 0 && mask & event::BY_NAME == 0 && !above.is_none_or(is_named);
-        let mask = mask & !event::BY_NAME | if is_excluded { event::EXCL_UNLINK } else { 0 };
+        let is_excluded = mask & OPEN_FILE_EVENTS != 0 && mask & BY_NAME == 0 && !above.is_none_or(is_named);
+        let mask = mask & !BY_NAME | if is_excluded { IN_EXCL_UNLINK } else { 0 };
         self.changed.push(Channel::Notes);
         if let Some((above, name)) = above
             && let Some((above, _)) = self.watched(above)
@@ -108,7 +112,7 @@ impl Files {
     /// Notifies watches of the close of an open file.
     pub(super) fn notify_closed(&mut self, fd: u64) {
         let writes = self.look(fd).is_ok_and(OpenFile::writable);
-        self.notify_open(fd, if writes { event::CLOSE_WRITE } else { event::CLOSE_NOWRITE });
+        self.notify_open(fd, if writes { IN_CLOSE_WRITE } else { IN_CLOSE_NOWRITE });
     }
 
     /// Notifies watches of an event of the file at a path, by flags of the `at` calls.
@@ -130,7 +134,7 @@ impl Files {
     pub(super) fn notify_name(&mut self, directory: InodeRef, name: &[u8], is_directory: bool, mask: u32) {
         if let Some((key, _)) = self.watched(directory) {
             self.changed.push(Channel::Notes);
-            self.inotifies.happened(key, mask | if is_directory { event::IS_DIRECTORY } else { 0 }, 0, name);
+            self.inotifies.happened(key, mask | if is_directory { IN_ISDIR } else { 0 }, 0, name);
         }
     }
 
@@ -145,11 +149,11 @@ impl Files {
     /// Notifies watches that a name was moved.
     pub(super) fn notify_moved(&mut self, from: (InodeRef, &[u8]), to: (InodeRef, &[u8]), is_directory: bool) {
         if let (Some((old, _)), Some((new, _))) = (self.watched(from.0), self.watched(to.0)) {
-            let directory = if is_directory { event::IS_DIRECTORY } else { 0 };
+            let directory = if is_directory { IN_ISDIR } else { 0 };
             let cookie = self.inotifies.cookie();
             self.changed.push(Channel::Notes);
-            self.inotifies.happened(old, event::MOVED_FROM | directory, cookie, from.1);
-            self.inotifies.happened(new, event::MOVED_TO | directory, cookie, to.1);
+            self.inotifies.happened(old, IN_MOVED_FROM | directory, cookie, from.1);
+            self.inotifies.happened(new, IN_MOVED_TO | directory, cookie, to.1);
         }
     }
 

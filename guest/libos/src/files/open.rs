@@ -3,27 +3,25 @@
 
 use pando_rt::registers;
 
-use super::inotify::event;
 use super::namei::{LastComponent, LookupFlags, LookupResult};
 use super::pty;
-use super::transfer::GROUP_EXECUTE;
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
 use super::tree::{InodeRef, NameAt};
-use super::{CLONES, Device, Files, Kind, OpenFile, OpenName, Standard, flag};
+use super::{CLONES, Device, Files, Kind, OpenFile, OpenName, Standard};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::terminal::PtyId;
 use crate::terminal::TerminalName;
+use crate::uapi::{
+    __O_TMPFILE, IN_CREATE, IN_MODIFY, IN_OPEN, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME, O_NOFOLLOW,
+    O_NONBLOCK, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_ISGID, S_ISVTX, S_IXGRP,
+};
 use crate::wait::Channel;
 
 /// Mode bits that a new file may get.
 const MODE: u64 = 0o7777;
-/// The set-group-ID bit: new files in the directory get its group.
-const SET_GROUP: u16 = 0o2000;
-/// The sticky bit: only owners may remove names from the directory.
-const STICKY: u16 = 0o1000;
 
 impl Files {
     /// Opens the file at a path.
@@ -31,16 +29,15 @@ impl Files {
     /// # Errors
     /// Those of `openat2`, except those of its argument checks.
     pub fn open_path(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, resolve: u64, now: Time) -> Result<OpenFile, Errno> {
-        let flags =
-            if flags & flag::PATH != 0 { flags & (flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC) } else { flags };
-        if flags & flag::TEMPORARY != 0 {
+        let flags = if flags & O_PATH != 0 { flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) } else { flags };
+        if flags & __O_TMPFILE != 0 {
             return self.open_temporary(directory, path, flags, mode, now);
         }
-        if flags & flag::CREATE != 0 && flags & flag::DIRECTORY != 0 {
+        if flags & O_CREAT != 0 && flags & O_DIRECTORY != 0 {
             return Err(Errno::EINVAL);
         }
-        let create = flags & flag::CREATE != 0;
-        let follow = flags & flag::NO_FOLLOW == 0 && !(create && flags & flag::EXCLUSIVE != 0);
+        let create = flags & O_CREAT != 0;
+        let follow = flags & O_NOFOLLOW == 0 && !(create && flags & O_EXCL != 0);
         let found = self.walk(directory, path, LookupFlags { follow, strict: !create, resolve })?;
         if create && found.slash && matches!(found.last, LastComponent::Name(_)) {
             return Err(Errno::EISDIR);
@@ -50,21 +47,21 @@ impl Files {
                 return Err(Errno::ENOENT);
             }
             let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
-            self.notify_opened(&found, InodeRef::Node(id), event::OPEN);
+            self.notify_opened(&found, InodeRef::Node(id), IN_OPEN);
             return Ok(self.named(OpenFile::new(Kind::Node(id), kept(flags)), &found));
         };
         if create {
             match self.status(place)?.kind() {
-                _ if flags & flag::EXCLUSIVE != 0 => return Err(Errno::EEXIST),
+                _ if flags & O_EXCL != 0 => return Err(Errno::EEXIST),
                 Some(FileType::Directory) => return Err(Errno::EISDIR),
                 _ => {}
             }
         }
         let kind = self.open_place(place, flags, now)?;
-        if flags & flag::PATH == 0 {
-            self.notify_opened(&found, place, event::OPEN);
-            if flags & flag::TRUNCATE != 0 {
-                self.notify_opened(&found, place, event::MODIFY);
+        if flags & O_PATH == 0 {
+            self.notify_opened(&found, place, IN_OPEN);
+            if flags & O_TRUNC != 0 {
+                self.notify_opened(&found, place, IN_MODIFY);
             }
         }
         Ok(self.named(OpenFile::new(kind, kept(flags)), &found))
@@ -87,7 +84,7 @@ impl Files {
         self.check_change(found.directory)?;
         let owner = self.new_owner(found.directory, mode, false)?;
         let id = self.tree.create(NameAt { directory: found.directory, name: name.bytes() }, body, owner, now)?;
-        self.notify_name(found.directory, name.bytes(), false, event::CREATE);
+        self.notify_name(found.directory, name.bytes(), false, IN_CREATE);
         Ok(id)
     }
 
@@ -97,13 +94,13 @@ impl Files {
     /// `ENOENT`, `EIO`.
     pub fn new_owner(&self, directory: InodeRef, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
         let above = self.status(directory)?.owner();
-        let inherits = above.permissions & SET_GROUP != 0;
-        let mut permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { SET_GROUP } else { 0 };
+        let inherits = above.permissions & S_ISGID != 0;
+        let mut permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { S_ISGID } else { 0 };
         // No program of a group that the process is not of.
-        let of_program = u64::from(SET_GROUP | GROUP_EXECUTE);
+        let of_program = u64::from(S_ISGID | S_IXGRP);
         let is_program = mode & of_program == of_program;
         if inherits && !is_directory && is_program && !self.own.who.keeps_group_id(above.gid) {
-            permissions &= !SET_GROUP;
+            permissions &= !S_ISGID;
         }
         let gid = if inherits { above.gid } else { self.own.who.group.file };
         Ok(Owner { uid: self.own.who.user.file, gid, permissions })
@@ -128,7 +125,7 @@ impl Files {
         self.check_change(directory)?;
         let above = self.status(directory)?.owner();
         let owns = self.own.who.owns(above) || self.own.who.owns(self.status(place)?.owner());
-        if above.permissions & STICKY != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
+        if above.permissions & S_ISVTX != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
     }
 
     /// Checks that the process has all permissions of `wanted` on a place.
@@ -144,14 +141,14 @@ impl Files {
     fn open_place(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
         let status = self.status(place)?;
         let kind = status.kind();
-        if flags & flag::DIRECTORY != 0 && kind != Some(FileType::Directory) {
+        if flags & O_DIRECTORY != 0 && kind != Some(FileType::Directory) {
             return Err(Errno::ENOTDIR);
         }
-        if flags & flag::PATH != 0 {
+        if flags & O_PATH != 0 {
             return Ok(Kind::Name(place));
         }
         let (reads, writes) = wants(flags);
-        let writes = writes || flags & flag::TRUNCATE != 0;
+        let writes = writes || flags & O_TRUNC != 0;
         match kind {
             Some(FileType::Symlink) => return Err(Errno::ELOOP),
             Some(FileType::Directory) if writes => return Err(Errno::EISDIR),
@@ -161,7 +158,7 @@ impl Files {
         if !self.own.who.may(status.owner(), status.is_directory(), wanted) {
             return Err(Errno::EACCES);
         }
-        if flags & flag::NO_ACCESS_TIME != 0 && !self.own.who.owns(status.owner()) {
+        if flags & O_NOATIME != 0 && !self.own.who.owns(status.owner()) {
             return Err(Errno::EPERM);
         }
         if writes {
@@ -185,7 +182,7 @@ impl Files {
     }
 
     fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
-        if flags & flag::TRUNCATE != 0 {
+        if flags & O_TRUNC != 0 {
             let id = self.tree.own(place)?;
             let node = self.tree.node_mut(id)?;
             node.content_mut()?.resize(0)?;
@@ -224,7 +221,7 @@ impl Files {
     fn open_fifo(&mut self, place: InodeRef, flags: u64) -> Result<Kind, Errno> {
         let (reads, writes) = wants(flags);
         let (has_reader, _) = self.pipes.ends(place);
-        if writes && !reads && !has_reader && flags & flag::NON_BLOCKING != 0 {
+        if writes && !reads && !has_reader && flags & O_NONBLOCK != 0 {
             return Err(Errno::ENXIO);
         }
         let id = self.pipes.open(Some(place), reads, writes)?;
@@ -270,7 +267,7 @@ impl Files {
 
     /// Opens an unnamed file in a directory (`O_TMPFILE`).
     fn open_temporary(&mut self, directory: u64, path: &[u8], flags: u64, mode: u64, now: Time) -> Result<OpenFile, Errno> {
-        if flags & flag::DIRECTORY == 0 || !wants(flags).1 {
+        if flags & O_DIRECTORY == 0 || !wants(flags).1 {
             return Err(Errno::EINVAL);
         }
         let place = self.find(directory, path, LookupFlags::FOLLOW)?;
@@ -280,7 +277,7 @@ impl Files {
         self.check_change(place)?;
         let owner = self.new_owner(place, mode, false)?;
         let id = self.nameless(place, owner, now)?;
-        self.tree.node_mut(id)?.temporary = flags & flag::EXCLUSIVE == 0;
+        self.tree.node_mut(id)?.temporary = flags & O_EXCL == 0;
         Ok(OpenFile::new(Kind::Node(id), kept(flags)))
     }
 
@@ -296,9 +293,9 @@ impl Files {
 
 /// Whether flags request reading, and writing.
 fn wants(flags: u64) -> (bool, bool) {
-    match flags & flag::ACCESS {
-        flag::READ_ONLY => (true, false),
-        flag::WRITE_ONLY => (false, true),
+    match flags & O_ACCMODE {
+        O_RDONLY => (true, false),
+        O_WRONLY => (false, true),
         // Linux checks both permissions, and then allows neither access.
         _ => (true, true),
     }
@@ -306,6 +303,6 @@ fn wants(flags: u64) -> (bool, bool) {
 
 /// The flags that an open file keeps.
 fn kept(flags: u64) -> u64 {
-    let large = if flags & flag::PATH == 0 { flag::LARGE_FILE } else { 0 };
-    flags & !(flag::CLOSE_ON_EXEC | flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE) & 0xffff_ffff | large
+    let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
+    flags & !(O_CLOEXEC | O_CREAT | O_EXCL | O_TRUNC) & 0xffff_ffff | large
 }

@@ -3,10 +3,11 @@
 //! open.
 
 use super::pipe::PipeId;
-use super::{Descriptor, Files, Kind, OpenFile, ProcessFiles, flag};
+use super::{Descriptor, Files, Kind, OpenFile, ProcessFiles};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::uapi::{O_RDONLY, O_WRONLY};
 use crate::wait::Channel;
 
 impl Files {
@@ -29,7 +30,7 @@ impl Files {
         }
         for (fd, pipe) in pipes.into_iter().enumerate() {
             let place = self.open.free_from(0);
-            let access = if fd == 0 { flag::READ_ONLY } else { flag::WRITE_ONLY };
+            let access = if fd == 0 { O_RDONLY } else { O_WRONLY };
             self.open.put(place, (OpenFile::new(Kind::Pipe(pipe), access), 1));
             own.descriptors.put(fd, Descriptor { file: place, close_on_exec: false });
         }

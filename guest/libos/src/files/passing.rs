@@ -5,15 +5,16 @@
 //! themselves, and then closed stay until the cell ends. Linux collects such cycles, which only programs that want them create.
 
 use super::change::{NewNode, here};
-use super::namei::{CURRENT, LookupFlags};
+use super::namei::LookupFlags;
 use super::socket::address::Address;
 use super::socket::names::UnixName;
 use super::socket::{SocketId, Style};
 use super::tree::InodeRef;
-use super::{Files, Kind, OpenFile, flag};
+use super::{Files, Kind, OpenFile};
 use crate::credentials::WRITE;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::uapi::{AT_FDCWD, O_CLOEXEC, O_NONBLOCK, O_RDWR};
 
 impl Files {
     /// The socket of a descriptor.
@@ -33,8 +34,8 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn insert_socket(&mut self, id: SocketId, flags: u64) -> Result<u64, Errno> {
-        let file = OpenFile::new(Kind::Socket(id), flag::READ_WRITE | flags & flag::NON_BLOCKING);
-        self.insert(file, flags & flag::CLOSE_ON_EXEC != 0)
+        let file = OpenFile::new(Kind::Socket(id), O_RDWR | flags & O_NONBLOCK);
+        self.insert(file, flags & O_CLOEXEC != 0)
     }
 
     /// The Unix socket with an address.
@@ -44,7 +45,7 @@ impl Files {
     pub fn find_socket(&self, address: &Address, style: Style) -> Result<SocketId, Errno> {
         match address {
             Address::Path(path) => {
-                let place = self.tree.settle(self.find(CURRENT, path, LookupFlags::FOLLOW)?);
+                let place = self.tree.settle(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
                 let status = self.status(place)?;
                 if !self.own.who.may(status.owner(), status.is_directory(), WRITE) {
                     return Err(Errno::EACCES);
@@ -68,7 +69,7 @@ impl Files {
             Address::Path(path) => {
                 let made = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
                 made.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
-                let bound = match self.tree.settle(self.find(CURRENT, path, LookupFlags::KEEP)?) {
+                let bound = match self.tree.settle(self.find(AT_FDCWD, path, LookupFlags::KEEP)?) {
                     InodeRef::Node(node) => self.sockets.bind_file(id, node, address.clone()),
                     _ => Err(Errno::EIO),
                 };

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use pando_rt::user::{self, UserRange};
 
 use super::edge::Pulse;
-use super::poll::{POLLERR, POLLHUP, READING, WRITING};
+use super::poll::{READING, WRITING};
 use super::tree::InodeRef;
 use crate::errno::Errno;
+use crate::uapi::{POLLERR, POLLHUP};
 
 /// Default capacity of a pipe in bytes.
 pub const CAPACITY: usize = 64 << 10;

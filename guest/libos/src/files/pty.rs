@@ -5,10 +5,11 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::edge::Pulse;
-use super::poll::{POLLERR, POLLHUP, READING, WRITING};
+use super::poll::{READING, WRITING};
 use crate::errno::Errno;
 use crate::terminal::input::Effects;
 use crate::terminal::{PtyId, Terminal};
+use crate::uapi::{POLLERR, POLLHUP};
 
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;

@@ -7,9 +7,10 @@ use pando_rt::{clock, registers};
 
 use super::inotify::Inotify;
 use super::mqueue::MessageQueue;
-use super::poll::{POLLERR, POLLHUP, POLLIN, POLLNVAL, READING, WRITING};
+use super::poll::{READING, WRITING};
 use super::pty::PtyEnd;
 use super::{Files, Kind, OpenFile};
+use crate::uapi::{POLLERR, POLLHUP, POLLIN, POLLNVAL};
 use crate::wait::Channel;
 
 /// A query of a descriptor's readiness.

@@ -5,12 +5,7 @@ use super::tree::InodeRef;
 use super::tree::content::{Content, SIZE_MAX};
 use super::{Files, Kind};
 use crate::errno::Errno;
-
-const START: u64 = 0;
-const CURRENT: u64 = 1;
-const END: u64 = 2;
-const DATA: u64 = 3;
-const HOLE: u64 = 4;
+use crate::uapi::{SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET};
 
 impl Files {
     /// Moves a file's offset. Returns the new one.
@@ -29,15 +24,15 @@ impl Files {
             _ => {}
         }
         let from = match (&file.kind, whence as u32 as u64) {
-            (_, START) => Some(0),
-            (_, CURRENT) => Some(file.offset),
+            (_, SEEK_SET) => Some(0),
+            (_, SEEK_CUR) => Some(file.offset),
             // There is no end to go by.
-            (Kind::Directory(_), END) => None,
-            (Kind::Text(entry, ..), END) => entry.end(),
-            (Kind::Device(..), START..=END) => return Ok(0),
-            (_, END) => Some(self.status_of(file)?.size),
-            (Kind::Image(..) | Kind::Node(_), DATA | HOLE) => {
-                let found = self.seek_data(fd, offset, whence == DATA)?;
+            (Kind::Directory(_), SEEK_END) => None,
+            (Kind::Text(entry, ..), SEEK_END) => entry.end(),
+            (Kind::Device(..), SEEK_SET..=SEEK_END) => return Ok(0),
+            (_, SEEK_END) => Some(self.status_of(file)?.size),
+            (Kind::Image(..) | Kind::Node(_), SEEK_DATA | SEEK_HOLE) => {
+                let found = self.seek_data(fd, offset, whence == SEEK_DATA)?;
                 self.get(fd)?.offset = found;
                 return Ok(found);
             }

@@ -5,6 +5,7 @@ use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
 use crate::erofs::{FileType, Identity, Image, Inode, Nid, Time};
+use crate::uapi::S_IFMT;
 
 /// Unit of `st_blocks` in bytes.
 const SECTOR: u64 = 512;
@@ -63,9 +64,6 @@ pub fn number_of(index: VolumeIndex, image: &Image<'_>, nid: Nid) -> u64 {
     let unknown = || if image.device().is_some() { UNKNOWN | u64::from(index.0) << 40 | nid.number() } else { nid.number() };
     image.identity(nid).map_or_else(unknown, |identity| identity.number)
 }
-
-/// The bits of a mode that say what a file is.
-pub const S_IFMT: u32 = 0o170_000;
 
 impl FileType {
     /// Its mode bits.

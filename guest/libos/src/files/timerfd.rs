@@ -4,9 +4,9 @@
 use alloc::collections::BTreeMap;
 
 use super::edge::{self, Pulse};
-use super::poll::POLLIN;
 use crate::errno::Errno;
 use crate::timers::{Clock, ClockReadings, ClockSource, Setting, Timer};
+use crate::uapi::POLLIN;
 
 /// The identity of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

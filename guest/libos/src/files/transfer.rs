@@ -17,19 +17,16 @@ use super::tree::InodeRef;
 use super::tree::content::{PAGE, SIZE_MAX};
 use super::tree::node::NodeId;
 use super::tree::volume::ImageFile;
-use super::{Device, Files, Kind, OpenFile, Standard, flag};
+use super::{Device, Files, Kind, OpenFile, Standard};
 use crate::credentials::capabilities::FSETID;
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::memory::regions::Sharing;
 use crate::random::Random;
+use crate::uapi::{O_APPEND, O_DIRECT, O_NOATIME, S_ISGID, S_ISUID, S_IXGRP};
 
 /// Seconds after which the time of last access is updated even without changes (`relatime`).
 const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
-/// Mode bits that a write clears, unless root writes.
-const SET_USER: u16 = 0o4000;
-const SET_GROUP: u16 = 0o2000;
-pub(super) const GROUP_EXECUTE: u16 = 0o010;
 
 /// The source of a file mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +214,7 @@ impl Files {
             })?,
             Kind::Node(id) => {
                 let node = tree.node_mut(*id)?;
-                if file.flags & flag::NO_ACCESS_TIME == 0 {
+                if file.flags & O_NOATIME == 0 {
                     node.times.accessed = accessed(&node.times, time(now));
                 }
                 let content = node.content()?;
@@ -283,7 +280,7 @@ impl Files {
         match &mut file.kind {
             Kind::Device(Device::Full, _) if bytes > 0 => Err(Errno::ENOSPC),
             Kind::Device(..) => Ok(bytes),
-            Kind::Pipe(id) if file.flags & flag::DIRECT != 0 && bytes > 0 => {
+            Kind::Pipe(id) if file.flags & O_DIRECT != 0 && bytes > 0 => {
                 let packets = gather(ranges, CAPACITY_MAX)?;
                 pipes.get_mut(*id)?.push_packets(&packets).map(|done| done as u64)
             }
@@ -331,7 +328,7 @@ impl Files {
     fn write_node(&mut self, fd: u64, id: NodeId, ranges: &[UserRange], offset: Option<u64>, now: Time) -> Result<u64, Errno> {
         let is_root = self.own.who.is_capable(FSETID);
         let file = self.look(fd)?;
-        let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
+        let (appends, stands) = (file.flags & O_APPEND != 0, file.offset);
         let node = self.tree.node_mut(id)?;
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { offset.unwrap_or(stands) };
@@ -430,7 +427,7 @@ impl Files {
         }
         if let Some(id) = self.writable_node(fd)? {
             let file = self.look(fd)?;
-            let (appends, stands) = (file.flags & flag::APPEND != 0, file.offset);
+            let (appends, stands) = (file.flags & O_APPEND != 0, file.offset);
             let node = self.tree.node_mut(id)?;
             let content = node.content_mut()?;
             let start = if appends { content.size() } else { offset.unwrap_or(stands) };
@@ -549,8 +546,8 @@ fn accessed(times: &super::tree::node::Times, now: Time) -> Time {
 /// Takes away what lets a program run as somebody else, as a write by anybody but root does.
 /// Where no group may execute the file, the bit for the group stays if it `keeps_group_id`.
 pub fn drop_privileges(permissions: &mut u16, keeps_group_id: bool) {
-    *permissions &= !SET_USER;
-    if *permissions & GROUP_EXECUTE != 0 || !keeps_group_id {
-        *permissions &= !SET_GROUP;
+    *permissions &= !S_ISUID;
+    if *permissions & S_IXGRP != 0 || !keeps_group_id {
+        *permissions &= !S_ISGID;
     }
 }

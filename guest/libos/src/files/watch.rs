@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 
 use super::edge::{self, Pulse};
-use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState, how};
-use super::poll::{POLLERR, POLLHUP, POLLIN, POLLOUT, READING};
+use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
+use super::poll::READING;
 use super::pty::PtyEnd;
-use super::{Files, Kind, OpenFile, flag};
+use super::{Files, Kind, OpenFile};
 use crate::errno::Errno;
 use crate::signals::Set;
+use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLWAKEUP, O_RDWR, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use crate::wait::Channel;
 
 /// An operation of `epoll_ctl` on an item.
@@ -32,7 +33,7 @@ impl Files {
     /// `EMFILE`.
     pub fn create_epoll(&mut self, close_on_exec: bool) -> Result<u64, Errno> {
         let id = self.epolls.create();
-        self.insert(OpenFile::new(Kind::Epoll(id), flag::READ_WRITE), close_on_exec)
+        self.insert(OpenFile::new(Kind::Epoll(id), O_RDWR), close_on_exec)
     }
 
     /// The epoll instance of a descriptor.
@@ -215,10 +216,10 @@ impl Files {
 
 /// Checks that an exclusive item is allowed (`EPOLLEXCLUSIVE`).
 fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> {
-    const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | how::WAKE_UP | how::EDGE | how::EXCLUSIVE;
+    const ALLOWED: u32 = (POLLIN | POLLOUT | POLLERR | POLLHUP) as u32 | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
     let is_wrong = match change {
-        Change::Add(Interest { events, .. }) => events & how::EXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
-        Change::Modify(Interest { events, .. }) => events & how::EXCLUSIVE != 0,
+        Change::Add(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0 && (inner.is_some() || events & !ALLOWED != 0),
+        Change::Modify(Interest { events, .. }) => events & EPOLLEXCLUSIVE != 0,
         Change::Remove => false,
     };
     if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }

@@ -12,9 +12,10 @@ use super::requests::JobRequest;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::change::PathAt;
-use crate::files::namei::{CURRENT, LastComponent, LookupFlags, Name};
+use crate::files::namei::{LastComponent, LookupFlags, Name};
 use crate::files::status::time;
-use crate::files::{Files, Kind, OpenFile, ProcessFiles, flag};
+use crate::files::{Files, Kind, OpenFile, ProcessFiles};
+use crate::uapi::{__O_TMPFILE, AT_FDCWD, O_DIRECTORY, O_NONBLOCK, O_RDONLY, O_WRONLY};
 
 /// Permissions of a new file, before the umask.
 const MODE: u64 = 0o666;
@@ -52,10 +53,10 @@ impl File {
         let mut own = files.own_of(Credentials::new(start.user, start.group), clock::wall());
         let opened = files.with_own(&mut own, |files| {
             let root = files.own.root;
-            let standing = files.find(CURRENT, &wanted.directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place));
+            let standing = files.find(AT_FDCWD, &wanted.directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place));
             let opened = standing.and_then(|()| match writes {
                 true => make(files, &wanted.path),
-                false => insert_regular(files, CURRENT, &wanted.path, flag::READ_ONLY).map(|fd| (fd, None)),
+                false => insert_regular(files, AT_FDCWD, &wanted.path, O_RDONLY).map(|fd| (fd, None)),
             });
             files.change_directory(root).and(opened)
         });
@@ -155,19 +156,19 @@ fn fresh_name(files: &mut Files, directory: u64) -> Result<String, Errno> {
 
 /// Creates an unnamed file that will replace the one at a path, with its attributes; also returns its descriptor.
 fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> {
-    let found = files.walk(CURRENT, path, LookupFlags { follow: true, ..LookupFlags::KEEP })?;
+    let found = files.walk(AT_FDCWD, path, LookupFlags { follow: true, ..LookupFlags::KEEP })?;
     let LastComponent::Name(name) = found.last else { return Err(Errno::EISDIR) };
     if found.slash {
         return Err(Errno::EISDIR);
     }
     let now = time(clock::wall());
-    let directory = files.insert(OpenFile::new(Kind::Directory(found.directory), flag::READ_ONLY), true)?;
+    let directory = files.insert(OpenFile::new(Kind::Directory(found.directory), O_RDONLY), true)?;
     let made = found.place.map(|place| Ok(files.status(place)?.owner())).transpose().and_then(|owner| {
         if owner.is_some() {
-            let there = insert_regular(files, directory, name.bytes(), flag::WRITE_ONLY)?;
+            let there = insert_regular(files, directory, name.bytes(), O_WRONLY)?;
             files.close(there)?;
         }
-        let file = files.open_path(directory, b".", flag::WRITE_ONLY | flag::TEMPORARY | flag::DIRECTORY, MODE, 0, now)?;
+        let file = files.open_path(directory, b".", O_WRONLY | __O_TMPFILE | O_DIRECTORY, MODE, 0, now)?;
         if let (Kind::Node(id), Some(owner)) = (&file.kind, owner) {
             files.tree.node_mut(*id)?.owner = owner;
         }
@@ -185,7 +186,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
 /// Opens an existing regular file.
 fn insert_regular(files: &mut Files, directory: u64, path: &[u8], flags: u64) -> Result<u64, Errno> {
     // Opening a FIFO must not wait for its other end.
-    let file = files.open_path(directory, path, flags | flag::NON_BLOCKING, 0, 0, time(clock::wall()))?;
+    let file = files.open_path(directory, path, flags | O_NONBLOCK, 0, 0, time(clock::wall()))?;
     let checked = match file.kind {
         Kind::Image(..) | Kind::Node(_) => Ok(()),
         Kind::Directory(_) => Err(Errno::EISDIR),

@@ -13,8 +13,9 @@ use crate::credentials::EXECUTE;
 use crate::elf::Executable;
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::files::namei::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CURRENT, LastComponent, LookupFlags};
+use crate::files::namei::{LastComponent, LookupFlags};
 use crate::files::{Files, OpenName, Program};
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 /// Upper limit on nested scripts, as on Linux.
 const SCRIPTS_MAX: usize = 5;
@@ -25,7 +26,7 @@ const SPACE_MOST: u64 = 6 << 20;
 /// The parameters of `execveat`.
 #[derive(Debug)]
 pub struct Request {
-    /// The directory from which the path is resolved: a descriptor, or [`CURRENT`].
+    /// The directory from which the path is resolved: a descriptor, or [`AT_FDCWD`].
     pub directory: u64,
     /// The program's path.
     pub path: Vec<u8>,
@@ -102,7 +103,7 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
         let named = |reason: LoadError| LoadError::Interpreter { path: interpreter.path.to_vec(), reason: Box::new(reason) };
         let words = [interpreter.path].into_iter().chain(interpreter.argument).chain([&script[..]]);
         arguments.replace_first(words)?;
-        found = find(files, CURRENT, interpreter.path, 0).map_err(|error| named(error.into()))?;
+        found = find(files, AT_FDCWD, interpreter.path, 0).map_err(|error| named(error.into()))?;
         script = interpreter.path.to_vec();
     }
     check_size(&path, &arguments, &environment, stack_limit)?;
@@ -110,7 +111,7 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
     let linker = match &main.executable.interpreter {
         Some(path) => {
             let named = |reason| LoadError::Linker { path: path.clone(), reason: Box::new(reason) };
-            let found = find(files, CURRENT, path, 0).map_err(|error| named(error.into()))?;
+            let found = find(files, AT_FDCWD, path, 0).map_err(|error| named(error.into()))?;
             Some(understand(files, found).map_err(named)?)
         }
         None => None,
@@ -120,13 +121,13 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
 
 /// Whether a path starts at a descriptor that `exec` closes: an interpreter would not find a script there.
 fn by_lost_descriptor(files: &Files, directory: u64, path: &[u8]) -> bool {
-    let is_by_descriptor = !path.starts_with(b"/") && directory as i32 != AT_FDCWD;
+    let is_by_descriptor = !path.starts_with(b"/") && directory as i32 != AT_FDCWD as i32;
     is_by_descriptor && files.closes_on_exec(directory)
 }
 
 /// The path that the program receives; it contains the descriptor (`/dev/fd/...`) if the path started there.
 fn shown(directory: u64, path: Vec<u8>) -> Vec<u8> {
-    if path.starts_with(b"/") || directory as i32 == AT_FDCWD {
+    if path.starts_with(b"/") || directory as i32 == AT_FDCWD as i32 {
         return path;
     }
     let mut shown = format!("/dev/fd/{}", directory as u32).into_bytes();

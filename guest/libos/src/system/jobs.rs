@@ -14,7 +14,7 @@ use pando_rt::{clock, hypercall};
 use super::System;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::files::namei::{CURRENT, LookupFlags};
+use crate::files::namei::LookupFlags;
 use crate::jobs::file::{File, complaint};
 use crate::jobs::requests::{JobRequest, understand};
 use crate::jobs::{FAILED, Job, Pipes};
@@ -25,6 +25,7 @@ use crate::process::{Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::{Thread, ThreadState};
+use crate::uapi::AT_FDCWD;
 
 /// Exit statuses of programs that cannot be started, executed or found, by shell convention.
 const NOT_STARTED: u8 = 125;
@@ -104,12 +105,12 @@ impl System {
     /// Loads the initial program of the running process. `None`: the process has ended instead.
     pub(crate) fn begin(&mut self, wanted: JobRequest) -> Option<Registers> {
         let JobRequest { path, directory, arguments, environment } = wanted;
-        let standing = self.files.find(CURRENT, &directory, LookupFlags::FOLLOW).and_then(|place| self.files.change_directory(place));
+        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|place| self.files.change_directory(place));
         let (named, begun) = match standing {
             Err(error) => (directory, Err(error.into())),
             Ok(()) => {
                 let request =
-                    Request { directory: CURRENT, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+                    Request { directory: AT_FDCWD, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
                 let begun = prepare(&self.files, request).and_then(|prepared| self.load(prepared));
                 (path, begun)
             }

@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::files::pidfd::{Fate, PidFile};
 use crate::files::proc::entry::Subject;
 use crate::files::proc::table::ProcText;
-use crate::files::{Kind, ProcessFiles, flag};
+use crate::files::{Kind, ProcessFiles};
 use crate::limits::{Limit, Limits};
 use crate::memory::AddressSpace;
 use crate::process::{FIRST, Process};
@@ -22,6 +22,7 @@ use crate::signals::action::Disposition;
 use crate::signals::{PENDING_MAX, SIGNALS, Set, Signal};
 use crate::system::System;
 use crate::thread::{Thread, ThreadState};
+use crate::uapi::O_CLOEXEC;
 use crate::user::ticks;
 use crate::wait::ThreadNumber;
 
@@ -243,7 +244,7 @@ impl<'a> ProcSubject<'a> {
     fn descriptor(&self, fd: u32) -> Result<String, Errno> {
         let files = &self.system.files;
         let file = files.file_of(self.process.number, fd).ok_or(Errno::ENOENT)?;
-        let flags = file.flags | if self.own.closes_on_exec(fd) { flag::CLOSE_ON_EXEC } else { 0 };
+        let flags = file.flags | if self.own.closes_on_exec(fd) { O_CLOEXEC } else { 0 };
         let number = files.status_of(file)?.number;
         let position = if matches!(file.kind, Kind::Pipe(_) | Kind::Socket(_)) { 0 } else { file.offset };
         let mut text = format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{number}\n");

@@ -14,11 +14,13 @@ use alloc::vec::Vec;
 use pando_rt::console::channel;
 use pando_rt::global::{Global, OnOwnPage};
 
-use super::namei::{CURRENT, LastComponent, LookupFlags};
+use super::namei::{LastComponent, LookupFlags};
 use super::tree::InodeRef;
 use super::tree::volume::{ImagePlace, VolumeIndex};
 use super::{Files, Kind};
 use crate::errno::Errno;
+use crate::uapi::AT_FDCWD;
+
 use host_state::{FileVersion, HostState};
 pub use records::{Channel, Records};
 use walk::{DirectoryState, Walk};
@@ -71,7 +73,7 @@ impl Files {
     /// # Errors
     /// `EINVAL`: it is neither a mount point nor a regular file. Those of path lookup.
     pub fn export(&mut self, path: &[u8]) -> Result<(), Errno> {
-        let found = self.walk(CURRENT, path, LookupFlags::NAME)?;
+        let found = self.walk(AT_FDCWD, path, LookupFlags::NAME)?;
         let place = self.tree.settle(found.place.ok_or(Errno::ENOENT)?);
         let root = match (self.tree.volume_of(place), found.last) {
             (Some(volume), _) if self.tree.is_mount(place) => Root::Volume(volume),

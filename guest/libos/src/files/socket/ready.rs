@@ -3,12 +3,8 @@
 
 use super::transfer::is_crowded;
 use super::{Family, SocketId, Sockets, State, Style};
-use crate::files::poll::{POLLERR, POLLHUP, POLLPRI, READING, WRITING};
-
-/// The peer has shut down sending.
-pub const POLLRDHUP: u16 = 0x2000;
-/// Urgent bytes can be sent; no program uses it.
-const POLLWRBAND: u16 = 0x200;
+use crate::files::poll::{READING, WRITING};
+use crate::uapi::{POLLERR, POLLHUP, POLLPRI, POLLRDHUP, POLLWRBAND};
 
 impl Sockets {
     /// A socket's `poll` events.

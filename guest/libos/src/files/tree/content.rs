@@ -14,6 +14,7 @@ use pando_rt::memory;
 use super::room;
 use super::volume::ImageFile;
 use crate::errno::Errno;
+use crate::uapi::{F_SEAL_EXEC, F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -82,23 +83,8 @@ impl Drop for Page {
     }
 }
 
-/// Seals of memory files: operations that are forbidden for ever.
-pub mod seal {
-    /// Adding seals.
-    pub const SEAL: u32 = 1;
-    /// Shrinking.
-    pub const SHRINK: u32 = 2;
-    /// Growing.
-    pub const GROW: u32 = 4;
-    /// Writing.
-    pub const WRITE: u32 = 8;
-    /// Writing, except through existing mappings.
-    pub const FUTURE_WRITE: u32 = 0x10;
-    /// Changing the execute permission.
-    pub const EXECUTE: u32 = 0x20;
-    /// All of them.
-    pub const ALL: u32 = 0x3f;
-}
+/// All seals of memory files.
+pub const F_ALL_SEALS: u32 = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE | F_SEAL_EXEC;
 
 /// The content of a file.
 #[derive(Debug, Default)]
@@ -131,7 +117,7 @@ impl Content {
     pub fn check_write(&self, offset: u64, length: u64) -> Result<(), Errno> {
         let seals = self.seals.unwrap_or_default();
         let grows = offset.saturating_add(length) > self.size;
-        let is_sealed = seals & (seal::WRITE | seal::FUTURE_WRITE) != 0 || seals & seal::GROW != 0 && grows;
+        let is_sealed = seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) != 0 || seals & F_SEAL_GROW != 0 && grows;
         if is_sealed && length > 0 { Err(Errno::EPERM) } else { Ok(()) }
     }
 
@@ -141,7 +127,7 @@ impl Content {
     /// `EPERM`.
     pub fn check_resize(&self, size: u64) -> Result<(), Errno> {
         let seals = self.seals.unwrap_or_default();
-        let is_sealed = seals & seal::SHRINK != 0 && size < self.size || seals & seal::GROW != 0 && size > self.size;
+        let is_sealed = seals & F_SEAL_SHRINK != 0 && size < self.size || seals & F_SEAL_GROW != 0 && size > self.size;
         if is_sealed { Err(Errno::EPERM) } else { Ok(()) }
     }
 

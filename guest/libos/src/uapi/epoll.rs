@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Events of epoll: `eventpoll.h`.
+
+constants! { general as u32 {
+    EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP,
+} }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Constants of Linux's interface, under Linux's names.
+//!
+//! The values come from `linux-raw-sys`. It has most of them as `u32`; here they have the type that the libOS computes with, which is
+//! often the 64 bits of a system call's argument. Constants that the crate lacks are declared at the end of each module, with the header
+//! that defines them.
+
+/// Declares constants of a module of `linux-raw-sys` as another integer type. A value that does not fit is an error of compilation.
+macro_rules! constants {
+    ($module:ident as $type:ty { $($name:ident,)* }) => {$(constants! { $name: $type = linux_raw_sys::$module::$name })*};
+    ($module:ident::$enum:ident as $type:ty { $($name:ident,)* }) => {
+        $(constants! { $name: $type = linux_raw_sys::$module::$enum::$name })*
+    };
+    ($name:ident: $type:ty = $value:expr) => {
+        #[doc = concat!("`", stringify!($name), "`.")]
+        pub const $name: $type = {
+            let value = $value as i128;
+            assert!(value as $type as i128 == value);
+            value as $type
+        };
+    };
+}
+
+pub mod epoll;
+pub mod fcntl;
+pub mod inotify;
+pub mod poll;
+pub mod stat;
+
+pub use epoll::*;
+pub use fcntl::*;
+pub use inotify::*;
+pub use poll::*;
+pub use stat::*;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! File types and modes: `stat.h`.
+
+constants! { general as u16 {
+    S_ISGID, S_ISUID, S_ISVTX, S_IXGRP,
+} }
+
+constants! { general as u32 {
+    S_IFMT,
+} }
