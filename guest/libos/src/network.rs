@@ -26,6 +26,10 @@ use crate::files::socket::address::{Address, plain};
 use crate::files::socket::inet::{self, InterfaceAddress, NetworkRequest};
 use crate::files::socket::names::CARD;
 use crate::files::socket::{Socket, SocketId, Sockets};
+use crate::uapi::{
+    IP_TTL, IPV6_UNICAST_HOPS, SO_KEEPALIVE, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_TCP, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY,
+    TCP_USER_TIMEOUT,
+};
 
 /// Bytes of a connection's receive buffer, and of its send buffer: four of the largest packets, so that several go in one exit.
 const BUFFER: usize = 256 << 10;
@@ -380,31 +384,22 @@ impl NetworkStack {
 
 /// The connection's options, from those of its socket.
 fn options(socket: &Socket) -> TcpOptions {
-    use crate::files::socket::options::level;
-    const NO_DELAY: u32 = 1;
-    const KEEP_IDLE: u32 = 4;
-    const KEEP_INTERVAL: u32 = 5;
-    const KEEP_COUNT: u32 = 6;
-    const KEEP_ALIVE: u32 = 9;
-    const USER_TIMEOUT: u32 = 18;
-    const TTL: u32 = 2;
-    const HOPS: u32 = 16;
     let kept = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
-    let seconds = |name: u32| Duration::from_secs(kept(level::TCP, name).max(1).into());
-    let keep_alive = (kept(level::SOCKET, KEEP_ALIVE) != 0).then(|| KeepAlive {
-        idle: seconds(KEEP_IDLE),
-        interval: seconds(KEEP_INTERVAL),
-        count: kept(level::TCP, KEEP_COUNT).max(1),
+    let seconds = |name: u32| Duration::from_secs(kept(SOL_TCP, name).max(1).into());
+    let keep_alive = (kept(SOL_SOCKET, SO_KEEPALIVE) != 0).then(|| KeepAlive {
+        idle: seconds(TCP_KEEPIDLE),
+        interval: seconds(TCP_KEEPINTVL),
+        count: kept(SOL_TCP, TCP_KEEPCNT).max(1),
     });
     let usual = TcpOptions::default();
-    let timeout = match kept(level::TCP, USER_TIMEOUT) {
+    let timeout = match kept(SOL_TCP, TCP_USER_TIMEOUT) {
         0 => usual.timeout,
         milliseconds => Duration::from_millis(milliseconds.into()),
     };
     let is_ipv4 = socket.remote.as_ref().and_then(Address::internet).is_none_or(|remote| plain(remote).is_ipv4());
-    let hops = if is_ipv4 { kept(level::IP, TTL) } else { kept(level::IPV6, HOPS) };
+    let hops = if is_ipv4 { kept(SOL_IP, IP_TTL) } else { kept(SOL_IPV6, IPV6_UNICAST_HOPS) };
     let hops = u8::try_from(hops).ok().filter(|hops| *hops > 0).unwrap_or(usual.hops);
-    TcpOptions { no_delay: kept(level::TCP, NO_DELAY) != 0, keep_alive, timeout, hops }
+    TcpOptions { no_delay: kept(SOL_TCP, TCP_NODELAY) != 0, keep_alive, timeout, hops }
 }
 
 /// Linux's error for a failure.

@@ -6,11 +6,11 @@ use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
 use pando_libos::files::socket::address::Address;
 use pando_libos::files::socket::names::UnixName;
-use pando_libos::files::socket::options::{Value, level, option};
+use pando_libos::files::socket::options::Value;
 use pando_libos::files::socket::queue::ControlMessage;
 use pando_libos::files::socket::transfer::{Destination, Receiving, Sending};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
-use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
+use pando_libos::uapi::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, SO_ERROR, SOL_SOCKET};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
@@ -296,7 +296,7 @@ impl ComparedTrees {
             }
             Operation::Error(place) => {
                 let twin = self.places[place].as_ref()?;
-                let found = self.sockets.get_mut(twin.ours).and_then(|socket| socket.option(level::SOCKET, option::ERROR));
+                let found = self.sockets.get_mut(twin.ours).and_then(|socket| socket.option(SOL_SOCKET, SO_ERROR));
                 let answer =
                     ours(found, |value| if let Value::Number(number) = value { number.to_le_bytes().to_vec() } else { Vec::new() });
                 let told = net::sockopt::socket_error(&twin.theirs);

@@ -3,10 +3,10 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 use pando_libos::errno::Errno;
-use pando_libos::files::socket::options::{level, option};
 use pando_libos::files::socket::queue::ControlMessage;
 use pando_libos::files::socket::transfer::{Destination, Receiving, Sending, giving};
 use pando_libos::files::socket::{Family, PeerCredentials, SocketId, Sockets, Style};
+use pando_libos::uapi::{SO_REUSEPORT, SOL_SOCKET};
 
 const MEMBERS: usize = 4;
 const CLIENTS: usize = 400;
@@ -16,7 +16,7 @@ const PORT: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::LOCALHO
 fn members(sockets: &mut Sockets, style: Style) -> Vec<SocketId> {
     let member = |_| {
         let id = sockets.open(Family::Internet4, style, 0, PeerCredentials::default()).expect("there is memory");
-        sockets.get_mut(id).and_then(|socket| socket.set_option(level::SOCKET, option::REUSEPORT, 1, None, true)).expect("it has it");
+        sockets.get_mut(id).and_then(|socket| socket.set_option(SOL_SOCKET, SO_REUSEPORT, 1, None, true)).expect("it has it");
         sockets.bind_port(id, PORT, true).expect("it is shared");
         if style == Style::Stream {
             sockets.listen(id, CLIENTS as u32, PeerCredentials::default()).expect("it is shared");

@@ -9,51 +9,24 @@ use pando_rt::{clock, user as memory};
 use crate::credentials::capabilities::{SETGID, SETUID, SYS_ADMIN};
 use crate::errno::Errno;
 use crate::files::socket::error_queue::{SocketError, shown};
-use crate::files::socket::options::level;
 use crate::files::socket::queue::{ControlMessage, Packet, Received};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
+use crate::uapi::{
+    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_TOS, IP_TTL, IPV6_2292HOPLIMIT, IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVERR,
+    IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_TCLASS, MSG_CTRUNC, PACKET_AUXDATA, SCM_CREDENTIALS, SCM_RIGHTS,
+    SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET, TP_STATUS_CSUMNOTREADY, TP_STATUS_USER,
+};
 use crate::user::{NANOSECONDS, set_words, word32, words};
 
-/// `MSG_CTRUNC`: the control messages did not fit.
-pub(super) const TRUNCATED: u32 = 8;
 /// Most open files that one message carries.
 const FILES_MAX: usize = 253;
 /// Most bytes of control messages.
 const CONTROL_MAX: u64 = 20480;
 /// Bytes of a `struct cmsghdr`: length, level and type.
 const HEADER: usize = 16;
-/// `SCM_RIGHTS`: passed files.
-const RIGHTS: u32 = 1;
-/// `SCM_CREDENTIALS`: the sender's credentials.
-const CREDENTIALS: u32 = 2;
-/// `PACKET_AUXDATA`: data beside packets.
-const AUXILIARY: u32 = 8;
 /// Bytes of a `struct ucred`.
 const WHO: usize = 12;
-
-/// Control messages and options of IPv4.
-mod ip {
-    pub(super) const TOS: u32 = 1;
-    pub(super) const TTL: u32 = 2;
-    pub(super) const PKTINFO: u32 = 8;
-    pub(super) const RECVTTL: u32 = 12;
-    pub(super) const RECVERR: u32 = 11;
-    pub(super) const RECVTOS: u32 = 13;
-}
-
-/// Control messages and options of IPv6.
-mod ipv6 {
-    /// `IPV6_2292HOPLIMIT`: the older number, of both the option and the control message.
-    pub(super) const OLD_HOPLIMIT: u32 = 8;
-    pub(super) const RECVERR: u32 = 25;
-    pub(super) const RECVPKTINFO: u32 = 49;
-    pub(super) const PKTINFO: u32 = 50;
-    pub(super) const RECVHOPLIMIT: u32 = 51;
-    pub(super) const HOPLIMIT: u32 = 52;
-    pub(super) const RECVTCLASS: u32 = 66;
-    pub(super) const TCLASS: u32 = 67;
-}
 
 /// An application's buffer for control messages.
 #[derive(Clone, Copy, Debug)]
@@ -84,16 +57,16 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
         let (of, kind) = (kind as u32, (kind >> 32) as u32);
         let payload = Room { start: address.wrapping_add(HEADER as u64), length: length - HEADER as u64 };
         match (family, of, kind) {
-            (Family::Unix, level::SOCKET, RIGHTS) => pass(system, &mut beside, payload)?,
-            (Family::Unix, level::SOCKET, CREDENTIALS) if payload.length == WHO as u64 => {
+            (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
+            (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == WHO as u64 => {
                 (beside.who, beside.is_said) = (said(system, payload)?, true);
             }
-            (Family::Unix, level::SOCKET, _) => return Err(Errno::EINVAL),
-            (Family::Internet6, level::IPV6, ipv6::HOPLIMIT) | (Family::Internet4, level::IP, ip::TTL) => {
+            (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
+            (Family::Internet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Internet4, SOL_IP, IP_TTL) => {
                 beside.packet.hops = Some(number(payload, -1, 255)?);
             }
-            (Family::Internet6, level::IPV6, ipv6::TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
-            (Family::Internet4, level::IP, ip::TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
+            (Family::Internet6, SOL_IPV6, IPV6_TCLASS) => beside.packet.class = Some(number(payload, -1, 255)?),
+            (Family::Internet4, SOL_IP, IP_TOS) if payload.length == 4 => beside.packet.class = Some(number(payload, 0, 255)?),
             _ => {}
         }
         at += length.next_multiple_of(8);
@@ -163,7 +136,7 @@ impl Writer {
     }
 }
 
-/// Writes a message's control messages, as far as there is room. Returns their bytes, and [`TRUNCATED`] if they did not fit.
+/// Writes a message's control messages, as far as there is room. Returns their bytes, and [`MSG_CTRUNC`] if they did not fit.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -173,7 +146,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     if socket.family == Family::Unix && socket.options.passes_who {
         // The sender of a message from before the option was set is unknown.
         let PeerCredentials { process, user, group } = received.who.unwrap_or_default();
-        writer.put(level::SOCKET, CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
+        writer.put(SOL_SOCKET, SCM_CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
     }
     if socket.family.is_internet() && !socket.is_tcp() {
         match &received.told {
@@ -183,12 +156,14 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     }
     if socket.family == Family::Packet {
         write_time(&mut writer, socket, received.packet.time)?;
-        if socket.kept_option(level::PACKET, AUXILIARY).is_some_and(|value| value != 0) {
+        if socket.kept_option(SOL_PACKET, PACKET_AUXDATA).is_some_and(|value| value != 0) {
             // Cells compute no checksums for each other, so received packets may have none.
-            const USER: u32 = 1;
-            const SUM_NOT_READY: u32 = 8;
             let [whole, bytes] = [received.whole, received.bytes].map(|length| (length as u32).to_le_bytes());
-            writer.put(level::PACKET, AUXILIARY, &[&(USER | SUM_NOT_READY).to_le_bytes()[..], &whole, &bytes, &[0; 8]].concat())?;
+            writer.put(
+                SOL_PACKET,
+                PACKET_AUXDATA,
+                &[&(TP_STATUS_USER | TP_STATUS_CSUMNOTREADY).to_le_bytes()[..], &whole, &bytes, &[0; 8]].concat(),
+            )?;
         }
     }
     if !received.files.is_empty() {
@@ -203,31 +178,29 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
         writer.cut |= !left.is_empty();
         system.files.let_go(left);
         if !numbers.is_empty() {
-            writer.put(level::SOCKET, RIGHTS, &numbers)?;
+            writer.put(SOL_SOCKET, SCM_RIGHTS, &numbers)?;
         }
     }
-    Ok((writer.at, if writer.cut { TRUNCATED } else { 0 }))
+    Ok((writer.at, if writer.cut { MSG_CTRUNC } else { 0 }))
 }
 
 /// Writes a queued error: `struct sock_extended_err` and the offender's address.
 fn write_told(writer: &mut Writer, socket: &Socket, told: &SocketError) -> Result<(), Errno> {
     let SocketError { error, origin, kind, code, mtu, offender, .. } = told;
-    let of = if socket.family == Family::Internet6 { (level::IPV6, ipv6::RECVERR) } else { (level::IP, ip::RECVERR) };
+    let of = if socket.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
     let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
     writer.put(of.0, of.1, &[&error.concat()[..], &shown(socket.family, *offender).encode()].concat())
 }
 
 /// Writes the time at which a packet arrived, if the socket asks for it. Packets from before it asked get the present time.
 fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result<(), Errno> {
-    const IN_MICROSECONDS: u32 = 29;
-    const IN_NANOSECONDS: u32 = 35;
-    let accepts_echo = |option: u32| socket.kept_option(level::SOCKET, option).is_some_and(|value| value != 0);
+    let accepts_echo = |option: u32| socket.kept_option(SOL_SOCKET, option).is_some_and(|value| value != 0);
     let time = time.unwrap_or_else(clock::wall);
     let (seconds, rest) = (time / NANOSECONDS, time % NANOSECONDS);
-    if accepts_echo(IN_NANOSECONDS) {
-        writer.put(level::SOCKET, IN_NANOSECONDS, &[seconds, rest].map(u64::to_le_bytes).concat())
-    } else if accepts_echo(IN_MICROSECONDS) {
-        writer.put(level::SOCKET, IN_MICROSECONDS, &[seconds, rest / 1000].map(u64::to_le_bytes).concat())
+    if accepts_echo(SO_TIMESTAMPNS_OLD) {
+        writer.put(SOL_SOCKET, SO_TIMESTAMPNS_OLD, &[seconds, rest].map(u64::to_le_bytes).concat())
+    } else if accepts_echo(SO_TIMESTAMP_OLD) {
+        writer.put(SOL_SOCKET, SO_TIMESTAMP_OLD, &[seconds, rest / 1000].map(u64::to_le_bytes).concat())
     } else {
         Ok(())
     }
@@ -241,32 +214,32 @@ fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result
     let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {
         (Family::Internet4, Some(IpAddr::V4(to))) => {
-            if accepts_echo(level::IP, ip::PKTINFO) {
-                writer.put(level::IP, ip::PKTINFO, &[index, to.octets(), to.octets()].concat())?;
+            if accepts_echo(SOL_IP, IP_PKTINFO) {
+                writer.put(SOL_IP, IP_PKTINFO, &[index, to.octets(), to.octets()].concat())?;
             }
-            if accepts_echo(level::IP, ip::RECVTTL) {
-                writer.put(level::IP, ip::TTL, &hops.to_le_bytes())?;
+            if accepts_echo(SOL_IP, IP_RECVTTL) {
+                writer.put(SOL_IP, IP_TTL, &hops.to_le_bytes())?;
             }
-            if accepts_echo(level::IP, ip::RECVTOS) {
-                writer.put(level::IP, ip::TOS, &[class as u8])?;
+            if accepts_echo(SOL_IP, IP_RECVTOS) {
+                writer.put(SOL_IP, IP_TOS, &[class as u8])?;
             }
         }
         (Family::Internet6, Some(to)) => {
-            if accepts_echo(level::IPV6, ipv6::RECVPKTINFO) {
+            if accepts_echo(SOL_IPV6, IPV6_RECVPKTINFO) {
                 let to = match to {
                     IpAddr::V4(to) => to.to_ipv6_mapped(),
                     IpAddr::V6(to) => to,
                 };
-                writer.put(level::IPV6, ipv6::PKTINFO, &[&to.octets()[..], &index].concat())?;
+                writer.put(SOL_IPV6, IPV6_PKTINFO, &[&to.octets()[..], &index].concat())?;
             }
-            if accepts_echo(level::IPV6, ipv6::RECVHOPLIMIT) {
-                writer.put(level::IPV6, ipv6::HOPLIMIT, &hops.to_le_bytes())?;
+            if accepts_echo(SOL_IPV6, IPV6_RECVHOPLIMIT) {
+                writer.put(SOL_IPV6, IPV6_HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if accepts_echo(level::IPV6, ipv6::OLD_HOPLIMIT) {
-                writer.put(level::IPV6, ipv6::OLD_HOPLIMIT, &hops.to_le_bytes())?;
+            if accepts_echo(SOL_IPV6, IPV6_2292HOPLIMIT) {
+                writer.put(SOL_IPV6, IPV6_2292HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if accepts_echo(level::IPV6, ipv6::RECVTCLASS) {
-                writer.put(level::IPV6, ipv6::TCLASS, &class.to_le_bytes())?;
+            if accepts_echo(SOL_IPV6, IPV6_RECVTCLASS) {
+                writer.put(SOL_IPV6, IPV6_TCLASS, &class.to_le_bytes())?;
             }
         }
         _ => {}

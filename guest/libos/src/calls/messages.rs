@@ -15,31 +15,10 @@ use crate::files::socket::queue::{ControlMessage, Received};
 use crate::files::socket::transfer::{Destination, Receiving, Sending};
 use crate::files::socket::{Family, PeerCredentials, SocketId, Style};
 use crate::system::System;
+use crate::uapi::{
+    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_WAITFORONE,
+};
 use crate::user::{buffer, set_word32, set_words, timespec, vectors, words};
-
-/// Flags of a message.
-mod flag {
-    /// Urgent bytes.
-    pub const OOB: u32 = 1;
-    /// Leave the data in the queue.
-    pub const PEEK: u32 = 2;
-    /// The datagram did not fit; as an argument: return its whole length.
-    pub const TRUNC: u32 = 0x20;
-    /// Never wait.
-    pub const DONTWAIT: u32 = 0x40;
-    /// Wait until the buffer is full.
-    pub const WAITALL: u32 = 0x100;
-    /// Receive queued errors.
-    pub const ERRQUEUE: u32 = 0x2000;
-    /// More data for the same message follows.
-    pub const MORE: u32 = 0x8000;
-    /// Send no `SIGPIPE`.
-    pub const NOSIGNAL: u32 = 0x4000;
-    /// Wait for the first of several messages only.
-    pub const WAITFORONE: u32 = 0x10000;
-    /// Received descriptors are closed by `execve`.
-    pub const CMSG_CLOEXEC: u32 = 0x4000_0000;
-}
 
 /// Most messages that one call sends or receives.
 const MESSAGES_MAX: u64 = 1024;
@@ -125,9 +104,9 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
 fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Errno> {
     let Outgoing { ranges, flags, name, beside } = outgoing;
     let id = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
+    let waits = system.files.look(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
-    let (urgent, more) = (flags & flag::OOB != 0, flags & flag::MORE != 0);
+    let (urgent, more) = (flags & MSG_OOB != 0, flags & MSG_MORE != 0);
     if urgent && !socket.is_tcp() {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -177,7 +156,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
                 continue;
             }
             Err(_) if done > 0 => return Ok(done as u64),
-            Err(Errno::EPIPE) if style == Style::Stream && flags & flag::NOSIGNAL == 0 => return Err(system.broken_pipe()),
+            Err(Errno::EPIPE) if style == Style::Stream && flags & MSG_NOSIGNAL == 0 => return Err(system.broken_pipe()),
             Err(error) => return Err(error),
         }
         if done >= length || style != Style::Stream || !waits {
@@ -189,13 +168,13 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
 /// Receives a message. A stream receives the bytes that are there, or as many as the socket or the call asks for.
 fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<Received, Errno> {
     let id = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits() && flags & flag::DONTWAIT == 0;
+    let waits = system.files.look(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
     let (style, is_tcp, is_udp) = (socket.style, socket.is_tcp(), socket.is_udp());
     let until = deadline(socket.options.receive_timeout);
-    let peeks = flags & flag::PEEK != 0;
+    let peeks = flags & MSG_PEEK != 0;
     let room = Cursor::length(ranges);
-    if flags & flag::ERRQUEUE != 0 {
+    if flags & MSG_ERRQUEUE != 0 {
         let told = system.files.sockets.get_mut(id)?.take_notice().ok_or(Errno::EAGAIN)?;
         let (whole, bytes) = (told.bytes.len(), told.bytes.len().min(room));
         if Cursor::new(ranges, 0).put(&told.bytes[..bytes]) < bytes {
@@ -203,13 +182,13 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         }
         return Ok(Received { bytes, whole, from: Some(told.to.clone()), told: Some(Box::new(told)), ..Received::default() });
     }
-    if flags & flag::OOB != 0 && !is_udp {
+    if flags & MSG_OOB != 0 && !is_udp {
         let mut cursor = Cursor::new(ranges, 0);
         return system.files.sockets.receive_urgent(id, Receiving { room, peeks, waits, take: &mut |piece| cursor.put(piece) });
     }
-    let enough = if flags & flag::WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
+    let enough = if flags & MSG_WAITALL != 0 { room } else { room.min(socket.options.low_mark as usize) };
     // Discarded bytes are not copied.
-    let discards = is_tcp && flags & flag::TRUNC != 0;
+    let discards = is_tcp && flags & MSG_TRUNC != 0;
     // Bytes that were received before the call had to wait stay received.
     let before = system.thread.call.done as usize;
     let mut received = Received { bytes: before, whole: before, ..Received::default() };
@@ -304,7 +283,7 @@ fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errn
 /// Number of bytes that the call returns.
 fn told(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
     let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
-    let whole = flags & flag::TRUNC != 0 && !is_stream;
+    let whole = flags & MSG_TRUNC != 0 && !is_stream;
     Ok(if whole { received.whole } else { received.bytes } as u64)
 }
 
@@ -320,15 +299,15 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     let header = Header::read(at)?;
     let received = receive(system, fd, &header.ranges, flags)?;
     let id = system.files.socket(fd)?;
-    if flags & flag::PEEK != 0 {
+    if flags & MSG_PEEK != 0 {
         system.files.hold(&received.files);
     }
-    let (control, mut told_flags) = ancillary::write(system, id, header.beside, &received, flags & flag::CMSG_CLOEXEC != 0)?;
+    let (control, mut told_flags) = ancillary::write(system, id, header.beside, &received, flags & MSG_CMSG_CLOEXEC != 0)?;
     if received.bytes < received.whole {
-        told_flags |= flag::TRUNC;
+        told_flags |= MSG_TRUNC;
     }
     if received.told.is_some() {
-        told_flags |= flag::ERRQUEUE;
+        told_flags |= MSG_ERRQUEUE;
     }
     if header.name != 0 {
         let name = sender(system, fd, &received)?;
@@ -336,7 +315,7 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
         set_word32(header.at.wrapping_add(8), name.len() as u32)?;
     }
     set_words(header.at.wrapping_add(40), &[control])?;
-    set_word32(header.at.wrapping_add(48), told_flags | flags & flag::CMSG_CLOEXEC)?;
+    set_word32(header.at.wrapping_add(48), told_flags | flags & MSG_CMSG_CLOEXEC)?;
     told(system, fd, &received, flags)
 }
 
@@ -398,8 +377,8 @@ pub fn recvmmsg(system: &mut System, [fd, messages, count, flags, timeout, _]: [
     let flags = flags as u32;
     let mut is_first = true;
     let step = |system: &mut System, at: u64| {
-        let at_once = if flags & flag::WAITFORONE != 0 && !is_first { flag::DONTWAIT } else { 0 };
-        let received = receive_header(system, fd, at, flags & !flag::WAITFORONE | at_once);
+        let at_once = if flags & MSG_WAITFORONE != 0 && !is_first { MSG_DONTWAIT } else { 0 };
+        let received = receive_header(system, fd, at, flags & !MSG_WAITFORONE | at_once);
         is_first = false;
         received
     };

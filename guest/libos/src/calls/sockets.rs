@@ -13,17 +13,21 @@ use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
-use crate::files::socket::icmp::{ANY, ICMP, ICMP6};
-use crate::files::socket::options::{Value, level, option};
+use crate::files::socket::options::Value;
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId, Style};
 use crate::files::status::time;
 use crate::system::System;
-use crate::uapi::{O_CLOEXEC, O_NONBLOCK};
+use crate::uapi::{
+    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, FIONREAD, ICMP_FILTER, IP_ADD_MEMBERSHIP, IP_DROP_MEMBERSHIP, IP_MULTICAST_IF,
+    IP_OPTIONS, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE, IPV6_ADD_MEMBERSHIP,
+    IPV6_DROP_MEMBERSHIP, NETLINK_ADD_MEMBERSHIP, O_CLOEXEC, O_NONBLOCK, PACKET_ADD_MEMBERSHIP, SIOCATMARK, SO_ATTACH_FILTER,
+    SO_BINDTODEVICE, SO_DETACH_FILTER, SO_LOCK_FILTER, SO_RCVTIMEO_OLD, SO_SNDTIMEO_OLD, SOCK_DGRAM, SOCK_PACKET, SOCK_RAW, SOCK_SEQPACKET,
+    SOCK_STREAM, SOCK_TYPE_MASK, SOL_IP, SOL_IPV6, SOL_NETLINK, SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDP, TCP_CONGESTION, TCP_ULP,
+    TIOCOUTQ, UDP_CORK,
+};
 use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
 use crate::wait::Channel;
 
-/// The part of a type without its flags.
-const STYLE: u64 = 0xf;
 /// Flags of a type.
 const FLAGS: u64 = O_NONBLOCK | O_CLOEXEC;
 
@@ -35,47 +39,45 @@ fn who(system: &System) -> PeerCredentials {
 
 /// Decodes the family, type and protocol of a new socket.
 fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32), Errno> {
-    const TCP: u32 = 6;
-    const UDP: u32 = 17;
-    const RAW: u64 = 3;
     let style = style & u64::from(u32::MAX);
-    if style & !(STYLE | FLAGS) != 0 || style & STYLE > 10 {
+    if style & !(SOCK_TYPE_MASK | FLAGS) != 0 || style & SOCK_TYPE_MASK > u64::from(SOCK_PACKET) {
         return Err(Errno::EINVAL);
     }
-    let style = style & STYLE;
+    let style = (style & SOCK_TYPE_MASK) as u32;
     let protocol = protocol as u32;
     let named = match style {
-        1 => Some(Style::Stream),
-        2 => Some(Style::Datagram),
-        5 => Some(Style::Packets),
+        SOCK_STREAM => Some(Style::Stream),
+        SOCK_DGRAM => Some(Style::Datagram),
+        SOCK_SEQPACKET => Some(Style::Packets),
         _ => None,
     };
-    match (family as u32, named, protocol) {
-        (1, _, 2..) => Err(Errno::EPROTONOSUPPORT),
-        (1, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
+    let family = u16::try_from(family as u32).map_err(|_| Errno::EAFNOSUPPORT)?;
+    match (family, named, protocol) {
+        (AF_UNIX, _, 2..) => Err(Errno::EPROTONOSUPPORT),
+        (AF_UNIX, Some(style), protocol) => Ok((Family::Unix, style, protocol)),
         // `SOCK_RAW` of this family means datagrams, as on Linux.
-        (1, None, protocol) if style == RAW => Ok((Family::Unix, Style::Datagram, protocol)),
-        (2, Some(Style::Datagram), ICMP) => Ok((Family::Internet4, Style::Datagram, protocol)),
-        (10, Some(Style::Datagram), ICMP6) => Ok((Family::Internet6, Style::Datagram, protocol)),
-        (2, None, ICMP) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
+        (AF_UNIX, None, protocol) if style == SOCK_RAW => Ok((Family::Unix, Style::Datagram, protocol)),
+        (AF_INET, Some(Style::Datagram), IPPROTO_ICMP) => Ok((Family::Internet4, Style::Datagram, protocol)),
+        (AF_INET6, Some(Style::Datagram), IPPROTO_ICMPV6) => Ok((Family::Internet6, Style::Datagram, protocol)),
+        (AF_INET, None, IPPROTO_ICMP) if style == SOCK_RAW => Ok((Family::Internet4, Style::Raw, protocol)),
         // Programs use such a socket only for requests about interfaces.
-        (2, None, ANY) if style == RAW => Ok((Family::Internet4, Style::Raw, protocol)),
-        (10, None, ICMP6) if style == RAW => Ok((Family::Internet6, Style::Raw, protocol)),
-        (2 | 10, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
-            let usual = if style == Style::Stream { TCP } else { UDP };
-            let family = if family == 2 { Family::Internet4 } else { Family::Internet6 };
+        (AF_INET, None, IPPROTO_RAW) if style == SOCK_RAW => Ok((Family::Internet4, Style::Raw, protocol)),
+        (AF_INET6, None, IPPROTO_ICMPV6) if style == SOCK_RAW => Ok((Family::Internet6, Style::Raw, protocol)),
+        (AF_INET | AF_INET6, Some(style @ (Style::Stream | Style::Datagram)), protocol) => {
+            let usual = if style == Style::Stream { IPPROTO_TCP } else { IPPROTO_UDP };
+            let family = if family == AF_INET { Family::Internet4 } else { Family::Internet6 };
             match protocol {
                 0 => Ok((family, style, usual)),
-                _ if protocol == usual || style == Style::Datagram && protocol == level::UDPLITE => Ok((family, style, protocol)),
+                _ if protocol == usual || style == Style::Datagram && protocol == IPPROTO_UDPLITE => Ok((family, style, protocol)),
                 _ => Err(Errno::EPROTONOSUPPORT),
             }
         }
         // Other raw sockets do not exist: only those of ICMP.
-        (2 | 10, None, _) if style == RAW => Err(Errno::EPROTONOSUPPORT),
-        (17, None, kind) if style == RAW => Ok((Family::Packet, Style::Raw, (kind as u16).swap_bytes().into())),
-        (17, Some(Style::Datagram), kind) => Ok((Family::Packet, Style::Datagram, (kind as u16).swap_bytes().into())),
-        (1 | 2 | 10, ..) => Err(Errno::ESOCKTNOSUPPORT),
-        (16, _, protocol) if style == RAW || style == 2 => {
+        (AF_INET | AF_INET6, None, _) if style == SOCK_RAW => Err(Errno::EPROTONOSUPPORT),
+        (AF_PACKET, None, kind) if style == SOCK_RAW => Ok((Family::Packet, Style::Raw, (kind as u16).swap_bytes().into())),
+        (AF_PACKET, Some(Style::Datagram), kind) => Ok((Family::Packet, Style::Datagram, (kind as u16).swap_bytes().into())),
+        (AF_UNIX | AF_INET | AF_INET6, ..) => Err(Errno::ESOCKTNOSUPPORT),
+        (AF_NETLINK, _, protocol) if style == SOCK_RAW || style == SOCK_DGRAM => {
             if protocol == 0 {
                 Ok((Family::Netlink, Style::Datagram, protocol))
             } else {
@@ -94,7 +96,7 @@ pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> R
     if is_raw && !credentials.is_capable(NET_RAW) {
         return Err(Errno::EPERM);
     }
-    let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, ICMP | ICMP6);
+    let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, IPPROTO_ICMP | IPPROTO_ICMPV6);
     // The usual setting of distributions for `net.ipv4.ping_group_range`.
     if asks_echoes && credentials.group.effective > i32::MAX as u32 {
         return Err(Errno::EACCES);
@@ -301,13 +303,6 @@ pub fn getpeername(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> 
     write_address(&remote.encode(), address, length).map(|()| 0)
 }
 
-/// Options that filter received packets.
-const ATTACH_FILTER: u32 = 26;
-const DETACH_FILTER: u32 = 27;
-
-/// The filter of raw sockets (`ICMP_FILTER`), at the level of their protocol.
-const FILTER: u32 = 1;
-
 /// The old filter, overwritten with the given bytes.
 fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
     let mut bytes = [0; 32];
@@ -325,23 +320,20 @@ fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
 
 /// Sets an option that filters received packets. Returns whether it is one.
 fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usize) -> Result<bool, Errno> {
-    let is_packet = socket.family == Family::Packet && of == level::SOCKET;
+    let is_packet = socket.family == Family::Packet && of == SOL_SOCKET;
     match name {
-        FILTER if socket.has_filter(of) => socket.filter = filter(socket.filter, value, length)?,
-        ATTACH_FILTER if is_packet => {
+        ICMP_FILTER if socket.has_filter(of) => socket.filter = filter(socket.filter, value, length)?,
+        SO_ATTACH_FILTER if is_packet => {
             let [count, at] = words(value)?;
             let mut program = vec![0; usize::from(count as u16) * INSTRUCTION];
             memory::read(at, &mut program)?;
             socket.program = Some(Program::new(&program)?);
         }
-        DETACH_FILTER if is_packet => drop(socket.program.take().ok_or(Errno::ENOENT)?),
+        SO_DETACH_FILTER if is_packet => drop(socket.program.take().ok_or(Errno::ENOENT)?),
         _ => return Ok(false),
     }
     Ok(true)
 }
-
-/// `UDP_CORK`: a datagram waits for more data.
-const CORK: u32 = 1;
 
 /// `setsockopt(fd, level, option, value, length)`.
 pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6]) -> Result<u64, Errno> {
@@ -357,25 +349,25 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     // Names and structures of options that have no effect.
     const FREE_FORM: [(u32, u32); 13] = [
-        (level::SOCKET, 26),
-        (level::SOCKET, 27),
-        (level::TCP, 13),
-        (level::TCP, 31),
-        (level::IP, 4),
-        (level::IP, 32),
-        (level::IP, 35),
-        (level::IP, 36),
-        (level::IPV6, 20),
-        (level::IPV6, 21),
-        (level::NETLINK, 1),
+        (SOL_SOCKET, SO_ATTACH_FILTER),
+        (SOL_SOCKET, SO_DETACH_FILTER),
+        (SOL_TCP, TCP_CONGESTION),
+        (SOL_TCP, TCP_ULP),
+        (SOL_IP, IP_OPTIONS),
+        (SOL_IP, IP_MULTICAST_IF),
+        (SOL_IP, IP_ADD_MEMBERSHIP),
+        (SOL_IP, IP_DROP_MEMBERSHIP),
+        (SOL_IPV6, IPV6_ADD_MEMBERSHIP),
+        (SOL_IPV6, IPV6_DROP_MEMBERSHIP),
+        (SOL_NETLINK, NETLINK_ADD_MEMBERSHIP),
         // Multicast groups of the card, and filters that stay.
-        (level::PACKET, 1),
-        (level::SOCKET, 44),
+        (SOL_PACKET, PACKET_ADD_MEMBERSHIP),
+        (SOL_SOCKET, SO_LOCK_FILTER),
     ];
-    if FREE_FORM.contains(&(of, name)) && (socket.family.is_internet() || of != level::TCP) {
+    if FREE_FORM.contains(&(of, name)) && (socket.family.is_internet() || of != SOL_TCP) {
         return Ok(0);
     }
-    if of == level::SOCKET && matches!(name, option::RCVTIMEO | option::SNDTIMEO) {
+    if of == SOL_SOCKET && matches!(name, SO_RCVTIMEO_OLD | SO_SNDTIMEO_OLD) {
         if length < 16 {
             return Err(Errno::EINVAL);
         }
@@ -385,11 +377,11 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         }
         // Negative timeouts end at once.
         let timeout = if seconds.cast_signed() < 0 { 1 } else { seconds.saturating_mul(NANOSECONDS).saturating_add(microseconds * 1000) };
-        let field = if name == option::RCVTIMEO { &mut socket.options.receive_timeout } else { &mut socket.options.send_timeout };
+        let field = if name == SO_RCVTIMEO_OLD { &mut socket.options.receive_timeout } else { &mut socket.options.send_timeout };
         *field = timeout;
         return Ok(0);
     }
-    if (of, name) == (level::SOCKET, option::BINDTODEVICE) {
+    if (of, name) == (SOL_SOCKET, SO_BINDTODEVICE) {
         let mut bytes = [0; netdevice::NAME];
         let given = (length as usize).min(netdevice::NAME - 1);
         memory::read(value, &mut bytes[..given])?;
@@ -399,7 +391,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     // Some options of IPv4 may be bytes.
     let number = match length {
-        1..=3 if of == level::IP => {
+        1..=3 if of == SOL_IP => {
             let mut byte = [0];
             memory::read(value, &mut byte)?;
             u32::from(byte[0])
@@ -409,7 +401,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     };
     let more = if length >= 8 { Some(word32(value.wrapping_add(4))?) } else { None };
     socket.set_option(of, name, number, more, may_force)?;
-    if (of, name, number) == (level::UDP, CORK, 0) {
+    if (of, name, number) == (SOL_UDP, UDP_CORK, 0) {
         system.files.sockets.uncork(id)?;
     }
     Ok(0)
@@ -423,19 +415,19 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     let socket = system.files.sockets.get_mut(id)?;
     let bytes = match (of, name) {
-        (level::SOCKET, option::RCVTIMEO | option::SNDTIMEO) => {
+        (SOL_SOCKET, SO_RCVTIMEO_OLD | SO_SNDTIMEO_OLD) => {
             let options = &socket.options;
-            let timeout = if name == option::RCVTIMEO { options.receive_timeout } else { options.send_timeout };
+            let timeout = if name == SO_RCVTIMEO_OLD { options.receive_timeout } else { options.send_timeout };
             [timeout / NANOSECONDS, timeout % NANOSECONDS / 1000].map(u64::to_le_bytes).concat()
         }
-        (level::SOCKET, option::BINDTODEVICE) => {
+        (SOL_SOCKET, SO_BINDTODEVICE) => {
             let bound = socket.options.interface;
             if bound.is_some() && room < netdevice::NAME {
                 return Err(Errno::EINVAL);
             }
             bound.and_then(netdevice::name_of_number).unwrap_or_default().to_vec()
         }
-        _ if name == FILTER && socket.has_filter(of) => {
+        _ if name == ICMP_FILTER && socket.has_filter(of) => {
             let words = if socket.family == Family::Internet4 { 1 } else { socket.filter.len() };
             socket.filter[..words].iter().flat_map(|word| word.to_le_bytes()).collect()
         }
@@ -455,24 +447,21 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
 /// # Errors
 /// `ENOTTY`: there is no such request. `EFAULT`, `EINVAL`.
 pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> Result<u64, Errno> {
-    const WAITING: u32 = 0x541b;
-    const UNREAD: u32 = 0x5411;
-    const AT_MARK: u32 = 0x8905;
     if let Some(told) = netdevice::ioctl(system, request, argument) {
         return told;
     }
     let sockets = &system.files.sockets;
     let socket = sockets.get(id)?;
     let answer = match request {
-        WAITING if socket.listens() => return Err(Errno::EINVAL),
-        WAITING => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)),
-        UNREAD if socket.listens() => return Err(Errno::EINVAL),
-        UNREAD if socket.family == Family::Unix => {
+        FIONREAD if socket.listens() => return Err(Errno::EINVAL),
+        FIONREAD => socket.queue.length(!matches!(socket.style, Style::Datagram | Style::Raw)),
+        TIOCOUTQ if socket.listens() => return Err(Errno::EINVAL),
+        TIOCOUTQ if socket.family == Family::Unix => {
             socket.peer().and_then(|peer| sockets.get(peer).ok()).map_or(0, |peer| peer.queue.used())
         }
         // Sent data counts as arrived.
-        UNREAD => 0,
-        AT_MARK => socket.queue.is_at_mark().into(),
+        TIOCOUTQ => 0,
+        SIOCATMARK => socket.queue.is_at_mark().into(),
         _ => return Err(Errno::ENOTTY),
     };
     set_word32(argument, answer as u32)?;

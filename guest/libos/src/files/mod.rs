@@ -49,7 +49,7 @@ use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::Set;
 use crate::terminal::{PtyId, TerminalName};
-use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
+use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFIFO, S_IFSOCK};
 use crate::wait::{Channel, ThreadNumber};
 use edge::Pulse;
 use epoll::{EpollId, Epolls};
@@ -359,8 +359,8 @@ impl Files {
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
     pub fn status_of(&self, file: &OpenFile) -> Result<Status, Errno> {
-        const FIFO: u32 = 0o010_600;
-        const SOCKET: u32 = 0o140_777;
+        const FIFO: u32 = S_IFIFO | 0o600;
+        const SOCKET: u32 = S_IFSOCK | 0o777;
         let now = time(self.own.started);
         if let Some(place) = self.place_of(file) {
             return self.status(place);

@@ -5,7 +5,7 @@ use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
 use crate::erofs::{FileType, Identity, Image, Inode, Nid, Time};
-use crate::uapi::S_IFMT;
+use crate::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 
 /// Unit of `st_blocks` in bytes.
 const SECTOR: u64 = 512;
@@ -70,13 +70,13 @@ impl FileType {
     #[must_use]
     pub const fn mode(self) -> u32 {
         match self {
-            FileType::Fifo => 0o010_000,
-            FileType::CharacterDevice => 0o020_000,
-            FileType::Directory => 0o040_000,
-            FileType::BlockDevice => 0o060_000,
-            FileType::Regular => 0o100_000,
-            FileType::Symlink => 0o120_000,
-            FileType::Socket => 0o140_000,
+            FileType::Fifo => S_IFIFO,
+            FileType::CharacterDevice => S_IFCHR,
+            FileType::Directory => S_IFDIR,
+            FileType::BlockDevice => S_IFBLK,
+            FileType::Regular => S_IFREG,
+            FileType::Symlink => S_IFLNK,
+            FileType::Socket => S_IFSOCK,
         }
     }
 
@@ -84,13 +84,13 @@ impl FileType {
     #[must_use]
     pub const fn of_mode(mode: u32) -> Option<FileType> {
         Some(match mode & S_IFMT {
-            0o010_000 => FileType::Fifo,
-            0o020_000 => FileType::CharacterDevice,
-            0o040_000 => FileType::Directory,
-            0o060_000 => FileType::BlockDevice,
-            0o100_000 => FileType::Regular,
-            0o120_000 => FileType::Symlink,
-            0o140_000 => FileType::Socket,
+            S_IFIFO => FileType::Fifo,
+            S_IFCHR => FileType::CharacterDevice,
+            S_IFDIR => FileType::Directory,
+            S_IFBLK => FileType::BlockDevice,
+            S_IFREG => FileType::Regular,
+            S_IFLNK => FileType::Symlink,
+            S_IFSOCK => FileType::Socket,
             _ => return None,
         })
     }

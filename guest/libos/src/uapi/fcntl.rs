@@ -12,7 +12,7 @@ constants! { general as u64 {
     SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET, __O_TMPFILE,
 } }
 
-// Not in the crate, or of another type: `fcntl.h`.
+// Constants that the crate lacks or has as another type; each names its header.
 
 /// `AT_FDCWD` as the argument of a system call: relative paths start at the current directory.
 pub const AT_FDCWD: u64 = linux_raw_sys::general::AT_FDCWD as u64;

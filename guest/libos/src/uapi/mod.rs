@@ -23,12 +23,16 @@ macro_rules! constants {
 
 pub mod epoll;
 pub mod fcntl;
+pub mod filter;
 pub mod inotify;
 pub mod poll;
+pub mod socket;
 pub mod stat;
 
 pub use epoll::*;
 pub use fcntl::*;
+pub use filter::*;
 pub use inotify::*;
 pub use poll::*;
+pub use socket::*;
 pub use stat::*;

@@ -6,5 +6,5 @@ constants! { general as u16 {
 } }
 
 constants! { general as u32 {
-    S_IFMT,
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
 } }

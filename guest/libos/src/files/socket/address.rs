@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Family;
 use crate::errno::Errno;
+use crate::uapi::AF_UNSPEC;
 
 /// Bytes of the largest address: `struct sockaddr_storage`.
 pub const ADDRESS_MAX: usize = 128;
@@ -22,8 +23,6 @@ const INTERNET6_MIN: usize = 24;
 const NETLINK: usize = 12;
 /// Size of a packet socket's address in bytes.
 const LINK: usize = 20;
-/// `AF_UNSPEC`.
-const UNSPECIFIED: u16 = 0;
 
 /// A socket address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ pub fn family_of(bytes: &[u8]) -> Option<u16> {
 /// Whether the encoded address is `AF_UNSPEC`, which dissolves a connection.
 #[must_use]
 pub fn is_unspecified(bytes: &[u8]) -> bool {
-    family_of(bytes) == Some(UNSPECIFIED)
+    family_of(bytes) == Some(AF_UNSPEC)
 }
 
 impl Address {

@@ -7,25 +7,18 @@
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
+use crate::uapi::{
+    BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_DIV, BPF_H, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP,
+    BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_LEN, BPF_LSH, BPF_MAXINSNS, BPF_MEM, BPF_MEMWORDS, BPF_MOD, BPF_MSH, BPF_MUL, BPF_NEG, BPF_OR,
+    BPF_RET, BPF_RSH, BPF_ST, BPF_STX, BPF_SUB, BPF_TAX, BPF_TXA, BPF_W, BPF_X, BPF_XOR, SKF_LL_OFF,
+};
 
-/// Upper limit on the instructions of a program, as on Linux.
-const PROGRAM_MAX: usize = 4096;
-/// Words of scratch memory.
-const WORDS: usize = 16;
-/// Offsets from here on are Linux's ancillary data extensions, which are not supported.
-const BESIDE: u32 = 0xffe0_0000;
-
-/// Instruction classes, the lowest three bits.
-const LD: u16 = 0;
-const LDX: u16 = 1;
-const ST: u16 = 2;
-const STX: u16 = 3;
-const ALU: u16 = 4;
-const JMP: u16 = 5;
-const RET: u16 = 6;
-/// `BPF_X`: the operand is the index register, not a constant. `BPF_A`, below: a return's value is the accumulator.
-const FROM_X: u16 = 8;
-const FROM_A: u16 = 0x10;
+/// The parts of an opcode: its class, and within it the size and mode of a load, or the operation.
+const CLASS: u16 = 0x07;
+const SIZE: u16 = 0x18;
+const MODE: u16 = 0xe0;
+const OPERATION: u16 = 0xf0;
+const MISC_OPERATION: u16 = 0xf8;
 
 /// Size of an instruction in bytes.
 pub const INSTRUCTION: usize = 8;
@@ -58,9 +51,9 @@ impl Program {
                 number: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             })
             .collect();
-        let ends = instructions.last().is_some_and(|last| last.code & 7 == RET);
+        let ends = instructions.last().is_some_and(|last| last.code & CLASS == BPF_RET);
         let is_sound = |(at, instruction): (usize, &Instruction)| instruction.is_sound(instructions.len() - at - 1);
-        if !ends || instructions.len() > PROGRAM_MAX || !instructions.iter().enumerate().all(is_sound) {
+        if !ends || instructions.len() > BPF_MAXINSNS || !instructions.iter().enumerate().all(is_sound) {
             return Err(Errno::EINVAL);
         }
         Ok(Program(instructions))
@@ -69,7 +62,7 @@ impl Program {
     /// The number of bytes of a packet to receive; 0: drop it.
     #[must_use]
     pub fn run(&self, packet: &[u8]) -> usize {
-        let mut machine = Machine { packet, a: 0, x: 0, words: [0; WORDS] };
+        let mut machine = Machine { packet, a: 0, x: 0, words: [0; BPF_MEMWORDS] };
         let mut at = 0;
         // Reading beyond the packet drops it.
         while let Some(instruction) = self.0.get(at) {
@@ -86,37 +79,37 @@ impl Program {
 impl Instruction {
     /// Whether it is a known instruction with operands in bounds. `left`: the number of instructions after it.
     fn is_sound(self, left: usize) -> bool {
-        let (size, mode) = (self.code & 0x18, self.code & 0xe0);
-        let is_word = (self.number as usize) < WORDS;
-        match self.code & 7 {
+        let (size, mode) = (self.code & SIZE, self.code & MODE);
+        let is_word = (self.number as usize) < BPF_MEMWORDS;
+        match self.code & CLASS {
             // From the packet at an absolute or indexed offset, a constant, a word of scratch memory, the packet's length.
-            LD => match mode {
-                0x20 | 0x40 => size != 0x18 && self.number < BESIDE,
-                0x00 | 0x80 => size == 0,
-                0x60 => size == 0 && is_word,
+            BPF_LD => match mode {
+                BPF_ABS | BPF_IND => size != SIZE && self.number < SKF_LL_OFF,
+                BPF_IMM | BPF_LEN => size == BPF_W,
+                BPF_MEM => size == BPF_W && is_word,
                 _ => false,
             },
-            LDX => match mode {
-                0x00 | 0x80 => size == 0,
-                0x60 => size == 0 && is_word,
-                0xa0 => size == 0x10 && self.number < BESIDE,
+            BPF_LDX => match mode {
+                BPF_IMM | BPF_LEN => size == BPF_W,
+                BPF_MEM => size == BPF_W && is_word,
+                BPF_MSH => size == BPF_B && self.number < SKF_LL_OFF,
                 _ => false,
             },
-            ST | STX => self.code & !7 == 0 && is_word,
-            ALU => match self.code & 0xf0 {
-                0x30 | 0x90 => self.code & FROM_X != 0 || self.number != 0,
-                0x60 | 0x70 => self.code & FROM_X != 0 || self.number < 32,
-                0x00..=0xa0 => true,
+            BPF_ST | BPF_STX => self.code & !CLASS == 0 && is_word,
+            BPF_ALU => match self.code & OPERATION {
+                BPF_DIV | BPF_MOD => self.code & BPF_X != 0 || self.number != 0,
+                BPF_LSH | BPF_RSH => self.code & BPF_X != 0 || self.number < 32,
+                BPF_ADD..=BPF_XOR => true,
                 _ => false,
             },
-            JMP => match self.code & 0xf0 {
-                0x00 => (self.number as usize) < left,
-                0x10..=0x40 => usize::from(self.yes) < left && usize::from(self.no) < left,
+            BPF_JMP => match self.code & OPERATION {
+                BPF_JA => (self.number as usize) < left,
+                BPF_JEQ..=BPF_JSET => usize::from(self.yes) < left && usize::from(self.no) < left,
                 _ => false,
             },
-            RET => matches!(self.code & 0x18, 0 | FROM_A),
+            BPF_RET => matches!(self.code & SIZE, BPF_K | BPF_A),
             // Transfers between the registers.
-            _ => matches!(self.code & 0xf8, 0 | 0x80),
+            _ => matches!(self.code & MISC_OPERATION, BPF_TAX | BPF_TXA),
         }
     }
 }
@@ -133,15 +126,15 @@ struct Machine<'a> {
     packet: &'a [u8],
     a: u32,
     x: u32,
-    words: [u32; WORDS],
+    words: [u32; BPF_MEMWORDS],
 }
 
 impl Machine<'_> {
     /// So many bytes of the packet, big-endian.
     fn load(&self, at: u32, size: u16) -> Option<u32> {
         let bytes = match size {
-            0x00 => 4,
-            0x08 => 2,
+            BPF_W => 4,
+            BPF_H => 2,
             _ => 1,
         };
         let at = at as usize;
@@ -150,60 +143,60 @@ impl Machine<'_> {
 
     fn step(&mut self, Instruction { code, yes, no, number }: Instruction) -> Option<Step> {
         let length = self.packet.len() as u32;
-        let kept = |words: &[u32; WORDS]| words.get(number as usize).copied();
-        match code & 7 {
-            LD => {
-                self.a = match code & 0xe0 {
-                    0x20 => self.load(number, code & 0x18)?,
-                    0x40 => self.load(self.x.checked_add(number)?, code & 0x18)?,
-                    0x60 => kept(&self.words)?,
-                    0x80 => length,
+        let kept = |words: &[u32; BPF_MEMWORDS]| words.get(number as usize).copied();
+        match code & CLASS {
+            BPF_LD => {
+                self.a = match code & MODE {
+                    BPF_ABS => self.load(number, code & SIZE)?,
+                    BPF_IND => self.load(self.x.checked_add(number)?, code & SIZE)?,
+                    BPF_MEM => kept(&self.words)?,
+                    BPF_LEN => length,
                     _ => number,
                 }
             }
-            LDX => {
-                self.x = match code & 0xe0 {
-                    0x60 => kept(&self.words)?,
-                    0x80 => length,
+            BPF_LDX => {
+                self.x = match code & MODE {
+                    BPF_MEM => kept(&self.words)?,
+                    BPF_LEN => length,
                     // The length of an IPv4 header, from its first byte.
-                    0xa0 => 4 * (self.load(number, 0x10)? & 0xf),
+                    BPF_MSH => 4 * (self.load(number, BPF_B)? & 0xf),
                     _ => number,
                 }
             }
-            ST => *self.words.get_mut(number as usize)? = self.a,
-            STX => *self.words.get_mut(number as usize)? = self.x,
-            ALU => self.a = self.reckon(code, number)?,
-            JMP => {
-                let other = if code & FROM_X != 0 { self.x } else { number };
-                let holds = match code & 0xf0 {
-                    0x00 => return Some(Step::On(number)),
-                    0x10 => self.a == other,
-                    0x20 => self.a > other,
-                    0x30 => self.a >= other,
+            BPF_ST => *self.words.get_mut(number as usize)? = self.a,
+            BPF_STX => *self.words.get_mut(number as usize)? = self.x,
+            BPF_ALU => self.a = self.reckon(code, number)?,
+            BPF_JMP => {
+                let other = if code & BPF_X != 0 { self.x } else { number };
+                let holds = match code & OPERATION {
+                    BPF_JA => return Some(Step::On(number)),
+                    BPF_JEQ => self.a == other,
+                    BPF_JGT => self.a > other,
+                    BPF_JGE => self.a >= other,
                     _ => self.a & other != 0,
                 };
                 return Some(Step::On(if holds { yes } else { no }.into()));
             }
-            RET => return Some(Step::Answer(if code & FROM_A != 0 { self.a } else { number })),
-            _ if code & 0x80 != 0 => self.a = self.x,
+            BPF_RET => return Some(Step::Answer(if code & BPF_A != 0 { self.a } else { number })),
+            _ if code & BPF_TXA != 0 => self.a = self.x,
             _ => self.x = self.a,
         }
         Some(Step::On(0))
     }
 
     fn reckon(&self, code: u16, number: u32) -> Option<u32> {
-        let other = if code & FROM_X != 0 { self.x } else { number };
-        Some(match code & 0xf0 {
-            0x00 => self.a.wrapping_add(other),
-            0x10 => self.a.wrapping_sub(other),
-            0x20 => self.a.wrapping_mul(other),
-            0x30 => self.a.checked_div(other)?,
-            0x40 => self.a | other,
-            0x50 => self.a & other,
-            0x60 => self.a.checked_shl(other).unwrap_or_default(),
-            0x70 => self.a.checked_shr(other).unwrap_or_default(),
-            0x80 => self.a.wrapping_neg(),
-            0x90 => self.a.checked_rem(other)?,
+        let other = if code & BPF_X != 0 { self.x } else { number };
+        Some(match code & OPERATION {
+            BPF_ADD => self.a.wrapping_add(other),
+            BPF_SUB => self.a.wrapping_sub(other),
+            BPF_MUL => self.a.wrapping_mul(other),
+            BPF_DIV => self.a.checked_div(other)?,
+            BPF_OR => self.a | other,
+            BPF_AND => self.a & other,
+            BPF_LSH => self.a.checked_shl(other).unwrap_or_default(),
+            BPF_RSH => self.a.checked_shr(other).unwrap_or_default(),
+            BPF_NEG => self.a.wrapping_neg(),
+            BPF_MOD => self.a.checked_rem(other)?,
             _ => self.a ^ other,
         })
     }

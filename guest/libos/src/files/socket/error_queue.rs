@@ -8,15 +8,12 @@ use pando_stack::{IcmpError, Unreachable};
 
 use super::address::{Address, in_family, plain};
 use super::names::CARD;
-use super::options::level;
 use super::{Family, Socket, SocketId, Sockets, Style};
 use crate::errno::Errno;
+use crate::uapi::{IP_RECVERR, IPV6_RECVERR, SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6, SOL_IP, SOL_IPV6};
 
 /// Upper limit on a socket's error queue; further errors are dropped.
 const NOTICES_MAX: usize = 64;
-/// Origins of errors, by Linux's numbers: ICMP and ICMPv6.
-const BY_ICMP: u8 = 2;
-const BY_ICMP6: u8 = 3;
 
 /// An entry of the error queue (`struct sock_extended_err`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,9 +78,7 @@ impl Socket {
     }
 
     fn process_notice(&mut self, notice: &IcmpError, port: u16) {
-        const RECEIVES: u32 = 11;
-        const RECEIVES6: u32 = 25;
-        let (of, option) = if self.family == Family::Internet6 { (level::IPV6, RECEIVES6) } else { (level::IP, RECEIVES) };
+        let (of, option) = if self.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
         let is_told = self.kept_option(of, option).is_some_and(|value| value != 0);
         let (error, is_final) = meaning(notice);
         let remote = self.remote.as_ref().and_then(Address::internet).map(plain);
@@ -94,7 +89,7 @@ impl Socket {
         }
         if is_told && self.notices.len() < NOTICES_MAX {
             let to = Address::Internet(in_family(self.family, notice.remote));
-            let origin = if notice.from.is_ipv4() { BY_ICMP } else { BY_ICMP6 };
+            let origin = if notice.from.is_ipv4() { SO_EE_ORIGIN_ICMP } else { SO_EE_ORIGIN_ICMP6 };
             // The UDP header is not part of the payload.
             let skipped = if port == 0 { 0 } else { 8 };
             let bytes = notice.quoted.get(skipped..).unwrap_or_default().to_vec();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ICMP sockets: ping sockets, and raw ones, which send and receive every message.
+//! IPPROTO_ICMP sockets: ping sockets, and raw ones, which send and receive every message.
 //!
 //! A ping socket has an identifier in place of a port; its echo requests carry it, and replies with that identifier are delivered to it.
 //! Echo requests of the cell to itself are answered here, those of others by the stack.
@@ -11,18 +11,12 @@ use pando_stack::{IcmpError, Message, sum};
 
 use super::address::{Address, in_family, plain};
 use super::names::LOOPBACK;
-use super::options::level;
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, Sending, gather, giving};
 use super::{Family, Socket, SocketId, Sockets, Style};
 use crate::errno::Errno;
+use crate::uapi::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, SOL_RAW};
 
-/// The protocol number of ICMP for IPv4.
-pub const ICMP: u32 = 1;
-/// The protocol number of ICMPv6.
-pub const ICMP6: u32 = 58;
-/// `IPPROTO_RAW`: on Linux, such sockets send any packets and receive none. Here they send none either.
-pub const ANY: u32 = 255;
 /// Size of a message's header in bytes.
 const HEADER: usize = 8;
 /// Size of an IPv4 header in bytes.
@@ -44,7 +38,7 @@ impl Socket {
     /// Whether it is a ping socket.
     #[must_use]
     pub fn is_echo(&self) -> bool {
-        self.family.is_internet() && self.style == Style::Datagram && matches!(self.protocol, ICMP | ICMP6)
+        self.family.is_internet() && self.style == Style::Datagram && matches!(self.protocol, IPPROTO_ICMP | IPPROTO_ICMPV6)
     }
 
     /// Whether it is a raw IP socket.
@@ -65,7 +59,7 @@ impl Socket {
     /// Whether a message is for it.
     fn wants(&self, message: &Message) -> bool {
         let Some(kind) = message.bytes.first().copied() else { return false };
-        let is_its = if self.protocol == ANY {
+        let is_its = if self.protocol == IPPROTO_RAW {
             false
         } else if self.is_echo() {
             kind == echo(message.local.is_ipv4())[1] && message.bytes.len() >= HEADER && self.has_number(&message.bytes)
@@ -92,7 +86,7 @@ impl Socket {
 }
 
 impl Sockets {
-    /// Whether any socket receives ICMP messages.
+    /// Whether any socket receives IPPROTO_ICMP messages.
     #[must_use]
     pub fn wants_icmp(&self) -> bool {
         !self.icmp.is_empty()
@@ -103,7 +97,7 @@ impl Sockets {
         self.bind_any_port(id)?;
         let socket = self.get(id)?;
         let (is_echo, family) = (socket.is_echo(), socket.family);
-        if socket.protocol == ANY {
+        if socket.protocol == IPPROTO_RAW {
             return Err(Errno::EOPNOTSUPP);
         }
         let to = match (to, socket.remote.as_ref().and_then(Address::internet)) {
@@ -186,7 +180,7 @@ impl Sockets {
         }
     }
 
-    /// The ICMP sockets that an error message concerns: those that may have sent the failed packet.
+    /// The IPPROTO_ICMP sockets that an error message concerns: those that may have sent the failed packet.
     pub(super) fn senders(&self, notice: &IcmpError) -> Vec<SocketId> {
         let IcmpError { local, remote, quoted, .. } = notice;
         let has_sent = |socket: &Socket| {
@@ -198,10 +192,10 @@ impl Sockets {
 }
 
 impl Socket {
-    /// Whether it has an ICMP filter that is an option of this level.
+    /// Whether it has an IPPROTO_ICMP filter that is an option of this level.
     #[must_use]
     pub fn has_filter(&self, of: u32) -> bool {
-        let own = if self.family == Family::Internet4 { level::RAW } else { ICMP6 };
+        let own = if self.family == Family::Internet4 { SOL_RAW } else { IPPROTO_ICMPV6 };
         self.is_raw() && of == own
     }
 }
@@ -210,7 +204,8 @@ impl Socket {
 fn header4(message: &Message) -> Vec<u8> {
     let (IpAddr::V4(to), IpAddr::V4(from)) = (message.local, message.remote) else { return Vec::new() };
     let length = ((HEADER4 + message.bytes.len()) as u16).to_be_bytes();
-    let mut header = [&[0x45, 0][..], &length, &[0, 0, 0x40, 0, message.hops, ICMP as u8, 0, 0], &from.octets(), &to.octets()].concat();
+    let mut header =
+        [&[0x45, 0][..], &length, &[0, 0, 0x40, 0, message.hops, IPPROTO_ICMP as u8, 0, 0], &from.octets(), &to.octets()].concat();
     let words = header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let total: u32 = words.sum();
     let folded = (total & 0xffff) + (total >> 16);

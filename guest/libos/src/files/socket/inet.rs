@@ -20,6 +20,7 @@ use super::queue::{ControlMessage, Packet};
 use super::transfer::{Sending, gather, giving};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
+use crate::uapi::IPPROTO_TCP;
 
 /// Upper limit on the bytes of queued datagrams, messages and frames.
 const DATAGRAMS_MAX: usize = 1 << 20;
@@ -269,8 +270,7 @@ impl Sockets {
 
     /// Creates a far socket with a remote address, as the peer of a local one.
     fn open_far(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
-        const TCP: u32 = 6;
-        let far = self.open(family, Style::Stream, TCP, PeerCredentials::default())?;
+        let far = self.open(family, Style::Stream, IPPROTO_TCP, PeerCredentials::default())?;
         let socket = self.get_mut(far)?;
         socket.local = Address::Internet(in_family(family, there));
         socket.remote = Some(Address::Internet(in_family(family, here)));

@@ -26,6 +26,7 @@ use core::net::SocketAddr;
 
 use super::edge::Pulse;
 use crate::errno::Errno;
+use crate::uapi::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM};
 use address::Address;
 use bpf::Program;
 use error_queue::SocketError;
@@ -62,11 +63,11 @@ impl Family {
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
-            Family::Unix => 1,
-            Family::Internet4 => 2,
-            Family::Internet6 => 10,
-            Family::Netlink => 16,
-            Family::Packet => 17,
+            Family::Unix => AF_UNIX,
+            Family::Internet4 => AF_INET,
+            Family::Internet6 => AF_INET6,
+            Family::Netlink => AF_NETLINK,
+            Family::Packet => AF_PACKET,
         }
     }
 
@@ -95,10 +96,10 @@ impl Style {
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
-            Style::Stream => 1,
-            Style::Datagram => 2,
-            Style::Raw => 3,
-            Style::Packets => 5,
+            Style::Stream => SOCK_STREAM,
+            Style::Datagram => SOCK_DGRAM,
+            Style::Raw => SOCK_RAW,
+            Style::Packets => SOCK_SEQPACKET,
         }
     }
 }

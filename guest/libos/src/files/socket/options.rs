@@ -5,6 +5,20 @@ use alloc::vec::Vec;
 
 use super::{Family, Socket, State, Style};
 use crate::errno::Errno;
+use crate::uapi::{
+    IP_BIND_ADDRESS_NO_PORT, IP_FREEBIND, IP_MTU_DISCOVER, IP_MULTICAST_ALL, IP_MULTICAST_LOOP, IP_MULTICAST_TTL, IP_OPTIONS, IP_PKTINFO,
+    IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_RETOPTS, IP_TOS, IP_TTL, IPV6_2292HOPLIMIT, IPV6_CHECKSUM, IPV6_MTU_DISCOVER,
+    IPV6_MULTICAST_HOPS, IPV6_MULTICAST_IF, IPV6_MULTICAST_LOOP, IPV6_RECVERR, IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS,
+    IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NETLINK_PKTINFO, PACKET_AUXDATA,
+    SO_ACCEPTCONN, SO_BROADCAST, SO_BUSY_POLL, SO_DEBUG, SO_DOMAIN, SO_DONTROUTE, SO_ERROR, SO_INCOMING_NAPI_ID, SO_KEEPALIVE, SO_LINGER,
+    SO_MARK, SO_NO_CHECK, SO_OOBINLINE, SO_PASSCRED, SO_PEERCRED, SO_PRIORITY, SO_PROTOCOL, SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT,
+    SO_REUSEADDR, SO_REUSEPORT, SO_RXQ_OVFL, SO_SNDBUF, SO_SNDBUFFORCE, SO_TIMESTAMP_OLD, SO_TIMESTAMPING_OLD, SO_TIMESTAMPNS_OLD, SO_TYPE,
+    SO_ZEROCOPY, SOL_IP, SOL_IPV6, SOL_NETLINK, SOL_PACKET, SOL_RAW, SOL_SOCKET, SOL_TCP, SOL_UDP, SOL_UDPLITE, TCP_CLOSE, TCP_CLOSE_WAIT,
+    TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT, TCP_ESTABLISHED, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_FIN_WAIT2, TCP_INFO, TCP_KEEPCNT,
+    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_LISTEN, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYN_SENT,
+    TCP_SYNCNT, TCP_THIN_DUPACK, TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, UDP_CORK, UDP_GRO, UDP_SEGMENT,
+    UDPLITE_RECV_CSCOV, UDPLITE_SEND_CSCOV,
+};
 
 /// Default buffer size in bytes, by Linux's accounting.
 const BUFFER: usize = 212_992;
@@ -17,70 +31,6 @@ const TCP_SEND: usize = 2_626_560;
 const TCP_RECEIVE: usize = 131_072;
 /// Maximum segment size on loopback in bytes.
 const SEGMENT: u32 = 65_483;
-
-/// Option levels.
-pub mod level {
-    /// All sockets.
-    pub const SOCKET: u32 = 1;
-    /// IPv4.
-    pub const IP: u32 = 0;
-    /// IPv6.
-    pub const IPV6: u32 = 41;
-    /// TCP.
-    pub const TCP: u32 = 6;
-    /// UDP.
-    pub const UDP: u32 = 17;
-    /// UDP-Lite, whose checksum covers only a part of each packet.
-    pub const UDPLITE: u32 = 136;
-    /// ICMPv6.
-    pub const ICMP6: u32 = 58;
-    /// Raw sockets.
-    pub const RAW: u32 = 255;
-    /// Packet sockets.
-    pub const PACKET: u32 = 263;
-    /// Netlink sockets.
-    pub const NETLINK: u32 = 270;
-}
-
-/// Options of all sockets.
-pub mod option {
-    /// Addresses may be reused.
-    pub const REUSEADDR: u32 = 2;
-    /// The socket type.
-    pub const TYPE: u32 = 3;
-    /// The pending error.
-    pub const ERROR: u32 = 4;
-    /// Send buffer size in bytes.
-    pub const SNDBUF: u32 = 7;
-    /// Receive buffer size in bytes.
-    pub const RCVBUF: u32 = 8;
-    /// Whether and how long closing waits.
-    pub const LINGER: u32 = 13;
-    /// Several sockets may share a port.
-    pub const REUSEPORT: u32 = 15;
-    /// Receive the sender's credentials.
-    pub const PASSCRED: u32 = 16;
-    /// The peer's credentials.
-    pub const PEERCRED: u32 = 17;
-    /// Minimum bytes for a reader to return.
-    pub const RCVLOWAT: u32 = 18;
-    /// Receive timeout.
-    pub const RCVTIMEO: u32 = 20;
-    /// Send timeout.
-    pub const SNDTIMEO: u32 = 21;
-    /// Whether it listens.
-    pub const ACCEPTCONN: u32 = 30;
-    /// `SNDBUF` without its limit, for root.
-    pub const SNDBUFFORCE: u32 = 32;
-    /// `RCVBUF` without its limit, for root.
-    pub const RCVBUFFORCE: u32 = 33;
-    /// The interface it is bound to.
-    pub const BINDTODEVICE: u32 = 25;
-    /// The protocol.
-    pub const PROTOCOL: u32 = 38;
-    /// The address family.
-    pub const DOMAIN: u32 = 39;
-}
 
 /// The options of a socket.
 #[derive(Clone, Debug)]
@@ -115,85 +65,74 @@ pub struct SocketOptions {
 
 /// Options that are stored and returned: level, option, initial value. Those of the protocol levels exist only for their family.
 const KEPT: &[(u32, u32, u32)] = &[
-    // DEBUG, DONTROUTE, BROADCAST, KEEPALIVE, OOBINLINE, NO_CHECK, PRIORITY, TIMESTAMP, TIMESTAMPNS, TIMESTAMPING.
-    (level::SOCKET, 1, 0),
-    (level::SOCKET, 5, 0),
-    (level::SOCKET, 6, 0),
-    (level::SOCKET, 9, 0),
-    (level::SOCKET, 10, 0),
-    (level::SOCKET, 11, 0),
-    (level::SOCKET, 12, 0),
-    (level::SOCKET, 29, 0),
-    (level::SOCKET, 35, 0),
-    (level::SOCKET, 37, 0),
-    // MARK, RXQ_OVFL, BUSY_POLL, INCOMING_NAPI_ID, ZEROCOPY.
-    (level::SOCKET, 36, 0),
-    (level::SOCKET, 40, 0),
-    (level::SOCKET, 46, 0),
-    (level::SOCKET, 56, 0),
-    (level::SOCKET, 60, 0),
-    // TOS, TTL, RETOPTS, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, FREEBIND, BIND_ADDRESS_NO_PORT, MULTICAST_TTL, MULTICAST_LOOP,
-    // MULTICAST_ALL; IPv6: 2292HOPLIMIT.
-    (level::IP, 1, 0),
-    (level::IP, 2, 64),
-    (level::IP, 7, 0),
-    (level::IP, 8, 0),
-    (level::IP, 10, 1),
-    (level::IP, 11, 0),
-    (level::IP, 12, 0),
-    (level::IP, 13, 0),
-    (level::IP, 15, 0),
-    (level::IP, 24, 0),
-    (level::IP, 33, 1),
-    (level::IP, 34, 1),
-    (level::IP, 49, 1),
-    (level::IPV6, 8, 0),
-    // UNICAST_HOPS, MULTICAST_IF, MULTICAST_HOPS, MULTICAST_LOOP, MTU_DISCOVER, RECVERR, RECVPKTINFO, RECVHOPLIMIT, RECVTCLASS, TCLASS.
-    (level::IPV6, 16, 64),
-    (level::IPV6, 17, 0),
-    (level::IPV6, 18, 1),
-    (level::IPV6, 19, 1),
-    (level::IPV6, 23, 1),
-    (level::IPV6, 25, 0),
-    (level::IPV6, 49, 0),
-    (level::IPV6, 51, 0),
-    (level::IPV6, 66, 0),
-    (level::IPV6, 67, 0),
-    // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, SYNCNT, LINGER2, DEFER_ACCEPT, WINDOW_CLAMP, QUICKACK, THIN_LINEAR_TIMEOUTS,
-    // THIN_DUPACK, USER_TIMEOUT, FASTOPEN, NOTSENT_LOWAT, FASTOPEN_CONNECT.
-    (level::TCP, 1, 0),
-    (level::TCP, 2, SEGMENT),
-    (level::TCP, 3, 0),
-    (level::TCP, 4, 7200),
-    (level::TCP, 5, 75),
-    (level::TCP, 6, 9),
-    (level::TCP, 7, 6),
-    (level::TCP, 8, 60),
-    (level::TCP, 9, 0),
-    (level::TCP, 10, 65_536),
-    (level::TCP, 12, 1),
-    (level::TCP, 16, 0),
-    (level::TCP, 17, 0),
-    (level::TCP, 18, 0),
-    (level::TCP, 23, 0),
-    (level::TCP, 25, 0xffff_ffff),
-    (level::TCP, 30, 0),
-    // CORK, SEGMENT, GRO.
-    (level::UDP, 1, 0),
-    (level::UDP, 103, 0),
-    (level::UDP, 104, 0),
-    // SEND_CSCOV, RECV_CSCOV.
-    (level::UDPLITE, 10, 0),
-    (level::UDPLITE, 11, 0),
-    // IPV6_CHECKSUM, the offset of the checksum, which is fixed for ICMPv6.
-    (level::RAW, 7, 2),
-    // AUXDATA.
-    (level::PACKET, 8, 0),
-    // PKTINFO, CAP_ACK, EXT_ACK, GET_STRICT_CHK.
-    (level::NETLINK, 3, 0),
-    (level::NETLINK, 10, 0),
-    (level::NETLINK, 11, 0),
-    (level::NETLINK, 12, 0),
+    (SOL_SOCKET, SO_DEBUG, 0),
+    (SOL_SOCKET, SO_DONTROUTE, 0),
+    (SOL_SOCKET, SO_BROADCAST, 0),
+    (SOL_SOCKET, SO_KEEPALIVE, 0),
+    (SOL_SOCKET, SO_OOBINLINE, 0),
+    (SOL_SOCKET, SO_NO_CHECK, 0),
+    (SOL_SOCKET, SO_PRIORITY, 0),
+    (SOL_SOCKET, SO_TIMESTAMP_OLD, 0),
+    (SOL_SOCKET, SO_TIMESTAMPNS_OLD, 0),
+    (SOL_SOCKET, SO_TIMESTAMPING_OLD, 0),
+    (SOL_SOCKET, SO_MARK, 0),
+    (SOL_SOCKET, SO_RXQ_OVFL, 0),
+    (SOL_SOCKET, SO_BUSY_POLL, 0),
+    (SOL_SOCKET, SO_INCOMING_NAPI_ID, 0),
+    (SOL_SOCKET, SO_ZEROCOPY, 0),
+    (SOL_IP, IP_TOS, 0),
+    (SOL_IP, IP_TTL, 64),
+    (SOL_IP, IP_RETOPTS, 0),
+    (SOL_IP, IP_PKTINFO, 0),
+    (SOL_IP, IP_MTU_DISCOVER, 1),
+    (SOL_IP, IP_RECVERR, 0),
+    (SOL_IP, IP_RECVTTL, 0),
+    (SOL_IP, IP_RECVTOS, 0),
+    (SOL_IP, IP_FREEBIND, 0),
+    (SOL_IP, IP_BIND_ADDRESS_NO_PORT, 0),
+    (SOL_IP, IP_MULTICAST_TTL, 1),
+    (SOL_IP, IP_MULTICAST_LOOP, 1),
+    (SOL_IP, IP_MULTICAST_ALL, 1),
+    (SOL_IPV6, IPV6_2292HOPLIMIT, 0),
+    (SOL_IPV6, IPV6_UNICAST_HOPS, 64),
+    (SOL_IPV6, IPV6_MULTICAST_IF, 0),
+    (SOL_IPV6, IPV6_MULTICAST_HOPS, 1),
+    (SOL_IPV6, IPV6_MULTICAST_LOOP, 1),
+    (SOL_IPV6, IPV6_MTU_DISCOVER, 1),
+    (SOL_IPV6, IPV6_RECVERR, 0),
+    (SOL_IPV6, IPV6_RECVPKTINFO, 0),
+    (SOL_IPV6, IPV6_RECVHOPLIMIT, 0),
+    (SOL_IPV6, IPV6_RECVTCLASS, 0),
+    (SOL_IPV6, IPV6_TCLASS, 0),
+    (SOL_TCP, TCP_NODELAY, 0),
+    (SOL_TCP, TCP_MAXSEG, SEGMENT),
+    (SOL_TCP, TCP_CORK, 0),
+    (SOL_TCP, TCP_KEEPIDLE, 7200),
+    (SOL_TCP, TCP_KEEPINTVL, 75),
+    (SOL_TCP, TCP_KEEPCNT, 9),
+    (SOL_TCP, TCP_SYNCNT, 6),
+    (SOL_TCP, TCP_LINGER2, 60),
+    (SOL_TCP, TCP_DEFER_ACCEPT, 0),
+    (SOL_TCP, TCP_WINDOW_CLAMP, 65_536),
+    (SOL_TCP, TCP_QUICKACK, 1),
+    (SOL_TCP, TCP_THIN_LINEAR_TIMEOUTS, 0),
+    (SOL_TCP, TCP_THIN_DUPACK, 0),
+    (SOL_TCP, TCP_USER_TIMEOUT, 0),
+    (SOL_TCP, TCP_FASTOPEN, 0),
+    (SOL_TCP, TCP_NOTSENT_LOWAT, 0xffff_ffff),
+    (SOL_TCP, TCP_FASTOPEN_CONNECT, 0),
+    (SOL_UDP, UDP_CORK, 0),
+    (SOL_UDP, UDP_SEGMENT, 0),
+    (SOL_UDP, UDP_GRO, 0),
+    (SOL_UDPLITE, UDPLITE_SEND_CSCOV, 0),
+    (SOL_UDPLITE, UDPLITE_RECV_CSCOV, 0),
+    // The offset of the checksum, which is fixed for ICMPv6.
+    (SOL_RAW, IPV6_CHECKSUM, 2),
+    (SOL_PACKET, PACKET_AUXDATA, 0),
+    (SOL_NETLINK, NETLINK_PKTINFO, 0),
+    (SOL_NETLINK, NETLINK_CAP_ACK, 0),
+    (SOL_NETLINK, NETLINK_EXT_ACK, 0),
+    (SOL_NETLINK, NETLINK_GET_STRICT_CHK, 0),
 ];
 
 /// The value of an option.
@@ -249,15 +188,15 @@ impl Socket {
     /// Whether a stored option applies to this socket.
     fn keeps(&self, level: u32) -> bool {
         match level {
-            level::SOCKET => true,
-            level::IP => self.family.is_internet(),
-            level::IPV6 => self.family == Family::Internet6,
-            level::TCP => self.is_tcp(),
-            level::UDP => self.is_udp(),
-            level::UDPLITE => self.protocol == level::UDPLITE,
-            level::RAW => self.is_raw() && self.family == Family::Internet6,
-            level::PACKET => self.family == Family::Packet,
-            level::NETLINK => self.family == Family::Netlink,
+            SOL_SOCKET => true,
+            SOL_IP => self.family.is_internet(),
+            SOL_IPV6 => self.family == Family::Internet6,
+            SOL_TCP => self.is_tcp(),
+            SOL_UDP => self.is_udp(),
+            SOL_UDPLITE => self.protocol == SOL_UDPLITE,
+            SOL_RAW => self.is_raw() && self.family == Family::Internet6,
+            SOL_PACKET => self.family == Family::Packet,
+            SOL_NETLINK => self.family == Family::Netlink,
             _ => false,
         }
     }
@@ -273,35 +212,34 @@ impl Socket {
     /// # Errors
     /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option. `EINVAL`: the value is invalid. `EPERM`: it may not exceed the limits.
     pub fn set_option(&mut self, level: u32, name: u32, value: u32, more: Option<u32>, may_force: bool) -> Result<(), Errno> {
-        const IPV6_ONLY: u32 = 26;
         let is_on = value != 0;
         let options = &mut self.options;
         match (level, name) {
-            (level::SOCKET, option::REUSEADDR) => options.reuses_address = is_on,
-            (level::SOCKET, option::REUSEPORT) if self.family.is_internet() => options.shares_port = is_on,
-            (level::SOCKET, option::REUSEPORT) => return Err(Errno::EOPNOTSUPP),
-            (level::SOCKET, option::PASSCRED) if self.family == Family::Unix => options.passes_who = is_on,
-            (level::SOCKET, option::PASSCRED) => return Err(Errno::EOPNOTSUPP),
-            (level::SOCKET, option::SNDBUF | option::SNDBUFFORCE) => {
-                if name == option::SNDBUFFORCE && !may_force {
+            (SOL_SOCKET, SO_REUSEADDR) => options.reuses_address = is_on,
+            (SOL_SOCKET, SO_REUSEPORT) if self.family.is_internet() => options.shares_port = is_on,
+            (SOL_SOCKET, SO_REUSEPORT) => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED) if self.family == Family::Unix => options.passes_who = is_on,
+            (SOL_SOCKET, SO_PASSCRED) => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => {
+                if name == SO_SNDBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
                 options.send_buffer = SocketOptions::size(value, SEND_MIN);
                 options.sized = true;
             }
-            (level::SOCKET, option::RCVBUF | option::RCVBUFFORCE) => {
-                if name == option::RCVBUFFORCE && !may_force {
+            (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => {
+                if name == SO_RCVBUFFORCE && !may_force {
                     return Err(Errno::EPERM);
                 }
                 options.receive_buffer = SocketOptions::size(value, RECEIVE_MIN);
             }
-            (level::SOCKET, option::LINGER) => options.linger = if is_on { Some(more.ok_or(Errno::EINVAL)?) } else { None },
+            (SOL_SOCKET, SO_LINGER) => options.linger = if is_on { Some(more.ok_or(Errno::EINVAL)?) } else { None },
             // Zero means one.
-            (level::SOCKET, option::RCVLOWAT) => options.low_mark = if value > i32::MAX as u32 { i32::MAX as u32 } else { value.max(1) },
-            (level::SOCKET, option::TYPE | option::PROTOCOL | option::DOMAIN | option::ERROR | option::ACCEPTCONN | option::PEERCRED) => {
+            (SOL_SOCKET, SO_RCVLOWAT) => options.low_mark = if value > i32::MAX as u32 { i32::MAX as u32 } else { value.max(1) },
+            (SOL_SOCKET, SO_TYPE | SO_PROTOCOL | SO_DOMAIN | SO_ERROR | SO_ACCEPTCONN | SO_PEERCRED) => {
                 return Err(Errno::ENOPROTOOPT);
             }
-            (level::IPV6, IPV6_ONLY) if self.family == Family::Internet6 => {
+            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => {
                 if self.port.is_some() {
                     return Err(Errno::EINVAL);
                 }
@@ -326,19 +264,16 @@ impl Socket {
             return Err(self.unknown(level, true));
         }
         // Booleans are 0 or 1.
-        const SWITCHES: [u32; 6] = [1, 5, 6, 9, 10, 29];
-        const TCP_SWITCHES: [u32; 2] = [1, 3];
-        const TTL: u32 = 2;
-        const HOPS: u32 = 16;
-        const CLASS: u32 = 67;
-        let is_switch = level == level::SOCKET && SWITCHES.contains(&name) || level == level::TCP && TCP_SWITCHES.contains(&name);
+        const SWITCHES: [u32; 6] = [SO_DEBUG, SO_DONTROUTE, SO_BROADCAST, SO_KEEPALIVE, SO_OOBINLINE, SO_TIMESTAMP_OLD];
+        const TCP_SWITCHES: [u32; 2] = [TCP_NODELAY, TCP_CORK];
+        let is_switch = level == SOL_SOCKET && SWITCHES.contains(&name) || level == SOL_TCP && TCP_SWITCHES.contains(&name);
         // The lowest two bits of the type of service belong to TCP (ECN).
-        let is_service = level == level::IP && name == 1 && self.is_tcp();
+        let is_service = level == SOL_IP && name == IP_TOS && self.is_tcp();
         let value = match value {
             value if is_switch => u32::from(value != 0),
             value if is_service => value & !3,
             // -1 stands for the default.
-            u32::MAX if matches!((level, name), (level::IPV6, HOPS | CLASS) | (level::IP, TTL)) => {
+            u32::MAX if matches!((level, name), (SOL_IPV6, IPV6_UNICAST_HOPS | IPV6_TCLASS) | (SOL_IP, IP_TTL)) => {
                 KEPT.iter().find(|(of, known, _)| (*of, *known) == (level, name)).map_or(0, |(.., first)| *first)
             }
             value => value,
@@ -356,37 +291,33 @@ impl Socket {
     /// # Errors
     /// `ENOPROTOOPT`, `EOPNOTSUPP`: there is no such option.
     pub fn option(&mut self, level: u32, name: u32) -> Result<Value, Errno> {
-        const IPV6_ONLY: u32 = 26;
-        const IP_OPTIONS: u32 = 4;
-        const TCP_INFO: u32 = 11;
-        const TCP_CONGESTION: u32 = 13;
         const CONGESTION: &[u8; 16] = b"cubic\0\0\0\0\0\0\0\0\0\0\0";
         let options = &self.options;
         let number = match (level, name) {
-            (level::SOCKET, option::REUSEADDR) => options.reuses_address.into(),
-            (level::SOCKET, option::REUSEPORT) => options.shares_port.into(),
-            (level::SOCKET, option::PASSCRED) if self.family.is_internet() => return Err(Errno::EOPNOTSUPP),
-            (level::SOCKET, option::PASSCRED) => options.passes_who.into(),
-            (level::SOCKET, option::SNDBUF) => options.send_buffer as u32,
-            (level::SOCKET, option::RCVBUF) => options.receive_buffer as u32,
-            (level::SOCKET, option::RCVLOWAT) => options.low_mark,
-            (level::SOCKET, option::TYPE) => self.style.number(),
-            (level::SOCKET, option::PROTOCOL) => self.protocol,
-            (level::SOCKET, option::DOMAIN) => self.family.number().into(),
-            (level::SOCKET, option::ACCEPTCONN) => self.listens().into(),
-            (level::SOCKET, option::ERROR) => self.take_error().err().map_or(0, |error| error as u32),
-            (level::SOCKET, option::LINGER) => {
+            (SOL_SOCKET, SO_REUSEADDR) => options.reuses_address.into(),
+            (SOL_SOCKET, SO_REUSEPORT) => options.shares_port.into(),
+            (SOL_SOCKET, SO_PASSCRED) if self.family.is_internet() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED) => options.passes_who.into(),
+            (SOL_SOCKET, SO_SNDBUF) => options.send_buffer as u32,
+            (SOL_SOCKET, SO_RCVBUF) => options.receive_buffer as u32,
+            (SOL_SOCKET, SO_RCVLOWAT) => options.low_mark,
+            (SOL_SOCKET, SO_TYPE) => self.style.number(),
+            (SOL_SOCKET, SO_PROTOCOL) => self.protocol,
+            (SOL_SOCKET, SO_DOMAIN) => self.family.number().into(),
+            (SOL_SOCKET, SO_ACCEPTCONN) => self.listens().into(),
+            (SOL_SOCKET, SO_ERROR) => self.take_error().err().map_or(0, |error| error as u32),
+            (SOL_SOCKET, SO_LINGER) => {
                 return Ok(words(&[options.linger.is_some().into(), options.linger.unwrap_or_default()]));
             }
-            (level::SOCKET, option::PEERCRED) => {
+            (SOL_SOCKET, SO_PEERCRED) => {
                 let none = [0, u32::MAX, u32::MAX];
                 return Ok(words(&self.other.map_or(none, |who| [who.process, who.user, who.group])));
             }
-            (level::IPV6, IPV6_ONLY) if self.family == Family::Internet6 => options.only6.into(),
-            (level::TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
+            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => options.only6.into(),
+            (SOL_TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
             // Packets have no IP options.
-            (level::IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
-            (level::TCP, TCP_INFO) if self.is_tcp() => return Ok(self.information()),
+            (SOL_IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
+            (SOL_TCP, TCP_INFO) if self.is_tcp() => return Ok(self.information()),
             _ => self.kept_option(level, name).ok_or_else(|| self.unknown(level, false))?,
         };
         Ok(Value::Number(number))
@@ -396,12 +327,12 @@ impl Socket {
     #[must_use]
     pub fn tcp_state(&self) -> u8 {
         match &self.state {
-            State::Connected(_) if self.finished => 8,
-            State::Connected(_) if self.sends_ended => 5,
-            State::Connected(_) => 1,
-            State::Connecting(_) => 2,
-            State::Listening { .. } => 10,
-            State::Idle | State::Closed => 7,
+            State::Connected(_) if self.finished => TCP_CLOSE_WAIT,
+            State::Connected(_) if self.sends_ended => TCP_FIN_WAIT2,
+            State::Connected(_) => TCP_ESTABLISHED,
+            State::Connecting(_) => TCP_SYN_SENT,
+            State::Listening { .. } => TCP_LISTEN,
+            State::Idle | State::Closed => TCP_CLOSE,
         }
     }
 

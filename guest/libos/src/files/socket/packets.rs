@@ -9,13 +9,10 @@ use super::queue::{ControlMessage, Packet};
 use super::transfer::{Destination, Sending, gather, giving};
 use super::{Family, SocketId, Sockets, Style};
 use crate::errno::Errno;
+use crate::uapi::{ARPHRD_ETHER, ETH_P_ALL};
 
-/// `ETH_P_ALL`: all protocols.
-const ALL: u32 = 3;
 /// Size of the Ethernet header in bytes.
 const HEADER: usize = 14;
-/// Linux's hardware type of Ethernet.
-const ETHERNET: u16 = 1;
 
 impl Sockets {
     /// Whether any socket receives frames.
@@ -39,7 +36,7 @@ impl Sockets {
             socket.protocol = link.protocol.into();
         }
         let protocol = socket.protocol as u16;
-        socket.local = Address::Link(LinkAddress { protocol, index: link.index, hardware: ETHERNET, kind: 0, mac });
+        socket.local = Address::Link(LinkAddress { protocol, index: link.index, hardware: ARPHRD_ETHER, kind: 0, mac });
         Ok(())
     }
 
@@ -80,7 +77,7 @@ impl Sockets {
             let time = self.time();
             let Ok(socket) = self.get(id) else { continue };
             let is_here = matches!(socket.local, Address::Link(LinkAddress { index: 0 | CARD, .. }));
-            if !is_here || socket.protocol != ALL && socket.protocol != u32::from(kind) {
+            if !is_here || socket.protocol != ETH_P_ALL && socket.protocol != u32::from(kind) {
                 continue;
             }
             let bytes = if socket.style == Style::Raw { frame } else { carried };
@@ -89,7 +86,7 @@ impl Sockets {
             if heard == 0 || socket.queue.used() >= socket.options.receive_buffer {
                 continue;
             }
-            let from = Address::Link(LinkAddress { protocol: kind, index: CARD, hardware: ETHERNET, kind: audience, mac: Some(mac) });
+            let from = Address::Link(LinkAddress { protocol: kind, index: CARD, hardware: ARPHRD_ETHER, kind: audience, mac: Some(mac) });
             let packet = Packet { time, by: CARD, ..Packet::default() };
             let Ok(socket) = self.get_mut(id) else { continue };
             if socket.queue.push_whole(heard, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
@@ -103,7 +100,7 @@ impl Sockets {
 #[must_use]
 pub fn unbound(family: Family, protocol: u32) -> Address {
     match family {
-        Family::Packet => Address::Link(LinkAddress { protocol: protocol as u16, hardware: ETHERNET, ..LinkAddress::default() }),
+        Family::Packet => Address::Link(LinkAddress { protocol: protocol as u16, hardware: ARPHRD_ETHER, ..LinkAddress::default() }),
         _ => Address::none(family),
     }
 }

@@ -6,10 +6,10 @@ use core::net::SocketAddr;
 
 use super::address::{Address, LinkAddress, in_family, plain};
 use super::names::LOOPBACK;
-use super::options::level;
 use super::queue::{ControlMessage, Packet, Received};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
 use crate::errno::Errno;
+use crate::uapi::{IP_TOS, IP_TTL, IPV6_TCLASS, IPV6_UNICAST_HOPS, SO_OOBINLINE, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP, UDP_CORK};
 
 /// Maximum payload of a UDP datagram in bytes.
 const UDP_MAX: usize = 65507;
@@ -85,7 +85,6 @@ impl Socket {
 
     /// Appends bytes to the receive queue of a stream, the last of them urgent.
     fn take_urgent(&mut self, before: usize, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
-        const IN_LINE: u32 = 10;
         if before > 0 {
             let done = self.take_in(before, ControlMessage::default(), give)?;
             if done < before {
@@ -96,7 +95,7 @@ impl Socket {
         if give(&mut byte) == 0 {
             return if before > 0 { Ok(before) } else { Err(Errno::EFAULT) };
         }
-        let in_line = self.kept_option(level::SOCKET, IN_LINE).is_some_and(|value| value != 0);
+        let in_line = self.kept_option(SOL_SOCKET, SO_OOBINLINE).is_some_and(|value| value != 0);
         self.pulse.other();
         self.queue.push_urgent(byte[0], in_line, PeerCredentials::default())?;
         Ok(before + 1)
@@ -272,9 +271,8 @@ impl Sockets {
 
     /// Sends by UDP, or appends to the datagram being assembled.
     fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
-        const CORK: u32 = 1;
         let socket = self.get_mut(id)?;
-        let waits = sending.more || socket.kept_option(level::UDP, CORK).is_some_and(|value| value != 0);
+        let waits = sending.more || socket.kept_option(SOL_UDP, UDP_CORK).is_some_and(|value| value != 0);
         let before = socket.corked.take();
         if !waits && before.is_none() {
             return self.send_udp(id, to, sending);
@@ -350,12 +348,8 @@ impl Sockets {
 
     /// The header fields of a packet to an address: those given, or the socket's options.
     pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
-        const TTL: u32 = 2;
-        const TOS: u32 = 1;
-        const HOPS: u32 = 16;
-        const CLASS: u32 = 67;
         let socket = self.get(id)?;
-        let (level, hops, class) = if to.is_ipv6() { (level::IPV6, HOPS, CLASS) } else { (level::IP, TTL, TOS) };
+        let (level, hops, class) = if to.is_ipv6() { (SOL_IPV6, IPV6_UNICAST_HOPS, IPV6_TCLASS) } else { (SOL_IP, IP_TTL, IP_TOS) };
         let usual = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
         let said = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| usual(option)));
         Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK, time: None })
