@@ -7,7 +7,13 @@
 
 use super::Cell;
 use super::registers::RESERVED_PAGES;
-use crate::memory::{Block, CopyAuthority, Count, Frames, MemoryError, PageSpan, PrefetchBatch, View};
+use crate::memory::copy::CopyAuthority;
+use crate::memory::entry::View;
+use crate::memory::error::MemoryError;
+use crate::memory::prefetch_set::PrefetchBatch;
+use crate::memory::spaces::PageSpan;
+use crate::memory::tree::Count;
+use crate::memory::{Block, Frames};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
@@ -269,7 +275,7 @@ impl Cell {
             }
             MemoryCall::Populate { range } => {
                 let mut left = range.clone();
-                memory.populate_piece(frames, &mut left)?;
+                memory.touch_piece(frames, &mut left)?;
                 return Ok(rest(left, |range| MemoryCall::Populate { range }));
             }
             MemoryCall::Unmap { range } => {
@@ -336,7 +342,7 @@ fn rest(left: PageSpan, call: impl FnOnce(PageSpan) -> MemoryCall) -> CallProgre
 }
 
 /// The result of `inspect`.
-fn describe(found: Option<crate::memory::Lookup>) -> u64 {
+fn describe(found: Option<crate::memory::tree::Lookup>) -> u64 {
     let Some(found) = found else { return 0 };
     let permissions = found.permissions().map_or(0, Permissions::bits);
     match found.view {

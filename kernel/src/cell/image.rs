@@ -3,7 +3,8 @@
 
 use super::registers::{RESERVED_BYTES, RESERVED_PAGES};
 use super::{Resumption, Vector};
-use crate::memory::{BadImage, MemoryImage};
+use crate::memory::BadImage;
+use crate::memory::image::MemoryImage;
 use pando_abi::EventSet;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DESCRIPTOR_BYTES};
 use pando_machine::{Context, Nanos, VectorState};

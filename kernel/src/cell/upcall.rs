@@ -3,7 +3,8 @@
 
 use super::Cell;
 use super::end::{End, FaultReport};
-use crate::memory::{CopyError, Frames};
+use crate::memory::Frames;
+use crate::memory::copy::CopyError;
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, SavedContext};

@@ -6,7 +6,9 @@ use crate::cell::call::{CallProgress, MemoryCall, Operation};
 use crate::cell::end::End;
 use crate::cell::{CellId, Resumption, Write};
 use crate::limits::SPURIOUS_FAULTS;
-use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
+use crate::memory::copy::CopyError;
+use crate::memory::error::MemoryError;
+use crate::memory::{Access, BlockRequest, Fault, Shortage};
 use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
@@ -68,7 +70,7 @@ impl State {
         if let Some(end) = live.cell.doom.take() {
             return Err(ended(end));
         }
-        let own = live.cell.memory.make_exclusive(frames, VIRTUAL_REGISTERS);
+        let own = live.cell.memory.own(frames, VIRTUAL_REGISTERS);
         let identified = own.and_then(|()| live.cell.refresh_identity(frames));
         match identified {
             Ok(()) => {}
@@ -131,7 +133,7 @@ impl State {
             let stands = write.instruction == cell.context.registers.rip;
             if stands
                 && matches!(exit, Exit::Interrupted | Exit::Exception(_))
-                && let Err(shortage) = cell.memory.renew_path(frames, write.address)
+                && let Err(shortage) = cell.memory.renew(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
                 cell.unconfirmed = Some(write);
@@ -182,7 +184,7 @@ impl State {
                         cell.unconfirmed = Some(Write { instruction, address: exception.address, replaced });
                     }
                     if access == Access::Write {
-                        cell.operation = cell.memory.prefetch_batch_after(exception.address).map(Operation::Prefetch);
+                        cell.operation = cell.memory.expected_after(exception.address).map(Operation::Prefetch);
                     }
                     cell.counters.faults += 1;
                     cell.spurious = (0, 0);

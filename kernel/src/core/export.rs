@@ -14,7 +14,10 @@ use crate::cell::{CellConfig, CellId, State as CellState};
 use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
-use crate::memory::{AccountId, DiskId, MemoryExport, MemoryImage, PageSource, TrainingTraces};
+use crate::memory::export::{MemoryExport, PageSource};
+use crate::memory::image::MemoryImage;
+use crate::memory::import::trees;
+use crate::memory::{AccountId, DiskId, TrainingTraces};
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -155,10 +158,10 @@ impl Kernel {
         self.with_room(|state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (cell, frames) = state.at_rest(id)?;
-            cell.memory.build_spaces(frames, &image.memory, contents);
+            cell.memory.shape(frames, &image.memory, contents);
             Ok(cell.restore_kept(frames, &image.kept)?)
         })?;
-        for (index, tree) in image.memory.trees().enumerate() {
+        for (index, tree) in trees(&image.memory).enumerate() {
             let mut extents = tree.as_slice();
             while !extents.is_empty() {
                 self.build(id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;

@@ -143,7 +143,7 @@ impl State {
         let cell = &mut live.cell;
         if let Some(write) = cell.unconfirmed.take() {
             // The write is not retried here, and a clone must not see the old page.
-            if let Err(shortage) = cell.memory.renew_path(frames, write.address) {
+            if let Err(shortage) = cell.memory.renew(frames, write.address) {
                 cell.unconfirmed = Some(write);
                 return self.short(id, shortage);
             }

@@ -8,7 +8,9 @@ use crate::cell::{Cell, CellConfig, CellId, State as CellState};
 use crate::device::console::{Console, ConsolePort};
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::MIN_QUOTA;
-use crate::memory::{BadImage, CopyAuthority, CopyError, DiskId, Frames, MemoryError, Shortage, SpaceSet, Usage};
+use crate::memory::copy::{CopyAuthority, CopyError};
+use crate::memory::error::MemoryError;
+use crate::memory::{BadImage, DiskId, Frames, Shortage, SpaceSet, Usage};
 use crate::sched::Share;
 use crate::sched::share::Allowance;
 use pando_abi::limits::HOST_NAME_BYTES;
@@ -253,7 +255,7 @@ impl Kernel {
             Ok(range)
         })?;
         while flags.eager && !range.pages.is_empty() {
-            self.build(id, |cell, frames| Ok(cell.memory.populate_piece(frames, &mut range)?))?;
+            self.build(id, |cell, frames| Ok(cell.memory.touch_piece(frames, &mut range)?))?;
         }
         Ok(())
     }
@@ -332,7 +334,7 @@ impl Kernel {
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
         self.build(id, |cell, frames| {
             let segment = cell.memory.create_segment()?;
-            for space in cell.memory.space_indices() {
+            for space in cell.memory.indices() {
                 cell.memory.share(frames, segment, space, address)?;
             }
             Ok(segment)
@@ -574,7 +576,7 @@ impl Kernel {
     /// and measurements: takes milliseconds.
     pub fn settle(&self) {
         let mut state = self.shared.make_room(self.shared.lock());
-        state.frames.reclaim_all();
+        state.frames.give_up_all();
     }
 
     /// Bytes that the kernel keeps for each cell besides its frames.

@@ -8,7 +8,9 @@ use crate::device::card::{Card, CardContext, PeerCells};
 use crate::device::console::Console;
 use crate::device::disk::Disk;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS, MAX_CELLS};
-use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage, SpaceSet};
+use crate::memory::copy::CopyError;
+use crate::memory::eviction::ClockHand;
+use crate::memory::{DiskId, Frames, Shortage, SpaceSet};
 use crate::network::{Networks, Owner};
 use crate::sched::share::Allowance;
 use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
@@ -179,7 +181,7 @@ impl State {
     pub(super) fn add_disk(&mut self, disk: Arc<dyn Disk>) -> Option<DiskId> {
         let State { disks, frames, .. } = self;
         let is_unused = |index: &usize| {
-            disks.get(*index).is_none_or(|disk| disk.is_none() && DiskId::new(*index).is_some_and(|id| !frames.has_blocks_of(id)))
+            disks.get(*index).is_none_or(|disk| disk.is_none() && DiskId::new(*index).is_some_and(|id| !frames.knows_disk(id)))
         };
         let index = (0..=disks.len()).find(is_unused)?;
         let id = DiskId::new(index)?;
@@ -199,7 +201,7 @@ impl State {
     /// There is no such disk, or a cell uses it.
     pub(super) fn remove_disk(&mut self, id: DiskId) -> Result<(), OperatorError> {
         self.disk(id).ok_or(OperatorError::NoSuchDisk)?;
-        if self.places.iter().any(|(_, place)| matches!(place, CellSlot::Living(live) if live.cell.memory.uses_disk(id))) {
+        if self.places.iter().any(|(_, place)| matches!(place, CellSlot::Living(live) if live.cell.memory.uses(id))) {
             return Err(OperatorError::DiskInUse);
         }
         self.disks[id.index()] = None;
@@ -471,7 +473,7 @@ impl State {
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
         let mut budget = EVICTION_PIECE;
         // One round, and once more the cell where it began.
-        while self.frames.has_mapped_blocks() && self.eviction.fruitless <= self.places.len() {
+        while self.frames.blocks_are_mapped() && self.eviction.fruitless <= self.places.len() {
             let place = self.places.get_mut(self.eviction.place).map(|(_, place)| place);
             if let Some(CellSlot::Living(live)) = place
                 && (Some(live.cell.id) == own || !matches!(live.cell.state, CellState::Running { .. }))

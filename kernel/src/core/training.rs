@@ -3,7 +3,8 @@
 
 use super::{Kernel, OperatorError};
 use crate::cell::{CellId, State as CellState};
-use crate::memory::{CopyError, PrefetchSet};
+use crate::memory::copy::CopyError;
+use crate::memory::prefetch_set::PrefetchSet;
 use pando_machine::PageCount;
 
 impl Kernel {

@@ -7,7 +7,8 @@
 
 use super::ring::RingState;
 use crate::limits::CARD_PIECE;
-use crate::memory::{CopyAuthority, CopyBetweenError, CopyError, Frames, SpaceSet, copy_between};
+use crate::memory::copy::{CopyAuthority, CopyError};
+use crate::memory::{CopyBetweenError, Frames, SpaceSet, copy_between as carry};
 use crate::network::{Networks, Owner, PortId};
 use pando_abi::frame::{self, HEADER};
 use pando_abi::layout::NETWORK_RINGS;
@@ -197,7 +198,7 @@ impl Card {
         let place = place.wrapping_add(HEADER as u64);
         memory.write(frames, place, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let rest = sent.length - sent.head.len();
-        copy_between(frames, (source, sent.rest()), (memory, place.wrapping_add(sent.head.len() as u64)), rest)?;
+        carry(frames, (source, sent.rest()), (memory, place.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;
         Ok(true)
     }

@@ -9,8 +9,8 @@
 //! - [`error`]: errors of memory calls
 
 mod block_read;
-mod copy;
-mod error;
+pub mod copy;
+pub mod error;
 mod eviction;
 mod fault;
 mod residency;

@@ -11,7 +11,7 @@
 
 mod block_entries;
 mod edit;
-mod entry;
+pub mod entry;
 mod handle;
 mod level;
 mod lookup;
