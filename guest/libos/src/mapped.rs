@@ -18,7 +18,6 @@ use pando_rt::memory::{self, PageRange};
 use pando_rt::{clock, user};
 
 use crate::errno::Errno;
-use crate::files::Kind;
 use crate::files::status::time;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content;
@@ -87,14 +86,10 @@ impl System {
 
     /// The file's node behind a descriptor, if there can be mappings.
     fn mapped_node(&self, fd: u64) -> Option<NodeId> {
-        match self.files.look(fd).ok().filter(|_| self.shows_nodes())?.kind {
-            Kind::Node(id) => Some(id),
-            Kind::Image(place, _) => match self.files.tree.settle(InodeRef::Image(place)) {
-                InodeRef::Node(id) => Some(id),
-                _ => None,
-            },
-            _ => None,
+        if !self.shows_nodes() {
+            return None;
         }
+        self.files.regular(fd).ok()??.node(&self.files.tree)
     }
 
     /// Maps a part of a file over the present contents of `pages`.

@@ -254,7 +254,7 @@ fn read(files: &Files, fd: u64) -> Result<Vec<u8>, Errno> {
     }
     let (mut all, mut piece) = (Vec::new(), [0; 1021]);
     loop {
-        match files.fetch(fd, all.len() as u64, &mut piece)? {
+        match files.kernel_read(fd, all.len() as u64, &mut piece)? {
             0 => return Ok(all),
             read => all.extend_from_slice(&piece[..read]),
         }

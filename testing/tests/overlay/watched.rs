@@ -7,8 +7,9 @@ use pando_libos::errno::Errno;
 use pando_libos::files::edge::Pulse;
 use pando_libos::files::epoll::Interest;
 use pando_libos::files::event::Event;
+use pando_libos::files::pipe_file::PipeFile;
 use pando_libos::files::watch::Change;
-use pando_libos::files::{DescriptorTarget, Files, Kind, OpenFile};
+use pando_libos::files::{DescriptorTarget, FileObject, Files, OpenFile};
 use pando_libos::uapi::{O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -100,8 +101,8 @@ impl Both {
         self.opened += 1;
     }
 
-    fn opens_file(&mut self, host: OwnedFd, kind: Kind, flags: u64) {
-        let fd = self.files.insert(OpenFile::new(kind, flags | O_NONBLOCK), false).expect("there are not many");
+    fn opens_file(&mut self, host: OwnedFd, object: impl Into<FileObject>, flags: u64) {
+        let fd = self.files.insert(OpenFile::new(object, flags | O_NONBLOCK), false).expect("there are not many");
         self.opens(host, fd, false);
     }
 
@@ -136,14 +137,14 @@ impl Both {
             Step::Pipe => {
                 let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("the host has pipes");
                 let id = self.files.pipes.open(None, true, true).expect("there is memory");
-                self.opens_file(reader, Kind::Pipe(id), O_RDONLY);
-                self.opens_file(writer, Kind::Pipe(id), O_WRONLY);
+                self.opens_file(reader, PipeFile::new(id), O_RDONLY);
+                self.opens_file(writer, PipeFile::new(id), O_WRONLY);
                 None
             }
             Step::Counter(count) => {
                 let host = eventfd(count.into(), EventfdFlags::NONBLOCK).expect("the host has counters");
                 let event = Event { count: count.into(), one_by_one: false, pulse: Pulse::default() };
-                self.opens_file(host, Kind::Event(event), O_RDWR);
+                self.opens_file(host, event, O_RDWR);
                 None
             }
             Step::Instance => {
@@ -197,28 +198,28 @@ fn counted(bytes: usize) -> Vec<(u64, u32)> {
 }
 
 fn put(host: &OwnedFd, file: &OpenFile, bytes: usize) -> Option<rustix::io::Result<usize>> {
-    match file.kind {
-        Kind::Pipe(_) if file.writable() => Some(rustix::io::write(host, &vec![1; bytes])),
-        Kind::Event(_) => Some(rustix::io::write(host, &(bytes as u64).to_ne_bytes())),
+    match file.object {
+        FileObject::Pipe(_) if file.writable() => Some(rustix::io::write(host, &vec![1; bytes])),
+        FileObject::Event(_) => Some(rustix::io::write(host, &(bytes as u64).to_ne_bytes())),
         _ => None,
     }
 }
 
 fn put_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, Errno>> {
-    match &mut files.get(fd).ok()?.kind {
-        Kind::Pipe(id) => {
-            let id = *id;
+    match &mut files.get(fd).ok()?.object {
+        FileObject::Pipe(file) => {
+            let id = file.pipe;
             Some(files.pipes.get_mut(id).and_then(|pipe| pipe.push(&vec![1; bytes])))
         }
-        Kind::Event(event) => Some(event.add(bytes as u64).map(|()| 8)),
+        FileObject::Event(event) => Some(event.add(bytes as u64).map(|()| 8)),
         _ => None,
     }
 }
 
 fn take_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, Errno>> {
-    match &mut files.get(fd).ok()?.kind {
-        Kind::Pipe(id) => {
-            let id = *id;
+    match &mut files.get(fd).ok()?.object {
+        FileObject::Pipe(file) => {
+            let id = file.pipe;
             let pipe = files.pipes.get_mut(id).ok()?;
             let taken = pipe.length().min(bytes);
             Some(pipe.check_filled().map(|()| {
@@ -226,7 +227,7 @@ fn take_here(files: &mut Files, fd: u64, bytes: usize) -> Option<Result<usize, E
                 taken
             }))
         }
-        Kind::Event(event) => Some(event.take().map(|_| 8)),
+        FileObject::Event(event) => Some(event.take().map(|_| 8)),
         _ => None,
     }
 }

@@ -8,7 +8,6 @@ use crate::credentials::capabilities::CHOWN;
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::files::status::time;
-use crate::files::transfer::drop_privileges;
 use crate::files::tree::InodeRef;
 use crate::system::System;
 use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB};
@@ -126,7 +125,7 @@ fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Res
         owner.gid = group;
     }
     if !is_directory {
-        drop_privileges(&mut owner.permissions, keeps_group_id);
+        owner.remove_privileges(keeps_group_id);
     }
     Ok(0)
 }

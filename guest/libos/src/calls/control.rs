@@ -3,15 +3,15 @@
 
 use pando_abi::PAGE_SIZE;
 
-use crate::calls::{locks, pseudo, seals, sockets, terminal};
+use crate::calls::{file_operations, locks, seals};
+use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::files::inotify::Inotify;
+use crate::files::DescriptorTarget;
 use crate::files::pipe::CAPACITY_MAX;
-use crate::files::{DescriptorTarget, Kind};
+use crate::files::pipe_file::PipeFile;
 use crate::system::System;
-use crate::terminal::TerminalName;
 use crate::uapi::{FASYNC, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK};
-use crate::user::{set_word32, word32};
+use crate::user::word32;
 
 /// Flags that `F_SETFL` may change.
 const CHANGEABLE: u64 = O_APPEND | FASYNC | O_NONBLOCK | O_NOATIME;
@@ -88,12 +88,12 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
     let files = &mut system.files;
     match command {
         SET_OWNER => {
-            files.file(fd)?.accepts_datagram = argument as i32;
+            files.file(fd)?.owner = argument as i32;
             Ok(0)
         }
-        GET_OWNER => Ok(i64::from(files.file(fd)?.accepts_datagram).cast_unsigned()),
+        GET_OWNER => Ok(i64::from(files.file(fd)?.owner).cast_unsigned()),
         SET_PIPE_SIZE | GET_PIPE_SIZE => {
-            let Kind::Pipe(id) = files.get(fd)?.kind else { return Err(Errno::EBADF) };
+            let id = files.look(fd)?.downcast::<PipeFile>().ok_or(Errno::EBADF)?.pipe;
             let pipe = files.pipes.get_mut(id)?;
             if command == SET_PIPE_SIZE {
                 let wanted = (argument as u32 as usize).max(PAGE_SIZE as usize).next_power_of_two();
@@ -107,19 +107,17 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
             }
             Ok(pipe.capacity as u64)
         }
-        NOTIFY => match files.get(fd)?.kind {
-            // Directory notifications are accepted, but no signals are sent.
-            Kind::Directory(_) => Ok(0),
-            _ => Err(Errno::ENOTDIR),
-        },
+        // Directory notifications are accepted, but no signals are sent.
+        NOTIFY => files.look(fd)?.operations().check_dnotify().map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }
 
 /// `fadvise64(fd, offset, length, advice)`.
 pub fn fadvise64(system: &mut System, [fd, _, length, advice, ..]: [u64; 6]) -> Result<u64, Errno> {
-    match system.files.file(fd)?.kind {
-        Kind::Console { terminal: None, .. } | Kind::Pipe(_) | Kind::Socket(_) => Err(Errno::ESPIPE),
+    let file = system.files.opened(fd)?;
+    match system.files.status_of(file)?.kind() {
+        Some(FileType::Fifo | FileType::Socket) => Err(Errno::ESPIPE),
         _ if advice > 5 || length.cast_signed() < 0 => Err(Errno::EINVAL),
         _ => Ok(0),
     }
@@ -128,22 +126,19 @@ pub fn fadvise64(system: &mut System, [fd, _, length, advice, ..]: [u64; 6]) -> 
 /// `readahead(fd, offset, count)`.
 pub fn readahead(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
     let file = system.files.file(fd)?;
-    match file.kind {
-        _ if !file.readable() => Err(Errno::EBADF),
-        Kind::Image(..) | Kind::Node(_) => Ok(0),
-        _ => Err(Errno::EINVAL),
+    if !file.readable() {
+        return Err(Errno::EBADF);
     }
+    file.operations().check_readahead().map(|()| 0)
 }
 
 /// `fsync`, `fdatasync`: written data is in its place already, or is written back to the host.
 pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    match system.files.file(fd)?.kind {
-        Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) => {
-            system.take_over_all();
-            system.files.sync_open(fd).map(|()| 0)
-        }
-        _ => Err(Errno::EINVAL),
+    if !system.files.file(fd)?.operations().is_synced() {
+        return Err(Errno::EINVAL);
     }
+    system.take_over_all();
+    system.files.sync_open(fd).map(|()| 0)
 }
 
 /// `sync()`.
@@ -167,15 +162,11 @@ pub fn sync_file_range(system: &mut System, [fd, offset, bytes, flags, ..]: [u64
     if offset.cast_signed() < 0 || bytes.cast_signed() < 0 || flags & !7 != 0 {
         return Err(Errno::EINVAL);
     }
-    match file.kind {
-        Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) => Ok(0),
-        _ => Err(Errno::ESPIPE),
-    }
+    if file.operations().is_synced() { Ok(0) } else { Err(Errno::ESPIPE) }
 }
 
 /// `ioctl(fd, request, argument)`.
 pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const FIONREAD: u32 = 0x541b;
     const FIONBIO: u32 = 0x5421;
     const FIOASYNC: u32 = 0x5452;
     const FIONCLEX: u32 = 0x5450;
@@ -188,9 +179,7 @@ pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Resu
         FIOASYNC => {
             let on = word32(argument)? != 0;
             let file = files.get(fd)?;
-            if !matches!(file.kind, Kind::Socket(_) | Kind::Pipe(_) | Kind::Console { .. }) {
-                return Err(Errno::ENOTTY);
-            }
+            file.operations().check_fasync()?;
             file.flags = file.flags & !FASYNC | if on { FASYNC } else { 0 };
         }
         FIONBIO => {
@@ -199,22 +188,8 @@ pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Resu
             file.flags = file.flags & !O_NONBLOCK | if on { O_NONBLOCK } else { 0 };
         }
         _ => {
-            let file = files.look(fd)?;
-            let waiting = match &file.kind {
-                Kind::Console { terminal: Some(_), .. } => return terminal::ioctl(system, TerminalName::Operator, request, argument),
-                &Kind::Master(id, _) => return pseudo::ioctl(system, id, request, argument),
-                &Kind::Slave(id, _) => return terminal::ioctl(system, TerminalName::Pseudo(id), request, argument),
-                &Kind::Socket(id) => return sockets::ioctl(system, id, request, argument),
-                Kind::Pipe(id) => files.pipes.get(*id)?.length() as u64,
-                Kind::Inotify(id) => files.inotifies.get(*id).map_or(0, Inotify::waiting) as u64,
-                Kind::Image(..) | Kind::Node(_) => files.status_of(file)?.size.wrapping_sub(file.offset),
-                _ => return Err(Errno::ENOTTY),
-            };
-            if request != FIONREAD {
-                return Err(Errno::ENOTTY);
-            }
-            // Truncated to 32 bits, as by Linux.
-            set_word32(argument, waiting as u32)?;
+            let object = files.look(fd)?.object;
+            return file_operations::of(&object).ioctl(system, fd, request, argument);
         }
     }
     Ok(0)

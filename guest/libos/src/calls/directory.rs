@@ -5,10 +5,10 @@ use pando_rt::user::{UserRange, write};
 
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::files::Kind;
+use crate::files::directory_file::DirectoryFile;
 use crate::files::namei::LookupFlags;
-use crate::files::transfer::deliver;
 use crate::files::tree::{DirectoryEntry, InodeRef, NAME_MAX};
+use crate::files::user_copy::deliver;
 use crate::system::System;
 use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ACCESS};
 use crate::user;
@@ -72,7 +72,7 @@ fn list(
 ) -> Result<u64, Errno> {
     let room = u64::from(length as u32);
     let file = system.files.file(fd)?;
-    let Kind::Directory(directory) = file.kind else { return Err(Errno::ENOTDIR) };
+    let DirectoryFile(directory) = file.downcast().ok_or(Errno::ENOTDIR)?;
     let mut position = file.offset;
     let directory = system.files.tree.settle(directory);
     // A removed directory has no entries, not even `.`.

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing.
 
-use alloc::vec::Vec;
-
 use pando_rt::clock;
 use pando_rt::user::UserRange;
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::{messages, pando_device, proc, pseudo, signalfd};
+use crate::calls::file_operations::{self, Request, show_written};
 use crate::errno::Errno;
-use crate::files::Kind;
 use crate::system::System;
-use crate::terminal::TerminalName;
-use crate::uapi::{IN_ACCESS, IN_MODIFY, O_APPEND, O_NONBLOCK};
+use crate::uapi::{O_APPEND, O_NONBLOCK};
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
 
 /// Flags of `preadv2` and `pwritev2`: do not wait; write at the end; write at the offset even if the file is opened for appending.
@@ -120,113 +116,15 @@ fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
 /// Reads. Waits if there is nothing yet, unless the file is non-blocking.
 fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.look(fd)?;
-    let waits = file.waits();
-    if let (Kind::Console { .. }, true, None) = (&file.kind, file.readable(), offset) {
-        return system.read_console(ranges, waits);
-    }
-    match (&file.kind, file.readable(), offset) {
-        (&Kind::Master(id, _), true, None) => return pseudo::read(system, id, fd, ranges, waits),
-        (&Kind::Slave(id, _), true, None) => return system.read_terminal(TerminalName::Pseudo(id), ranges, waits),
-        _ => {}
-    }
-    if let (Kind::Socket(_), None) = (&file.kind, offset) {
-        return messages::read(system, fd, ranges);
-    }
-    if let Kind::Signals(wanted) = file.kind {
-        return signalfd::read(system, wanted, ranges, waits);
-    }
-    let is_timer = matches!(file.kind, Kind::Timer(_));
-    system.before_read(fd, offset, ranges.iter().map(|range| range.length()).sum());
-    let done = with_timeout(system, files(&[fd]), forever(waits), |system| {
-        system.files.read(fd, ranges, offset, &mut system.random, clock::wall())
-    })?;
-    if is_timer {
-        // Its expiry is watched again from here on.
-        system.watch_timers();
-    }
-    if done > 0 {
-        system.files.notify_open(fd, IN_ACCESS);
-    }
-    Ok(done)
+    let (object, waits) = (file.object, file.waits());
+    file_operations::of(&object).read(system, Request { fd, ranges, offset, waits })
 }
 
-/// Writes. Waits for room unless the file is non-blocking; a pipe then takes all bytes unless it fails.
+/// Writes. Waits for room unless the file is non-blocking.
 fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
     let file = system.files.look(fd)?;
-    let (waits, is_pipe) = (file.waits(), matches!(file.kind, Kind::Pipe(_)));
-    if let (Kind::Console { stream, .. }, true, None) = (&file.kind, file.writable(), offset) {
-        let stream = stream.output();
-        return system.write_console(stream, ranges);
-    }
-    match (&file.kind, file.writable(), offset) {
-        (&Kind::Master(id, _), true, None) => return pseudo::write(system, id, ranges, waits),
-        (&Kind::Slave(id, _), true, None) => return pseudo::write_slave(system, id, ranges, waits),
-        _ => {}
-    }
-    if let (Kind::Socket(_), None) = (&file.kind, offset) {
-        return messages::write(system, fd, ranges);
-    }
-    if let (Kind::Clones(..), true, None) = (&file.kind, file.writable(), offset) {
-        return pando_device::write(system, ranges);
-    }
-    if let (Kind::Text(entry, text, _), true) = (&file.kind, file.writable()) {
-        let (entry, text) = (*entry, *text);
-        return proc::write(system, entry, text, ranges);
-    }
-    let wanted: u64 = ranges.iter().map(|range| range.length()).sum();
-    // Bytes that were written before the call had to wait stay written.
-    let mut done = system.thread.call.done;
-    let mut rest = if done == 0 { Vec::new() } else { after(ranges, done) };
-    loop {
-        let left = if done == 0 { ranges } else { &rest };
-        match with_timeout(system, files(&[fd]), forever(waits), |system| system.files.write(fd, left, offset, clock::wall())) {
-            Ok(bytes) => done += bytes,
-            Err(Errno::WAITS) => {
-                system.thread.call.done = done;
-                return Err(Errno::WAITS);
-            }
-            Err(Errno::EPIPE) => {
-                // The signal is sent although some bytes were written, as on Linux.
-                let error = system.broken_pipe();
-                return if done > 0 { Ok(done) } else { Err(error) };
-            }
-            Err(_) if done > 0 => return Ok(done),
-            Err(error) => return Err(system.too_large(error)),
-        }
-        if done == wanted || !waits || !is_pipe {
-            show_written(system, fd, offset, done)?;
-            return Ok(done);
-        }
-        rest = after(ranges, done);
-        system.wake_noted();
-    }
-}
-
-/// Reports a write to watches, and shows it in shared mappings: at `offset`, or before the file's position.
-pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64) -> Result<(), Errno> {
-    if done > 0 {
-        system.files.notify_open(fd, IN_MODIFY);
-    }
-    if system.shows_nodes() && done > 0 {
-        let file = system.files.look(fd)?;
-        let end = match offset {
-            Some(_) if file.flags & O_APPEND != 0 => system.files.status_of(file)?.size,
-            Some(offset) => offset + done,
-            None => file.offset,
-        };
-        system.after_write(fd, end, done)?;
-    }
-    Ok(())
-}
-
-/// The ranges behind the first `done` bytes.
-fn after(ranges: &[UserRange], mut done: u64) -> Vec<UserRange> {
-    let rest = ranges.iter().map(|range| {
-        let skipped = done.min(range.length());
-        done -= skipped;
-        range.part(skipped, u64::MAX)
-    });
-    rest.filter(|range| range.length() > 0).collect()
+    let (object, waits) = (file.object, file.waits());
+    file_operations::of(&object).write(system, Request { fd, ranges, offset, waits })
 }
 
 /// `lseek(fd, offset, whence)`.
@@ -276,11 +174,7 @@ pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, l
         return Err(Errno::EINVAL);
     }
     for fd in [from, to] {
-        match system.files.look(fd)?.kind {
-            Kind::Image(..) | Kind::Node(_) => {}
-            Kind::Directory(_) => return Err(Errno::EISDIR),
-            _ => return Err(Errno::EINVAL),
-        }
+        system.files.look(fd)?.operations().check_copy_range()?;
     }
     if !readable || !writable || appends {
         return Err(Errno::EBADF);

@@ -10,7 +10,7 @@ use pando_rt::user::UserRange;
 
 use super::resident;
 use crate::errno::Errno;
-use crate::files::transfer::Mappable;
+use crate::files::file_operations::Mappable;
 use crate::files::tree::content::SIZE_MAX;
 use crate::memory::regions::{Backing, Blocks, NodePages, Sharing};
 use crate::memory::remap::RemapTarget;
@@ -94,7 +94,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
             return Err(Errno::EOVERFLOW);
         }
         system.before_read(fd, Some(offset), length);
-        (system.files.mappable(fd, sharing, permissions.writable())?, sharing)
+        (system.files.mmap(fd, sharing, permissions.writable())?, sharing)
     } else {
         (Mappable::Zero, Sharing::Private)
     };

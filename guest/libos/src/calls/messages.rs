@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use pando_rt::user::{self as memory, UserRange};
 
 use super::ancillary::{self, Room};
-use super::sockets::{address_bytes, deadline, with_sockets, write_address};
+use super::file_operations::{CallOperations, Request};
+use super::sockets::{self, address_bytes, deadline, with_sockets, write_address};
 use crate::errno::Errno;
 use crate::files::socket::address::{Address, is_unspecified};
 use crate::files::socket::cursor::Cursor;
@@ -221,6 +222,22 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
         if is_end || is_at_mark || style != Style::Stream || peeks || !waits || received.bytes >= enough || !received.files.is_empty() {
             return Ok(received);
         }
+    }
+}
+
+impl CallOperations for SocketId {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_read(system)?;
+        read(system, request.fd, request.ranges)
+    }
+
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_write(system)?;
+        write(system, request.fd, request.ranges)
+    }
+
+    fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
+        sockets::ioctl(system, *self, request, argument)
     }
 }
 

@@ -8,6 +8,7 @@ pub mod chmod;
 pub mod control;
 pub mod directory;
 pub mod epoll;
+pub mod file_operations;
 pub mod futex;
 pub mod identity;
 pub mod inotify;

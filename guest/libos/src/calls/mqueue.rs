@@ -10,9 +10,9 @@ use pando_rt::user;
 use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
+use crate::files::OpenFile;
 use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
 use crate::files::tree::node::Owner;
-use crate::files::{Kind, OpenFile};
 use crate::signals::Signal;
 use crate::signals::info::{Info, code};
 use crate::system::System;
@@ -74,7 +74,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         }
     };
     system.files.queues.open(id);
-    system.files.insert(OpenFile::new(Kind::Messages(id), flags & (O_ACCMODE | O_NONBLOCK)), true)
+    system.files.insert(OpenFile::new(id, flags & (O_ACCMODE | O_NONBLOCK)), true)
 }
 
 /// `mq_unlink(name)`.

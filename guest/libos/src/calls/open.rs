@@ -5,20 +5,21 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::read;
 
-use crate::calls::{proc, terminal};
+use crate::calls::file_operations::{self, CallOperations};
 use crate::credentials::WRITE;
 use crate::errno::Errno;
 use crate::files::edge::Pulse;
 use crate::files::event::Event;
+use crate::files::pipe_file::PipeFile;
+use crate::files::regular_file::RegularFile;
 use crate::files::status::time;
 use crate::files::tree::node::Owner;
-use crate::files::{Kind, OpenFile, OpenName};
+use crate::files::{OpenFile, OpenName};
 use crate::system::System;
-use crate::terminal::TerminalName;
 use crate::uapi::{
     __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_SEAL_EXEC, F_SEAL_SEAL, O_CLOEXEC, O_CREAT, O_DIRECT, O_LARGEFILE,
-    O_NOCTTY, O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+    O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS,
+    RESOLVE_NO_XDEV,
 };
 use crate::user::{self, set_words};
 
@@ -72,25 +73,25 @@ fn open_at(system: &mut System, directory: u64, path: u64, flags: u64, mode: u64
     system.files.free_from(0)?;
     system.files.controlling = system.controlling();
     let mut file = system.files.open_path(directory, &path, flags, mode, resolve, time(clock::wall()))?;
-    if let Kind::Node(node) = file.kind
-        && flags & O_TRUNC != 0
-    {
-        system.show_change(node, &(0..0))?;
-    }
-    if let Kind::Text(entry, which, text) = &mut file.kind {
-        *text = proc::text(system, *entry, *which)?;
-    }
+    let object = file.object;
+    file_operations::of(&object).open(system, &mut file, flags)?;
     let waits = file.waits();
-    let pty = if let Kind::Slave(id, _) = file.kind { Some(TerminalName::Pseudo(id)) } else { None };
     let fd = system.files.insert(file, flags & O_CLOEXEC != 0)?;
-    if let Some(terminal) = pty.filter(|_| flags & O_NOCTTY == 0) {
-        terminal::adopt(system, terminal);
-    }
+    file_operations::of(&object).opened(system, flags);
     if waits {
         system.files.start_to_wait(fd);
         await_other_end(system, fd)
     } else {
         Ok(fd)
+    }
+}
+
+impl CallOperations for RegularFile {
+    fn open(&self, system: &mut System, _file: &mut OpenFile, flags: u64) -> Result<(), Errno> {
+        match self {
+            RegularFile::Node(node) if flags & O_TRUNC != 0 => system.show_change(*node, &(0..0)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -185,8 +186,8 @@ pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<
     let kept = flags & !O_CLOEXEC;
     let close_on_exec = flags & O_CLOEXEC != 0;
     let id = files.pipes.open(None, true, true)?;
-    let reader = files.insert(OpenFile::new(Kind::Pipe(id), kept), close_on_exec);
-    let writer = OpenFile::new(Kind::Pipe(id), kept | O_WRONLY);
+    let reader = files.insert(OpenFile::new(PipeFile::new(id), kept), close_on_exec);
+    let writer = OpenFile::new(PipeFile::new(id), kept | O_WRONLY);
     let reader = match reader {
         Ok(reader) => reader,
         Err(error) => {
@@ -212,7 +213,7 @@ pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64
         return Err(Errno::EINVAL);
     }
     let event = Event { count: u64::from(count as u32), one_by_one: flags & ONE_BY_ONE != 0, pulse: Pulse::default() };
-    let file = OpenFile::new(Kind::Event(event), flags & O_NONBLOCK | O_RDWR);
+    let file = OpenFile::new(event, flags & O_NONBLOCK | O_RDWR);
     system.files.insert(file, flags & O_CLOEXEC != 0)
 }
 
@@ -246,7 +247,7 @@ pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<
         flags if flags & ALLOW_SEALING != 0 => 0,
         _ => F_SEAL_SEAL,
     });
-    let mut file = OpenFile::new(Kind::Node(id), O_RDWR | O_LARGEFILE);
+    let mut file = OpenFile::new(RegularFile::Node(id), O_RDWR | O_LARGEFILE);
     file.name = Some(OpenName { directory: root, name: [b"memfd:", &*name].concat().into() });
     files.insert(file, flags & CLOSE_ON_EXEC != 0)
 }

@@ -7,7 +7,9 @@ use pando_rt::console::{self, IoError, Stream};
 use pando_rt::memory;
 use pando_rt::user::{self, UserRange};
 
+use crate::calls::file_operations::{CallOperations, Request};
 use crate::errno::Errno;
+use crate::files::pando_file::PandoFile;
 use crate::signals::Signal;
 use crate::system::System;
 
@@ -34,7 +36,7 @@ const MESSAGE_MAX: u64 = 64 << 10;
 ///
 /// # Errors
 /// `EINVAL`: it is another message, or more than a line. `EMSGSIZE`: it is longer than 64 KiB. `EFAULT`, `ENOMEM`, `EINTR`.
-pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
+fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
     let message = read(ranges)?;
     let line = message.trim_ascii_end();
     match line {
@@ -45,6 +47,13 @@ pub fn write(system: &mut System, ranges: &[UserRange]) -> Result<u64, Errno> {
         line => say(line.strip_prefix(NOTE).ok_or(Errno::EINVAL)?)?,
     }
     Ok(message.len() as u64)
+}
+
+impl CallOperations for PandoFile {
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_write(system)?;
+        write(system, request.ranges)
+    }
 }
 
 /// The signal of this number; `None`: 0.

@@ -7,10 +7,12 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
 use crate::calls::blocking::{files, forever, with_timeout};
+use crate::calls::file_operations::{CallOperations, Request};
 use crate::calls::terminal;
 use crate::console::{skip, write_to};
 use crate::errno::Errno;
 use crate::files::OpenFile;
+use crate::files::pty_file::{PtyMaster, PtySlave};
 use crate::signals::Signal;
 use crate::system::System;
 use crate::terminal::input::TYPED_MAX;
@@ -33,11 +35,49 @@ const TIOCGPTN: u32 = 0x8004_5430;
 const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
 
+impl CallOperations for PtyMaster {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_read(system)?;
+        read(system, self.pty, request)
+    }
+
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_write(system)?;
+        write(system, self.pty, request.ranges, request.waits)
+    }
+
+    fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
+        ioctl(system, self.pty, request, argument)
+    }
+}
+
+impl CallOperations for PtySlave {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_read(system)?;
+        system.read_terminal(TerminalName::Pseudo(self.pty), request.ranges, request.waits)
+    }
+
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_write(system)?;
+        write_slave(system, self.pty, request.ranges, request.waits)
+    }
+
+    fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
+        terminal::ioctl(system, TerminalName::Pseudo(self.pty), request, argument)
+    }
+
+    fn opened(&self, system: &mut System, flags: u64) {
+        if flags & O_NOCTTY == 0 {
+            terminal::adopt(system, TerminalName::Pseudo(self.pty));
+        }
+    }
+}
+
 /// `ioctl` on a master. Most requests go to the terminal.
 ///
 /// # Errors
 /// Those of [`terminal::ioctl`]; `EINVAL`: there is no such signal.
-pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Result<u64, Errno> {
+fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Result<u64, Errno> {
     let name = TerminalName::Pseudo(id);
     let pty = system.files.ptys.get_mut(id)?;
     match request {
@@ -62,8 +102,8 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
             system.raise_at(name, signal);
         }
         TIOCGPTPEER => {
-            let kind = system.files.open_peer(id)?;
-            let file = OpenFile::new(kind, argument & (O_ACCMODE | O_NONBLOCK) | O_LARGEFILE);
+            let slave = system.files.open_peer(id)?;
+            let file = OpenFile::new(slave, argument & (O_ACCMODE | O_NONBLOCK) | O_LARGEFILE);
             let fd = system.files.insert(file, argument & O_CLOEXEC != 0)?;
             if argument & O_NOCTTY == 0 {
                 terminal::adopt(system, name);
@@ -79,7 +119,8 @@ pub fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Res
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `EIO`: no process has the slave open; `ERESTART`: a signal came first.
-pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+fn read(system: &mut System, id: PtyId, request: Request<'_>) -> Result<u64, Errno> {
+    let Request { fd, ranges, waits, .. } = request;
     let room: u64 = ranges.iter().map(|range| range.length()).sum();
     if room == 0 {
         return Ok(0);
@@ -98,7 +139,7 @@ pub fn read(system: &mut System, id: PtyId, fd: u64, ranges: &[UserRange], waits
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `ERESTART`: a signal came first.
-pub fn write(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+fn write(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
     /// Most bytes that are typed at a time.
     const PIECE: usize = TYPED_MAX / 4;
     // Bytes that were written before the call had to wait stay written.
@@ -139,7 +180,7 @@ fn await_room(system: &mut System, id: PtyId, done: u64, waits: bool) -> Result<
 ///
 /// # Errors
 /// `EAGAIN`, `EFAULT`; `EIO`: the master is closed; `ERESTART`: a signal came first.
-pub fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
     /// Most bytes that are written at a time; each may be a tab that becomes eight.
     const PIECE: usize = 512;
     let name = TerminalName::Pseudo(id);

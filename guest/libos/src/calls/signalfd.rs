@@ -6,9 +6,11 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::{self, UserRange};
 
+use crate::calls::file_operations::{CallOperations, Request};
 use crate::calls::signals::set;
 use crate::errno::Errno;
-use crate::files::{Kind, OpenFile};
+use crate::files::OpenFile;
+use crate::files::signal_file::SignalFile;
 use crate::signals::Set;
 use crate::signals::info::Info;
 use crate::system::System;
@@ -28,21 +30,26 @@ pub fn signalfd4(system: &mut System, [fd, wanted, size, flags, ..]: [u64; 6]) -
         return Err(Errno::EINVAL);
     }
     if fd as i32 == NEW {
-        let file = OpenFile::new(Kind::Signals(wanted), O_RDWR | flags & O_NONBLOCK);
+        let file = OpenFile::new(SignalFile { wanted }, O_RDWR | flags & O_NONBLOCK);
         return system.files.insert(file, flags & O_CLOEXEC != 0);
     }
-    match &mut system.files.file(fd)?.kind {
-        Kind::Signals(set) => *set = wanted,
-        _ => return Err(Errno::EINVAL),
-    }
+    let file = system.files.file(fd)?;
+    file.downcast::<SignalFile>().ok_or(Errno::EINVAL)?;
+    file.object = SignalFile { wanted }.into();
     Ok(fd)
+}
+
+impl CallOperations for SignalFile {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        read(system, self.wanted, request.ranges, request.waits)
+    }
 }
 
 /// Reads as many signals of a set as there is room for. Waits for the first one if `waits`.
 ///
 /// # Errors
 /// `EINVAL`: there is no room for one. `EAGAIN`, `EFAULT`; `ERESTART`: another signal came first.
-pub fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
+fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> Result<u64, Errno> {
     const SIZE: u64 = Info::SIZE as u64;
     let rooms = ranges.iter().flat_map(|range| (0..range.length() / SIZE).map(|index| range.start() + index * SIZE));
     let rooms: Vec<u64> = rooms.take(Info::SIZE).collect();

@@ -10,11 +10,9 @@ use crate::credentials::WRITE;
 use crate::credentials::capabilities::FSETID;
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::files::Kind;
 use crate::files::inotify::BY_NAME;
 use crate::files::namei::LookupFlags;
 use crate::files::status::time;
-use crate::files::transfer::drop_privileges;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
@@ -53,11 +51,7 @@ pub fn ftruncate(system: &mut System, [fd, length, ..]: [u64; 6]) -> Result<u64,
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
-    // Truncating a file of `/proc` has no effect.
-    if matches!(file.kind, Kind::Text(..)) {
-        return Ok(0);
-    }
-    let id = system.files.writable_node(fd)?.ok_or(Errno::EINVAL)?;
+    let Some(id) = system.files.truncated_node(fd)? else { return Ok(0) };
     resize(system, id, length)?;
     system.files.notify_open(fd, IN_MODIFY | BY_NAME);
     Ok(0)
@@ -86,7 +80,7 @@ fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnc
         change(node.content_mut()?)?;
         node.touch(time(clock::wall()));
         if !who.is_capable(FSETID) {
-            drop_privileges(&mut node.owner.permissions, who.is_in(node.owner.gid));
+            node.owner.remove_privileges(who.is_in(node.owner.gid));
         }
         Ok(())
     })
@@ -109,12 +103,7 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
     if !file.writable() {
         return Err(Errno::EBADF);
     }
-    match file.kind {
-        Kind::Image(..) | Kind::Node(_) => {}
-        Kind::Pipe(_) => return Err(Errno::ESPIPE),
-        Kind::Directory(_) => return Err(Errno::EISDIR),
-        _ => return Err(Errno::ENODEV),
-    }
+    file.operations().check_allocate()?;
     let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
     let memory = registers::memory();
     if mode & PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {

@@ -4,10 +4,13 @@
 use pando_rt::clock;
 
 use crate::calls::blocking::{files, forever, with_timeout};
-use crate::calls::input_output::{readv, show_written, with_flags};
+use crate::calls::file_operations::show_written;
+use crate::calls::input_output::{readv, with_flags};
 use crate::errno::Errno;
-use crate::files::Kind;
-use crate::files::splice::Side;
+use crate::files::OpenFile;
+use crate::files::file_operations::Side;
+use crate::files::pipe::PipeId;
+use crate::files::pipe_file::PipeFile;
 use crate::system::System;
 use crate::uapi::{O_APPEND, O_NONBLOCK};
 use crate::user::{RW_MAX, set_words, vectors as ranges, words};
@@ -30,11 +33,12 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if !source.readable() || !target.writable() {
         return Err(Errno::EBADF);
     }
-    let (from_pipe, to_pipe) = (is_pipe(&source.kind), is_pipe(&target.kind));
+    let (source_pipe, target_pipe) = (pipe(source), pipe(target));
+    let (from_pipe, to_pipe) = (source_pipe.is_some(), target_pipe.is_some());
     if from_pipe && from_offset != 0 || to_pipe && to_offset != 0 {
         return Err(Errno::ESPIPE);
     }
-    if from_pipe == to_pipe && (!from_pipe || same_pipe(system, from, to)) {
+    if from_pipe == to_pipe && source_pipe == target_pipe {
         return Err(Errno::EINVAL);
     }
     if target.flags & O_APPEND != 0 && !to_pipe {
@@ -70,16 +74,8 @@ fn offset(address: u64) -> Result<Option<u64>, Errno> {
     if offset.cast_signed() < 0 { Err(Errno::EINVAL) } else { Ok(Some(offset)) }
 }
 
-fn is_pipe(kind: &Kind) -> bool {
-    matches!(kind, Kind::Pipe(_))
-}
-
-fn same_pipe(system: &System, one: u64, other: u64) -> bool {
-    let pipe = |fd| match system.files.look(fd).map(|file| &file.kind) {
-        Ok(Kind::Pipe(id)) => Some(*id),
-        _ => None,
-    };
-    pipe(one) == pipe(other)
+fn pipe(file: &OpenFile) -> Option<PipeId> {
+    file.downcast::<PipeFile>().map(|file| file.pipe)
 }
 
 /// `tee(from, to, length, flags)`.
@@ -111,7 +107,7 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
         return Err(Errno::EINVAL);
     }
     let file = system.files.look(fd)?;
-    let Kind::Pipe(pipe) = file.kind else { return Err(Errno::EBADF) };
+    let pipe = pipe(file).ok_or(Errno::EBADF)?;
     let waits = flags & WITHOUT_WAITING == 0 && file.waits();
     if !file.writable() {
         let added = if waits { 0 } else { O_NONBLOCK };

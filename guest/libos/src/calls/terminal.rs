@@ -3,7 +3,9 @@
 
 use pando_rt::user::{self, write};
 
+use crate::calls::file_operations::{CallOperations, Request};
 use crate::errno::Errno;
+use crate::files::console_file::ConsoleFile;
 use crate::signals::Signal;
 use crate::system::System;
 use crate::terminal::TerminalName;
@@ -35,6 +37,25 @@ const TCGETS2: u32 = 0x802c_542a;
 const TCSETS2: u32 = 0x402c_542b;
 const TCSETSW2: u32 = 0x402c_542c;
 const TCSETSF2: u32 = 0x402c_542d;
+
+impl CallOperations for ConsoleFile {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_read(system)?;
+        system.read_console(request.ranges, request.waits)
+    }
+
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        request.check_stream_write(system)?;
+        system.write_console(self.stream.output(), request.ranges)
+    }
+
+    fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
+        if self.terminal.is_none() {
+            return Err(Errno::ENOTTY);
+        }
+        ioctl(system, TerminalName::Operator, request, argument)
+    }
+}
 
 /// `ioctl` on a terminal.
 ///

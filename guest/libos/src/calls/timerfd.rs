@@ -3,11 +3,12 @@
 
 use pando_rt::clock;
 
+use crate::calls::file_operations::{CallOperations, Request, read_ready};
 use crate::calls::time::TIMER_ABSTIME;
 use crate::calls::timers::{timespec_setting, write_setting};
 use crate::errno::Errno;
+use crate::files::OpenFile;
 use crate::files::timerfd::TimerId;
-use crate::files::{Kind, OpenFile};
 use crate::system::System;
 use crate::timers::{Clock, Setting};
 use crate::uapi::{O_CLOEXEC, O_NONBLOCK, O_RDWR};
@@ -21,16 +22,21 @@ pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Resu
         return Err(Errno::EINVAL);
     }
     let id = system.files.timers.create(Clock::new(clock)?);
-    let file = OpenFile::new(Kind::Timer(id), O_RDWR | flags & O_NONBLOCK);
+    let file = OpenFile::new(id, O_RDWR | flags & O_NONBLOCK);
     system.files.insert(file, flags & O_CLOEXEC != 0)
 }
 
 /// The timer behind a descriptor.
 fn timer(system: &System, fd: u64) -> Result<TimerId, Errno> {
-    match system.files.look(fd)?.kind {
-        Kind::Timer(id) => Ok(id),
-        Kind::Name(_) => Err(Errno::EBADF),
-        _ => Err(Errno::EINVAL),
+    system.files.opened(fd)?.downcast().ok_or(Errno::EINVAL)
+}
+
+impl CallOperations for TimerId {
+    fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        let done = read_ready(system, request)?;
+        // Its expiry is watched again from here on.
+        system.watch_timers();
+        Ok(done)
     }
 }
 

@@ -3,12 +3,8 @@
 
 use alloc::vec::Vec;
 
-use pando_rt::clock;
-
 use super::locks::Owner;
-use super::pty::PtyEnd;
-use super::status::time;
-use super::{Files, Kind, OpenFile};
+use super::{FileObject, Files, OpenFile};
 use crate::errno::Errno;
 use crate::wait::Channel;
 
@@ -52,6 +48,23 @@ impl Files {
         self.index(fd)
     }
 
+    /// The open file of this number.
+    pub(super) fn file_at(&self, number: usize) -> Result<&OpenFile, Errno> {
+        self.open.get(number).map(|(file, _)| file).ok_or(Errno::EBADF)
+    }
+
+    /// The open file of this number, mutably.
+    pub(super) fn file_at_mut(&mut self, number: usize) -> Result<&mut OpenFile, Errno> {
+        self.open.get_mut(number).map(|(file, _)| file).ok_or(Errno::EBADF)
+    }
+
+    /// Replaces the object behind an open file.
+    pub(super) fn replace_object(&mut self, number: usize, object: impl Into<FileObject>) {
+        if let Some((file, _)) = self.open.get_mut(number) {
+            file.object = object.into();
+        }
+    }
+
     /// A descriptor's open file.
     ///
     /// # Errors
@@ -70,6 +83,14 @@ impl Files {
     }
 
     /// A descriptor's open file, unless it was opened with `O_PATH`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn opened(&self, fd: u64) -> Result<&OpenFile, Errno> {
+        self.look(fd).and_then(|file| if file.is_name() { Err(Errno::EBADF) } else { Ok(file) })
+    }
+
+    /// A descriptor's open file, mutably, unless it was opened with `O_PATH`.
     ///
     /// # Errors
     /// `EBADF`.
@@ -142,8 +163,8 @@ impl Files {
         if references == 1 {
             self.notify_closed(fd);
         }
-        if let Ok(&OpenFile { kind: Kind::Messages(id), .. }) = self.look(fd) {
-            self.stop_listening(id, self.own.process);
+        if let Ok(object) = self.file_at(index).map(|file| file.object) {
+            object.operations().flush(self);
         }
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
         if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_name)) {
@@ -172,25 +193,8 @@ impl Files {
         let mut ended = Vec::from([file]);
         while let Some(file) = ended.pop() {
             let place = self.place_of(&file);
-            match file.kind {
-                Kind::Pipe(id) => {
-                    self.pipes.close(id, file.readable(), file.writable());
-                    self.changed.push(Channel::Pipe(id.0));
-                }
-                Kind::Timer(id) => self.timers.remove(id),
-                Kind::Process(id) => self.watched.remove(id),
-                Kind::Messages(id) => self.queues.close(id),
-                Kind::Master(id, _) => self.close_pty(id, PtyEnd::Master, time(clock::wall())),
-                Kind::Slave(id, _) => self.close_pty(id, PtyEnd::Slave, time(clock::wall())),
-                Kind::Epoll(id) => self.epolls.remove(id),
-                Kind::Inotify(id) => self.inotifies.remove(id),
-                Kind::Socket(id) => {
-                    let held = self.sockets.close(id);
-                    self.changed.push(Channel::Sockets);
-                    ended.extend(held.into_iter().filter_map(|index| self.drop_reference(index)));
-                }
-                _ => {}
-            }
+            let object = file.object;
+            ended.extend(object.operations().release(self, &file));
             if let Some(place) = place {
                 self.release(place);
             }

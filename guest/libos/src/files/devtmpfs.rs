@@ -28,7 +28,7 @@ const DEVICES: [(&[u8], (u32, u32)); 9] = [
     (b"tty", (5, 0)),
     (b"console", (5, 1)),
     (b"ptmx", (5, 2)),
-    (b"pando", super::CLONES),
+    (b"pando", super::pando_file::PANDO),
 ];
 const LINKS: [(&[u8], &[u8]); 4] =
     [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
@@ -142,6 +142,8 @@ impl Files {
     /// Whether the process has a terminal.
     #[must_use]
     pub fn has_terminal(&self) -> bool {
-        self.open.iter().any(|(_, (file, _))| matches!(file.kind, super::Kind::Console { terminal: Some(_), .. }))
+        self.open
+            .iter()
+            .any(|(_, (file, _))| file.downcast::<super::console_file::ConsoleFile>().is_some_and(|console| console.terminal.is_some()))
     }
 }

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Event counters: `eventfd`.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use pando_rt::user;
+
 use super::edge::Pulse;
+use super::file_operations::{FileOperations, Transfer};
+use super::user_copy::{address_of_count, read_count};
+use super::{Files, OpenFile};
 use crate::errno::Errno;
+use crate::random::Random;
 use crate::uapi::{POLLIN, POLLOUT};
+use crate::wait::Channel;
 
 /// Maximum count.
 const COUNT_MAX: u64 = u64::MAX - 1;
@@ -52,6 +63,51 @@ impl Event {
     pub fn ready(self) -> u16 {
         let reading = if self.count > 0 { POLLIN } else { 0 };
         reading | if self.count < COUNT_MAX { POLLOUT } else { 0 }
+    }
+}
+
+impl FileOperations for Event {
+    fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        Ok(b"anon_inode:[eventfd]".to_vec())
+    }
+
+    fn show_fdinfo(&self, _files: &Files, text: &mut String) {
+        // A string takes everything.
+        let _ = writeln!(text, "eventfd-count: {:16x}", self.count);
+    }
+
+    fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
+        read_count(transfer.ranges, || {
+            let mut event = *self;
+            let count = event.take()?;
+            files.replace_object(transfer.file, event);
+            Ok(count)
+        })
+    }
+
+    fn write(&self, files: &mut Files, transfer: Transfer<'_>) -> Result<u64, Errno> {
+        let mut number = [0; 8];
+        user::read(address_of_count(transfer.ranges)?, &mut number)?;
+        let mut event = *self;
+        event.add(u64::from_le_bytes(number))?;
+        files.replace_object(transfer.file, event);
+        Ok(8)
+    }
+
+    fn poll(&self, _files: &Files, _file: &OpenFile) -> u16 {
+        self.ready()
+    }
+
+    fn add_channels(&self, _files: &Files, number: usize, channels: &mut Vec<Channel>) {
+        channels.push(Channel::Open(number));
+    }
+
+    fn changed_channel(&self, number: usize) -> Option<Channel> {
+        Some(Channel::Open(number))
+    }
+
+    fn pulse(&self, _files: &Files, _file: &OpenFile) -> Pulse {
+        self.pulse
     }
 }
 

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open files: descriptors, the open files to which they refer, and the tree of names behind them.
 //!
-//! Several descriptors may refer to one open file (`dup`), which holds the offset; so there are two tables. [`names`] resolves paths,
-//! [`tree`] holds the files, and [`transfer`], [`status`] and [`readiness`] implement the operations on open files of each [kind](Kind).
+//! Several descriptors may refer to one open file (`dup`), which holds the offset; so there are two tables. [`namei`] resolves paths and
+//! [`tree`] holds the files. [`file_operations`] declares the operations of open files, and [`file_object`] lists the types of open files.
 
-mod anonymous;
 pub mod change;
+pub mod char_device;
+pub mod console_file;
 mod descriptors;
 mod devtmpfs;
+pub mod directory_file;
 pub mod edge;
 pub mod epoll;
 pub mod event;
 pub mod export;
+pub mod file_object;
+pub mod file_operations;
 pub mod id_table;
 pub mod inotify;
 pub mod locks;
@@ -20,16 +24,21 @@ pub mod namei;
 mod notify;
 pub mod open;
 mod operator_files;
+pub mod pando_file;
 mod passing;
 pub mod pidfd;
 pub mod pipe;
+pub mod pipe_file;
 pub mod poll;
 pub mod proc;
 mod process_files;
 pub mod pty;
+pub mod pty_file;
 pub mod readahead;
 pub mod readiness;
+pub mod regular_file;
 mod seek;
+pub mod signal_file;
 pub mod socket;
 pub mod splice;
 pub mod status;
@@ -37,6 +46,7 @@ mod terminals;
 pub mod timerfd;
 pub mod transfer;
 pub mod tree;
+pub mod user_copy;
 pub mod watch;
 
 use alloc::boxed::Box;
@@ -48,108 +58,32 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::Set;
-use crate::terminal::{PtyId, TerminalName};
-use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFIFO, S_IFSOCK};
+use crate::terminal::TerminalName;
+use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::{Channel, ThreadNumber};
+use console_file::{ConsoleFile, StandardStream};
 use edge::Pulse;
-use epoll::{EpollId, Epolls};
-use event::Event;
+use epoll::Epolls;
 use export::Export;
+use file_object::FileHandle;
+use file_operations::{FileOperations, OffsetUse};
 use id_table::IdTable;
-use inotify::{Inotifies, InotifyId};
+use inotify::Inotifies;
 use locks::{FileKey, Locks};
-use mqueue::{MessageQueueId, MessageQueues};
+use mqueue::MessageQueues;
 use namei::LookupCache;
-use pidfd::{PidFileId, PidFiles};
-use pipe::{PipeId, Pipes};
-use proc::entry::ProcEntry;
-use proc::table::ProcText;
+use pidfd::PidFiles;
+use pipe::Pipes;
 pub use process_files::ProcessFiles;
 use pty::Ptys;
 use readahead::Readahead;
-use socket::{SocketId, Sockets};
-use status::{Status, minor, time};
-use timerfd::{TimerFiles, TimerId};
-use tree::node::NodeId;
-use tree::volume::{ImageFile, ImagePlace};
+use socket::Sockets;
+use status::{Status, time};
+use timerfd::TimerFiles;
 use tree::{DirectoryEntry, InodeRef, Tree};
 
 pub use descriptors::{Descriptor, DescriptorTarget};
-
-/// Device number of `/dev/pando`, in the range for local use.
-pub const CLONES: (u32, u32) = (10, 240);
-
-/// Devices that the libOS serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
-    /// `/dev/null`
-    Null,
-    /// `/dev/zero`
-    Zero,
-    /// `/dev/full`
-    Full,
-    /// `/dev/random`, `/dev/urandom`
-    Random,
-}
-
-/// A direction of the console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standard {
-    /// The standard input.
-    Input,
-    /// The standard output.
-    Output,
-    /// The standard error stream.
-    Errors,
-}
-
-/// The kind of an open file.
-#[derive(Debug)]
-pub enum Kind {
-    /// A stream of the console.
-    Console {
-        /// The stream.
-        stream: Standard,
-        /// The place of the operator's terminal, if the stream is that terminal.
-        terminal: Option<InodeRef>,
-    },
-    /// A regular file of a volume that was no node when it was last examined.
-    Image(ImagePlace, ImageFile),
-    /// A regular file of the overlay.
-    Node(NodeId),
-    /// A directory; the offset is a position in it.
-    Directory(InodeRef),
-    /// A location only (`O_PATH`).
-    Name(InodeRef),
-    /// The master of a pseudo terminal, and the place at which it was opened.
-    Master(PtyId, InodeRef),
-    /// A pseudo terminal, and the place at which it was opened.
-    Slave(PtyId, InodeRef),
-    /// A device, and the place at which it was opened.
-    Device(Device, InodeRef),
-    /// `/dev/pando`, which reports clones: its place, and the generation that was reported last.
-    Clones(InodeRef, u64),
-    /// An end of a pipe.
-    Pipe(PipeId),
-    /// An event counter (`eventfd`).
-    Event(Event),
-    /// A timer (`timerfd`).
-    Timer(TimerId),
-    /// An epoll instance.
-    Epoll(EpollId),
-    /// A socket.
-    Socket(SocketId),
-    /// An inotify instance.
-    Inotify(InotifyId),
-    /// Pending signals (`signalfd`).
-    Signals(Set),
-    /// A process (`pidfd`).
-    Process(PidFileId),
-    /// A POSIX message queue.
-    Messages(MessageQueueId),
-    /// A text of `/proc`, with its content at the time of opening.
-    Text(ProcEntry, ProcText, Vec<u8>),
-}
+pub use file_object::FileObject;
 
 /// The name by which a file was opened.
 #[derive(Clone, Debug)]
@@ -163,8 +97,8 @@ pub struct OpenName {
 /// An open file.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Its kind.
-    pub kind: Kind,
+    /// The object behind it, with its operations.
+    pub object: FileObject,
     /// The file offset.
     pub offset: u64,
     /// The flags with which it was opened, without those of the descriptor.
@@ -172,14 +106,14 @@ pub struct OpenFile {
     /// The name by which it was opened; `None`: it has no name.
     pub name: Option<OpenName>,
     /// The owner (`F_SETOWN`): a process, or a negated process group. No signals are sent to it.
-    pub accepts_datagram: i32,
+    pub owner: i32,
 }
 
 impl OpenFile {
     /// An open file at its start, without a name.
     #[must_use]
-    pub fn new(kind: Kind, flags: u64) -> OpenFile {
-        OpenFile { kind, offset: 0, flags, name: None, accepts_datagram: 0 }
+    pub fn new(object: impl Into<FileObject>, flags: u64) -> OpenFile {
+        OpenFile { object: object.into(), offset: 0, flags, name: None, owner: 0 }
     }
 
     /// Whether it may be read.
@@ -203,7 +137,25 @@ impl OpenFile {
     /// Whether it was opened with `O_PATH`, so that most calls reject it.
     #[must_use]
     pub fn is_name(&self) -> bool {
-        matches!(self.kind, Kind::Name(_))
+        self.flags & O_PATH != 0
+    }
+
+    /// The operations.
+    #[must_use]
+    pub fn operations(&self) -> &dyn FileOperations {
+        self.object.operations()
+    }
+
+    /// The handle of the object, if it is of this type.
+    #[must_use]
+    pub fn downcast<T: FileHandle>(&self) -> Option<T> {
+        T::of(self.object)
+    }
+
+    /// Whether reads and writes use an offset.
+    #[must_use]
+    pub fn has_offset(&self) -> bool {
+        self.operations().offset_use() == OffsetUse::Position
     }
 }
 
@@ -247,6 +199,8 @@ pub struct Files {
     input: Option<Pulse>,
     /// All sockets.
     pub sockets: Sockets,
+    /// The contents of open texts of `/proc` and `/sys`.
+    proc_contents: IdTable<Vec<u8>>,
     /// The running process's file state.
     pub own: ProcessFiles,
     /// Threads other than the first ones of their processes, for `/proc`.
@@ -288,6 +242,7 @@ impl Files {
             locks: Locks::default(),
             input: None,
             sockets: Sockets::default(),
+            proc_contents: IdTable::default(),
             own: ProcessFiles::new(root, who, started),
             threads: BTreeSet::new(),
             thread: FIRST,
@@ -299,14 +254,14 @@ impl Files {
             open: IdTable::default(),
         };
         let name = (terminals != 0).then(|| files.name_terminal(0, time(started)).ok()).flatten();
-        for (number, stream) in [Standard::Input, Standard::Output, Standard::Errors].into_iter().enumerate() {
+        for (number, stream) in [StandardStream::Input, StandardStream::Output, StandardStream::Errors].into_iter().enumerate() {
             let named = name.as_ref().filter(|_| terminals >> number & 1 != 0);
             let access = match stream {
                 _ if named.is_some() => O_RDWR | O_LARGEFILE,
-                Standard::Input => O_RDONLY,
-                Standard::Output | Standard::Errors => O_WRONLY,
+                StandardStream::Input => O_RDONLY,
+                StandardStream::Output | StandardStream::Errors => O_WRONLY,
             };
-            let mut file = OpenFile::new(Kind::Console { stream, terminal: named.map(|(place, _)| *place) }, access);
+            let mut file = OpenFile::new(ConsoleFile { stream, terminal: named.map(|(place, _)| *place) }, access);
             file.name = named.map(|(_, name)| name.clone());
             files.start_with(file);
         }
@@ -324,22 +279,7 @@ impl Files {
 
     /// The place of an open file. `None`: it has none.
     fn place_of(&self, file: &OpenFile) -> Option<InodeRef> {
-        match &file.kind {
-            Kind::Image(place, _) => Some(self.tree.settle(InodeRef::Image(*place))),
-            Kind::Node(id) => Some(InodeRef::Node(*id)),
-            Kind::Directory(place)
-            | Kind::Name(place)
-            | Kind::Device(_, place)
-            | Kind::Clones(place, _)
-            | Kind::Master(_, place)
-            | Kind::Slave(_, place) => Some(self.tree.settle(*place)),
-            Kind::Pipe(id) => self.pipes.get(*id).ok()?.place,
-            Kind::Text(entry, ..) => Some(InodeRef::Proc(*entry)),
-            Kind::Console { terminal, .. } => terminal.map(|place| self.tree.settle(place)),
-            Kind::Event(_) | Kind::Timer(_) | Kind::Epoll(_) => None,
-            Kind::Socket(_) | Kind::Inotify(_) | Kind::Signals(_) => None,
-            Kind::Process(_) | Kind::Messages(_) => None,
-        }
+        file.operations().inode(self)
     }
 
     /// The metadata of a place.
@@ -359,26 +299,10 @@ impl Files {
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
     pub fn status_of(&self, file: &OpenFile) -> Result<Status, Errno> {
-        const FIFO: u32 = S_IFIFO | 0o600;
-        const SOCKET: u32 = S_IFSOCK | 0o777;
-        let now = time(self.own.started);
-        if let Some(place) = self.place_of(file) {
-            return self.status(place);
+        match self.place_of(file) {
+            Some(place) => self.status(place),
+            None => file.operations().status(self),
         }
-        Ok(match &file.kind {
-            Kind::Console { stream, .. } => Status::made_up(minor::PIPES, 1 + *stream as u64, FIFO, now),
-            Kind::Pipe(id) => {
-                let mut status = Status::made_up(minor::PIPES, 16 + self.pipes.get(*id)?.number, FIFO, now);
-                (status.uid, status.gid) = (self.own.who.user.effective, self.own.who.group.effective);
-                status
-            }
-            Kind::Socket(id) => {
-                let mut status = Status::made_up(minor::SOCKETS, self.sockets.get(*id)?.number, SOCKET, now);
-                (status.uid, status.gid) = (self.own.who.user.effective, self.own.who.group.effective);
-                status
-            }
-            _ => Status::made_up(minor::ANONYMOUS, 1, 0o600, now),
-        })
     }
 
     /// Passes the names of a directory to `take`, from a position on, until it returns `false`.

@@ -7,13 +7,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::edge::Pulse;
+use super::file_operations::{FileOperations, OffsetUse, Transfer};
 use super::poll::{READING, WRITING};
 use super::socket::address::Address;
 use super::socket::{Family, SocketId};
 use super::tree::node::Owner;
-use super::{Files, Kind};
+use super::user_copy::read_text;
+use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::random::Random;
 use crate::signals::Signal;
 use crate::wait::Channel;
 
@@ -246,13 +249,52 @@ impl MessageQueues {
     }
 }
 
+impl FileOperations for MessageQueueId {
+    fn offset_use(&self) -> OffsetUse {
+        OffsetUse::Position
+    }
+
+    fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
+        read_text(files.queues.get(*self)?.text().as_bytes(), transfer.start(files)?, transfer.ranges)
+    }
+
+    fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
+        files.queues.get(*self).map_or(0, MessageQueue::ready)
+    }
+
+    fn add_channels(&self, _files: &Files, _number: usize, channels: &mut Vec<Channel>) {
+        channels.push(Channel::Messages(self.number()));
+    }
+
+    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+        files.queues.get(*self).map_or_else(|_| Pulse::default(), |queue| queue.pulse)
+    }
+
+    fn flush(&self, files: &mut Files) {
+        files.stop_listening(*self, files.own.process);
+    }
+
+    fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.queues.close(*self);
+        Vec::new()
+    }
+}
+
 impl Files {
+    /// The message queue of a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`: the descriptor is none.
+    pub fn message_queue(&self, fd: u64) -> Result<MessageQueueId, Errno> {
+        self.look(fd)?.downcast().ok_or(Errno::EBADF)
+    }
+
     /// The socket for notifications of a queue.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL`: it is of another kind.
     pub fn notice_socket(&self, fd: u64) -> Result<SocketId, Errno> {
-        let Kind::Socket(id) = self.look(fd)?.kind else { return Err(Errno::EINVAL) };
+        let id: SocketId = self.look(fd)?.downcast().ok_or(Errno::EINVAL)?;
         if self.sockets.get(id)?.family == Family::Netlink { Ok(id) } else { Err(Errno::EINVAL) }
     }
 

@@ -3,9 +3,9 @@
 
 use alloc::vec::Vec;
 
+use super::Files;
 use super::tree::node::Owner;
 use super::tree::{InodeRef, NAME_MAX};
-use super::{Files, Kind};
 use crate::credentials::EXECUTE;
 use crate::credentials::capabilities::DAC_OVERRIDE;
 use crate::erofs::FileType;
@@ -134,10 +134,7 @@ impl Files {
         if directory as i32 == AT_FDCWD as i32 {
             return Ok(self.own.working_directory);
         }
-        match self.look(directory)?.kind {
-            Kind::Directory(place) | Kind::Name(place) => Ok(place),
-            _ => Err(Errno::ENOTDIR),
-        }
+        self.look(directory)?.operations().lookup_base()
     }
 
     /// The type of a place, and its owner and permissions.

@@ -1,18 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notifies inotify watches of file events. Without watches this costs one check.
 
-use super::inotify::{BY_NAME, InotifyId, OPEN_FILE_EVENTS};
+use alloc::vec::Vec;
+
+use pando_rt::user;
+
+use super::edge::Pulse;
+use super::file_operations::{FileOperations, Transfer};
+use super::inotify::{BY_NAME, Inotify, InotifyId, OPEN_FILE_EVENTS};
 use super::locks::FileKey;
 use super::namei::{LastComponent, LookupFlags, LookupResult};
 use super::tree::InodeRef;
-use super::{Files, Kind, OpenFile, OpenName};
+use super::user_copy::each;
+use super::{Files, OpenFile, OpenName};
 use crate::credentials::READ;
 use crate::errno::Errno;
+use crate::random::Random;
 use crate::uapi::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_DONT_FOLLOW, IN_EXCL_UNLINK, IN_ISDIR, IN_MOVED_FROM, IN_MOVED_TO,
     IN_ONLYDIR, O_RDONLY,
 };
 use crate::wait::Channel;
+
+impl FileOperations for InotifyId {
+    fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        Ok(b"anon_inode:inotify".to_vec())
+    }
+
+    fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
+        let inotify = files.inotifies.get_mut(*self)?;
+        each(transfer.ranges, |range, _| {
+            let events = inotify.take(range.length() as usize)?;
+            user::write(range.start(), &events)?;
+            Ok(events.len() as u64)
+        })
+    }
+
+    fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
+        files.inotifies.get(*self).map_or(0, Inotify::ready)
+    }
+
+    fn add_channels(&self, _files: &Files, _number: usize, channels: &mut Vec<Channel>) {
+        channels.push(Channel::Notes);
+    }
+
+    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+        files.inotifies.get(*self).map_or_else(Pulse::default, |inotify| inotify.pulse)
+    }
+
+    fn readable_bytes(&self, files: &Files, _file: &OpenFile) -> Result<u64, Errno> {
+        Ok(files.inotifies.get(*self).map_or(0, Inotify::waiting) as u64)
+    }
+
+    fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.inotifies.remove(*self);
+        Vec::new()
+    }
+}
 
 impl Files {
     /// Creates an inotify instance. Returns its descriptor.
@@ -21,7 +65,7 @@ impl Files {
     /// `EMFILE`.
     pub fn create_inotify(&mut self, non_blocking: u64, close_on_exec: bool) -> Result<u64, Errno> {
         let id = self.inotifies.create();
-        self.insert(OpenFile::new(Kind::Inotify(id), O_RDONLY | non_blocking), close_on_exec)
+        self.insert(OpenFile::new(id, O_RDONLY | non_blocking), close_on_exec)
     }
 
     /// The inotify instance of a descriptor.
@@ -29,11 +73,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: it is none.
     pub fn inotify(&self, fd: u64) -> Result<InotifyId, Errno> {
-        match self.look(fd)?.kind {
-            Kind::Inotify(id) => Ok(id),
-            Kind::Name(_) => Err(Errno::EBADF),
-            _ => Err(Errno::EINVAL),
-        }
+        self.opened(fd)?.downcast().ok_or(Errno::EINVAL)
     }
 
     /// Watches the file at a path. Returns the watch's number.

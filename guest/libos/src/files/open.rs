@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the file at a path, and creates it if requested.
 
-use pando_rt::registers;
-
+use super::char_device::{MemoryDevice, MemoryDeviceKind};
+use super::console_file::ConsoleFile;
+use super::directory_file::{DirectoryFile, PathFile};
 use super::namei::{LastComponent, LookupFlags, LookupResult};
+use super::pando_file::{PANDO, PandoFile};
+use super::pipe_file::PipeFile;
+use super::proc::file::ProcFile;
 use super::pty;
+use super::pty_file::PtyMaster;
+use super::regular_file::RegularFile;
 use super::tree::content::Content;
 use super::tree::node::{Body, NodeId, Owner};
 use super::tree::{InodeRef, NameAt};
-use super::{CLONES, Device, Files, Kind, OpenFile, OpenName, Standard};
+use super::{FileObject, Files, OpenFile, OpenName};
 use crate::credentials::{EXECUTE, READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -48,7 +54,7 @@ impl Files {
             }
             let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
             self.notify_opened(&found, InodeRef::Node(id), IN_OPEN);
-            return Ok(self.named(OpenFile::new(Kind::Node(id), kept(flags)), &found));
+            return Ok(self.named(OpenFile::new(RegularFile::Node(id), kept(flags)), &found));
         };
         if create {
             match self.status(place)?.kind() {
@@ -57,19 +63,19 @@ impl Files {
                 _ => {}
             }
         }
-        let kind = self.open_place(place, flags, now)?;
+        let object = self.open_place(place, flags, now)?;
         if flags & O_PATH == 0 {
             self.notify_opened(&found, place, IN_OPEN);
             if flags & O_TRUNC != 0 {
                 self.notify_opened(&found, place, IN_MODIFY);
             }
         }
-        Ok(self.named(OpenFile::new(kind, kept(flags)), &found))
+        Ok(self.named(OpenFile::new(object, kept(flags)), &found))
     }
 
     /// Adds the name by which it was found to an open file.
     fn named(&self, mut file: OpenFile, found: &LookupResult) -> OpenFile {
-        if let (LastComponent::Name(name), false) = (&found.last, matches!(file.kind, Kind::Directory(_))) {
+        if let (LastComponent::Name(name), false) = (&found.last, file.downcast::<DirectoryFile>().is_some()) {
             file.name = Some(OpenName { directory: found.directory, name: name.bytes().into() });
         }
         file
@@ -138,14 +144,14 @@ impl Files {
     }
 
     /// Opens the file at a place.
-    fn open_place(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
+    fn open_place(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
         let status = self.status(place)?;
         let kind = status.kind();
         if flags & O_DIRECTORY != 0 && kind != Some(FileType::Directory) {
             return Err(Errno::ENOTDIR);
         }
         if flags & O_PATH != 0 {
-            return Ok(Kind::Name(place));
+            return Ok(PathFile(place).into());
         }
         let (reads, writes) = wants(flags);
         let writes = writes || flags & O_TRUNC != 0;
@@ -166,14 +172,14 @@ impl Files {
         }
         match (place, kind) {
             (InodeRef::Proc(entry), Some(FileType::Regular)) => match entry.text() {
-                Some(text) if !writes || entry.is_writable() => Ok(Kind::Text(entry, text, alloc::vec::Vec::new())),
+                Some(text) if !writes || entry.is_writable() => Ok(ProcFile::new(entry, text).into()),
                 _ => Err(Errno::EACCES),
             },
             (InodeRef::Descriptor(fd), _) => self.open_again(fd, flags),
             (InodeRef::Proc(entry), Some(FileType::Directory)) if entry.tells_of_descriptors() => {
-                self.inspected(entry.subject()).map(|_| Kind::Directory(place))
+                self.inspected(entry.subject()).map(|_| DirectoryFile(place).into())
             }
-            (_, Some(FileType::Directory)) => Ok(Kind::Directory(place)),
+            (_, Some(FileType::Directory)) => Ok(DirectoryFile(place).into()),
             (_, Some(FileType::Regular)) => self.open_regular(place, flags, now),
             (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers, now),
             (_, Some(FileType::Fifo)) => self.open_fifo(place, flags),
@@ -181,7 +187,7 @@ impl Files {
         }
     }
 
-    fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<Kind, Errno> {
+    fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
         if flags & O_TRUNC != 0 {
             let id = self.tree.own(place)?;
             let node = self.tree.node_mut(id)?;
@@ -189,36 +195,38 @@ impl Files {
             node.touch(now);
         }
         match self.tree.settle(place) {
-            InodeRef::Image(image) => Ok(Kind::Image(image, self.tree.image_file(image)?)),
-            InodeRef::Node(id) => Ok(Kind::Node(id)),
+            InodeRef::Image(image) => Ok(RegularFile::Image(image, self.tree.image_file(image)?).into()),
+            InodeRef::Node(id) => Ok(RegularFile::Node(id).into()),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENXIO),
         }
     }
 
     /// Opens a device by its number.
-    fn open_device(&mut self, place: InodeRef, numbers: (u32, u32), now: Time) -> Result<Kind, Errno> {
-        let device = match numbers {
-            (1, 3) => Device::Null,
-            (1, 5) => Device::Zero,
-            (1, 7) => Device::Full,
-            (1, 8 | 9) => Device::Random,
-            CLONES => return Ok(Kind::Clones(place, registers::identity().generation)),
+    fn open_device(&mut self, place: InodeRef, numbers: (u32, u32), now: Time) -> Result<FileObject, Errno> {
+        let kind = match numbers {
+            (1, 3) => MemoryDeviceKind::Null,
+            (1, 5) => MemoryDeviceKind::Zero,
+            (1, 7) => MemoryDeviceKind::Full,
+            (1, 8 | 9) => MemoryDeviceKind::Random,
+            PANDO => return Ok(PandoFile::open(place).into()),
             (5, 0) => match self.controlling {
-                Some(TerminalName::Operator) => return Ok(Kind::Console { stream: Standard::Output, terminal: Some(place) }),
-                Some(TerminalName::Pseudo(id)) => return self.open_peer(id),
+                Some(TerminalName::Operator) => return Ok(ConsoleFile::terminal(place).into()),
+                Some(TerminalName::Pseudo(id)) => return self.open_peer(id).map(FileObject::from),
                 None => return Err(Errno::ENXIO),
             },
-            (5, 2) => return self.create_pty(now).map(|id| Kind::Master(id, place)),
-            (pty::MAJOR, number) if self.ptys.get(PtyId(number)).is_ok() => return self.open_pty(PtyId(number), place),
+            (5, 2) => return self.create_pty(now).map(|pty| PtyMaster { pty, inode: place }.into()),
+            (pty::MAJOR, number) if self.ptys.get(PtyId(number)).is_ok() => {
+                return self.open_pty(PtyId(number), place).map(FileObject::from);
+            }
             (5, 1) | (pty::MAJOR, 0) if self.has_terminal() => {
-                return Ok(Kind::Console { stream: Standard::Output, terminal: Some(place) });
+                return Ok(ConsoleFile::terminal(place).into());
             }
             _ => return Err(Errno::ENXIO),
         };
-        Ok(Kind::Device(device, place))
+        Ok(MemoryDevice { kind, inode: place }.into())
     }
 
-    fn open_fifo(&mut self, place: InodeRef, flags: u64) -> Result<Kind, Errno> {
+    fn open_fifo(&mut self, place: InodeRef, flags: u64) -> Result<FileObject, Errno> {
         let (reads, writes) = wants(flags);
         let (has_reader, _) = self.pipes.ends(place);
         if writes && !reads && !has_reader && flags & O_NONBLOCK != 0 {
@@ -226,42 +234,28 @@ impl Files {
         }
         let id = self.pipes.open(Some(place), reads, writes)?;
         self.changed.push(Channel::Pipe(id.0));
-        Ok(Kind::Pipe(id))
+        Ok(PipeFile::new(id).into())
     }
 
     /// Opens the nameless file of a descriptor again.
-    fn open_again(&mut self, fd: u32, flags: u64) -> Result<Kind, Errno> {
+    fn open_again(&mut self, fd: u32, flags: u64) -> Result<FileObject, Errno> {
         let (reads, writes) = wants(flags);
-        match self.look(fd.into())?.kind {
-            Kind::Console { stream, terminal } => Ok(Kind::Console { stream, terminal }),
-            Kind::Pipe(id) => {
-                let pipe = self.pipes.get_mut(id)?;
-                pipe.readers += u32::from(reads);
-                pipe.writers += u32::from(writes);
-                Ok(Kind::Pipe(id))
-            }
-            _ => Err(Errno::ENXIO),
-        }
+        let object = self.look(fd.into())?.object;
+        object.operations().reopen(self, reads, writes).map(|()| object)
     }
 
     /// Whether the open of a FIFO still waits for its other end.
     #[must_use]
     pub fn awaits_other_end(&self, file: &OpenFile) -> bool {
-        let Kind::Pipe(id) = file.kind else { return false };
-        let Ok(pipe) = self.pipes.get(id) else { return false };
-        // An other end that was opened and closed meanwhile counts.
-        let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
-        pipe.place.is_some() && is_alone && file.offset == pipe.others(file.readable())
+        file.downcast::<PipeFile>().is_some_and(|pipe| pipe.awaits_other_end(self, file))
     }
 
-    /// Records how often the other end of a FIFO was opened so far, in the otherwise unused offset.
+    /// Records that the open of a FIFO begins to wait for its other end.
     pub fn start_to_wait(&mut self, fd: u64) {
-        let came = match self.look(fd) {
-            Ok(file @ OpenFile { kind: Kind::Pipe(id), .. }) => self.pipes.get(*id).map(|pipe| pipe.others(file.readable())),
-            _ => return,
-        };
-        if let (Ok(came), Ok(file)) = (came, self.get(fd)) {
-            file.offset = came;
+        let Ok(file) = self.look(fd) else { return };
+        let (reads, pipe) = (file.readable(), file.downcast::<PipeFile>());
+        if let (Some(pipe), Ok(number)) = (pipe, self.index(fd)) {
+            self.replace_object(number, pipe.begin_open(self, reads));
         }
     }
 
@@ -278,7 +272,7 @@ impl Files {
         let owner = self.new_owner(place, mode, false)?;
         let id = self.nameless(place, owner, now)?;
         self.tree.node_mut(id)?.temporary = flags & O_EXCL == 0;
-        Ok(OpenFile::new(Kind::Node(id), kept(flags)))
+        Ok(OpenFile::new(RegularFile::Node(id), kept(flags)))
     }
 
     /// Creates an unnamed regular file, on the volume of a place.

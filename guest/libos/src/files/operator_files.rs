@@ -3,7 +3,8 @@
 //! open.
 
 use super::pipe::PipeId;
-use super::{Descriptor, Files, Kind, OpenFile, ProcessFiles};
+use super::pipe_file::PipeFile;
+use super::{Descriptor, Files, OpenFile, ProcessFiles};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
@@ -31,7 +32,7 @@ impl Files {
         for (fd, pipe) in pipes.into_iter().enumerate() {
             let place = self.open.free_from(0);
             let access = if fd == 0 { O_RDONLY } else { O_WRONLY };
-            self.open.put(place, (OpenFile::new(Kind::Pipe(pipe), access), 1));
+            self.open.put(place, (OpenFile::new(PipeFile::new(pipe), access), 1));
             own.descriptors.put(fd, Descriptor { file: place, close_on_exec: false });
         }
         self.others.insert(process, own);

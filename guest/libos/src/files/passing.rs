@@ -10,7 +10,7 @@ use super::socket::address::Address;
 use super::socket::names::UnixName;
 use super::socket::{SocketId, Style};
 use super::tree::InodeRef;
-use super::{Files, Kind, OpenFile};
+use super::{Files, OpenFile};
 use crate::credentials::WRITE;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -22,11 +22,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `ENOTSOCK`: it is no socket.
     pub fn socket(&self, fd: u64) -> Result<SocketId, Errno> {
-        match self.look(fd)?.kind {
-            Kind::Socket(id) => Ok(id),
-            Kind::Name(_) => Err(Errno::EBADF),
-            _ => Err(Errno::ENOTSOCK),
-        }
+        self.opened(fd)?.downcast().ok_or(Errno::ENOTSOCK)
     }
 
     /// Opens a socket; on errors the socket is freed.
@@ -34,7 +30,7 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn insert_socket(&mut self, id: SocketId, flags: u64) -> Result<u64, Errno> {
-        let file = OpenFile::new(Kind::Socket(id), O_RDWR | flags & O_NONBLOCK);
+        let file = OpenFile::new(id, O_RDWR | flags & O_NONBLOCK);
         self.insert(file, flags & O_CLOEXEC != 0)
     }
 

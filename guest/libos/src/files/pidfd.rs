@@ -3,11 +3,18 @@
 //! it.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
 
 use super::edge::Pulse;
+use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::READING;
+use super::{Descriptor, Files, OpenFile};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::uapi::{O_NONBLOCK, O_RDWR};
+use crate::wait::Channel;
 
 /// The identity of a pidfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +92,80 @@ impl PidFiles {
             is_watched = true;
         }
         is_watched
+    }
+}
+
+impl FileOperations for PidFileId {
+    fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        Ok(b"anon_inode:[pidfd]".to_vec())
+    }
+
+    fn show_fdinfo(&self, files: &Files, text: &mut String) {
+        if let Ok(PidFile { process, fate, .. }) = files.watched.get(*self) {
+            let process = if *fate == Fate::Gone { -1 } else { process.cast_signed() };
+            // A string takes everything.
+            let _ = write!(text, "Pid:\t{process}\nNSpid:\t{process}\n");
+        }
+    }
+
+    fn offset_use(&self) -> OffsetUse {
+        OffsetUse::Position
+    }
+
+    fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
+        files.watched.get(*self).map_or(0, PidFile::ready)
+    }
+
+    fn add_channels(&self, files: &Files, _number: usize, channels: &mut Vec<Channel>) {
+        channels.extend(files.watched.get(*self).map(|watched| Channel::Ended(watched.process)));
+    }
+
+    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+        files.watched.get(*self).map_or_else(|_| Pulse::default(), |watched| watched.pulse)
+    }
+
+    fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.watched.remove(*self);
+        Vec::new()
+    }
+}
+
+impl Files {
+    /// Opens a process (`pidfd`). Returns the descriptor, which is closed on `execve`.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn open_process(&mut self, process: ProcessNumber, has_ended: bool, flags: u64) -> Result<u64, Errno> {
+        let id = self.watched.create(process, if has_ended { Fate::Ended } else { Fate::Runs });
+        self.insert(OpenFile::new(id, O_RDWR | flags & O_NONBLOCK), true)
+    }
+
+    /// The process of a pidfd.
+    ///
+    /// # Errors
+    /// `EBADF`: the descriptor is none.
+    pub fn watched_process(&self, fd: u64) -> Result<PidFile, Errno> {
+        self.watched.get(self.look(fd)?.downcast::<PidFileId>().ok_or(Errno::EBADF)?).copied()
+    }
+
+    /// Records a state change of a process in its pidfds.
+    pub fn notify_exit(&mut self, process: ProcessNumber, fate: Fate) {
+        if self.watched.become_of(process, fate) {
+            self.changed.push(Channel::Ended(process));
+        }
+    }
+
+    /// Duplicates a descriptor of another process into the running one. Returns the new descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`: it has no such descriptor. `EMFILE`.
+    pub fn take_descriptor(&mut self, process: ProcessNumber, fd: u64) -> Result<u64, Errno> {
+        let file = u32::try_from(fd).ok().and_then(|fd| self.of(process)?.open_file(fd)).ok_or(Errno::EBADF)?;
+        let fd = self.free_from(0)?;
+        let (_, references) = self.open.get_mut(file).ok_or(Errno::EBADF)?;
+        *references += 1;
+        self.set(fd, Descriptor { file, close_on_exec: true });
+        Ok(fd)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
+use crate::credentials::Credentials;
 use crate::erofs::{FileType, Identity, Image, Inode, Nid, Time};
 use crate::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 
@@ -128,6 +129,11 @@ pub struct Status {
 }
 
 impl Status {
+    /// The mode of a FIFO without a name.
+    pub const FIFO: u32 = 0o010_600;
+    /// The mode of a socket.
+    pub const SOCKET: u32 = 0o140_777;
+
     /// The metadata of a volume's inode.
     #[must_use]
     pub fn of_inode(volume: VolumeIndex, image: &Image<'_>, inode: &Inode) -> Status {
@@ -182,6 +188,12 @@ impl Status {
     pub fn made_up(minor: u32, number: u64, mode: u32, now: Time) -> Status {
         let (times, device) = (Times::all(now), made_up(minor));
         Status { device, number, mode, links: 1, uid: 0, gid: 0, numbers: (0, 0), size: 0, blocks: 0, times }
+    }
+
+    /// The metadata with the owner that a file of a process with these credentials has.
+    #[must_use]
+    pub fn owned_by(self, credentials: &Credentials) -> Status {
+        Status { uid: credentials.user.effective, gid: credentials.group.effective, ..self }
     }
 
     /// The file type; `None`: an anonymous inode.

@@ -4,9 +4,10 @@
 use alloc::format;
 
 use super::pty::{MAJOR, PtyEnd, TTY_GROUP};
+use super::pty_file::PtySlave;
 use super::tree::node::{Body, Owner};
 use super::tree::{InodeRef, NameAt};
-use super::{Files, Kind, OpenName};
+use super::{Files, OpenName};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::terminal::PtyId;
@@ -47,17 +48,17 @@ impl Files {
     ///
     /// # Errors
     /// `EIO`: it is locked, or does not exist any more.
-    pub(super) fn open_pty(&mut self, id: PtyId, place: InodeRef) -> Result<Kind, Errno> {
+    pub(super) fn open_pty(&mut self, id: PtyId, place: InodeRef) -> Result<PtySlave, Errno> {
         self.ptys.get_mut(id)?.open()?;
         self.changed.push(Channel::Terminal(id.0));
-        Ok(Kind::Slave(id, place))
+        Ok(PtySlave { pty: id, inode: place })
     }
 
     /// Opens the slave end of a master (`TIOCGPTPEER`).
     ///
     /// # Errors
     /// `EIO`: it is locked, or does not exist any more.
-    pub fn open_peer(&mut self, id: PtyId) -> Result<Kind, Errno> {
+    pub fn open_peer(&mut self, id: PtyId) -> Result<PtySlave, Errno> {
         let name = format!("{}", id.0);
         let place = self.tree.lookup(self.pts()?, name.as_bytes()).map_err(|_| Errno::EIO)?;
         self.open_pty(id, place)

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `timerfd` timers. Time is an argument here.
+//! `timerfd` timers. Time is an argument, except of the operations of open files.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use pando_rt::clock;
 
 use super::edge::{self, Pulse};
+use super::file_operations::{FileOperations, Transfer};
+use super::user_copy::read_count;
+use super::{Files, OpenFile};
 use crate::errno::Errno;
+use crate::random::Random;
 use crate::timers::{Clock, ClockReadings, ClockSource, Setting, Timer};
 use crate::uapi::POLLIN;
+use crate::wait::Channel;
 
 /// The identity of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +133,33 @@ impl TimerFiles {
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         self.timers.values().filter(|timer| timer.noticed.is_none()).filter_map(|timer| timer.timer.next()).min()
+    }
+}
+
+impl FileOperations for TimerId {
+    fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        Ok(b"anon_inode:[timerfd]".to_vec())
+    }
+
+    fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
+        read_count(transfer.ranges, || files.timers.get_mut(*self)?.take(clock::now()))
+    }
+
+    fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
+        files.timers.get(*self).map_or(0, |timer| timer.ready(clock::now()))
+    }
+
+    fn add_channels(&self, _files: &Files, _number: usize, channels: &mut Vec<Channel>) {
+        channels.push(Channel::Timers);
+    }
+
+    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+        files.timers.get(*self).map_or_else(|_| Pulse::default(), TimerFile::pulse)
+    }
+
+    fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.timers.remove(*self);
+        Vec::new()
     }
 }
 

@@ -7,9 +7,9 @@ use pando_rt::clock;
 
 use super::edge::{self, Pulse};
 use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
+use super::file_operations::FileOperations;
 use super::poll::READING;
-use super::pty::PtyEnd;
-use super::{Files, Kind, OpenFile};
+use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::signals::Set;
 use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLWAKEUP, O_RDWR, POLLERR, POLLHUP, POLLIN, POLLOUT};
@@ -26,6 +26,38 @@ pub enum Change {
     Modify(Interest),
 }
 
+impl FileOperations for EpollId {
+    fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
+        Ok(b"anon_inode:[eventpoll]".to_vec())
+    }
+
+    fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
+        files.epoll_ready(*self)
+    }
+
+    fn add_channels(&self, files: &Files, number: usize, channels: &mut Vec<Channel>) {
+        channels.push(Channel::Open(number));
+        files.add_channels_of_epoll(*self, channels);
+    }
+
+    fn changed_channel(&self, number: usize) -> Option<Channel> {
+        Some(Channel::Open(number))
+    }
+
+    fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
+        files.epolls.get(*self).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| files.answer(key.file)))
+    }
+
+    fn polls_console(&self, files: &Files, _file: &OpenFile) -> bool {
+        files.epoll_asks_input(*self)
+    }
+
+    fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
+        files.epolls.remove(*self);
+        Vec::new()
+    }
+}
+
 impl Files {
     /// Creates an epoll instance. Returns its descriptor.
     ///
@@ -33,7 +65,7 @@ impl Files {
     /// `EMFILE`.
     pub fn create_epoll(&mut self, close_on_exec: bool) -> Result<u64, Errno> {
         let id = self.epolls.create();
-        self.insert(OpenFile::new(Kind::Epoll(id), O_RDWR), close_on_exec)
+        self.insert(OpenFile::new(id, O_RDWR), close_on_exec)
     }
 
     /// The epoll instance of a descriptor.
@@ -41,7 +73,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: it is none.
     pub fn epoll(&self, fd: u64) -> Result<EpollId, Errno> {
-        if let Kind::Epoll(id) = self.look(fd)?.kind { Ok(id) } else { Err(Errno::EINVAL) }
+        self.look(fd)?.downcast().ok_or(Errno::EINVAL)
     }
 
     /// Changes an item of an instance. `change` fails if its argument cannot be read, or to cancel the call.
@@ -54,14 +86,14 @@ impl Files {
         if file.is_name() || self.look(epoll)?.is_name() {
             return Err(Errno::EBADF);
         }
-        if !file.can_be_watched() {
+        if !file.operations().is_pollable() {
             return Err(Errno::EPERM);
         }
         let id = self.epoll(epoll)?;
         if watcher == key.file {
             return Err(Errno::EINVAL);
         }
-        let inner = if let Kind::Epoll(inner) = file.kind { Some(inner) } else { None };
+        let inner = file.downcast::<EpollId>();
         let change = change()?;
         check_exclusive(change, inner)?;
         if let (Change::Add(_), Some(inner)) = (change, inner) {
@@ -130,48 +162,28 @@ impl Files {
     }
 
     fn epoll_of(&self, file: usize) -> Option<EpollId> {
-        match self.open.get(file)? {
-            (OpenFile { kind: Kind::Epoll(id), .. }, _) => Some(*id),
-            _ => None,
-        }
+        self.open.get(file)?.0.downcast()
     }
 
     /// The current state of an open file.
     fn answer(&self, number: usize) -> ReadyState {
         let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
-        ReadyState { ready: self.ready_for(file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
+        ReadyState { ready: file.operations().poll(self, file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
     }
 
     /// When an open file last became ready.
     fn pulse_of(&self, file: &OpenFile) -> Pulse {
-        match &file.kind {
-            Kind::Console { .. } if file.readable() => self.input.unwrap_or_default(),
-            Kind::Pipe(id) => {
-                self.pipes.get(*id).map_or_else(|_| Pulse::default(), |pipe| pipe.pulse.seen_by(file.readable(), file.writable()))
-            }
-            Kind::Event(event) => event.pulse,
-            Kind::Master(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Master)),
-            Kind::Slave(id, _) => self.ptys.get(*id).map_or_else(|_| Pulse::default(), |pty| pty.pulse(PtyEnd::Slave)),
-            Kind::Socket(id) => self.sockets.get(*id).map_or_else(|_| Pulse::default(), |socket| socket.pulse),
-            Kind::Timer(id) => self.timers.get(*id).map_or_else(|_| Pulse::default(), super::timerfd::TimerFile::pulse),
-            Kind::Epoll(id) => self.epolls.get(*id).map_or_else(Pulse::default, |epoll| epoll.pulse(|key| self.answer(key.file))),
-            Kind::Inotify(id) => self.inotifies.get(*id).map_or_else(Pulse::default, |inotify| inotify.pulse),
-            Kind::Signals(_) => self.signals.1,
-            Kind::Clones(..) => self.cloned,
-            Kind::Messages(id) => self.queues.get(*id).map_or_else(|_| Pulse::default(), |queue| queue.pulse),
-            Kind::Process(id) => self.watched.get(*id).map_or_else(|_| Pulse::default(), |watched| watched.pulse),
-            _ => Pulse::default(),
-        }
+        file.operations().pulse(self, file)
     }
 
     /// Whether a wait of this instance would return events.
-    pub(super) fn epoll_ready(&self, id: EpollId) -> u16 {
+    fn epoll_ready(&self, id: EpollId) -> u16 {
         let is_ready = self.epolls.get(id).is_some_and(|epoll| epoll.is_ready(|key| self.answer(key.file)));
         if is_ready { READING } else { 0 }
     }
 
     /// Adds the channels of all files that an instance watches.
-    pub(super) fn add_channels_of_epoll(&self, id: EpollId, channels: &mut Vec<Channel>) {
+    fn add_channels_of_epoll(&self, id: EpollId, channels: &mut Vec<Channel>) {
         for file in self.epolls.get(id).into_iter().flat_map(Epoll::files) {
             self.add_channels(file, channels);
         }
@@ -223,11 +235,4 @@ fn check_exclusive(change: Change, inner: Option<EpollId>) -> Result<(), Errno> 
         Change::Remove => false,
     };
     if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
-}
-
-impl OpenFile {
-    /// Whether it can report readiness changes: files that are always ready cannot be watched.
-    fn can_be_watched(&self) -> bool {
-        !matches!(self.kind, Kind::Image(..) | Kind::Node(_) | Kind::Directory(_) | Kind::Device(..) | Kind::Text(..))
-    }
 }

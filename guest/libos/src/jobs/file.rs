@@ -12,9 +12,11 @@ use super::requests::JobRequest;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::change::PathAt;
+use crate::files::directory_file::DirectoryFile;
 use crate::files::namei::{LastComponent, LookupFlags, Name};
+use crate::files::regular_file::RegularFile;
 use crate::files::status::time;
-use crate::files::{Files, Kind, OpenFile, ProcessFiles};
+use crate::files::{Files, OpenFile, ProcessFiles};
 use crate::uapi::{__O_TMPFILE, AT_FDCWD, O_DIRECTORY, O_NONBLOCK, O_RDONLY, O_WRONLY};
 
 /// Permissions of a new file, before the umask.
@@ -76,7 +78,7 @@ impl File {
     /// `EIO`.
     pub fn peek(&mut self, files: &mut Files, room: &mut [u8]) -> Result<usize, Errno> {
         let (fd, offset) = (self.fd, self.offset);
-        files.with_own(&mut self.own, |files| files.fetch(fd, offset, room))
+        files.with_own(&mut self.own, |files| files.kernel_read(fd, offset, room))
     }
 
     /// Advances by so many bytes.
@@ -90,7 +92,7 @@ impl File {
     /// `ENOSPC`, `EFBIG`, `EIO`.
     pub fn write(&mut self, files: &mut Files, bytes: &[u8]) -> Result<usize, Errno> {
         let fd = self.fd;
-        let done = files.with_own(&mut self.own, |files| files.put(fd, None, bytes, clock::wall()))?;
+        let done = files.with_own(&mut self.own, |files| files.kernel_write(fd, None, bytes, clock::wall()))?;
         if done == 0 { Err(Errno::ENOSPC) } else { Ok(done) }
     }
 
@@ -162,15 +164,15 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
         return Err(Errno::EISDIR);
     }
     let now = time(clock::wall());
-    let directory = files.insert(OpenFile::new(Kind::Directory(found.directory), O_RDONLY), true)?;
+    let directory = files.insert(OpenFile::new(DirectoryFile(found.directory), O_RDONLY), true)?;
     let made = found.place.map(|place| Ok(files.status(place)?.owner())).transpose().and_then(|owner| {
         if owner.is_some() {
             let there = insert_regular(files, directory, name.bytes(), O_WRONLY)?;
             files.close(there)?;
         }
         let file = files.open_path(directory, b".", O_WRONLY | __O_TMPFILE | O_DIRECTORY, MODE, 0, now)?;
-        if let (Kind::Node(id), Some(owner)) = (&file.kind, owner) {
-            files.tree.node_mut(*id)?.owner = owner;
+        if let (Some(RegularFile::Node(id)), Some(owner)) = (file.downcast(), owner) {
+            files.tree.node_mut(id)?.owner = owner;
         }
         files.insert(file, true)
     });
@@ -187,11 +189,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
 fn insert_regular(files: &mut Files, directory: u64, path: &[u8], flags: u64) -> Result<u64, Errno> {
     // Opening a FIFO must not wait for its other end.
     let file = files.open_path(directory, path, flags | O_NONBLOCK, 0, 0, time(clock::wall()))?;
-    let checked = match file.kind {
-        Kind::Image(..) | Kind::Node(_) => Ok(()),
-        Kind::Directory(_) => Err(Errno::EISDIR),
-        _ => Err(Errno::EINVAL),
-    };
+    let checked = file.operations().check_copy_range();
     let fd = files.insert(file, true)?;
     if checked.is_err() {
         files.close(fd)?;

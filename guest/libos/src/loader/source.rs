@@ -5,10 +5,10 @@ use pando_abi::{BlockAddress, BlockNumber};
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
-use crate::files::transfer::{copy_out, deliver};
 use crate::files::tree::node::NodeId;
 use crate::files::tree::volume::{ImageFile, VolumeIndex};
 use crate::files::tree::{InodeRef, Tree};
+use crate::files::user_copy::{copy_out, deliver};
 
 /// A file that holds a program.
 #[derive(Clone, Copy, Debug)]

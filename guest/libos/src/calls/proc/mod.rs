@@ -18,11 +18,14 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 use pando_rt::{clock, registers};
 
+use crate::calls::file_operations::{CallOperations, Request};
 use crate::calls::identity::{RELEASE, VERSION, host_name};
 use crate::calls::pando_device::given;
 use crate::credentials::capabilities::{AUDIT_CONTROL, SYS_RESOURCE};
 use crate::errno::Errno;
+use crate::files::OpenFile;
 use crate::files::proc::entry::ProcEntry;
+use crate::files::proc::file::ProcFile;
 use crate::files::proc::table::ProcText;
 use crate::process::{FIRST, NAME};
 use crate::system::System;
@@ -36,7 +39,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// `ESRCH`: the process is gone. `EACCES`: it is another user's.
-pub fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8>, Errno> {
+fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8>, Errno> {
     if let Some(subject) = entry.subject() {
         let shown = ProcSubject::new(system, subject)?;
         return shown.text(which, entry.descriptor());
@@ -66,11 +69,26 @@ pub fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Ve
     })
 }
 
+impl CallOperations for ProcFile {
+    fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
+        if !system.files.look(request.fd)?.writable() {
+            return Err(Errno::EBADF);
+        }
+        write(system, self.entry, self.text, request.ranges)
+    }
+
+    fn open(&self, system: &mut System, file: &mut OpenFile, _flags: u64) -> Result<(), Errno> {
+        let content = text(system, self.entry, self.text)?;
+        file.object = self.with_content(&mut system.files, content).into();
+        Ok(())
+    }
+}
+
 /// Writes to a file. Returns the number of written bytes, which is all.
 ///
 /// # Errors
 /// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EACCES`: the value is too low. `EFAULT`.
-pub fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserRange]) -> Result<u64, Errno> {
+fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserRange]) -> Result<u64, Errno> {
     /// More bytes than any value has.
     const LONGEST: usize = 64;
     const SCORES: core::ops::RangeInclusive<i64> = -1000..=1000;

@@ -11,10 +11,9 @@ use pando_abi::PAGE_SIZE;
 use super::{mapped, mounted, net, strings};
 use crate::credentials::Roles;
 use crate::errno::Errno;
-use crate::files::pidfd::{Fate, PidFile};
+use crate::files::ProcessFiles;
 use crate::files::proc::entry::Subject;
 use crate::files::proc::table::ProcText;
-use crate::files::{Kind, ProcessFiles};
 use crate::limits::{Limit, Limits};
 use crate::memory::AddressSpace;
 use crate::process::{FIRST, Process};
@@ -246,18 +245,8 @@ impl<'a> ProcSubject<'a> {
         let file = files.file_of(self.process.number, fd).ok_or(Errno::ENOENT)?;
         let flags = file.flags | if self.own.closes_on_exec(fd) { O_CLOEXEC } else { 0 };
         let number = files.status_of(file)?.number;
-        let position = if matches!(file.kind, Kind::Pipe(_) | Kind::Socket(_)) { 0 } else { file.offset };
-        let mut text = format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{number}\n");
-        if let Kind::Event(event) = &file.kind {
-            // A string takes everything.
-            let _ = writeln!(text, "eventfd-count: {:16x}", event.count);
-        }
-        if let Kind::Process(id) = file.kind
-            && let Ok(PidFile { process, fate, .. }) = files.watched.get(id)
-        {
-            let process = if *fate == Fate::Gone { -1 } else { process.cast_signed() };
-            let _ = write!(text, "Pid:\t{process}\nNSpid:\t{process}\n");
-        }
+        let mut text = format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{number}\n", file.offset);
+        file.operations().show_fdinfo(files, &mut text);
         Ok(text)
     }
 }

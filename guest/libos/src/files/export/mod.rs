@@ -14,10 +14,11 @@ use alloc::vec::Vec;
 use pando_rt::console::channel;
 use pando_rt::global::{Global, OnOwnPage};
 
+use super::Files;
+use super::directory_file::DirectoryFile;
 use super::namei::{LastComponent, LookupFlags};
 use super::tree::InodeRef;
 use super::tree::volume::{ImagePlace, VolumeIndex};
-use super::{Files, Kind};
 use crate::errno::Errno;
 use crate::uapi::AT_FDCWD;
 
@@ -170,8 +171,8 @@ impl Files {
     /// The path of an open file in its volume, if the name by which it was opened still leads there.
     fn path_in_volume(&self, fd: u64, place: InodeRef, volume: VolumeIndex) -> Option<Vec<u8>> {
         let file = self.look(fd).ok()?;
-        let (directory, name) = match (&file.kind, &file.name) {
-            (Kind::Directory(_), _) => (place, None),
+        let (directory, name) = match (file.downcast::<DirectoryFile>(), &file.name) {
+            (Some(_), _) => (place, None),
             (_, Some(open)) => (open.directory, Some(&*open.name)),
             _ => return None,
         };

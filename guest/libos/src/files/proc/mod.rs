@@ -4,6 +4,7 @@
 //! Texts are generated elsewhere, when they are opened.
 
 pub mod entry;
+pub mod file;
 pub mod table;
 
 use alloc::format;
@@ -13,7 +14,7 @@ use super::namei::LinkTarget;
 use super::process_files::ProcessFiles;
 use super::status::{Status, minor, time};
 use super::tree::{DirectoryEntry, InodeRef};
-use super::{Files, Kind, OpenFile};
+use super::{Files, OpenFile};
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
@@ -149,7 +150,10 @@ impl Files {
         let directory = |place| Ok(self.path_of(place)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
         let own = || self.inspected(link.subject());
         match (link.0, link.what()) {
-            (ProcEntryKind::Descriptor(_, fd), _) => self.descriptor_text(self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?),
+            (ProcEntryKind::Descriptor(_, fd), _) => {
+                let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
+                file.operations().link_text(self, file)
+            }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => Ok(path.as_bytes().to_vec()),
             (_, Some(ProcNode::Link(ProcLink::Own))) => Ok(format!("{}", self.own.process).into_bytes()),
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.own.process, self.thread).into_bytes()),
@@ -161,24 +165,6 @@ impl Files {
             (_, Some(ProcNode::Link(ProcLink::Root))) => directory(own()?.root),
             _ => Err(Errno::EINVAL),
         }
-    }
-
-    /// The text of a descriptor's link.
-    fn descriptor_text(&self, file: &OpenFile) -> Result<Vec<u8>, Errno> {
-        let number = |file: &_| self.status_of(file).map(|status| status.number);
-        Ok(match &file.kind {
-            Kind::Console { terminal: None, .. } | Kind::Pipe(_) => format!("pipe:[{}]", number(file)?).into_bytes(),
-            Kind::Socket(_) => format!("socket:[{}]", number(file)?).into_bytes(),
-            Kind::Slave(id, _) => format!("/dev/pts/{}", id.0).into_bytes(),
-            Kind::Event(_) => b"anon_inode:[eventfd]".to_vec(),
-            Kind::Timer(_) => b"anon_inode:[timerfd]".to_vec(),
-            Kind::Epoll(_) => b"anon_inode:[eventpoll]".to_vec(),
-            Kind::Inotify(_) => b"anon_inode:inotify".to_vec(),
-            Kind::Process(_) => b"anon_inode:[pidfd]".to_vec(),
-            Kind::Signals(_) => b"anon_inode:[signalfd]".to_vec(),
-            Kind::Directory(place) => self.path_of(*place)?.unwrap_or_else(|| b"(unreachable)".to_vec()),
-            _ => self.path_of_open(file),
-        })
     }
 
     /// Passes the names of a directory of `/proc` to `take`, from a position on.

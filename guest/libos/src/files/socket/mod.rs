@@ -11,6 +11,7 @@ pub mod bpf;
 pub mod connect;
 pub mod cursor;
 pub mod error_queue;
+mod file;
 pub mod icmp;
 pub mod inet;
 pub mod names;

@@ -10,6 +10,7 @@ use super::directory::Directory;
 use super::volume::{ImagePlace, VolumeIndex};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::uapi::{S_ISGID, S_ISUID, S_IXGRP};
 
 /// The type-specific part of a node.
 #[derive(Debug)]
@@ -33,6 +34,17 @@ pub struct Owner {
     pub gid: u32,
     /// The lower twelve bits of the mode.
     pub permissions: u16,
+}
+
+impl Owner {
+    /// Clears the set-user-ID and set-group-ID bits (`file_remove_privs`), as a write without `CAP_FSETID` does. The bit for the group
+    /// stays if no group may execute the file and `keeps_group_id` is set.
+    pub fn remove_privileges(&mut self, keeps_group_id: bool) {
+        self.permissions &= !S_ISUID;
+        if self.permissions & S_IXGRP != 0 || !keeps_group_id {
+            self.permissions &= !S_ISGID;
+        }
+    }
 }
 
 /// The timestamps of a file.
