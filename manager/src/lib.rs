@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cell;
+pub mod cells;
 pub mod descriptors;
 pub mod environment;
 pub mod host;
 pub mod limits;
 pub mod machine;
+pub mod network;
 pub mod outcome;
 pub mod output_file;
 pub mod report;

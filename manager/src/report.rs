@@ -3,8 +3,14 @@
 //!
 //! This crate prints nothing. A front end implements [`Observer`], and passes it on as a [`Reporter`].
 
+use crate::host;
+use pando_gateway::Refused;
+use pando_image::escaped;
 use pando_kernel::End;
+use pando_kernel::network::address::Addresses;
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A problem that does not stop the work.
@@ -16,12 +22,81 @@ pub enum Warning {
     /// An installation prefix has too many files to be shown.
     #[error("{0}: only the program itself is shown")]
     PrefixTooLarge(String),
+    /// A TAP device is down.
+    #[error("the TAP device {0} is down")]
+    DeviceDown(String),
+    /// A gateway refuses a destination, a name or a query.
+    #[error("{program}: the network's rules do not allow {refused}")]
+    Refused {
+        /// The cell's program.
+        program: String,
+        /// The gateway's address in the cell's network.
+        router: Addresses,
+        /// What is refused.
+        refused: Refused,
+    },
+    /// A gateway was lost, and another takes its place.
+    #[error("{program}: the gateway was lost: {reason}; connections through it are lost too, and another takes its place")]
+    GatewayReplaced {
+        /// The cell's program.
+        program: String,
+        /// Why it was lost.
+        reason: String,
+    },
+    /// A gateway was lost, and none takes its place.
+    #[error("{program}: the gateway was lost: {reason}; the cell continues without an uplink: {error}")]
+    GatewayLost {
+        /// The cell's program.
+        program: String,
+        /// Why it was lost.
+        reason: String,
+        /// Why there is no other.
+        error: io::Error,
+    },
+    /// A gateway did not end as requested.
+    #[error("{program}: the way out of the cell's network broke off: {}", host::plain(error))]
+    GatewayFailed {
+        /// The cell's program.
+        program: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A capture is not complete.
+    #[error("{}: {problem}", escaped(file))]
+    Capture {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        problem: CaptureProblem,
+    },
+    /// The host's software has changed, so a built-in template is created again.
+    #[error("the host's software has changed: creating template `{0}` again")]
+    SoftwareChanged(String),
     /// A training clone could not be run.
     #[error("training clone: {0}")]
     TrainingFailed(String),
     /// A training clone did not succeed.
     #[error("training clone: {0}: the trace until then is used")]
     TrainingEnded(End),
+}
+
+/// Why a capture is not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureProblem {
+    /// The file cannot be written any more.
+    #[error("{}: the capture stops, the program continues", host::plain(.0))]
+    Stopped(io::Error),
+    /// Frames came faster than they could be written.
+    #[error("{lost} of {all} frames were lost, because they came faster than they could be written")]
+    Lost {
+        /// Frames that were lost.
+        lost: u64,
+        /// All frames.
+        all: u64,
+    },
+    /// The file's end cannot be written.
+    #[error("{}", host::plain(.0))]
+    Unfinished(io::Error),
 }
 
 /// An operation that may take long.

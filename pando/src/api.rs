@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The service's protocol: types of requests and answers. `docs/openapi.json` is generated from them.
 
+mod convert;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pando_kernel::Stream;

@@ -3,8 +3,8 @@
 
 use crate::cli::Bench;
 use crate::failure::Failure;
-use crate::output_file;
 use pando_bench::{BenchOptions, HostInfo, NAMES, Row, Table};
+use pando_manager::output_file;
 use std::io::Write;
 
 /// Runs a benchmark and prints its rows as they come. Without a name, lists the benchmarks.

@@ -5,8 +5,9 @@ use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
 use crate::completion;
 use crate::environment::{self, Variable};
+use crate::failure::Failure;
 use crate::help;
-use crate::network::{AllowRule, Net, NetParser};
+use crate::network_options::{AllowRule, Net, NetParser};
 use crate::options::StatsFormat;
 use crate::service::Serve;
 use crate::size::Size;
@@ -15,10 +16,11 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::ArgValueCandidates;
 use clap_complete::env::Shells;
-use pando_gateway::PortForward;
+use pando_gateway::{PortForward, Rule};
 use pando_kernel::Share;
 use pando_kernel::network::link::Link;
 use pando_manager::limits::Limits;
+use pando_manager::network::{NetworkSpec, UplinkSpec};
 use pando_manager::view::{User, ViewSpec, VolumeSpec};
 use std::ffi::OsString;
 use std::io::Write;
@@ -124,7 +126,7 @@ pub(crate) struct Run {
     pub(crate) view: ViewOptions,
 
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) network: NetworkOptions,
 
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
@@ -193,7 +195,7 @@ impl From<&ViewOptions> for ViewSpec {
 
 /// Options for a cell's network.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Connection {
+pub(crate) struct NetworkOptions {
     /// Connect the cell to a network: `none`; `private`, a network of its own without other hosts; `gateway`, the host's networks through
     /// a proxy; or `tap:NAME`, a TAP device of this host [default: gateway with -p or --allow, otherwise none]. `gateway` alone allows
     /// every public address, but no private networks and not this host. On a TAP device the cell is 10.77.0.2/16 and
@@ -214,7 +216,7 @@ pub(crate) struct Connection {
 
     /// Emulate a link, in each direction: `rate=100M` (bits per second), `delay=20ms`, `jitter=5ms` (random extra delay: frames may be
     /// reordered), `loss=1%`, `duplication=0.1%`; separate several with commas
-    #[arg(long, value_name = "FAULTS", value_parser = crate::network::link)]
+    #[arg(long, value_name = "FAULTS", value_parser = crate::network_options::link)]
     pub(crate) link: Option<Link>,
 
     /// Capture every frame of the cell's network into this file, for tshark or Wireshark; it can be read while it grows
@@ -242,23 +244,21 @@ pub(crate) struct LimitOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
-impl Connection {
+impl NetworkOptions {
     /// Whether any network option is given.
     pub(crate) fn is_some(&self) -> bool {
-        let Connection { net, publish, allow, link, pcap } = self;
+        let NetworkOptions { net, publish, allow, link, pcap } = self;
         net.is_some() || !publish.is_empty() || !allow.is_empty() || link.is_some() || pcap.is_some()
     }
-}
 
-impl Connection {
     /// The rules for `pando serve`; `None`: the service cannot connect a cell like this.
     pub(crate) fn allowed(&self) -> Option<Vec<String>> {
-        if self.is_some() { self.way_out() } else { Some(Vec::new()) }
+        if self.is_some() { self.gateway_rules() } else { Some(Vec::new()) }
     }
 
     /// The rules if no other option than `--net gateway` and `--allow` is given; otherwise `None`.
-    fn way_out(&self) -> Option<Vec<String>> {
-        let Connection { net, publish, allow, link, pcap } = self;
+    fn gateway_rules(&self) -> Option<Vec<String>> {
+        let NetworkOptions { net, publish, allow, link, pcap } = self;
         if !publish.is_empty() || link.is_some() || pcap.is_some() {
             return None;
         }
@@ -266,6 +266,36 @@ impl Connection {
             None | Some(Net::Gateway) if !allow.is_empty() => Some(allow.iter().map(|allowed| allowed.text().into()).collect()),
             Some(Net::Gateway) => Some(vec![PUBLIC.into()]),
             _ => None,
+        }
+    }
+}
+
+impl TryFrom<&NetworkOptions> for NetworkSpec {
+    type Error = Failure;
+
+    /// Fails if the options contradict each other.
+    fn try_from(options: &NetworkOptions) -> Result<NetworkSpec, Failure> {
+        let NetworkOptions { net, publish, allow, link, pcap } = options;
+        let uplink = match (net, publish.is_empty() && allow.is_empty()) {
+            (Some(Net::None), true) | (None, true) => UplinkSpec::None,
+            (Some(Net::Private), true) => UplinkSpec::Private,
+            (Some(Net::Tap(name)), true) => UplinkSpec::Tap(name.clone()),
+            (Some(Net::None | Net::Private | Net::Tap(_)), false) => return Err(Failure::NoGateway),
+            (Some(Net::Gateway) | None, _) => {
+                // `--net gateway` alone allows public addresses; `-p` alone allows no outgoing connections.
+                let is_public = allow.is_empty() && net.is_some();
+                let rules = if is_public { vec![Rule::PUBLIC] } else { allow.iter().map(AllowRule::rule).collect() };
+                UplinkSpec::Gateway { rules, forwards: publish.clone() }
+            }
+        };
+        let without = match (&uplink, link, pcap) {
+            (UplinkSpec::None, Some(_), _) => Some("--link"),
+            (UplinkSpec::None, None, Some(_)) => Some("--pcap"),
+            _ => None,
+        };
+        match without {
+            Some(option) => Err(Failure::NoNetwork(option)),
+            None => Ok(NetworkSpec { uplink, link: link.unwrap_or_default(), capture: pcap.clone() }),
         }
     }
 }

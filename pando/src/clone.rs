@@ -5,13 +5,13 @@ mod batch;
 mod lines;
 
 use crate::api::NewCell;
-use crate::cli::{Connection, LimitOptions};
+use crate::cli::{LimitOptions, NetworkOptions};
 use crate::client::{self, Client};
 use crate::completion;
 use crate::diagnostics;
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
-use crate::network::Network;
+use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
 use crate::run::{self, Single};
 use clap::Args;
@@ -22,6 +22,7 @@ use pando_launch::{Calls, Program};
 use pando_machine::PageCount;
 use pando_manager::cell::CellSpec;
 use pando_manager::limits::Limits;
+use pando_manager::network::PreparedNetwork;
 use pando_manager::root::RootGuard;
 use pando_manager::template::{OpenTemplate, TemplateRef, TemplateStore};
 use pando_manager::timings::Timings;
@@ -61,7 +62,7 @@ pub(crate) struct Clone {
     network: Option<String>,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: NetworkOptions,
 
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
@@ -155,7 +156,8 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let mut timings = Timings::start();
     let caller = environment::caller();
     let template = TemplateStore::of(&caller)?.open(&options.template)?;
-    let network = Network::prepare(&options.connection, template.name().as_ref(), false)?;
+    let observer = TerminalObserver::deferring(false);
+    let network = run::prepare_network(&options.connection, template.name().as_ref(), &observer)?;
     let mut view = template.find(&caller)?;
     if let Some(directory) = &options.output {
         let failed = |source| Failure::File { path: directory.clone(), source };
@@ -170,7 +172,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let root = template.load(&kernel, &mut view)?;
     timings.end("template");
     let ready = ReadyTemplate { kernel, root, spec: options.spec(memory), template };
-    let status = if is_single { single(options, &ready, view, network, &mut timings) } else { batch::run(options, &ready) };
+    let status = if is_single { single(options, &ready, view, (network, &observer), &mut timings) } else { batch::run(options, &ready) };
     if let Some(last_error) = ready.template.last_error() {
         diagnostics::problem(&last_error);
     }
@@ -195,7 +197,13 @@ fn attach(request: &NewCell) -> Result<Option<u8>, Failure> {
 }
 
 /// Runs one clone with the streams of this process.
-fn single(options: &Clone, ready: &ReadyTemplate, view: PreparedView, network: Network, timings: &mut Timings) -> Result<u8, Failure> {
+fn single(
+    options: &Clone,
+    ready: &ReadyTemplate,
+    view: PreparedView,
+    (network, observer): (PreparedNetwork, &TerminalObserver),
+    timings: &mut Timings,
+) -> Result<u8, Failure> {
     let host_name = options.host_name.as_deref().unwrap_or(ready.template.name());
     let spec = CellSpec { host_name: Some(host_name.into()), ..ready.spec.clone() };
     let cell = spec.create(&ready.kernel, &ready.root)?;
@@ -209,6 +217,7 @@ fn single(options: &Clone, ready: &ReadyTemplate, view: PreparedView, network: N
         written: 0,
         stats: options.stats,
         publish: &options.connection.publish,
+        observer,
     };
     run::finish(&single, &ready.kernel, cell, view, network, timings)
 }

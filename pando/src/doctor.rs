@@ -3,11 +3,11 @@
 
 use crate::cli::Doctor;
 use crate::failure::Failure;
-use crate::host;
 use anstyle::{AnsiColor, Style};
 use pando_confine::Enforcement;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
+use pando_manager::host;
 use serde_json::json;
 use std::io::Write;
 

@@ -4,8 +4,12 @@
 use crate::messages;
 use pando_image::escaped;
 use pando_launch::LaunchError;
+use pando_manager::cells::ManagerError;
+use pando_manager::descriptors::TooFewDescriptors;
 use pando_manager::environment::ProgramError;
+use pando_manager::host;
 use pando_manager::machine::MachineError;
+use pando_manager::network::NetworkError;
 use pando_manager::outcome::OWN_FAILURE;
 use pando_manager::template::TemplateError;
 use pando_manager::view::ViewError;
@@ -40,28 +44,17 @@ pub(crate) enum Failure {
     /// A network option without a network.
     #[error("{0} needs a network: add `--net gateway`, `--net private` or `--net tap:NAME`")]
     NoNetwork(&'static str),
-    /// A TAP device cannot be opened.
-    #[error("--net tap: {0}")]
-    Tap(#[from] pando_machine::TapError),
-    /// A capture file cannot be written.
-    #[error("--pcap {}: {why}", escaped(file))]
-    Capture {
-        /// The path on the command line.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// A port forward cannot listen, or the gateway's resources cannot be created.
-    #[error("-p: {0}")]
-    Bind(#[from] pando_gateway::BindError),
+    /// A cell's network cannot be created.
+    #[error("{}", messages::network(.0))]
+    Network(#[from] NetworkError),
     /// The process's limit of descriptors is too low.
     #[error(transparent)]
-    Descriptors(#[from] pando_manager::descriptors::TooFewDescriptors),
-    /// The process of gateways, or a gateway's, cannot be started.
-    #[error("the gateway's process cannot be started: {}", crate::host::plain(.0))]
-    Launcher(#[source] std::io::Error),
+    Descriptors(#[from] TooFewDescriptors),
+    /// The manager refuses a request.
+    #[error("{}", messages::manager(.0))]
+    Manager(ManagerError),
     /// The gateway broke off.
-    #[error("the way out of the cell's network broke off: {}", crate::host::plain(.0))]
+    #[error("the way out of the cell's network broke off: {}", host::plain(.0))]
     Gateway(std::io::Error),
     /// `-t` without a terminal.
     #[error("-t: standard input is not a terminal: omit -t, or run this from one")]
@@ -79,7 +72,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Confine(#[from] pando_confine::ConfineError),
     /// The host refuses new namespaces.
-    #[error("cannot leave the host's namespaces: {}", crate::host::plain(.0))]
+    #[error("cannot leave the host's namespaces: {}", host::plain(.0))]
     Namespaces(#[source] std::io::Error),
     /// Signal handlers cannot be installed.
     #[error("cannot install signal handlers: {0}")]
@@ -94,7 +87,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Image(#[from] pando_image::Error),
     /// A standard stream failed.
-    #[error("cannot write the program's output: {}", crate::host::plain(.0))]
+    #[error("cannot write the program's output: {}", host::plain(.0))]
     Output(std::io::Error),
     /// A manual page of an unknown command.
     #[error("there is no command `{0}`: `pando help` lists them")]
@@ -105,7 +98,7 @@ pub(crate) enum Failure {
     )]
     OneOnly,
     /// A file of the host cannot be created, read or removed.
-    #[error("{}: {}", escaped(path), crate::host::plain(source))]
+    #[error("{}: {}", escaped(path), host::plain(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -113,7 +106,7 @@ pub(crate) enum Failure {
         source: std::io::Error,
     },
     /// The service's socket cannot be opened.
-    #[error("{}: {}", escaped(path), crate::host::plain(source))]
+    #[error("{}: {}", escaped(path), host::plain(source))]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -158,7 +151,7 @@ pub(crate) enum Failure {
     )]
     SoftwareOnly,
     /// The connection to the service failed.
-    #[error("lost the connection to `pando serve`: {}", crate::host::plain(.0))]
+    #[error("lost the connection to `pando serve`: {}", host::plain(.0))]
     Gone(std::io::Error),
     /// A benchmark failed.
     #[error(transparent)]
@@ -180,6 +173,15 @@ fn of_program(error: &ProgramError) -> u8 {
     match error {
         ProgramError::NotFound(_) => NOT_FOUND,
         ProgramError::NotExecutable { .. } => NOT_EXECUTABLE,
+    }
+}
+
+impl From<ManagerError> for Failure {
+    fn from(error: ManagerError) -> Failure {
+        match error {
+            ManagerError::Machine(error) => Failure::Machine(error),
+            error => Failure::Manager(error),
+        }
     }
 }
 

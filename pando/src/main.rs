@@ -15,7 +15,7 @@ mod help;
 mod image;
 mod manual;
 mod messages;
-mod network;
+mod network_options;
 mod observer;
 mod options;
 mod progress;
@@ -31,7 +31,7 @@ mod terminal;
 use clap::Parser;
 use failure::Failure;
 use pando::api;
-use pando_manager::{descriptors, host, output_file, time_limits, timings};
+use pando_manager::descriptors;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

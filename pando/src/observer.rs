@@ -1,23 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shows the manager's warnings and progress on standard error.
 
-use crate::diagnostics;
 use crate::progress::ProgressLine;
+use crate::{diagnostics, messages};
 use pando_manager::report::{LongOperation, Observer, Progress, Reporter, Warning};
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shows reports on standard error.
 #[derive(Debug, Default)]
-pub(crate) struct TerminalObserver(());
+pub(crate) struct TerminalObserver {
+    /// Messages that wait until the program has ended, because it owns the terminal.
+    deferred: Option<Mutex<Vec<String>>>,
+}
 
 /// A handle to an observer that shows reports on standard error.
 pub(crate) fn reporter() -> Reporter {
     Reporter::new(Arc::new(TerminalObserver::default()))
 }
 
+impl TerminalObserver {
+    /// An observer that shows refused destinations only when [`flush`](TerminalObserver::flush) is called, if the program owns the terminal.
+    pub(crate) fn deferring(owns_terminal: bool) -> Arc<TerminalObserver> {
+        Arc::new(TerminalObserver { deferred: owns_terminal.then(Mutex::default) })
+    }
+
+    /// Shows the deferred messages.
+    pub(crate) fn flush(&self) {
+        for message in self.deferred.iter().flat_map(|deferred| mem::take(&mut *lock(deferred))) {
+            diagnostics::problem(&message);
+        }
+    }
+}
+
+fn lock(deferred: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    deferred.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Observer for TerminalObserver {
     fn warn(&self, warning: Warning) {
-        diagnostics::problem(&warning);
+        let Some(message) = messages::warning(&warning) else { return };
+        match (&self.deferred, &warning) {
+            (Some(deferred), Warning::Refused { .. }) => lock(deferred).push(message),
+            (_, Warning::SoftwareChanged(_)) => diagnostics::note(&message),
+            _ => diagnostics::problem(&message),
+        }
     }
 
     fn progress(&self, operation: LongOperation) -> Box<dyn Progress> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run`: runs one program in one cell.
 
-use crate::cli::Run;
+use crate::cli::{NetworkOptions, Run};
 use crate::client;
 use crate::failure::Failure;
-use crate::network::{Network, NetworkReport};
+use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
 use crate::signals::Signals;
 use crate::stats;
@@ -17,7 +17,9 @@ use pando_kernel::{End, Kernel, Outcome};
 use pando_launch::{Calls, Program, Root, Terminals, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
+use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
 use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
+use pando_manager::report::Reporter;
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
 use pando_manager::view::{PreparedView, ViewSpec};
@@ -42,7 +44,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
-    let network = Network::prepare(&options.connection, options.program(), options.terminal)?;
+    let observer = TerminalObserver::deferring(options.terminal);
+    let network = prepare_network(&options.network, options.program(), &observer)?;
     let caller = environment::caller();
     let spec = ViewSpec::from(&options.view);
     let mut view = PreparedView::for_run(&spec, options.program(), &caller)?;
@@ -63,7 +66,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         limits,
         written: options.write_limit.in_bytes(),
         stats: options.stats,
-        publish: &options.connection.publish,
+        publish: &options.network.publish,
+        observer: &observer,
     };
     finish(&single, &kernel, cell, view, network, &mut timings)
 }
@@ -82,6 +86,8 @@ pub(crate) struct Single<'a> {
     pub(crate) stats: Option<StatsFormat>,
     /// The published ports.
     pub(crate) publish: &'a [PortForward],
+    /// The observer of its network.
+    pub(crate) observer: &'a TerminalObserver,
 }
 
 /// Starts a prepared cell and runs it to its end. Returns its exit status.
@@ -93,7 +99,7 @@ pub(crate) fn finish(
     kernel: &Arc<Kernel>,
     cell: CellGuard,
     view: PreparedView,
-    network: Network,
+    network: PreparedNetwork,
     timings: &mut Timings,
 ) -> Result<u8, Failure> {
     let EndedCell { outcome, network, is_complete } = run_attached(single, kernel, cell, view, network, timings)?;
@@ -127,14 +133,14 @@ fn run_attached(
     kernel: &Arc<Kernel>,
     cell: CellGuard,
     mut view: PreparedView,
-    network: Network,
+    network: PreparedNetwork,
     timings: &mut Timings,
 ) -> Result<EndedCell, Failure> {
     let port = cell.console()?;
     // All threads start here, because a confined process cannot start any.
     view.renew();
     let receiving = network.has_gateway();
-    network.announce(single.publish);
+    announce(network.forwards(), single.publish);
     let network = network.connect(kernel, cell.id())?;
     let write_back = view.exports.write_back(kernel, cell.id(), single.written)?;
     let time_limits = TimeLimits::start(kernel).map_err(Failure::Thread)?;
@@ -150,6 +156,7 @@ fn run_attached(
     let mut outcome = cell.wait()?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
+    single.observer.flush();
     let written = write_back.map(RunningExports::finish).unwrap_or_default();
     messages::write_back(&written).iter().for_each(|message| diagnostics::problem(message));
     carried.map_err(Failure::Output)?;
@@ -161,6 +168,27 @@ fn run_attached(
         *signal = asked;
     }
     Ok(EndedCell { outcome, network, is_complete: written.is_complete() && !unread.load(Ordering::Relaxed) })
+}
+
+/// Opens the host resources of a network, before the process is confined.
+///
+/// # Errors
+/// The options contradict each other, or a port, device or file of the host cannot be opened.
+pub(crate) fn prepare_network(
+    options: &NetworkOptions,
+    program: &OsStr,
+    observer: &Arc<TerminalObserver>,
+) -> Result<PreparedNetwork, Failure> {
+    let spec = NetworkSpec::try_from(options)?;
+    let observer: Arc<TerminalObserver> = Arc::clone(observer);
+    Ok(PreparedNetwork::open(&spec, program.display().to_string(), Reporter::new(observer))?)
+}
+
+/// Prints the addresses of forwards whose port the host chose.
+fn announce(forwards: &[PortForward], requested: &[PortForward]) {
+    for (PortForward { host, cell, .. }, _) in forwards.iter().zip(requested).filter(|(_, requested)| requested.host.port() == 0) {
+        diagnostics::problem(&format_args!("{host} is forwarded to port {cell}"));
+    }
 }
 
 /// Reports that standard input could not be read, and sets the flag.

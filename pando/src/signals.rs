@@ -7,9 +7,9 @@
 
 use crate::failure::Failure;
 use crate::terminal;
-use crate::time_limits::TimeLimits;
 use pando_abi::Event;
 use pando_kernel::{CellId, End, Kernel};
+use pando_manager::time_limits::TimeLimits;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics of a cell, for people and for scripts.
 
-use crate::network::{NetworkReport, UplinkCounts};
-use crate::timings::Timings;
 use pando_abi::virtual_registers::MissingCall;
 use pando_gateway::{Counts, GatewayReport as Gateway, PortForward, Protocol, TapCounts};
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::{End, Outcome, Report};
+use pando_manager::network::{NetworkReport, UplinkCounts};
+use pando_manager::timings::Timings;
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -38,10 +38,10 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport,
         line(&format!("    {}", name(call)), call.count.to_string());
     }
     let plain = |name: &str| name.replace('_', " ");
-    for (name, count) in traffic.iter().flat_map(frames).chain(network.out.iter().flat_map(|(_, out)| carried(out))) {
+    for (name, count) in traffic.iter().flat_map(frames).chain(network.uplink.iter().flat_map(|(_, out)| carried(out))) {
         line(&plain(name), count.to_string());
     }
-    if let Some((port, out)) = &network.out {
+    if let Some((port, out)) = &network.uplink {
         line(&format!("at the {}", kind(out)), String::new());
         for (name, count) in frames(port) {
             line(&format!("  {}", plain(name)), count.to_string());
@@ -125,7 +125,7 @@ fn carried_by_gateway(gateway: &Gateway) -> [(&'static str, u64); 14] {
 
 /// The first destinations that were refused.
 fn refused(network: &NetworkReport) -> Vec<String> {
-    match &network.out {
+    match &network.uplink {
         Some((_, UplinkCounts::Gateway(gateway))) => gateway.refused.iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     }
@@ -171,8 +171,8 @@ pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings
         "preemptions": counters.preemptions,
         "calls": report.calls,
         "calls_missing": report.missing_calls,
-        "network": object(traffic.iter().flat_map(frames).chain(network.out.iter().flat_map(|(_, out)| carried(out)))),
-        "outside": network.out.as_ref().map(|(port, out)| json!({"kind": kind(out), "port": object(frames(port))})),
+        "network": object(traffic.iter().flat_map(frames).chain(network.uplink.iter().flat_map(|(_, out)| carried(out)))),
+        "outside": network.uplink.as_ref().map(|(port, out)| json!({"kind": kind(out), "port": object(frames(port))})),
         "published": network.forwards.iter().map(published).collect::<Vec<_>>(),
         "refused": refused(network),
         "missing": missing(report).map(|call| json!({"number": call.number, "name": name(call), "count": call.count})).collect::<Vec<_>>(),

@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let account = Account::find(&caller.users, view.user);
     let environment = caller.of_program(account.variables(), &view.variables);
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
-    let allow = options.connection.allowed().ok_or(Failure::Alone)?;
+    let allow = options.network.allowed().ok_or(Failure::Alone)?;
     let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
     detach(&client, &NewCell { allow, memory, host_name: options.host_name.clone(), ..cell }, 1)
 }

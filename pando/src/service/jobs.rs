@@ -2,7 +2,6 @@
 //! Additional programs in running cells. A request's first line describes the program, and the rest is its input. The answer is its
 //! output.
 
-use super::cell::Cell;
 use super::problem::Problem;
 use super::request;
 use super::streams::{ClientGone, Incoming, Outgoing};
@@ -11,6 +10,7 @@ use crate::options;
 use axum::body::Body;
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
+use pando_manager::cells::ManagedCell;
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
 use pando_manager::view::User;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ const HOST_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/s
 ///
 /// # Errors
 /// The first line is invalid, or the cell has ended.
-pub(super) async fn exec(cell: &Cell, body: Body) -> Result<Body, Problem> {
+pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<Body, Problem> {
     let mut incoming = Incoming::new(body);
     let asked: api::NewJob = incoming.first_line().await?;
     let time = asked.timeout.map(request::time).transpose()?;
@@ -48,7 +48,7 @@ pub(super) async fn exec(cell: &Cell, body: Body) -> Result<Body, Problem> {
 ///
 /// # Errors
 /// The file cannot be read, or the cell has ended.
-pub(super) async fn read_file(cell: &Cell, path: &str) -> Result<Body, Problem> {
+pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Problem> {
     let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
     let guard = Guard(job);
     let mut said = Vec::new();
@@ -94,7 +94,7 @@ async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outg
 ///
 /// # Errors
 /// The file cannot be written, or the cell has ended.
-pub(super) async fn write_file(cell: &Cell, path: &str, body: Body) -> Result<(), Problem> {
+pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Result<(), Problem> {
     let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
     let guard = Guard(job);
     let carry = carry_input(Arc::clone(&guard.0), bell.clone(), Incoming::new(body));
@@ -145,7 +145,7 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
 }
 
 /// Starts a job. Returns it with the channel that notifies of its output.
-fn start(cell: &Cell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
+fn start(cell: &ManagedCell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
     let job = cell.start_job(command)?;
     let (bell, heard) = watch::channel(());
     job.port().listen(move || bell.send_replace(()));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of requests: an HTTP status, an error code for programs and a message for people.
 
-use crate::api;
-use crate::failure::Failure;
+use crate::{api, messages};
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
-use pando_machine::PageCount;
+use pando_manager::cells::ManagerError;
+use pando_manager::network::NetworkError;
 use pando_manager::template::TemplateError;
 use pando_manager::view::ViewError;
 
@@ -53,12 +53,6 @@ impl Problem {
         Problem { status, word, message }
     }
 
-    /// There is no such cell.
-    pub(super) fn no_cell(id: u64) -> Problem {
-        let message = format!("there is no cell {id}: `pando ps -a` lists the cells");
-        Problem { status: StatusCode::NOT_FOUND, word: "no-such-cell", message }
-    }
-
     /// The cell's state does not allow this.
     pub(super) fn state(message: impl Into<String>) -> Problem {
         Problem { status: StatusCode::CONFLICT, word: "wrong-state", message: message.into() }
@@ -68,29 +62,6 @@ impl Problem {
     pub(super) fn with_words(self, said: &str) -> Problem {
         let said = said.trim_end();
         if said.is_empty() { self } else { Problem { message: format!("{}; its output:\n{said}", self.message), ..self } }
-    }
-
-    /// There is not enough memory for another cell.
-    pub(super) fn full(memory: PageCount) -> Problem {
-        let message = format!(
-            "not enough memory: the cells and templates of this service use all of its {memory}: end some, or start it with more (--memory)"
-        );
-        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
-    }
-
-    /// There is no gateway for another cell.
-    pub(super) fn no_gateway(count: usize) -> Problem {
-        let message = match count {
-            0 => "this service has no gateways: start it with --gateways N, for N clones at a time".into(),
-            count => format!("all {count} gateways of this service are in use: end some clones, or start it with more (--gateways)"),
-        };
-        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "no-gateway", message }
-    }
-
-    /// There are no descriptors for another template.
-    pub(super) fn no_descriptors() -> Problem {
-        let message = "too many open files: the templates of running clones have reached their limit: end some clones, or start the service with a higher limit of open files (`ulimit -Hn`)".into();
-        Problem { status: StatusCode::SERVICE_UNAVAILABLE, word: "machine-full", message }
     }
 
     /// A file of a cell cannot be read or written.
@@ -105,25 +76,13 @@ impl Problem {
     }
 }
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Problem {
-        let (status, word) = match &failure {
-            Failure::Template(error) => of_template(error),
-            Failure::View(error) => of_view(error),
-            Failure::Launch(error) => of_launch(error),
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
-        };
-        let hint = match &failure {
-            Failure::View(error) | Failure::Template(TemplateError::View(error)) if !matches!(error, ViewError::Program(_)) => hint(),
-            Failure::Template(TemplateError::Changed(_)) => hint(),
-            _ => String::new(),
-        };
-        Problem { status, word, message: format!("{failure}{hint}") }
+/// The advice about a template whose files cannot be shown.
+fn hint(error: &TemplateError) -> String {
+    match error {
+        TemplateError::View(ViewError::Program(_)) => return String::new(),
+        TemplateError::View(_) | TemplateError::Changed(_) => {}
+        _ => return String::new(),
     }
-}
-
-/// The advice for a file that cannot be shown.
-fn hint() -> String {
     format!(
         "; this service can show only what it was started with (--show DIR, and the files of the templates that existed then): stop it (`kill {}`) and start `pando serve` again",
         std::process::id()
@@ -170,21 +129,30 @@ fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
     }
 }
 
+impl From<ManagerError> for Problem {
+    fn from(error: ManagerError) -> Problem {
+        let (status, word) = match &error {
+            ManagerError::MemoryFull(_) | ManagerError::TooManyFiles => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
+            ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
+            ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
+            ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } => (StatusCode::CONFLICT, "wrong-state"),
+            ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
+            ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),
+            ManagerError::Network(_) | ManagerError::Machine(_) | ManagerError::Thread(_) | ManagerError::Internal(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "server")
+            }
+        };
+        let hint = match &error {
+            ManagerError::Template(error) | ManagerError::Creation { error, .. } => hint(error),
+            _ => String::new(),
+        };
+        Problem { status, word, message: format!("{}{hint}", messages::manager(&error)) }
+    }
+}
+
 impl From<TemplateError> for Problem {
     fn from(error: TemplateError) -> Problem {
-        Failure::from(error).into()
-    }
-}
-
-impl From<LaunchError> for Problem {
-    fn from(error: LaunchError) -> Problem {
-        Failure::from(error).into()
-    }
-}
-
-impl From<OperatorError> for Problem {
-    fn from(error: OperatorError) -> Problem {
-        LaunchError::from(error).into()
+        ManagerError::from(error).into()
     }
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Validation of requests, with the parsers of the command line.
 
-use super::cell::CellRequest;
 use super::problem::Problem;
 use super::routes::bytes;
 use crate::api;
 use crate::options;
 use crate::size::Size;
 use pando_kernel::limits::TRACES;
+use pando_manager::cells::CloneSpec;
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
 use pando_manager::view::{ViewSpec, VolumeSpec};
@@ -23,12 +23,12 @@ const READY_SECONDS_MAX: f64 = 300.0;
 ///
 /// # Errors
 /// A field is invalid.
-pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CellRequest, Problem> {
+pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
     let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network, allow } = asked;
     if network.is_some() && !allow.is_empty() {
         return Err(Problem::request("network, allow: a cell with allow has a network of its own: omit one of them"));
     }
-    Ok(CellRequest {
+    Ok(CloneSpec {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
@@ -42,7 +42,7 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CellRequest,
             .map_err(|error| Problem::request(format!("allow: {error}")))?,
         input: bytes(input.as_ref())?,
         input_ends,
-        whole: false,
+        is_read_completely: false,
     })
 }
 

@@ -17,7 +17,7 @@ const WAITING: u64 = pando_kernel::limits::QUEUE_BYTES as u64 / 2;
 const PART: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUEUE_FRAMES) as u64;
 
 /// The uplink's port.
-pub(crate) struct Uplink {
+pub struct Uplink {
     host_port: Arc<pando_kernel::HostPort>,
     kernel: Arc<Kernel>,
     cell: CellId,
@@ -30,7 +30,7 @@ pub(crate) struct Uplink {
 }
 
 impl Uplink {
-    pub(crate) fn new(host_port: Arc<pando_kernel::HostPort>, kernel: Arc<Kernel>, cell: CellId) -> Uplink {
+    pub fn new(host_port: Arc<pando_kernel::HostPort>, kernel: Arc<Kernel>, cell: CellId) -> Uplink {
         Uplink {
             host_port,
             kernel,

@@ -15,15 +15,15 @@ pub(super) const MESSAGE_MAX: usize = 128 << 10;
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub struct GatewayConfig {
     /// Its addresses in the network of its cell.
-    pub(crate) inside: GatewayAddresses,
+    pub addresses: GatewayAddresses,
     /// The rules for destinations. A gateway that was bound before its process started ignores this field and the following ones.
-    pub(crate) rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     /// The resolvers that it queries.
-    pub(crate) resolvers: Vec<SocketAddr>,
+    pub resolvers: Vec<SocketAddr>,
     /// Descriptors that it may use for connections.
-    pub(crate) descriptors: usize,
+    pub descriptors: usize,
 }
 
 /// A report about a gateway, from the gateway itself or from the launcher.
@@ -43,7 +43,7 @@ pub(super) enum GatewayMessage {
 ///
 /// # Errors
 /// It is too long, or the receiver has ended.
-pub(super) fn say(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+pub(super) fn send_message(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
     let bytes = encode(message)?;
     retry_on_intr(|| send(&socket, &bytes, SendFlags::NOSIGNAL))?;
     Ok(())
@@ -65,7 +65,7 @@ pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// No message is there yet, or it is malformed.
-pub(super) fn hear<T: DeserializeOwned>(socket: impl AsFd, flags: RecvFlags) -> io::Result<Option<T>> {
+pub(super) fn receive_message<T: DeserializeOwned>(socket: impl AsFd, flags: RecvFlags) -> io::Result<Option<T>> {
     let mut room = vec![0; MESSAGE_MAX];
     let (_, length) = match retry_on_intr(|| recv(&socket, &mut room[..], flags)) {
         Err(Errno::CONNRESET) | Ok((_, 0)) => return Ok(None),

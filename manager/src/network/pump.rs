@@ -6,11 +6,13 @@
 //! each cell. After that, the cell goes on without an uplink. Every wait for a gateway has a limit.
 
 use super::launcher::{GatewayLink, Launcher};
-use super::messages::{GatewayMessage, Order, hear};
-use super::{Uplink, random};
-use crate::diagnostics;
+use super::messages::{GatewayConfig, GatewayMessage, receive_message};
+use super::random;
+use super::uplink::Uplink;
+use crate::report::{Reporter, Warning};
 use pando_abi::frame::ETHERNET_HEADER;
 use pando_gateway::{GatewayReport, HostPort, Refused};
+use pando_kernel::network::address::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
 use rustix::net::RecvFlags;
@@ -39,7 +41,7 @@ const MESSAGES: u32 = 64;
 const REPLACEMENTS: u32 = 4;
 
 /// A handle that wakes and stops a pump, from any thread.
-pub(crate) struct Bell {
+pub struct PumpWaker {
     /// The eventfd on which the pump waits. The gateway's process has it too.
     event: Mutex<Arc<OwnedFd>>,
     /// The pump was woken and has not looked since.
@@ -47,13 +49,13 @@ pub(crate) struct Bell {
     stopped: AtomicBool,
 }
 
-impl Bell {
-    fn new(event: &Arc<OwnedFd>) -> Bell {
-        Bell { event: Mutex::new(Arc::clone(event)), woken: AtomicBool::new(false), stopped: AtomicBool::new(false) }
+impl PumpWaker {
+    fn new(event: &Arc<OwnedFd>) -> PumpWaker {
+        PumpWaker { event: Mutex::new(Arc::clone(event)), woken: AtomicBool::new(false), stopped: AtomicBool::new(false) }
     }
 
     /// Notifies the pump of pending frames. Costs at most one system call, and never blocks.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if !self.woken.swap(true, Ordering::SeqCst) {
             // The counter of an eventfd is too large to overflow.
             let _ = write(&**self.event.lock().unwrap_or_else(PoisonError::into_inner), &1_u64.to_ne_bytes());
@@ -61,7 +63,7 @@ impl Bell {
     }
 
     /// Makes the gateway deliver its pending data, and the pump end.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -74,12 +76,12 @@ impl Bell {
 }
 
 /// A gateway that was started and is not connected to a network yet.
-pub(crate) struct StartedGateway {
+pub struct StartedGateway {
     launcher: Arc<Launcher>,
-    order: Order,
-    line: GatewayLink,
+    config: GatewayConfig,
+    link: GatewayLink,
     event: Arc<OwnedFd>,
-    bell: Arc<Bell>,
+    waker: Arc<PumpWaker>,
 }
 
 impl StartedGateway {
@@ -87,38 +89,40 @@ impl StartedGateway {
     ///
     /// # Errors
     /// The host has no process or descriptor for it.
-    pub(crate) fn start(launcher: &Arc<Launcher>, order: Order) -> io::Result<StartedGateway> {
-        let line = launcher.start_gateway(&order)?;
-        let event = Arc::new(line.own.try_clone()?);
-        let bell = Arc::new(Bell::new(&event));
-        Ok(StartedGateway { launcher: Arc::clone(launcher), order, line, event, bell })
+    pub fn start(launcher: &Arc<Launcher>, config: GatewayConfig) -> io::Result<StartedGateway> {
+        let link = launcher.start_gateway(&config)?;
+        let event = Arc::new(link.own.try_clone()?);
+        let waker = Arc::new(PumpWaker::new(&event));
+        Ok(StartedGateway { launcher: Arc::clone(launcher), config, link, event, waker })
     }
 
     /// A handle that wakes and stops the pump.
-    pub(crate) fn bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.bell)
+    pub fn waker(&self) -> Arc<PumpWaker> {
+        Arc::clone(&self.waker)
     }
 
-    /// The pump between the gateway and a network. It reports refused destinations to `told`; `name` is the cell's name.
-    pub(crate) fn pump(self, plug: Uplink, name: String, told: impl FnMut(Refused) + Send + 'static) -> Pump {
-        let StartedGateway { launcher, order, line, event, bell } = self;
-        Pump { launcher, order, line: Some(line), event, bell, plug, waiting: None, name, told: Box::new(told), replaced: 0 }
+    /// The pump between the gateway and a network with this router; `program` is the cell's program, for warnings.
+    pub fn pump(self, uplink: Uplink, program: String, router: Addresses, reporter: Reporter) -> Pump {
+        let StartedGateway { launcher, config, link, event, waker } = self;
+        Pump { launcher, config, link: Some(link), event, waker, uplink, waiting: None, program, router, reporter, replaced: 0 }
     }
 }
 
 /// Forwards frames between a cell and its gateway's process.
-pub(crate) struct Pump {
+pub struct Pump {
     launcher: Arc<Launcher>,
-    order: Order,
-    line: Option<GatewayLink>,
+    config: GatewayConfig,
+    link: Option<GatewayLink>,
     event: Arc<OwnedFd>,
-    bell: Arc<Bell>,
-    plug: Uplink,
+    waker: Arc<PumpWaker>,
+    uplink: Uplink,
     /// A frame that did not fit into the ring.
     waiting: Option<bytes::Bytes>,
-    /// The cell's name, for messages.
-    name: String,
-    told: Box<dyn FnMut(Refused) + Send>,
+    /// The cell's program, for warnings.
+    program: String,
+    /// The address of the gateway in the network.
+    router: Addresses,
+    reporter: Reporter,
     /// How often the gateway was replaced.
     replaced: u32,
 }
@@ -164,34 +168,38 @@ enum ForwardOutcome {
 }
 
 impl Pump {
+    /// A handle that wakes and stops the pump.
+    pub fn waker(&self) -> Arc<PumpWaker> {
+        Arc::clone(&self.waker)
+    }
+
     /// Forwards frames until it is stopped, and returns the last gateway's report.
     ///
     /// # Errors
     /// The gateway did not stop as requested.
-    pub(crate) fn run(mut self) -> io::Result<GatewayReport> {
-        while let Some(mut line) = self.line.take() {
-            let why = match self.lead(&mut line) {
+    pub fn run(mut self) -> io::Result<GatewayReport> {
+        while let Some(mut link) = self.link.take() {
+            let reason = match self.serve(&mut link) {
                 End::Stopped(report) => return Ok(*report),
-                End::Lost(why) => why,
+                End::Lost(reason) => reason,
             };
             // This makes the launcher kill its process.
-            drop(line);
-            if self.bell.look() {
-                return Err(io::Error::other(why));
+            drop(link);
+            if self.waker.look() {
+                return Err(io::Error::other(reason));
             }
             match self.replace() {
-                Ok(()) => diagnostics::problem(&format_args!(
-                    "{}: the gateway was lost: {why}; connections through it are lost too, and another takes its place",
-                    self.name
-                )),
-                Err(error) => diagnostics::problem(&format_args!(
-                    "{}: the gateway was lost: {why}; the cell goes on without a way out of its network: {error}",
-                    self.name
-                )),
+                Ok(()) => self.reporter.warn(Warning::GatewayReplaced { program: self.program.clone(), reason }),
+                Err(error) => self.reporter.warn(Warning::GatewayLost { program: self.program.clone(), reason, error }),
             }
         }
         self.idle();
         Ok(GatewayReport::default())
+    }
+
+    /// Reports a destination that the gateway refuses.
+    fn warn_refused(&self, refused: Refused) {
+        self.reporter.warn(Warning::Refused { program: self.program.clone(), router: self.router, refused });
     }
 
     /// Starts another gateway.
@@ -200,19 +208,19 @@ impl Pump {
             return Err(io::Error::other("too many were lost; start the cell again"));
         }
         self.replaced += 1;
-        self.order.inside.seed = random()?;
-        let line = self.launcher.start_gateway(&self.order)?;
-        self.event = Arc::new(line.own.try_clone()?);
-        *self.bell.event.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.event);
-        self.line = Some(line);
+        self.config.addresses.seed = random()?;
+        let link = self.launcher.start_gateway(&self.config)?;
+        self.event = Arc::new(link.own.try_clone()?);
+        *self.waker.event.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.event);
+        self.link = Some(link);
         Ok(())
     }
 
     /// Drops the cell's frames until the pump is stopped.
     fn idle(&mut self) {
         self.waiting = None;
-        while !self.bell.look() {
-            while self.plug.receive().is_some() {}
+        while !self.waker.look() {
+            while self.uplink.receive().is_some() {}
             let mut watched = [PollFd::new(&self.event, PollFlags::IN)];
             if poll(&mut watched, None).is_ok() {
                 clear(&self.event);
@@ -221,25 +229,26 @@ impl Pump {
     }
 
     /// Forwards frames between the network and one gateway, until the gateway ends.
-    fn lead(&mut self, line: &mut GatewayLink) -> End {
-        let (mut hanging, mut stopping, mut is_told, mut turn, mut messages) = (Clock::default(), Clock::default(), false, 0_u32, 0);
+    fn serve(&mut self, link: &mut GatewayLink) -> End {
+        let (mut hanging, mut stopping, mut is_stop_requested, mut turn, mut messages) =
+            (Clock::default(), Clock::default(), false, 0_u32, 0);
         loop {
-            let stopped = self.bell.look();
-            line.rings.look();
-            if stopped && !is_told {
-                line.rings.stop();
-                is_told = true;
-                line.wake();
+            let stopped = self.waker.look();
+            link.rings.look();
+            if stopped && !is_stop_requested {
+                link.rings.stop();
+                is_stop_requested = true;
+                link.wake();
             }
-            let given = self.give(line);
-            let taken = match self.take(line) {
+            let given = self.give(link);
+            let taken = match self.take(link) {
                 Ok(taken) => taken,
                 Err(error) => return End::Lost(error.to_string()),
             };
-            if hanging.look(line.rings.is_wakeup_pending()) >= HANG_TICKS {
+            if hanging.look(link.rings.is_wakeup_pending()) >= HANG_TICKS {
                 return End::Lost("it did not answer, and its process was ended".into());
             }
-            if stopping.look(is_told) >= STOP_TICKS {
+            if stopping.look(is_stop_requested) >= STOP_TICKS {
                 return End::Lost("it did not stop in time, and its process was ended".into());
             }
             turn = turn.wrapping_add(1);
@@ -250,14 +259,14 @@ impl Pump {
             let most = match taken {
                 _ if is_busy => Some(Duration::ZERO),
                 ForwardOutcome::Full => Some(FULL),
-                _ => (line.rings.is_wakeup_pending() || is_told).then_some(TICK),
+                _ => (link.rings.is_wakeup_pending() || is_stop_requested).then_some(TICK),
             };
-            match self.wait(line, most) {
+            match self.wait(link, most) {
                 Ok(false) => {}
                 Ok(true) if messages == MESSAGES => return End::Lost("it sends too many messages".into()),
                 Ok(true) => {
                     messages += 1;
-                    if let Some(end) = self.hear(line) {
+                    if let Some(end) = self.receive_message(link) {
                         return end;
                     }
                 }
@@ -267,49 +276,49 @@ impl Pump {
     }
 
     /// Forwards frames of the cell to the gateway. Returns whether there were any.
-    fn give(&mut self, line: &mut GatewayLink) -> bool {
+    fn give(&mut self, link: &mut GatewayLink) -> bool {
         let mut given = 0;
         while given < FRAMES
-            && let Some(frame) = self.waiting.take().or_else(|| self.plug.receive())
+            && let Some(frame) = self.waiting.take().or_else(|| self.uplink.receive())
         {
-            if !line.rings.send(&frame) {
+            if !link.rings.send(&frame) {
                 self.waiting = Some(frame);
                 break;
             }
             given += 1;
         }
         if given > 0 || self.waiting.is_some() {
-            line.wake();
+            link.wake();
         }
         given > 0
     }
 
     /// Forwards frames of the gateway to the cell, until the cell's queue is full.
-    fn take(&mut self, line: &mut GatewayLink) -> io::Result<ForwardOutcome> {
+    fn take(&mut self, link: &mut GatewayLink) -> io::Result<ForwardOutcome> {
         let mut taken = ForwardOutcome::Nothing;
         for _ in 0..FRAMES {
-            let Some(length) = line.rings.next_length().map_err(io::Error::other)? else { break };
+            let Some(length) = link.rings.next_length().map_err(io::Error::other)? else { break };
             if length < ETHERNET_HEADER {
                 return Err(io::Error::other("it sent something that is no frame"));
             }
-            if !self.plug.has_room() {
+            if !self.uplink.has_room() {
                 taken = if taken == ForwardOutcome::Nothing { ForwardOutcome::Full } else { taken };
                 break;
             }
-            self.plug.send(length, |place| line.rings.receive(place));
+            self.uplink.send(length, |place| link.rings.receive(place));
             taken = ForwardOutcome::Some;
         }
-        self.plug.flush();
-        if line.rings.peer_waits_for_space() {
-            line.wake();
+        self.uplink.flush();
+        if link.rings.peer_waits_for_space() {
+            link.wake();
         }
         Ok(taken)
     }
 
     /// Waits until the pump is woken or `most` has passed. Returns whether the gateway has sent a message.
-    fn wait(&self, line: &GatewayLink, most: Option<Duration>) -> io::Result<bool> {
+    fn wait(&self, link: &GatewayLink, most: Option<Duration>) -> io::Result<bool> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
-        let mut watched = [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&line.control, PollFlags::IN)];
+        let mut watched = [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&link.control, PollFlags::IN)];
         match poll(&mut watched, most.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -322,13 +331,13 @@ impl Pump {
     }
 
     /// Reads a message of the gateway. Returns its end, if it has ended.
-    fn hear(&mut self, line: &mut GatewayLink) -> Option<End> {
-        match hear(&line.control, RecvFlags::DONTWAIT) {
-            Ok(Some(GatewayMessage::Refused(refused))) => (self.told)(refused),
+    fn receive_message(&mut self, link: &mut GatewayLink) -> Option<End> {
+        match receive_message(&link.control, RecvFlags::DONTWAIT) {
+            Ok(Some(GatewayMessage::Refused(refused))) => self.warn_refused(refused),
             Ok(Some(GatewayMessage::Stopped(report))) => {
                 // Forward the frames that it sent before this message.
-                let _ = self.take(line);
-                return Some(if self.bell.look() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
+                let _ = self.take(link);
+                return Some(if self.waker.look() { End::Stopped(report) } else { End::Lost("it stopped by itself".into()) });
             }
             Ok(Some(GatewayMessage::Failed(why) | GatewayMessage::Ended(why))) => return Some(End::Lost(why)),
             Ok(None) => return Some(End::Lost("the process that starts gateways has ended".into())),

@@ -6,66 +6,66 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The logs of all cells may take one part in this many of the cells' memory, in addition to it.
-const PART: u64 = 8;
+const LOG_PART: u64 = 8;
 /// Bytes that the logs may take at least.
-const LEAST: u64 = 64 << 20;
+const LOG_MIN: u64 = 64 << 20;
 
 /// The total in use, and its limit.
 #[derive(Debug)]
-pub(super) struct Budget {
-    taken: AtomicU64,
-    most: u64,
+pub(crate) struct Budget {
+    used: AtomicU64,
+    limit: u64,
 }
 
 /// A share of the budget, returned when it is dropped.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub(crate) struct Charge {
     budget: Arc<Budget>,
     amount: u64,
 }
 
 impl Budget {
     /// A budget with this limit.
-    pub(super) fn new(most: u64) -> Arc<Budget> {
-        Arc::new(Budget { taken: AtomicU64::new(0), most })
+    pub(crate) fn new(limit: u64) -> Arc<Budget> {
+        Arc::new(Budget { used: AtomicU64::new(0), limit })
     }
 
     /// The budget for the logs of a service whose cells may use this much memory together.
-    pub(super) fn for_memory(memory: PageCount) -> Arc<Budget> {
-        Budget::new((memory.bytes() / PART).max(LEAST))
+    pub(crate) fn for_memory(memory: PageCount) -> Arc<Budget> {
+        Budget::new((memory.bytes() / LOG_PART).max(LOG_MIN))
     }
 
     /// An empty charge.
-    pub(super) fn charge(self: &Arc<Self>) -> Charge {
+    pub(crate) fn charge(self: &Arc<Self>) -> Charge {
         Charge { budget: Arc::clone(self), amount: 0 }
     }
 
     /// The amount in use.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Whether the limit is exceeded.
-    pub(super) fn is_short(&self) -> bool {
-        self.taken() > self.most
+    pub(crate) fn is_short(&self) -> bool {
+        self.used() > self.limit
     }
 }
 
 impl Charge {
     /// Charges more.
-    pub(super) fn grow(&mut self, amount: u64) {
+    pub(crate) fn grow(&mut self, amount: u64) {
         self.amount += amount;
-        self.budget.taken.fetch_add(amount, Ordering::Relaxed);
+        self.budget.used.fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Returns a part.
-    pub(super) fn shrink(&mut self, amount: u64) {
+    pub(crate) fn shrink(&mut self, amount: u64) {
         self.amount -= amount;
-        self.budget.taken.fetch_sub(amount, Ordering::Relaxed);
+        self.budget.used.fetch_sub(amount, Ordering::Relaxed);
     }
 
     /// Whether the budget's limit is exceeded.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.budget.is_short()
     }
 }

@@ -29,7 +29,7 @@ struct Block {
 
 /// The log of a cell's output. It keeps at least `room` bytes, and drops the oldest block first.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(crate) struct Log {
     blocks: VecDeque<Block>,
     /// Offset of the last record's head in the last block.
     last: usize,
@@ -72,12 +72,12 @@ impl Block {
 
 impl Log {
     /// An empty log that keeps this many bytes.
-    pub(super) fn new(room: u64, charge: Charge) -> Log {
+    pub(crate) fn new(room: u64, charge: Charge) -> Log {
         Log { blocks: VecDeque::new(), last: 0, room, written: 0, charge }
     }
 
     /// Appends output. Drops nothing from the position `kept` on, even if the log is full.
-    pub(super) fn push(&mut self, stream: Stream, mut bytes: &[u8], kept: u64) {
+    pub(crate) fn push(&mut self, stream: Stream, mut bytes: &[u8], kept: u64) {
         let stream = number(stream);
         while !bytes.is_empty() {
             let count = self.append(stream, bytes);
@@ -120,7 +120,7 @@ impl Log {
     }
 
     /// Releases unused capacity, once the cell has ended.
-    pub(super) fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         for block in &mut self.blocks {
             let before = block.records.capacity();
             block.records.shrink_to_fit();
@@ -130,30 +130,30 @@ impl Log {
     }
 
     /// Drops the oldest blocks while all logs exceed their budget, but not the last block, and nothing from the position `kept` on.
-    pub(super) fn make_way(&mut self, kept: u64) {
+    pub(crate) fn make_way(&mut self, kept: u64) {
         while self.charge.is_short() && self.blocks.get(1).is_some_and(|next| next.start <= kept) {
             self.forget_first();
         }
     }
 
     /// Whether all logs together exceed their budget.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.charge.is_short()
     }
 
     /// Whether the bytes from a position on fill the log, or exist at all while all logs exceed their budget.
-    pub(super) fn is_full_from(&self, position: u64) -> bool {
+    pub(crate) fn is_full_from(&self, position: u64) -> bool {
         let behind = self.written.saturating_sub(position);
         behind >= self.room || (behind > 0 && self.is_short())
     }
 
     /// Bytes that were ever written.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
     /// Bytes of one stream from a position on, or from the first that is kept, with their position. `None`: there are none yet.
-    pub(super) fn get(&self, position: u64) -> Option<(u64, Stream, Vec<u8>)> {
+    pub(crate) fn get(&self, position: u64) -> Option<(u64, Stream, Vec<u8>)> {
         let index = self.blocks.partition_point(|block| block.start <= position).saturating_sub(1);
         let records = self.blocks.range(index.min(self.blocks.len())..).flat_map(Block::records);
         let mut records = records.skip_while(|(start, _, bytes)| start + bytes.len() as u64 <= position);
@@ -171,7 +171,7 @@ impl Log {
     }
 
     /// All kept bytes of each stream, in the streams' order.
-    pub(super) fn split(&self) -> [Vec<u8>; 3] {
+    pub(crate) fn split(&self) -> [Vec<u8>; 3] {
         let mut all = [const { Vec::new() }; 3];
         for (_, stream, bytes) in self.blocks.iter().flat_map(Block::records) {
             all[stream].extend_from_slice(bytes);
@@ -233,12 +233,12 @@ mod tests {
         }
         let first = pieces(&log)[0].0;
         assert!((10_000..10_000 + 2 * BLOCK_MAX as u64).contains(&(log.written() - first)), "{first}");
-        assert!(budget.taken() < 30_000, "{}", budget.taken());
+        assert!(budget.used() < 30_000, "{}", budget.used());
         log.push(Output, &[7; 50_000], first);
         assert_eq!(pieces(&log)[0].0, first);
         assert!(log.is_full_from(first) && !log.is_full_from(log.written()));
         drop(log);
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     /// A log takes at most two bytes for each, and little more, however often the cell changes streams.
@@ -250,7 +250,7 @@ mod tests {
         }
         log.compact();
         let taken: usize = log.blocks.iter().map(|block| block.records.capacity() + size_of_val(block)).sum();
-        assert_eq!(taken as u64, budget.taken());
+        assert_eq!(taken as u64, budget.used());
         assert!(taken < (2 << 20) + (64 << 10), "{taken}");
     }
 
@@ -263,7 +263,7 @@ mod tests {
         log.make_way(100);
         assert_eq!(log.get(0).map(|(first, ..)| first), Some(0));
         log.make_way(u64::MAX);
-        assert!(budget.taken() <= 64 << 10);
+        assert!(budget.used() <= 64 << 10);
         assert!(log.get(0).is_some_and(|(first, ..)| first > 0));
     }
 

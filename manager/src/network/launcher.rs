@@ -6,9 +6,9 @@
 //! each side, and a socket pair for messages. So the process of cells creates no socket, no memory and no descriptor. When that
 //! process closes its end of the socket pair, the launcher kills the gateway's process, even if it hangs.
 
+use super::NetworkError;
 use super::gateway_process::{self, Ends};
-use super::messages::{GatewayMessage, MESSAGE_MAX, Order, decode, encode, hear, say};
-use crate::failure::Failure;
+use super::messages::{GatewayConfig, GatewayMessage, MESSAGE_MAX, decode, encode, receive_message, send_message};
 use pando_confine::{ConfineError, Needs, Paths, Ports};
 use pando_gateway::Gateway;
 use pando_machine::{RingOwner, create_rings, fork};
@@ -39,13 +39,13 @@ const OWN: usize = 32;
 
 /// The process of cells' handle to the launcher. Dropping it ends the launcher and all gateways.
 #[derive(Debug)]
-pub(crate) struct Launcher {
-    orders: Mutex<Orders>,
+pub struct Launcher {
+    connection: Mutex<LauncherConnection>,
 }
 
 /// The connection for orders to the launcher.
 #[derive(Debug)]
-struct Orders {
+struct LauncherConnection {
     socket: OwnedFd,
     /// An answer did not arrive in time. A later answer would be taken for that of another order.
     is_lost: bool,
@@ -76,7 +76,7 @@ impl Launcher {
     ///
     /// # Errors
     /// The host has no process or descriptor for it.
-    pub(crate) fn start(bound: Option<Gateway>, ports: Ports, descriptors: usize, count: usize) -> Result<Launcher, Failure> {
+    pub fn start(bound: Option<Gateway>, ports: Ports, descriptors: usize, count: usize) -> Result<Launcher, NetworkError> {
         let started = || {
             let [own, other] = pair()?;
             set_socket_timeout(&own, Timeout::Recv, Some(ANSWER_MAX))?;
@@ -86,18 +86,18 @@ impl Launcher {
             fork(&kept, || serve(&other, bound.as_ref(), ports, limit))?;
             Ok(own)
         };
-        let socket = started().map_err(Failure::Launcher)?;
-        Ok(Launcher { orders: Mutex::new(Orders { socket, is_lost: false }) })
+        let socket = started().map_err(NetworkError::Launcher)?;
+        Ok(Launcher { connection: Mutex::new(LauncherConnection { socket, is_lost: false }) })
     }
 
     /// Starts a gateway.
     ///
     /// # Errors
     /// The host has no process or descriptor for it, or the launcher has ended.
-    pub(super) fn start_gateway(&self, order: &Order) -> io::Result<GatewayLink> {
+    pub(super) fn start_gateway(&self, order: &GatewayConfig) -> io::Result<GatewayLink> {
         let order = encode(order)?;
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        let Orders { socket, is_lost } = &mut *orders;
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let LauncherConnection { socket, is_lost } = &mut *connection;
         if std::mem::replace(is_lost, true) {
             return Err(io::Error::other("the process that starts gateways does not answer"));
         }
@@ -113,7 +113,7 @@ impl Launcher {
             Err(error) => return Err(error.into()),
         };
         *is_lost = false;
-        drop(orders);
+        drop(connection);
         decode::<Result<(), String>>(&room[..length.min(MESSAGE_MAX)])?.map_err(io::Error::other)?;
         let rights = passed.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
@@ -159,7 +159,7 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
         if !ordered {
             continue;
         }
-        let Ok(Some(order)) = hear::<Order>(orders, RecvFlags::empty()) else { break };
+        let Ok(Some(order)) = receive_message::<GatewayConfig>(orders, RecvFlags::empty()) else { break };
         let started = match &confined {
             Ok(()) => start(&order, bound),
             Err(error) => Err(io::Error::other(error.to_string())),
@@ -197,7 +197,7 @@ struct Started {
 }
 
 /// Starts a gateway's process.
-fn start(order: &Order, bound: Option<&Gateway>) -> io::Result<Started> {
+fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> {
     let memory = create_rings()?;
     let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let (own, gateway) = (event()?, event()?);
@@ -216,7 +216,7 @@ fn start(order: &Order, bound: Option<&Gateway>) -> io::Result<Started> {
 fn answer(orders: &OwnedFd, started: io::Result<Started>, children: &mut Vec<Child>) -> io::Result<()> {
     let Started { child, passed } = match started {
         Ok(started) => started,
-        Err(error) => return say(orders, &Err::<(), String>(error.to_string())),
+        Err(error) => return send_message(orders, &Err::<(), String>(error.to_string())),
     };
     children.push(child);
     let bytes = encode(&Ok::<(), String>(()))?;
@@ -248,7 +248,7 @@ impl Child {
             _ => "its process has ended".into(),
         };
         // The process of cells may have closed its end.
-        let _ = say(&self.control, &GatewayMessage::Ended(how));
+        let _ = send_message(&self.control, &GatewayMessage::Ended(how));
         true
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 const PORT: u16 = 53;
 
 /// The host's present resolvers.
-pub(crate) fn of_host() -> Vec<SocketAddr> {
+pub fn of_host() -> Vec<SocketAddr> {
     listed(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--pcap`: writes every frame of the cell's network into a file (pcapng) that Wireshark, tshark and tcpdump open.
+//! Captures: writes every frame of the cell's network into a file (pcapng) that Wireshark, tshark and tcpdump open.
 //!
 //! A separate thread writes blocks that end with a whole frame, so that the file can be read while it grows. Checksums that
 //! the network leaves out are computed in the copy.
 
-use crate::failure::Failure;
-use crate::{diagnostics, output_file};
+use super::NetworkError;
+use crate::output_file;
+use crate::report::{CaptureProblem, Reporter, Warning};
 use bytes::Bytes;
 use pando_kernel::{Kernel, Listener, NetworkId};
-use pando_launch::LaunchError;
 use pando_stack::offload;
 use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -33,13 +33,13 @@ const NANOSECONDS: u8 = 9;
 
 /// An open capture file, still empty.
 #[derive(Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     file: File,
     path: PathBuf,
 }
 
 /// A running capture.
-pub(crate) struct RunningCapture {
+pub struct RunningCapture {
     wake: SyncSender<()>,
     stopped: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -50,8 +50,8 @@ impl Capture {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn create(path: &Path) -> Result<Capture, Failure> {
-        let file = output_file::create(path).map_err(|error| Failure::Capture { file: path.into(), why: crate::host::plain(&error) })?;
+    pub fn create(path: &Path) -> Result<Capture, NetworkError> {
+        let file = output_file::create(path).map_err(|source| NetworkError::Capture { file: path.into(), source })?;
         Ok(Capture { file, path: path.into() })
     }
 
@@ -59,7 +59,7 @@ impl Capture {
     ///
     /// # Errors
     /// There is no such network, no thread, or no space for the file.
-    pub(crate) fn start(self, kernel: &Kernel, network: NetworkId) -> Result<RunningCapture, Failure> {
+    pub fn start(self, kernel: &Kernel, network: NetworkId, reporter: Reporter) -> Result<RunningCapture, NetworkError> {
         let Capture { file, path } = self;
         let (wake, woken) = sync_channel(1);
         let waker = wake.clone();
@@ -67,19 +67,21 @@ impl Capture {
         let wake_once = move || {
             let _ = waker.try_send(());
         };
-        let listener = kernel.listen(network, wake_once).map_err(LaunchError::from)?;
+        let listener = kernel.listen(network, wake_once)?;
         let stopped = Arc::<AtomicBool>::default();
-        let writer = Writer::new(file).map_err(|error| Failure::Capture { file: path.clone(), why: crate::host::plain(&error) })?;
+        let writer = Writer::new(file).map_err(|source| NetworkError::Capture { file: path.clone(), source })?;
         let stop = Arc::clone(&stopped);
-        let body = move || attend(&listener, &woken, &stop, writer, &path);
-        let thread = std::thread::Builder::new().name("capture".into()).spawn(body).map_err(Failure::Thread)?;
+        let body = move || {
+            write_frames(&listener, &woken, &stop, writer, |problem| reporter.warn(Warning::Capture { file: path.clone(), problem }))
+        };
+        let thread = std::thread::Builder::new().name("capture".into()).spawn(body).map_err(NetworkError::Thread)?;
         Ok(RunningCapture { wake, stopped, thread })
     }
 }
 
 impl RunningCapture {
     /// Writes all received frames and stops.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         self.stopped.store(true, Ordering::SeqCst);
         let _ = self.wake.try_send(());
         // The thread has reported its errors itself.
@@ -88,8 +90,7 @@ impl RunningCapture {
 }
 
 /// Writes received frames until it is stopped, or a write fails.
-fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, path: &Path) {
-    let complain = |what: &str| diagnostics::problem(&format_args!("--pcap {}: {what}", path.display()));
+fn write_frames(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writer: Writer, warn: impl Fn(CaptureProblem)) {
     let mut written = 0;
     loop {
         let last = stop.load(Ordering::SeqCst);
@@ -100,7 +101,7 @@ fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writ
             }
             written += frames.len() as u64;
             if let Err(error) = writer.write(&frames) {
-                return complain(&format!("{}: the capture stops, the program continues", crate::host::plain(&error)));
+                return warn(CaptureProblem::Stopped(error));
             }
         }
         if last || woken.recv().is_err() {
@@ -109,10 +110,10 @@ fn attend(listener: &Listener, woken: &Receiver<()>, stop: &AtomicBool, mut writ
     }
     let lost = listener.lost();
     if lost > 0 {
-        complain(&format!("{lost} of {} frames were lost, because they came faster than they could be written", written + lost));
+        warn(CaptureProblem::Lost { lost, all: written + lost });
     }
     if let Err(error) = writer.finish(written, lost) {
-        complain(&crate::host::plain(&error));
+        warn(CaptureProblem::Unfinished(error));
     }
 }
 

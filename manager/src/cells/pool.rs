@@ -4,17 +4,16 @@
 //! The directory of templates is authoritative, so `pando template` needs no server. A replaced file is another template; the
 //! loaded old one is released when its last clone has ended.
 
+use super::ManagerError;
 use super::budget::{Budget, Charge};
-use super::problem::Problem;
-use super::{blocking, lock};
-use crate::diagnostics;
-use crate::failure::Failure;
+use super::tasks::{blocking, lock};
+use crate::environment::HostEnvironment;
+use crate::report::Warning;
+use crate::root::RootGuard;
+use crate::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateSpec, TemplateStore, Workshop};
+use crate::time_limits::TimeLimits;
 use pando_kernel::{Kernel, Stream};
 use pando_launch::Template;
-use pando_manager::environment::HostEnvironment;
-use pando_manager::root::RootGuard;
-use pando_manager::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateSpec, TemplateStore, Workshop};
-use pando_manager::time_limits::TimeLimits;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -24,18 +23,18 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Templates that are created at a time: fewer than the threads for blocking work.
-const MAKERS: usize = 4;
+const CREATORS: usize = 4;
 /// Cells that are frozen at a time; together with the former still fewer than those threads.
 const FREEZERS: usize = 4;
 /// Bytes of a starting program's output that are reported if it does not become ready.
-const TOLD_MAX: usize = 4096;
+const OUTPUT_KEPT: usize = 4096;
 
 /// A loaded template, as long as it is referenced.
-pub(super) struct LoadedTemplate {
-    pub(super) root: RootGuard,
-    pub(super) found: OpenTemplate,
+pub(crate) struct LoadedTemplate {
+    pub(crate) root: RootGuard,
+    pub(crate) template: OpenTemplate,
     /// Differs if the file differs.
-    sign: FileVersion,
+    version: FileVersion,
     /// When it was last used, as a count of uses.
     used: AtomicU64,
     /// The descriptors that it keeps: its file's, and one for each volume.
@@ -51,18 +50,18 @@ type FileVersion = (u64, u64, u64, i64, i64);
 type NameMutex = Arc<tokio::sync::Mutex<()>>;
 
 /// A held lock of a template's name.
-pub(super) type NameLock = OwnedMutexGuard<()>;
+pub(crate) type NameLock = OwnedMutexGuard<()>;
 
 /// The loaded templates. Its locks are held for short sections, one at a time.
-pub(super) struct Pool {
+pub(crate) struct TemplatePool {
     kernel: Arc<Kernel>,
     libos: Template,
-    watch: TimeLimits,
+    time_limits: TimeLimits,
     environment: HostEnvironment,
     store: TemplateStore,
-    makers: Semaphore,
+    creators: Semaphore,
     freezers: Arc<Semaphore>,
-    turns: Mutex<BTreeMap<TemplateName, NameMutex>>,
+    names: Mutex<BTreeMap<TemplateName, NameMutex>>,
     loaded: Mutex<BTreeMap<PathBuf, Arc<LoadedTemplate>>>,
     /// The budget of descriptors of all loaded templates.
     descriptors: Arc<Budget>,
@@ -70,23 +69,23 @@ pub(super) struct Pool {
     uses: AtomicU64,
 }
 
-impl Pool {
-    pub(super) fn new(
+impl TemplatePool {
+    pub(crate) fn new(
         kernel: Arc<Kernel>,
         libos: Template,
-        watch: TimeLimits,
+        time_limits: TimeLimits,
         (environment, store): (HostEnvironment, TemplateStore),
         descriptors: usize,
-    ) -> Pool {
-        Pool {
+    ) -> TemplatePool {
+        TemplatePool {
             kernel,
             libos,
-            watch,
+            time_limits,
             environment,
             store,
-            makers: Semaphore::new(MAKERS),
+            creators: Semaphore::new(CREATORS),
             freezers: Arc::new(Semaphore::new(FREEZERS)),
-            turns: Mutex::default(),
+            names: Mutex::default(),
             loaded: Mutex::default(),
             descriptors: Budget::new(descriptors as u64),
             uses: AtomicU64::new(0),
@@ -98,27 +97,27 @@ impl Pool {
     ///
     /// # Errors
     /// There is none, or it cannot be loaded or created.
-    pub(super) async fn get(self: &Arc<Pool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, Problem> {
+    pub(crate) async fn get(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
         let found = blocking(move || Ok((pool.ready(&pool.store.pick_variant(&name))?, pool, name)));
         let (pool, name) = match found.await? {
-            (Some(warm), ..) => return Ok(warm),
+            (Some(loaded), ..) => return Ok(loaded),
             (None, pool, name) => (pool, name),
         };
         apart(async move {
-            let _turn = pool.turn(&name).await;
+            let _lock = pool.lock_name(&name).await;
             let standard = match pool.load(&name).await? {
-                LoadState::Ready(warm) => return Ok(warm),
+                LoadState::Ready(loaded) => return Ok(loaded),
                 LoadState::Missing => TemplateSpec::standard(&name),
                 LoadState::Outdated => {
-                    diagnostics::note(&format_args!("the host's software has changed: creating template `{name}` again"));
+                    pool.environment.reporter.warn(Warning::SoftwareChanged(name.to_string()));
                     TemplateSpec::standard(&name).map(|standard| TemplateSpec { replace: true, ..standard })
                 }
             };
             let missing = || TemplateError::Missing(name.to_string());
-            pool.grow(standard.ok_or_else(missing)?).await?;
+            pool.create_locked(standard.ok_or_else(missing)?).await?;
             match pool.load(&name).await? {
-                LoadState::Ready(warm) => Ok(warm),
+                LoadState::Ready(loaded) => Ok(loaded),
                 LoadState::Missing | LoadState::Outdated => Err(missing().into()),
             }
         })
@@ -129,90 +128,97 @@ impl Pool {
     ///
     /// # Errors
     /// It cannot be created.
-    pub(super) async fn make(self: &Arc<Pool>, spec: TemplateSpec) -> Result<(), Problem> {
+    pub(crate) async fn create(self: &Arc<TemplatePool>, spec: TemplateSpec) -> Result<(), ManagerError> {
         let pool = Arc::clone(self);
         apart(async move {
-            let _turn = pool.turn(&spec.name).await;
-            pool.grow(spec).await
+            let _lock = pool.lock_name(&spec.name).await;
+            pool.create_locked(spec).await
         })
         .await
     }
 
     /// The loaded template of a file, if neither the file nor what it sees has changed.
-    fn ready(&self, path: &Path) -> Result<Option<Arc<LoadedTemplate>>, Failure> {
-        let sign = sign(path)?;
-        let ready = lock(&self.loaded).get(path).filter(|warm| Some(warm.sign) == sign && !warm.changed.load(Ordering::Relaxed)).cloned();
-        if let Some(warm) = &ready {
-            warm.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    fn ready(&self, path: &Path) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+        let version = file_version(path)?;
+        let ready = lock(&self.loaded)
+            .get(path)
+            .filter(|loaded| Some(loaded.version) == version && !loaded.changed.load(Ordering::Relaxed))
+            .cloned();
+        if let Some(loaded) = &ready {
+            loaded.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         }
         Ok(ready)
     }
 
     /// Unloads templates without clones, the least recently used first, while all together exceed their budget of descriptors. Returns
     /// whether that suffices.
-    fn make_way(&self) -> bool {
+    fn free_descriptors(&self) -> bool {
         while self.descriptors.is_short() {
-            let mut loaded = lock(&self.loaded);
-            let idle = loaded.iter().filter(|(_, warm)| Arc::strong_count(warm) == 1);
-            let oldest = idle.min_by_key(|(_, warm)| warm.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
-            let Some(given_up) = oldest.and_then(|path| loaded.remove(&path)) else { return false };
+            let mut all = lock(&self.loaded);
+            let idle = all.iter().filter(|(_, loaded)| Arc::strong_count(loaded) == 1);
+            let oldest = idle.min_by_key(|(_, loaded)| loaded.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
+            let Some(unloaded) = oldest.and_then(|path| all.remove(&path)) else { return false };
             // The drop is slow.
-            drop(loaded);
-            drop(given_up);
+            drop(all);
+            drop(unloaded);
         }
         true
     }
 
     /// Loads a random variant of the template of this name.
-    async fn load(self: &Arc<Pool>, name: &TemplateName) -> Result<LoadState, Problem> {
+    async fn load(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<LoadState, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
         blocking(move || {
             pool.tidy();
             let path = pool.store.pick_variant(&name);
-            if let Some(warm) = pool.ready(&path)? {
-                return Ok(LoadState::Ready(warm));
+            if let Some(loaded) = pool.ready(&path)? {
+                return Ok(LoadState::Ready(loaded));
             }
-            let Some(sign) = sign(&path)? else { return Ok(LoadState::Missing) };
-            let found = OpenTemplate::open(&path)?;
-            let mut asked = match found.find(&pool.environment) {
-                Err(TemplateError::Changed(_)) if found.manifest().standard => return Ok(LoadState::Outdated),
+            let Some(version) = file_version(&path)? else { return Ok(LoadState::Missing) };
+            let template = OpenTemplate::open(&path)?;
+            let mut view = match template.find(&pool.environment) {
+                Err(TemplateError::Changed(_)) if template.manifest().standard => return Ok(LoadState::Outdated),
                 found => found?,
             };
             let mut charge = pool.descriptors.charge();
-            charge.grow(1 + asked.volumes.len() as u64);
-            if !pool.make_way() {
-                return Err(Problem::no_descriptors());
+            charge.grow(1 + view.volumes.len() as u64);
+            if !pool.free_descriptors() {
+                return Err(ManagerError::TooManyFiles);
             }
             let used = AtomicU64::new(pool.uses.fetch_add(1, Ordering::Relaxed));
-            let root = found.load(&pool.kernel, &mut asked)?;
-            let warm = Arc::new(LoadedTemplate { root, found, sign, used, _charge: charge, changed: asked.changed });
-            let old = lock(&pool.loaded).insert(path, Arc::clone(&warm));
+            let root = template.load(&pool.kernel, &mut view)?;
+            let loaded = Arc::new(LoadedTemplate { root, template, version, used, _charge: charge, changed: view.changed });
+            let old = lock(&pool.loaded).insert(path, Arc::clone(&loaded));
             // This may be the last reference, and then the drop is slow.
             drop(old);
-            Ok(LoadState::Ready(warm))
+            Ok(LoadState::Ready(loaded))
         })
         .await
     }
 
     /// Unloads templates whose files were removed or replaced; their clones continue.
-    pub(super) fn tidy(&self) {
-        let mut known: BTreeMap<PathBuf, FileVersion> = lock(&self.loaded).iter().map(|(path, warm)| (path.clone(), warm.sign)).collect();
-        known.retain(|path, known| sign(path).is_ok_and(|sign| sign != Some(*known)));
+    pub(crate) fn tidy(&self) {
+        let mut known: BTreeMap<PathBuf, FileVersion> =
+            lock(&self.loaded).iter().map(|(path, loaded)| (path.clone(), loaded.version)).collect();
+        known.retain(|path, known| file_version(path).is_ok_and(|version| version != Some(*known)));
         // It may have been reloaded meanwhile.
-        let is_gone = |path: &PathBuf, warm: &mut Arc<LoadedTemplate>| known.get(path) == Some(&warm.sign);
+        let is_gone = |path: &PathBuf, loaded: &mut Arc<LoadedTemplate>| known.get(path) == Some(&loaded.version);
         let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
         drop(gone);
     }
 
-    async fn grow(self: &Arc<Pool>, spec: TemplateSpec) -> Result<(), Problem> {
-        let _maker = self.makers.acquire().await.map_err(Problem::server)?;
+    async fn create_locked(self: &Arc<TemplatePool>, spec: TemplateSpec) -> Result<(), ManagerError> {
+        let _creator = self.creators.acquire().await.map_err(ManagerError::internal)?;
         let pool = Arc::clone(self);
         blocking(move || {
             let plan = Plan::new(spec, &pool.store, &pool.environment)?;
-            let mut said = Vec::new();
-            let workshop = Workshop { kernel: &pool.kernel, libos: &pool.libos, time_limits: &pool.watch };
-            let grown = plan.create(workshop, &mut |_, port| listen(port, &mut said), &|_| ());
-            grown.map_err(|failure| Problem::from(failure).with_words(&String::from_utf8_lossy(&said)))
+            let mut output = Vec::new();
+            let workshop = Workshop { kernel: &pool.kernel, libos: &pool.libos, time_limits: &pool.time_limits };
+            let created = plan.create(workshop, &mut |_, port| keep_last(port, &mut output), &|_| ());
+            created.map_err(|error| match String::from_utf8_lossy(&output).trim_end() {
+                "" => error.into(),
+                output => ManagerError::Creation { error, output: output.into() },
+            })
         })
         .await
     }
@@ -220,19 +226,19 @@ impl Pool {
     /// Waits for permission to freeze a cell on a thread. Acquired after the lock of a template's name.
     ///
     /// # Errors
-    /// The service is ending.
-    pub(super) async fn freezer(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        Arc::clone(&self.freezers).acquire_owned().await.map_err(Problem::server)
+    /// The manager is ending.
+    pub(crate) async fn freezer(&self) -> Result<OwnedSemaphorePermit, ManagerError> {
+        Arc::clone(&self.freezers).acquire_owned().await.map_err(ManagerError::internal)
     }
 
     /// Locks a template's name.
-    pub(super) async fn turn(&self, name: &TemplateName) -> NameLock {
-        let turn = {
-            let mut turns = lock(&self.turns);
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(turns.entry(name.clone()).or_default())
+    pub(crate) async fn lock_name(&self, name: &TemplateName) -> NameLock {
+        let mutex = {
+            let mut names = lock(&self.names);
+            names.retain(|_, mutex| Arc::strong_count(mutex) > 1);
+            Arc::clone(names.entry(name.clone()).or_default())
         };
-        turn.lock_owned().await
+        mutex.lock_owned().await
     }
 }
 
@@ -246,26 +252,26 @@ enum LoadState {
 }
 
 /// Runs work to its end, even if the client disconnects: others may wait for the same.
-async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, Problem>> + Send + 'static) -> Result<T, Problem> {
-    tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::server(error)))
+async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, ManagerError>> + Send + 'static) -> Result<T, ManagerError> {
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(ManagerError::internal(error)))
 }
 
 /// Keeps the last output of a program until it is ready or has ended.
-fn listen(port: &pando_kernel::ConsolePort, said: &mut Vec<u8>) -> io::Result<()> {
+fn keep_last(port: &pando_kernel::ConsolePort, output: &mut Vec<u8>) -> io::Result<()> {
     while let Some((stream, bytes)) = port.receive() {
         if stream != Stream::Notes {
-            said.extend(bytes);
-            said.drain(..said.len().saturating_sub(TOLD_MAX));
+            output.extend(bytes);
+            output.drain(..output.len().saturating_sub(OUTPUT_KEPT));
         }
     }
     Ok(())
 }
 
 /// The identity of a template's file; `None`: there is none.
-fn sign(path: &Path) -> Result<Option<FileVersion>, Failure> {
+fn file_version(path: &Path) -> Result<Option<FileVersion>, TemplateError> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Failure::File { path: path.into(), source }),
+        Err(source) => Err(TemplateError::File { path: path.into(), source }),
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A gateway's process: confines itself and runs the gateway on rings of frames.
 
-use super::messages::{GatewayMessage, Order, say};
+use super::messages::{GatewayConfig, GatewayMessage, send_message};
 use pando_confine::{Needs, limit_calls};
 use pando_gateway::{Bell, Gateway, GatewayReport, HostPort, Refused, TxSink};
 use pando_kernel::network::address::Mac;
@@ -28,25 +28,25 @@ pub(super) struct Ends<'a> {
 }
 
 /// Runs a gateway, and returns the exit status of its process.
-pub(super) fn run(order: &Order, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> u8 {
+pub(super) fn run(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> u8 {
     let message = match work(order, bound, ends, launcher) {
         Ok(report) => GatewayMessage::Stopped(Box::new(report)),
         Err(error) => GatewayMessage::Failed(error.to_string()),
     };
-    u8::from(say(ends.control, &message).is_err())
+    u8::from(send_message(ends.control, &message).is_err())
 }
 
-fn work(order: &Order, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> io::Result<GatewayReport> {
+fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -> io::Result<GatewayReport> {
     let _ = rustix::thread::set_name(c"gateway");
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(launcher) {
         return Err(io::Error::other("the process that started it has ended"));
     }
     let control = ends.control.try_clone()?;
-    // Nobody reads this process's streams.
-    std::panic::set_hook(Box::new(move |what| _ = say(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
-    let Order { mut inside, rules, resolvers, descriptors } = order.clone();
-    inside.leases = |mac| Mac(mac).address4();
+    // This process has no standard streams that anything reads.
+    std::panic::set_hook(Box::new(move |what| _ = send_message(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
+    let GatewayConfig { mut addresses, rules, resolvers, descriptors } = order.clone();
+    addresses.leases = |mac| Mac(mac).address4();
     let gateway = match bound {
         Some(bound) => bound.duplicate()?,
         None => Gateway::bind(&[], rules, resolvers, descriptors).map_err(io::Error::other)?,
@@ -57,7 +57,7 @@ fn work(order: &Order, bound: Option<&Gateway>, ends: Ends<'_>, launcher: Pid) -
     let bell = RingBell { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, said: 0 };
     // If a message cannot be sent, its receiver has ended.
-    gateway.run_woken_by(&bell, &inside, host_port, |refused: Refused| _ = say(ends.control, &GatewayMessage::Refused(refused)))
+    gateway.run_woken_by(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
 }
 
 /// A handle that wakes and stops the gateway.

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of requests to the manager.
+
+use crate::machine::MachineError;
+use crate::network::NetworkError;
+use crate::template::TemplateError;
+use pando_kernel::OperatorError;
+use pando_launch::LaunchError;
+use pando_machine::PageCount;
+use std::io;
+
+/// Why the manager refuses a request.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The cells and templates use all memory.
+    #[error("not enough memory: the cells and templates of this service use all of its {0}")]
+    MemoryFull(PageCount),
+    /// All gateways are in use.
+    #[error("all {0} gateways of this service are in use")]
+    NoGateway(usize),
+    /// The templates of running cells keep too many files open.
+    #[error("too many open files: the templates of running clones have reached their limit")]
+    TooManyFiles,
+    /// There is no such cell.
+    #[error("there is no cell {0}")]
+    NoSuchCell(u64),
+    /// The cell has ended.
+    #[error("cannot {action} cell {cell}: it has ended")]
+    Ended {
+        /// The cell.
+        cell: u64,
+        /// The verb of the request.
+        action: &'static str,
+    },
+    /// The cell's program did not freeze in time, and continues.
+    #[error("cannot freeze cell {cell}: its program was not ready within {seconds} seconds, and continues")]
+    NotFrozen {
+        /// The cell.
+        cell: u64,
+        /// The time limit.
+        seconds: u64,
+    },
+    /// A template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A template cannot be created.
+    #[error("{error}; its output:\n{output}")]
+    Creation {
+        /// The reason.
+        error: TemplateError,
+        /// The last output of its program.
+        output: String,
+    },
+    /// A network or a gateway cannot be created.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A cell cannot be created.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The kernel cannot be started.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// A part of the manager has ended.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ManagerError {
+    /// An error of a part of the manager that has ended or panicked.
+    pub(crate) fn internal(error: impl std::fmt::Display) -> ManagerError {
+        ManagerError::Internal(error.to_string())
+    }
+}
+
+impl From<OperatorError> for ManagerError {
+    fn from(error: OperatorError) -> ManagerError {
+        LaunchError::from(error).into()
+    }
+}

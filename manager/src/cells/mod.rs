@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A kernel with loaded templates and many cells, for a front end that serves clients.
+//!
+//! The directory of templates is authoritative and shared with every other process. All threads of this module are started before the
+//! process confines itself; blocking work runs on the threads of the caller's tokio runtime.
+
+mod budget;
+mod cell;
+mod error;
+mod gateways;
+mod log;
+mod pool;
+mod reader;
+mod spec;
+mod tasks;
+
+use crate::descriptors::Descriptors;
+use crate::environment::HostEnvironment;
+use crate::machine;
+use crate::network::NamedNetworks;
+use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore};
+use crate::time_limits::TimeLimits;
+use crate::timings::Timings;
+use crate::view::{self, PreparedView};
+use budget::Budget;
+use gateways::Gateways;
+use pando_confine::Paths;
+use pando_kernel::Kernel;
+use pando_machine::PageCount;
+use pool::TemplatePool;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tasks::{blocking, lock};
+use tempfile::NamedTempFile;
+
+pub use cell::ManagedCell;
+pub use error::ManagerError;
+pub use gateways::PreparedGateways;
+pub use reader::Reader;
+pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece};
+
+/// Ended cells that are kept.
+const ENDED_KEPT: usize = 1024;
+
+/// The configuration of a manager.
+#[derive(Clone, Debug)]
+pub struct ManagerConfig {
+    /// The caller's environment.
+    pub environment: HostEnvironment,
+    /// The directory of templates.
+    pub store: TemplateStore,
+    /// The memory limit of all cells together.
+    pub memory: PageCount,
+    /// Directories of the host that templates may see, in addition to the host's software and what existing templates see.
+    pub shown: Vec<PathBuf>,
+    /// Directories that the process may change, in addition to that of the templates.
+    pub writable: Vec<PathBuf>,
+    /// The division of the process's descriptors.
+    pub descriptors: Descriptors,
+}
+
+/// A kernel with its templates and cells. Lock order: first one of `cells`, a cell's jobs and the networks' names; then a cell's state or
+/// the kernel's locks. The pool's locks are taken while no other is held.
+pub struct Manager {
+    kernel: Arc<Kernel>,
+    pool: Arc<TemplatePool>,
+    environment: HostEnvironment,
+    store: TemplateStore,
+    networks: NamedNetworks,
+    gateways: Gateways,
+    time_limits: TimeLimits,
+    /// The memory limit of all cells together.
+    memory: PageCount,
+    /// The free memory before the first cell.
+    free_at_start: PageCount,
+    /// The budget of all output logs.
+    budget: Arc<Budget>,
+    next: AtomicU64,
+    cells: Mutex<BTreeMap<u64, Arc<ManagedCell>>>,
+}
+
+impl Manager {
+    /// Starts a kernel and all threads of the manager, and confines the process to the paths that it needs.
+    ///
+    /// # Errors
+    /// There is no KVM, or the host refuses threads.
+    pub fn start(config: ManagerConfig, gateways: PreparedGateways) -> Result<Manager, ManagerError> {
+        let ManagerConfig { environment, store, memory, shown, writable, descriptors } = config;
+        let mut visible = visible(&shown, &environment, &store);
+        visible.change.push(store.directory().into());
+        visible.change.extend(writable);
+        let mut timings = Timings::start();
+        let kernel = Arc::new(machine::start(memory, &visible, &mut timings)?);
+        let libos = machine::libos(&kernel, &mut timings)?;
+        let time_limits = TimeLimits::start(&kernel).map_err(ManagerError::Thread)?;
+        let gateways = gateways.threads(&environment.reporter)?;
+        let shared = (environment.clone(), store.clone());
+        let pool = TemplatePool::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
+        let networks = NamedNetworks::new(Arc::clone(&kernel));
+        let free_at_start = kernel.free() + kernel.registry().used;
+        Ok(Manager {
+            kernel,
+            pool: Arc::new(pool),
+            environment,
+            store,
+            networks,
+            gateways,
+            time_limits,
+            memory,
+            free_at_start,
+            budget: Budget::for_memory(memory),
+            next: AtomicU64::new(1),
+            cells: Mutex::default(),
+        })
+    }
+
+    /// The directory of templates.
+    pub fn store(&self) -> &TemplateStore {
+        &self.store
+    }
+
+    /// The caller's environment.
+    pub fn environment(&self) -> &HostEnvironment {
+        &self.environment
+    }
+
+    /// The memory limit of all cells together.
+    pub fn memory(&self) -> PageCount {
+        self.memory
+    }
+
+    /// Its state.
+    pub fn summary(&self) -> ManagerSummary {
+        ManagerSummary {
+            running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
+            memory: self.memory,
+            free: PageCount(self.memory.0.saturating_sub(self.used().0)),
+            gateways: self.gateways.count(),
+        }
+    }
+
+    /// Starts a cell, whose output is read from the start. It ends when the returned guard is dropped, unless that is released.
+    ///
+    /// # Errors
+    /// There is no such template, not enough memory, or no gateway.
+    pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
+        if self.used() >= self.memory {
+            return Err(ManagerError::MemoryFull(self.memory));
+        }
+        let template = self.pool.get(&spec.template).await?;
+        let slot = if spec.allow.is_empty() { None } else { Some(self.gateways.slot().await?) };
+        let manager = Arc::clone(self);
+        blocking(move || {
+            let id = manager.next.fetch_add(1, Ordering::Relaxed);
+            let is_read_completely = spec.is_read_completely;
+            let cell = ManagedCell::start(&manager, id, spec, template, slot)?;
+            manager.add(&cell);
+            let reader = is_read_completely.then(|| Reader::new(&cell, 0));
+            tokio::spawn(Arc::clone(&cell).keep(Arc::clone(&manager)));
+            if cell.has_input() {
+                let cell = Arc::clone(&cell);
+                tokio::spawn(async move { cell.write_first_input().await });
+            }
+            Ok(AttachedCell { manager, cell, reader, is_released: false })
+        })
+        .await
+    }
+
+    /// The cell of this number, running or ended.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn cell(&self, id: u64) -> Result<Arc<ManagedCell>, ManagerError> {
+        self.lock().get(&id).cloned().ok_or(ManagerError::NoSuchCell(id))
+    }
+
+    /// All cells, running and ended.
+    pub fn cells(&self) -> Vec<Arc<ManagedCell>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Removes a cell with its output.
+    pub fn remove_cell(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// Creates and stores a template; waits until that is done.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub async fn create_template(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
+        self.pool.create(spec).await
+    }
+
+    /// Removes a template; its clones continue.
+    ///
+    /// # Errors
+    /// There is none, or the host refuses.
+    pub async fn remove_template(self: &Arc<Self>, name: TemplateName) -> Result<(), ManagerError> {
+        let (manager, lock) = (Arc::clone(self), self.pool.lock_name(&name).await);
+        blocking(move || {
+            let _lock = lock;
+            manager.store.remove(&name)?;
+            manager.pool.tidy();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Stores an uploaded template after checking that it is undamaged.
+    ///
+    /// # Errors
+    /// It is no template, is damaged, or the name exists and `replaces` is not set.
+    pub async fn adopt_template(self: &Arc<Self>, file: NamedTempFile, name: TemplateName, replaces: bool) -> Result<(), ManagerError> {
+        // So that a concurrent recreation of the old one does not replace it.
+        let (manager, lock) = (Arc::clone(self), self.pool.lock_name(&name).await);
+        blocking(move || {
+            let _lock = lock;
+            Ok(manager.store.adopt(file, &name, replaces, &manager.environment.reporter)?)
+        })
+        .await
+    }
+
+    /// Creates a template from a cell, and terminates the cell.
+    ///
+    /// # Errors
+    /// The name exists and `replaces` is not set; the cell has ended, or cannot be frozen or stored.
+    pub async fn freeze(&self, cell: Arc<ManagedCell>, name: TemplateName, replaces: bool, by_force: bool) -> Result<(), ManagerError> {
+        let lock = self.pool.lock_name(&name).await;
+        // Checked first: a name that exists must not cost the cell its life.
+        let (store, wanted) = (self.store.clone(), name.clone());
+        blocking(move || Ok(store.check_free(&wanted, replaces)?)).await?;
+        let permit = self.pool.freezer().await?;
+        cell.freeze(name, (lock, permit), by_force).await
+    }
+
+    /// Adds a cell, and removes the oldest of too many ended ones.
+    fn add(&self, cell: &Arc<ManagedCell>) {
+        let mut cells = self.lock();
+        cells.insert(cell.id, Arc::clone(cell));
+        if cells.len() > ENDED_KEPT {
+            let ended: Vec<u64> = cells.iter().filter(|(_, cell)| cell.has_ended()).map(|(id, _)| *id).collect();
+            let surplus = ended.len().saturating_sub(ENDED_KEPT);
+            ended.iter().take(surplus).for_each(|id| _ = cells.remove(id));
+        }
+    }
+
+    /// Removes ended cells, the oldest first, until the logs of the others fit their budget. Those that a client reads stay.
+    fn remove_ended(&self) {
+        let mut cells = self.lock();
+        let is_ended = |(_, cell): &(&u64, &Arc<ManagedCell>)| Arc::strong_count(cell) == 1 && cell.has_ended();
+        let ended: Vec<u64> = cells.iter().filter(is_ended).map(|(id, _)| *id).collect();
+        for id in ended {
+            if !self.budget.is_short() {
+                return;
+            }
+            cells.remove(&id);
+        }
+    }
+
+    /// The memory of cells and templates, without cached file blocks, which are evicted for them.
+    fn used(&self) -> PageCount {
+        PageCount(self.free_at_start.0.saturating_sub((self.kernel.free() + self.kernel.registry().used).0))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ManagedCell>>> {
+        lock(&self.cells)
+    }
+}
+
+/// The host paths that the templates may see.
+fn visible(shown: &[PathBuf], environment: &HostEnvironment, store: &TemplateStore) -> Paths {
+    let mut visible = view::software(environment);
+    let mut add = |view: PreparedView| {
+        visible.read.extend(view.visible.read);
+        visible.change.extend(view.visible.change);
+        visible.authority = visible.authority.and(view.visible.authority);
+    };
+    // The files of the built-in templates. A template that cannot be found now reports its error when it is used.
+    PROGRAMS.iter().filter_map(|program| PreparedView::for_program(program, environment).ok()).for_each(&mut add);
+    for (name, _) in store.all().into_iter().flatten() {
+        if let Ok(view) = store.open(&TemplateRef::Stored(name)).and_then(|template| template.find(environment)) {
+            add(view);
+        }
+    }
+    visible.read.extend_from_slice(shown);
+    // The content of these is read when a template is created.
+    visible.authority.read |= !shown.is_empty();
+    visible
+}
+
+/// A cell that a client waits for: dropping this, as when the client disconnects, terminates and removes it.
+pub struct AttachedCell {
+    manager: Arc<Manager>,
+    /// The cell.
+    pub cell: Arc<ManagedCell>,
+    /// The reader of all its output, if requested.
+    pub reader: Option<Reader>,
+    /// It continues without the client.
+    is_released: bool,
+}
+
+impl AttachedCell {
+    /// Lets it continue without the client.
+    pub fn release(mut self) -> Arc<ManagedCell> {
+        self.is_released = true;
+        Arc::clone(&self.cell)
+    }
+}
+
+impl Drop for AttachedCell {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.cell.signal(CellSignal::Kill);
+            self.manager.remove_cell(self.cell.id);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The specification of a clone, and the descriptions of cells for front ends.
+
+use crate::limits::Limits;
+use crate::template::TemplateName;
+use pando_gateway::Rule;
+use pando_kernel::network::address::Addresses;
+use pando_kernel::{End, Stream};
+use pando_machine::PageCount;
+use std::time::{Duration, SystemTime};
+
+/// A cell to create from a stored template.
+#[derive(Clone, Debug)]
+pub struct CloneSpec {
+    /// The template; a built-in one is created if it does not exist.
+    pub template: TemplateName,
+    /// The clone's arguments.
+    pub arguments: Vec<String>,
+    /// Its environment variables, each as NAME=VALUE.
+    pub environment: Vec<Vec<u8>>,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its host name; `None`: the template's name and the cell's number.
+    pub host_name: Option<String>,
+    /// The named network to which it is connected.
+    pub network: Option<String>,
+    /// The external destinations that it may reach. If there are any, it has a network of its own.
+    pub allow: Vec<Rule>,
+    /// The start of its standard input.
+    pub input: Vec<u8>,
+    /// No input follows `input`.
+    pub input_ends: bool,
+    /// A client reads all its output; the cell waits for the client.
+    pub is_read_completely: bool,
+}
+
+/// Why a cell ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// Its program exited.
+    Exited,
+    /// A signal ended its program.
+    Signalled,
+    /// Its time limit expired.
+    TimedOut,
+    /// It exceeded its memory limit.
+    MemoryLimit,
+    /// It exceeded its output limit.
+    OutputLimit,
+    /// The logged output of all cells exceeded the manager's memory for it.
+    LogLimit,
+    /// A client terminated it.
+    Killed,
+    /// It did something that is forbidden in a cell.
+    Crashed,
+    /// The machine was full, and it had exceeded its share most.
+    MachineFull,
+    /// It was frozen: a template was created from it.
+    Frozen,
+    /// The host failed.
+    HostFailure,
+}
+
+/// How a cell ended, and what it used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellOutcome {
+    /// Why it ended.
+    pub reason: EndReason,
+    /// The exit status that a shell would show.
+    pub exit_status: u8,
+    /// The same as text.
+    pub message: String,
+    /// The time from its start to its end.
+    pub time: Duration,
+    /// CPU time.
+    pub cpu: Duration,
+    /// Peak size of its private memory.
+    pub peak: PageCount,
+    /// VM exits.
+    pub exits: u64,
+}
+
+/// The state of a cell.
+#[derive(Clone, Debug)]
+pub struct CellSummary {
+    /// Its number, never reused.
+    pub id: u64,
+    /// The template that it was cloned from.
+    pub template: TemplateName,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its addresses, if it has a network.
+    pub addresses: Option<Addresses>,
+    /// When it was started.
+    pub started: SystemTime,
+    /// Current size of its private memory.
+    pub memory: PageCount,
+    /// CPU time so far.
+    pub cpu: Duration,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<CellOutcome>,
+}
+
+/// A signal for a cell's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellSignal {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+    /// Terminates the cell; the program cannot catch it.
+    Kill,
+}
+
+/// A piece of a cell's output, or its end.
+#[derive(Clone, Debug)]
+pub enum OutputPiece {
+    /// Output.
+    Bytes {
+        /// The position of its first byte in all output of the cell.
+        position: u64,
+        /// The stream.
+        stream: Stream,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// The cell has ended.
+    Ended(CellOutcome),
+}
+
+/// The state of a manager.
+#[derive(Clone, Debug)]
+pub struct ManagerSummary {
+    /// Running cells.
+    pub running: usize,
+    /// The memory that its cells may use together, including what they share.
+    pub memory: PageCount,
+    /// The part of it that is free.
+    pub free: PageCount,
+    /// Cells that can reach external networks at a time.
+    pub gateways: usize,
+}
+
+impl From<&End> for EndReason {
+    fn from(end: &End) -> EndReason {
+        match end {
+            End::Exited { .. } => EndReason::Exited,
+            End::Signalled { .. } => EndReason::Signalled,
+            End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } => EndReason::Crashed,
+            End::Quota => EndReason::MemoryLimit,
+            End::MachineFull => EndReason::MachineFull,
+            End::Killed => EndReason::Killed,
+            End::TimedOut => EndReason::TimedOut,
+            End::OutputLimit => EndReason::OutputLimit,
+            End::Host(_) => EndReason::HostFailure,
+        }
+    }
+}

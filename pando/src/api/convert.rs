@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The manager's plain values as types of the protocol.
+
+use super::Reason;
+use crate::api;
+use pando_kernel::network::address::Addresses;
+use pando_manager::cells::{CellOutcome, CellSignal, CellSummary, EndReason, Manager, ManagerSummary, OutputPiece};
+use std::time::UNIX_EPOCH;
+
+/// The message of a cell that was terminated because there is no memory for its output.
+const LOG_LIMIT: &str = "end or remove some cells, or start the service with more memory (--memory)";
+
+impl From<EndReason> for Reason {
+    fn from(reason: EndReason) -> Reason {
+        match reason {
+            EndReason::Exited => Reason::Exited,
+            EndReason::Signalled => Reason::Signalled,
+            EndReason::TimedOut => Reason::TimedOut,
+            EndReason::MemoryLimit => Reason::MemoryLimit,
+            EndReason::OutputLimit | EndReason::LogLimit => Reason::OutputLimit,
+            EndReason::Killed => Reason::Killed,
+            EndReason::Crashed => Reason::Crashed,
+            EndReason::MachineFull => Reason::MachineFull,
+            EndReason::Frozen => Reason::Frozen,
+            EndReason::HostFailure => Reason::HostFailure,
+        }
+    }
+}
+
+impl From<CellOutcome> for api::Outcome {
+    fn from(outcome: CellOutcome) -> api::Outcome {
+        let CellOutcome { reason, exit_status, message, time, cpu, peak, exits } = outcome;
+        api::Outcome {
+            reason: reason.into(),
+            exit_code: exit_status,
+            message: if reason == EndReason::LogLimit { format!("{message}: {LOG_LIMIT}") } else { message },
+            seconds: time.as_secs_f64(),
+            cpu_seconds: cpu.as_secs_f64(),
+            peak_bytes: peak.bytes(),
+            exits,
+        }
+    }
+}
+
+impl From<CellSummary> for api::Cell {
+    fn from(cell: CellSummary) -> api::Cell {
+        let CellSummary { id, template, arguments, addresses, started, memory, cpu, outcome } = cell;
+        api::Cell {
+            id,
+            template: template.to_string(),
+            arguments,
+            addresses: addresses.map(Into::into),
+            started: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            memory_bytes: memory.bytes(),
+            cpu_seconds: cpu.as_secs_f64(),
+            outcome: outcome.map(Into::into),
+        }
+    }
+}
+
+impl From<Addresses> for api::Addresses {
+    fn from(Addresses { mac, v4, v6, .. }: Addresses) -> api::Addresses {
+        api::Addresses { mac: mac.to_string(), ipv4: v4.to_string(), ipv6: v6.to_string() }
+    }
+}
+
+impl From<api::Signal> for CellSignal {
+    fn from(signal: api::Signal) -> CellSignal {
+        match signal {
+            api::Signal::Interrupt => CellSignal::Interrupt,
+            api::Signal::Terminate => CellSignal::Terminate,
+            api::Signal::Kill => CellSignal::Kill,
+        }
+    }
+}
+
+impl From<OutputPiece> for api::Piece {
+    fn from(piece: OutputPiece) -> api::Piece {
+        match piece {
+            OutputPiece::Bytes { position, stream, bytes } => {
+                let next = position + bytes.len() as u64;
+                api::Piece::Said { number: position, next, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
+            }
+            OutputPiece::Ended(outcome) => api::Piece::Ended { outcome: outcome.into() },
+        }
+    }
+}
+
+impl From<&Manager> for api::Server {
+    fn from(manager: &Manager) -> api::Server {
+        let ManagerSummary { running, memory, free, gateways } = manager.summary();
+        api::Server {
+            version: env!("CARGO_PKG_VERSION").into(),
+            process: std::process::id(),
+            templates: manager.store().directory().display().to_string(),
+            running,
+            memory_bytes: memory.bytes(),
+            gateways,
+            free_bytes: free.bytes(),
+        }
+    }
+}
+
+impl api::RunResult {
+    /// The result of a cell that was run to its end, with its output, its error output and its notes.
+    pub fn new(outcome: CellOutcome, [output, errors, notes]: [Vec<u8>; 3]) -> api::RunResult {
+        let notes = String::from_utf8_lossy(&notes).lines().map(Into::into).collect();
+        api::RunResult { outcome: outcome.into(), stdout: api::TextOrBytes::of(output), stderr: api::TextOrBytes::of(errors), notes }
+    }
+}
