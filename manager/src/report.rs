@@ -32,7 +32,7 @@ pub enum Warning {
         program: String,
         /// The gateway's address in the cell's network.
         router: Addresses,
-        /// What is refused.
+        /// The refused destination, name or query.
         refused: Refused,
     },
     /// A gateway was lost, and another takes its place.

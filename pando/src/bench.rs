@@ -1,11 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando bench`.
 
-use crate::cli::Bench;
 use crate::failure::Failure;
+use clap::Args;
 use pando_bench::{BenchOptions, HostInfo, NAMES, Row, Table};
 use pando_manager::output_file;
 use std::io::Write;
+use std::path::PathBuf;
+
+/// Options of `pando bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// The benchmark [default: list all]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(pando_bench::NAMES))]
+    pub(crate) name: Option<String>,
+
+    /// Run for seconds instead of minutes, at small sizes: checks that everything works; the figures mean little
+    #[arg(long)]
+    pub(crate) brief: bool,
+
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write the plots (of net) into this directory, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plots: Option<PathBuf>,
+}
 
 /// Runs a benchmark and prints its rows as they come. Without a name, lists the benchmarks.
 pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {

@@ -5,9 +5,10 @@ mod batch;
 mod lines;
 
 use crate::api::NewCell;
-use crate::cli::{LimitOptions, NetworkOptions};
-use crate::client::{self, Client};
+use crate::arguments::{LimitOptions, NetworkOptions};
+use crate::client;
 use crate::completion;
+use crate::connection::Client;
 use crate::diagnostics;
 use crate::environment::{self, Variable};
 use crate::failure::Failure;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Dynamic completions: template names and cell numbers.
 
-use crate::cli::Cli;
-use crate::client;
+use crate::connection;
 use crate::environment;
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::{CompleteEnv, CompletionCandidate};
 use pando_manager::template::TemplateStore;
 
 /// The variable by which a shell requests completions; `pando completions` sets it up.
 pub(crate) const VARIABLE: &str = "PANDO_COMPLETE";
 
-/// Answers a shell's request for completions and exits; returns if there is none.
-pub(crate) fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+/// Answers a shell's request for completions of a command and exits; returns if there is none.
+pub(crate) fn answer(command: fn() -> Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
 /// The stored templates.
@@ -34,7 +33,7 @@ pub(crate) fn all_cells() -> Vec<CompletionCandidate> {
 
 fn cells_where(is: impl Fn(&crate::api::Cell) -> bool) -> Vec<CompletionCandidate> {
     // Without a server there are no cells.
-    let cells = client::list().unwrap_or_default();
+    let cells = connection::list().unwrap_or_default();
     let shown = |cell: &crate::api::Cell| CompletionCandidate::new(cell.id.to_string()).help(Some(cell.template.clone().into()));
     cells.iter().filter(|cell| is(cell)).map(shown).collect()
 }

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando doctor`: checks the host and reports the findings.
 
-use crate::cli::Doctor;
 use crate::failure::Failure;
 use anstyle::{AnsiColor, Style};
+use clap::Args;
 use pando_confine::Enforcement;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, Probe, Virtualization};
 use pando_machine::{Context, Exit, FrameId, Machine, Nanos, PageCount, Root};
 use pando_manager::host;
 use serde_json::json;
 use std::io::Write;
+
+/// Options of `pando doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The effect of a finding on cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

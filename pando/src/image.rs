@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando image build`: writes a root image, with all its content, to one file.
 
-use crate::cli::BuildImage;
 use crate::failure::Failure;
 use crate::progress::ProgressLine;
+use clap::Args;
 use pando_image::{BLOCK_SIZE, Builder, Error, Image, Readable};
 use pando_manager::report::Progress;
 use pando_manager::{output_file, view};
@@ -11,6 +11,22 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Options of `pando image build`.
+#[derive(Debug, Args)]
+pub(crate) struct BuildImage {
+    /// The content: a directory, a tar archive, or `-` for an archive on standard input
+    #[arg(value_name = "DIR|TAR", required_unless_present = "host", conflicts_with = "host")]
+    pub(crate) source: Option<PathBuf>,
+
+    /// Use the host's software, as a cell without --root sees it
+    #[arg(long)]
+    pub(crate) host: bool,
+
+    /// The file to write
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
 
 /// Writes the requested image.
 pub(crate) fn build(options: &BuildImage) -> Result<u8, Failure> {

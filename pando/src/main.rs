@@ -2,11 +2,13 @@
 //! The command line: `pando run`, `pando template`, `pando clone`, `pando image`, `pando doctor`, `pando bench`.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod bench;
 mod cli;
 mod client;
 mod clone;
 mod completion;
+mod connection;
 mod diagnostics;
 mod doctor;
 mod environment;
@@ -28,14 +30,14 @@ mod stats;
 mod templates;
 mod terminal;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use failure::Failure;
 use pando::api;
 use pando_manager::descriptors;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    completion::answer();
+    completion::answer(cli::Cli::command);
     let command = match cli::Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(answer) => return diagnostics::answer(&answer),

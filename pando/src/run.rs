@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run`: runs one program in one cell.
 
-use crate::cli::{NetworkOptions, Run};
+use crate::arguments::{NetworkOptions, Run};
 use crate::client;
 use crate::failure::Failure;
 use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
-use crate::signals::Signals;
+use crate::signals::{SIGNAL_TO_END, Signals};
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::{diagnostics, environment, messages};
@@ -30,9 +30,6 @@ use std::io::IsTerminal;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Signal that asks a program to end.
-pub(crate) const SIGTERM: u8 = 15;
 
 /// Runs a program and returns its exit status.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
@@ -162,10 +159,10 @@ fn run_attached(
     carried.map_err(Failure::Output)?;
     let network = network?;
     // The kernel reports one signal for every request to end; the host has several.
-    if let (End::Signalled { signal, .. }, Some(asked)) = (&mut outcome.end, signals.asked())
-        && *signal == SIGTERM
+    if let (End::Signalled { signal, .. }, Some(requested)) = (&mut outcome.end, signals.requested())
+        && *signal == SIGNAL_TO_END
     {
-        *signal = asked;
+        *signal = requested;
     }
     Ok(EndedCell { outcome, network, is_complete: written.is_complete() && !unread.load(Ordering::Relaxed) })
 }

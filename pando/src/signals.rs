@@ -21,10 +21,13 @@ const TWICE: Duration = Duration::from_secs(1);
 /// How long a program may take to end after the request: as long as container tools allow.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
+/// The signal that the kernel reports for every request to end (`SIGTERM`).
+pub(crate) const SIGNAL_TO_END: u8 = SIGTERM as u8;
+
 /// Forwards signals until this is dropped.
 pub(crate) struct Signals {
     handle: iterator::Handle,
-    asked: Arc<AtomicU8>,
+    requested: Arc<AtomicU8>,
     target: Target,
 }
 
@@ -35,29 +38,29 @@ type Target = Arc<Mutex<Option<CellId>>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalAction {
     /// Interrupt the program.
-    Interrupted,
+    Interrupt,
     /// Ask the program to end.
-    Asked,
+    RequestEnd,
     /// Terminate the cell.
-    Ended,
+    End,
 }
 
 /// Earlier signals, which determine the meaning of the next.
 #[derive(Debug, Default)]
 pub(crate) struct SignalHistory {
     interrupted: Option<Instant>,
-    asked: bool,
+    requested: bool,
 }
 
 impl SignalHistory {
     /// The action for a signal other than `SIGWINCH` and `SIGCONT`.
-    pub(crate) fn feel(&mut self, signal: i32) -> SignalAction {
+    pub(crate) fn receive(&mut self, signal: i32) -> SignalAction {
         match signal {
-            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => SignalAction::Ended,
-            SIGINT => SignalAction::Interrupted,
+            SIGINT if self.interrupted.replace(Instant::now()).is_some_and(|before| before.elapsed() < TWICE) => SignalAction::End,
+            SIGINT => SignalAction::Interrupt,
             // A second request terminates the cell.
-            _ if std::mem::replace(&mut self.asked, true) => SignalAction::Ended,
-            _ => SignalAction::Asked,
+            _ if std::mem::replace(&mut self.requested, true) => SignalAction::End,
+            _ => SignalAction::RequestEnd,
         }
     }
 }
@@ -66,27 +69,27 @@ impl SignalHistory {
 struct Receiver {
     kernel: Arc<Kernel>,
     target: Target,
-    asked: Arc<AtomicU8>,
+    requested: Arc<AtomicU8>,
     before: SignalHistory,
-    watch: TimeLimits,
+    time_limits: TimeLimits,
 }
 
 impl Signals {
     /// Starts to forward signals to a cell, or to none.
-    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, watch: &TimeLimits) -> Result<Signals, Failure> {
+    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
-        let (handle, asked) = (signals.handle(), Arc::<AtomicU8>::default());
+        let (handle, requested) = (signals.handle(), Arc::<AtomicU8>::default());
         let target = Arc::new(Mutex::new(cell));
         let mut receiver = Receiver {
             kernel: Arc::clone(kernel),
             target: Arc::clone(&target),
-            asked: Arc::clone(&asked),
+            requested: Arc::clone(&requested),
             before: SignalHistory::default(),
-            watch: watch.clone(),
+            time_limits: time_limits.clone(),
         };
         let body = move || signals.forever().for_each(|signal| receiver.receive(signal));
         std::thread::Builder::new().name("signals".into()).spawn(body).map_err(Failure::Signals)?;
-        Ok(Signals { handle, asked, target })
+        Ok(Signals { handle, requested, target })
     }
 
     /// Forwards signals to another cell from now on, or to none.
@@ -95,8 +98,8 @@ impl Signals {
     }
 
     /// The signal by which the host asked the program to end, if one did.
-    pub(crate) fn asked(&self) -> Option<u8> {
-        Some(self.asked.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    pub(crate) fn requested(&self) -> Option<u8> {
+        Some(self.requested.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 }
 
@@ -121,17 +124,17 @@ impl Receiver {
             let _ = self.kernel.set_window(cell, rows, columns);
             return;
         }
-        let felt = self.before.feel(signal);
+        let action = self.before.receive(signal);
         if signal != SIGINT {
-            self.asked.store(signal as u8, Ordering::Relaxed);
+            self.requested.store(signal as u8, Ordering::Relaxed);
         }
-        match felt {
-            SignalAction::Interrupted => _ = self.kernel.interrupt(cell),
-            SignalAction::Asked => {
+        match action {
+            SignalAction::Interrupt => _ = self.kernel.interrupt(cell),
+            SignalAction::RequestEnd => {
                 self.kernel.raise(cell, Event::Terminate);
-                self.watch.limit(cell, GRACE, ended_by(signal as u8));
+                self.time_limits.limit(cell, GRACE, ended_by(signal as u8));
             }
-            SignalAction::Ended => _ = self.kernel.end(cell, ended_by(signal as u8)),
+            SignalAction::End => _ = self.kernel.end(cell, ended_by(signal as u8)),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// None of the environment variables is set.
-pub(crate) fn place() -> Result<PathBuf, Failure> {
+pub(crate) fn default_path() -> Result<PathBuf, Failure> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
     match run {
         Some(directory) => Ok(directory.join("pando/socket")),

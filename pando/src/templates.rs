@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando template`.
 
-use crate::cli::{LimitOptions, ViewOptions};
+use crate::arguments::{LimitOptions, ViewOptions};
 use crate::client;
 use crate::completion;
 use crate::environment;

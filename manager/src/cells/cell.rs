@@ -48,7 +48,7 @@ pub struct ManagedCell {
     since: Instant,
     started: SystemTime,
     time_limits: TimeLimits,
-    state: Mutex<State>,
+    state: Mutex<CellState>,
     /// The input from the request that the cell has not taken yet; it precedes all other input. The lock is held by the task that writes
     /// input, so that pieces stay in spec.
     input: tokio::sync::Mutex<Bytes>,
@@ -63,7 +63,7 @@ pub struct ManagedCell {
 }
 
 /// The mutable state. Its lock is held for short sections, and no other lock is taken inside.
-pub(super) struct State {
+pub(super) struct CellState {
     pub(super) log: Log,
     /// The read positions of the clients for which the cell waits.
     pub(super) waiters: BTreeMap<u64, u64>,
@@ -137,7 +137,7 @@ impl ManagedCell {
         spec.environment = Vec::new();
         let mut charge = budget.charge();
         charge.grow(spec.arguments.iter().map(|argument| argument.len() as u64).sum());
-        let state = State {
+        let state = CellState {
             log: Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
             waiters: BTreeMap::new(),
             is_waiting: false,
@@ -458,7 +458,7 @@ impl ManagedCell {
         self.lock().outcome.is_some()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, CellState> {
         lock(&self.state)
     }
 }

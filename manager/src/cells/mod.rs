@@ -230,8 +230,8 @@ impl Manager {
     pub async fn freeze(&self, cell: Arc<ManagedCell>, name: TemplateName, replaces: bool, by_force: bool) -> Result<(), ManagerError> {
         let lock = self.pool.lock_name(&name).await;
         // Checked first: a name that exists must not cost the cell its life.
-        let (store, wanted) = (self.store.clone(), name.clone());
-        blocking(move || Ok(store.check_free(&wanted, replaces)?)).await?;
+        let (store, checked) = (self.store.clone(), name.clone());
+        blocking(move || Ok(store.check_free(&checked, replaces)?)).await?;
         let permit = self.pool.freezer().await?;
         cell.freeze(name, (lock, permit), by_force).await
     }

@@ -55,7 +55,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let flags = rings.flags();
     limit_calls(&Needs { connecting: true, ..Needs::default() }).map_err(io::Error::other)?;
     let bell = RingBell { flags: flags.clone(), event: ends.own };
-    let host_port = RingPort { rings, flags, owner: ends.owner, said: 0 };
+    let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
     gateway.run_woken_by(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
 }
@@ -82,12 +82,12 @@ struct RingPort<'a> {
     flags: RingFlags,
     owner: &'a OwnedFd,
     /// Frames sent since the process of cells was last woken.
-    said: usize,
+    sent: usize,
 }
 
 impl RingPort<'_> {
     fn wake(&mut self) {
-        self.said = 0;
+        self.sent = 0;
         if self.flags.must_wake() {
             // The counter of an eventfd is too large to overflow.
             let _ = write(self.owner, &1_u64.to_ne_bytes());
@@ -102,8 +102,8 @@ impl TxSink for RingPort<'_> {
 
     fn commit(&mut self, length: usize) {
         self.rings.commit(length);
-        self.said += 1;
-        if self.said >= BATCH {
+        self.sent += 1;
+        if self.sent >= BATCH {
             self.wake();
         }
     }
@@ -117,7 +117,7 @@ impl HostPort for RingPort<'_> {
     }
 
     fn flush(&mut self) {
-        if self.flags.peer_waits_for_space() || self.said > 0 {
+        if self.flags.peer_waits_for_space() || self.sent > 0 {
             self.wake();
         }
     }

@@ -256,12 +256,12 @@ impl Pump {
             if is_busy && !turn.is_multiple_of(TURNS) {
                 continue;
             }
-            let most = match taken {
+            let timeout = match taken {
                 _ if is_busy => Some(Duration::ZERO),
                 ForwardOutcome::Full => Some(FULL),
                 _ => (link.rings.is_wakeup_pending() || is_stop_requested).then_some(TICK),
             };
-            match self.wait(link, most) {
+            match self.wait(link, timeout) {
                 Ok(false) => {}
                 Ok(true) if messages == MESSAGES => return End::Lost("it sends too many messages".into()),
                 Ok(true) => {
@@ -315,11 +315,11 @@ impl Pump {
         Ok(taken)
     }
 
-    /// Waits until the pump is woken or `most` has passed. Returns whether the gateway has sent a message.
-    fn wait(&self, link: &GatewayLink, most: Option<Duration>) -> io::Result<bool> {
-        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+    /// Waits until the pump is woken or `timeout` has passed. Returns whether the gateway has sent a message.
+    fn wait(&self, link: &GatewayLink, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
         let mut watched = [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&link.control, PollFlags::IN)];
-        match poll(&mut watched, most.as_ref()) {
+        match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -16,7 +16,7 @@ pub struct NetworkSpec {
     pub capture: Option<PathBuf>,
 }
 
-/// What connects a cell's network with the host.
+/// The connection of a cell's network with the host.
 #[derive(Clone, Debug, Default)]
 pub enum UplinkSpec {
     /// The cell has no network at all.

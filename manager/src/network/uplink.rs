@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// Frames per lock acquisition.
 const BATCH: usize = 64;
 /// Bytes that may be queued at the cell, with each frame's overhead: half of its port's capacity, so that the port drops none.
-const WAITING: u64 = pando_kernel::limits::QUEUE_BYTES as u64 / 2;
+const QUEUE_MAX: u64 = pando_kernel::limits::QUEUE_BYTES as u64 / 2;
 /// The overhead of each frame.
-const PART: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUEUE_FRAMES) as u64;
+const FRAME_OVERHEAD: u64 = (pando_kernel::limits::QUEUE_BYTES / pando_kernel::limits::QUEUE_FRAMES) as u64;
 
 /// The uplink's port.
 pub struct Uplink {
@@ -22,7 +22,7 @@ pub struct Uplink {
     kernel: Arc<Kernel>,
     cell: CellId,
     arrived: VecDeque<Bytes>,
-    said: Vec<Bytes>,
+    outgoing: Vec<Bytes>,
     /// Bytes that may be sent before the queue is checked again.
     credit: u64,
     room: Vec<u8>,
@@ -36,8 +36,8 @@ impl Uplink {
             kernel,
             cell,
             arrived: VecDeque::new(),
-            said: Vec::new(),
-            credit: WAITING,
+            outgoing: Vec::new(),
+            credit: QUEUE_MAX,
             room: Vec::new(),
             buffers: Buffers::default(),
         }
@@ -45,9 +45,13 @@ impl Uplink {
 
     /// Updates the credit from the link's and the cell port's free space. A cell that has ended has unlimited space.
     fn ask(&mut self) {
-        let waiting =
-            self.kernel.traffic(self.cell).ok().flatten().map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * PART);
-        self.credit = WAITING.saturating_sub(waiting + self.host_port.traffic().under_way);
+        let waiting = self
+            .kernel
+            .traffic(self.cell)
+            .ok()
+            .flatten()
+            .map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * FRAME_OVERHEAD);
+        self.credit = QUEUE_MAX.saturating_sub(waiting + self.host_port.traffic().under_way);
     }
 }
 
@@ -72,9 +76,9 @@ impl Uplink {
     }
 
     fn push(&mut self, frame: Bytes) {
-        self.credit = self.credit.saturating_sub(frame.len() as u64 + PART);
-        self.said.push(frame);
-        if self.said.len() >= BATCH {
+        self.credit = self.credit.saturating_sub(frame.len() as u64 + FRAME_OVERHEAD);
+        self.outgoing.push(frame);
+        if self.outgoing.len() >= BATCH {
             self.flush();
         }
     }
@@ -108,8 +112,8 @@ impl HostPort for Uplink {
     }
 
     fn flush(&mut self) {
-        if !self.said.is_empty() {
-            self.host_port.send(self.said.drain(..));
+        if !self.outgoing.is_empty() {
+            self.host_port.send(self.outgoing.drain(..));
         }
     }
 }

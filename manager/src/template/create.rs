@@ -189,9 +189,9 @@ fn prefix(file: &Path) -> OsString {
 /// An unfinished file beside the final one; removed when it is dropped.
 fn unfinished(file: &Path) -> Result<TempPath, TemplateError> {
     let directory = file.parent().unwrap_or(Path::new("."));
-    let made = tempfile::Builder::new().prefix(&prefix(file)).suffix(SUFFIX).tempfile_in(directory);
-    let made = made.map_err(|source| TemplateError::File { path: directory.into(), source })?;
-    Ok(made.into_temp_path())
+    let file = tempfile::Builder::new().prefix(&prefix(file)).suffix(SUFFIX).tempfile_in(directory);
+    let file = file.map_err(|source| TemplateError::File { path: directory.into(), source })?;
+    Ok(file.into_temp_path())
 }
 
 /// Removes unfinished files of this template that a killed process left.

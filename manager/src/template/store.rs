@@ -130,8 +130,8 @@ impl TemplateStore {
     /// It cannot be created.
     pub fn temporary_file(&self) -> Result<NamedTempFile, TemplateError> {
         self.create_directory()?;
-        let made = tempfile::Builder::new().prefix(".pando-").tempfile_in(&self.directory);
-        made.map_err(|source| TemplateError::File { path: self.directory.clone(), source })
+        let file = tempfile::Builder::new().prefix(".pando-").tempfile_in(&self.directory);
+        file.map_err(|source| TemplateError::File { path: self.directory.clone(), source })
     }
 
     /// Stores such a file as a template after verifying every page's checksum.

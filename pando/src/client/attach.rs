@@ -2,12 +2,11 @@
 //! `pando clone` through `pando serve`: a cell of the server with the streams and signals of this process. It ends with this process.
 
 use super::cells::show;
-use super::{Client, lines, wait_for};
 use crate::api::{self, Reason};
+use crate::connection::{Client, lines, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
-use crate::run::SIGTERM;
-use crate::signals::{GRACE, SignalAction, SignalHistory, ended_by};
+use crate::signals::{GRACE, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
 use pando_manager::outcome::SIGPIPE;
@@ -24,10 +23,10 @@ const DRAIN_TIME: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// A cell cannot be created, or its number cannot be written.
-pub(crate) fn detach(client: &Client, asked: &api::NewCell, count: u32) -> Result<u8, Failure> {
+pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32) -> Result<u8, Failure> {
     wait_for(async {
         for _ in 0..count {
-            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", asked).await?;
+            let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
             // A cell that has ended reads nothing.
             let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
@@ -40,13 +39,13 @@ pub(crate) fn detach(client: &Client, asked: &api::NewCell, count: u32) -> Resul
 ///
 /// # Errors
 /// It cannot be created, or its output cannot be written.
-pub(crate) fn attach(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
-    wait_for(stay(client, asked))
+pub(crate) fn attach(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
+    wait_for(run(client, request))
 }
 
 /// Runs it with streams and signals until it has ended.
-async fn stay(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
-    let answer = client.attend("/v1/attach", asked).await?;
+async fn run(client: &Client, request: &api::NewCell) -> Result<u8, Failure> {
+    let answer = client.post_with_input("/v1/attach", request).await?;
     let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok()).unwrap_or_default().to_owned();
     let mut ended = None;
     let said = lines(answer, async |piece| match piece {
@@ -66,7 +65,7 @@ async fn stay(client: &Client, asked: &api::NewCell) -> Result<u8, Failure> {
         passed = pass_on(client, &place, &wish) => passed?,
     }
     match (ended, wish.get()) {
-        (Some(outcome), wish) => Ok(told(&asked.template, &outcome, wish)),
+        (Some(outcome), wish) => Ok(report_end(&request.template, &outcome, wish)),
         // The output's reader does not read the last output; a message would not be read either.
         (None, Some(signal)) => Ok(128 + signal),
         (None, None) => Err(Failure::Gone(ErrorKind::UnexpectedEof.into())),
@@ -83,10 +82,10 @@ async fn close_stream(client: &Client, place: &str, stream: api::Source) -> Resu
 }
 
 /// Reports how the cell ended if that needs a message. Returns its exit status, or that of the host's signal if that ended it.
-fn told(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
+fn report_end(template: &str, outcome: &api::Outcome, wish: Option<u8>) -> u8 {
     let died_of = |signal| outcome.reason == Reason::Signalled && outcome.exit_code == 128 + signal;
     match wish {
-        Some(signal) if outcome.reason == Reason::Killed || died_of(SIGTERM) => {
+        Some(signal) if outcome.reason == Reason::Killed || died_of(SIGNAL_TO_END) => {
             diagnostics::problem(&format_args!("{template}: {}", ended_by(signal)));
             return 128 + signal;
         }
@@ -109,33 +108,33 @@ async fn pass_on(client: &Client, place: &str, wish: &Cell<Option<u8>>) -> Resul
     let mut before = SignalHistory::default();
     let mut last_moment = None;
     loop {
-        let (kind, felt) = {
-            let mut come = |kind: SignalKind| (Some(kind), before.feel(kind.as_raw_value()));
+        let (kind, action) = {
+            let mut come = |kind: SignalKind| (Some(kind), before.receive(kind.as_raw_value()));
             tokio::select! {
                 _ = interrupted.recv() => come(SignalKind::interrupt()),
                 _ = terminated.recv() => come(SignalKind::terminate()),
                 _ = hung_up.recv() => come(SignalKind::hangup()),
                 _ = quit.recv() => come(SignalKind::quit()),
-                () = sleep_until(last_moment.unwrap_or_else(Instant::now)), if last_moment.is_some() => (None, SignalAction::Ended),
+                () = sleep_until(last_moment.unwrap_or_else(Instant::now)), if last_moment.is_some() => (None, SignalAction::End),
             }
         };
-        let sent = match felt {
-            SignalAction::Interrupted => "interrupt",
-            SignalAction::Asked => {
+        let sent = match action {
+            SignalAction::Interrupt => "interrupt",
+            SignalAction::RequestEnd => {
                 last_moment = Some(Instant::now() + GRACE);
                 "terminate"
             }
-            SignalAction::Ended => {
+            SignalAction::End => {
                 last_moment = None;
                 "kill"
             }
         };
-        if felt != SignalAction::Interrupted {
+        if action != SignalAction::Interrupt {
             wish.set(kind.map(|kind| kind.as_raw_value() as u8).or(wish.get()));
         }
         // The cell may have ended. A failed server shows in the cell's output.
         let _ = client.ask::<()>(Method::POST, &format!("{place}/kill?signal={sent}"), &()).await;
-        if felt == SignalAction::Ended {
+        if action == SignalAction::End {
             sleep(DRAIN_TIME).await;
             return Ok(());
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando ps`, `logs`, `kill`, `stats`: the cells of `pando serve`.
 
-use super::{Client, wait_for};
 use crate::api::{self, Signal, Source};
 use crate::completion;
+use crate::connection::{Client, list, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
 use clap::Args;
@@ -42,15 +42,6 @@ pub(crate) struct Kill {
     /// The cells' numbers, as in `pando ps`
     #[arg(value_name = "CELL", required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<u64>,
-}
-
-/// The running cells and those that ended last.
-///
-/// # Errors
-/// No server runs.
-pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
-    let client = Client::need()?;
-    wait_for(client.get("/v1/cells"))
 }
 
 /// Lists the cells.
@@ -118,12 +109,12 @@ pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
 pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
     let path = cell.map_or("/v1".into(), |cell| format!("/v1/cells/{cell}"));
-    let told: serde_json::Value = wait_for(client.get(&path))?;
+    let values: serde_json::Value = wait_for(client.get(&path))?;
     let mut out = std::io::stdout().lock();
     if json {
-        writeln!(out, "{told}")?;
+        writeln!(out, "{values}")?;
     } else {
-        tell(&mut out, "", &told)?;
+        print_values(&mut out, "", &values)?;
     }
     Ok(0)
 }
@@ -136,8 +127,8 @@ pub(crate) fn freeze(cell: u64, name: &TemplateName, force: bool, replace: bool)
     let client = Client::need()?;
     // Checks that the server stores it where this process looks for it.
     client.server()?;
-    let asked = api::Freeze { name: name.to_string(), force, replace };
-    let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &asked))?;
+    let request = api::Freeze { name: name.to_string(), force, replace };
+    let made: api::Template = wait_for(client.ask(Method::POST, &format!("/v1/cells/{cell}/freeze"), &request))?;
     if made.forced {
         diagnostics::note(&format_args!(
             "template `{name}`: random numbers that its programs generate themselves may be the same in all clones; those of the kernel are distinct"
@@ -147,13 +138,13 @@ pub(crate) fn freeze(cell: u64, name: &TemplateName, force: bool, replace: bool)
 }
 
 /// Prints one line for each value.
-fn tell(out: &mut impl Write, indent: &str, told: &serde_json::Value) -> std::io::Result<()> {
-    for (name, value) in told.as_object().into_iter().flatten() {
+fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) -> std::io::Result<()> {
+    for (name, value) in values.as_object().into_iter().flatten() {
         let label = name.replace('_', " ");
         match value {
             serde_json::Value::Object(_) => {
                 writeln!(out, "{indent}{label}")?;
-                tell(out, "  ", value)?;
+                print_values(out, "  ", value)?;
             }
             serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {}", escaped(text))?,
             serde_json::Value::Null => {}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando run -d`: a program in a cell of `pando serve`. The cell is a clone of a shell that executes the program.
 
-use super::{Client, detach};
+use super::attach::detach;
 use crate::api::NewCell;
-use crate::cli::{LimitOptions, Run};
+use crate::arguments::{LimitOptions, Run};
+use crate::connection::Client;
 use crate::environment;
 use crate::failure::Failure;
 use crate::size::Size;

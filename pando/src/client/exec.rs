@@ -2,9 +2,9 @@
 //! `pando exec`: an additional program in a cell of `pando serve`, with the streams of this process.
 
 use super::cells::show;
-use super::{Client, lines, wait_for};
 use crate::api::{JobPiece, NewJob};
 use crate::completion;
+use crate::connection::{Client, lines, wait_for};
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
 use clap::Args;
@@ -62,7 +62,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         let (name, value) = line.split_once('=').unwrap_or((&line, ""));
         Ok((name.to_owned(), value.to_owned()))
     };
-    let asked = NewJob {
+    let request = NewJob {
         arguments: options.words.clone(),
         environment: environment::given(&options.variables).into_iter().map(pair).collect::<Result<_, Failure>>()?,
         directory: options.directory.clone(),
@@ -71,7 +71,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
     };
     wait_for(async {
         let mut status = None;
-        let answer = client.attend(&format!("/v1/cells/{}/exec", options.cell), &asked).await?;
+        let answer = client.post_with_input(&format!("/v1/cells/{}/exec", options.cell), &request).await?;
         let take = async |piece| match piece {
             JobPiece::Said { stream, data } => show(stream, &data).await,
             JobPiece::Ended { exit_code, .. } => {

@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts and serves connections forever, at most `most` at a time.
 pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) -> io::Result<()> {
-    let (places, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
+    let (permits, refusals) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(REFUSALS)));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -45,20 +45,20 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
                 continue;
             }
         };
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+        if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
             let router = router.clone();
             tokio::spawn(async move {
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX);
                 // Clients may disconnect at any time.
                 let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
-                drop(place);
+                drop(permit);
             });
-        } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+        } else if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
             tokio::spawn(async move {
                 // A client that does not read it is disconnected all the same.
                 let _ = timeout(REFUSAL_TIME, refuse(stream, most)).await;
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -91,7 +91,7 @@ pub(super) async fn limit_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// A body with a time limit for each piece, and one for the whole that grows with the bytes received. Only the time counts in which
+/// A body with a time limit for each piece, and one for all of it that grows with the bytes received. Only the time counts in which
 /// the server waits for the client.
 struct TimedBody {
     body: Body,
@@ -110,8 +110,8 @@ impl TimedBody {
 
     /// How long the server waits from now on.
     fn remaining(&self) -> Duration {
-        let whole = SILENCE_MAX + Duration::from_secs(self.received / RATE_MIN);
-        whole.saturating_sub(self.waited).min(SILENCE_MAX)
+        let limit = SILENCE_MAX + Duration::from_secs(self.received / RATE_MIN);
+        limit.saturating_sub(self.waited).min(SILENCE_MAX)
     }
 }
 

@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Bytes of a job's error output that are reported.
-const TOLD_MAX: usize = 4096;
+const OUTPUT_KEPT: usize = 4096;
 /// The default environment.
-const HOST_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
+const DEFAULT_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
 
 /// Starts a program in a cell and connects its streams. If the client disconnects, the program is killed.
 ///
@@ -30,15 +30,15 @@ const HOST_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/s
 /// The first line is invalid, or the cell has ended.
 pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<Body, Problem> {
     let mut incoming = Incoming::new(body);
-    let asked: api::NewJob = incoming.first_line().await?;
-    let time = asked.timeout.map(request::time).transpose()?;
-    let (job, heard) = start(cell, &command(&asked)?)?;
+    let new: api::NewJob = incoming.first_line().await?;
+    let time = new.timeout.map(request::time).transpose()?;
+    let (job, notified) = start(cell, &command(&new)?)?;
     let (outgoing, answer) = Outgoing::new();
-    tokio::spawn(carry_input(Arc::clone(&job), heard.clone(), incoming));
-    let clock = time.map(|time| tokio::spawn(end_after(time, Arc::clone(&job))));
+    tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming));
+    let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
-        let _ = carry_output(job, heard, outgoing, clock.as_ref()).await;
+        let _ = copy_output(job, notified, outgoing, clock.as_ref()).await;
         clock.inspect(JoinHandle::abort);
     });
     Ok(answer)
@@ -49,23 +49,23 @@ pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<Body, Problem
 /// # Errors
 /// The file cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Problem> {
-    let (job, mut bell) = start(cell, &file(Task::Read, path)?)?;
+    let (job, mut notified) = start(cell, &file(Task::Read, path)?)?;
     let guard = Guard(job);
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let first = loop {
         match guard.0.port().hear() {
             ConsoleOutput::Bytes(Stream::Output, bytes) => break bytes,
-            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
-            ConsoleOutput::Nothing => _ = bell.changed().await,
+            ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
+            ConsoleOutput::Nothing => _ = notified.changed().await,
             ConsoleOutput::End => break Vec::new(),
         }
     };
     if first.is_empty() {
-        finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))?;
+        finish(&guard.0, path).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))?;
     }
     let (mut outgoing, answer) = Outgoing::new();
     tokio::spawn(async move {
-        match say_file(&guard.0, bell, first, &mut outgoing).await {
+        match send_file(&guard.0, notified, first, &mut outgoing).await {
             Ok(true) | Err(ClientGone) => {}
             Ok(false) => outgoing.abort(std::io::Error::other("the file could not be read to its end")),
         }
@@ -74,7 +74,7 @@ pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Pr
 }
 
 /// Sends a file's content. Returns whether it is complete.
-async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, ClientGone> {
+async fn send_file(job: &Job, mut notified: watch::Receiver<()>, first: Vec<u8>, outgoing: &mut Outgoing) -> Result<bool, ClientGone> {
     let mut piece = first;
     loop {
         if !piece.is_empty() {
@@ -84,7 +84,7 @@ async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outg
             ConsoleOutput::Bytes(Stream::Output, bytes) => piece = bytes,
             ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
             // The job, which notifies, still exists.
-            ConsoleOutput::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
+            ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
             ConsoleOutput::End => return Ok(job.end() == Some(JobEnd::Exited(0))),
         }
     }
@@ -95,29 +95,29 @@ async fn say_file(job: &Job, mut bell: watch::Receiver<()>, first: Vec<u8>, outg
 /// # Errors
 /// The file cannot be written, or the cell has ended.
 pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Result<(), Problem> {
-    let (job, mut bell) = start(cell, &file(Task::Write, path)?)?;
+    let (job, mut notified) = start(cell, &file(Task::Write, path)?)?;
     let guard = Guard(job);
-    let carry = carry_input(Arc::clone(&guard.0), bell.clone(), Incoming::new(body));
-    let said = async {
-        let mut said = Vec::new();
+    let copying = copy_input(Arc::clone(&guard.0), notified.clone(), Incoming::new(body));
+    let output = async {
+        let mut output = Vec::new();
         loop {
             match guard.0.port().hear() {
-                ConsoleOutput::Bytes(_, bytes) => keep_last(&mut said, &bytes).await,
-                ConsoleOutput::Nothing => _ = bell.changed().await,
-                ConsoleOutput::End => return said,
+                ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
+                ConsoleOutput::Nothing => _ = notified.changed().await,
+                ConsoleOutput::End => return output,
             }
         }
     };
-    let carry = async {
-        carry.await;
+    let copying = async {
+        copying.await;
         std::future::pending::<Infallible>().await
     };
     // After an error, do not wait for the rest of the body.
-    let said = tokio::select! {
-        said = said => said,
-        never = carry => match never {},
+    let output = tokio::select! {
+        output = output => output,
+        never = copying => match never {},
     };
-    finish(&guard.0, path).map_err(|problem| problem.with_words(&String::from_utf8_lossy(&said)))
+    finish(&guard.0, path).map_err(|problem| problem.with_output(&String::from_utf8_lossy(&output)))
 }
 
 /// The command of a file transfer, which runs no program.
@@ -129,9 +129,9 @@ fn file(task: Task, path: &str) -> Result<Command, Problem> {
 }
 
 /// Keeps the last bytes of a job's error output, and yields to other tasks.
-async fn keep_last(said: &mut Vec<u8>, bytes: &[u8]) {
-    said.extend_from_slice(bytes);
-    said.drain(..said.len().saturating_sub(TOLD_MAX));
+async fn keep_last(output: &mut Vec<u8>, bytes: &[u8]) {
+    output.extend_from_slice(bytes);
+    output.drain(..output.len().saturating_sub(OUTPUT_KEPT));
     tokio::task::yield_now().await;
 }
 
@@ -147,13 +147,13 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
 /// Starts a job. Returns it with the channel that notifies of its output.
 fn start(cell: &ManagedCell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
     let job = cell.start_job(command)?;
-    let (bell, heard) = watch::channel(());
-    job.port().listen(move || bell.send_replace(()));
-    Ok((job, heard))
+    let (notifier, notified) = watch::channel(());
+    job.port().listen(move || notifier.send_replace(()));
+    Ok((job, notified))
 }
 
-fn command(asked: &api::NewJob) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment, directory, user, timeout: _ } = asked;
+fn command(new: &api::NewJob) -> Result<Command, Problem> {
+    let api::NewJob { arguments, environment, directory, user, timeout: _ } = new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
     let user = user.as_deref().map(options::user).transpose();
     let User { user, group } = user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
@@ -161,7 +161,7 @@ fn command(asked: &api::NewJob) -> Result<Command, Problem> {
     let (path, own): (&str, &[&str]) = if name.contains('/') { (name, &[]) } else { ("/usr/bin/env", &["env", "--"]) };
     let words = own.iter().copied().chain(arguments.iter().map(String::as_str));
     let given = environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let usual = HOST_ENVIRONMENT.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
+    let usual = DEFAULT_ENVIRONMENT.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
     Ok(Command {
         path: path.into(),
         directory: directory.as_deref().unwrap_or("/").into(),
@@ -174,7 +174,7 @@ fn command(asked: &api::NewJob) -> Result<Command, Problem> {
 }
 
 /// Writes a request's body to the job's standard input.
-async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, mut incoming: Incoming) {
+async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incoming: Incoming) {
     loop {
         let mut bytes = match incoming.next().await {
             Ok(Some(bytes)) => bytes,
@@ -183,11 +183,11 @@ async fn carry_input(job: Arc<Job>, mut bell: watch::Receiver<()>, mut incoming:
             Err(_) => return job.signal(SIGKILL),
         };
         while !bytes.is_empty() {
-            bell.mark_unchanged();
+            notified.mark_unchanged();
             match job.port().offer(&bytes) {
                 // It has stopped reading.
                 None => return,
-                Some(0) if bell.changed().await.is_err() => return,
+                Some(0) if notified.changed().await.is_err() => return,
                 Some(count) => bytes = bytes.split_off(count),
             }
         }
@@ -206,15 +206,15 @@ impl Drop for Guard {
 }
 
 /// Kills a job when its time limit expires.
-async fn end_after(time: Duration, job: Arc<Job>) {
+async fn kill_after(time: Duration, job: Arc<Job>) {
     tokio::time::sleep(time).await;
     job.signal(SIGKILL);
 }
 
 /// Sends the job's output and its end to the client. `clock` is the task of its time limit, if it has one.
-async fn carry_output(
+async fn copy_output(
     job: Arc<Job>,
-    mut bell: watch::Receiver<()>,
+    mut notified: watch::Receiver<()>,
     mut outgoing: Outgoing,
     clock: Option<&JoinHandle<()>>,
 ) -> Result<(), ClientGone> {
@@ -225,7 +225,7 @@ async fn carry_output(
                 outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?
             }
             // The job, which notifies, still exists.
-            ConsoleOutput::Nothing => _ = outgoing.unless_gone(bell.changed()).await?,
+            ConsoleOutput::Nothing => _ = outgoing.unless_gone(notified.changed()).await?,
             ConsoleOutput::End => break,
         }
     }

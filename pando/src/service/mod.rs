@@ -73,7 +73,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let environment = environment::caller();
     let store = TemplateStore::of(&environment)?;
     store.create_directory()?;
-    let path = options.socket.clone().map_or_else(socket::place, Ok)?;
+    let path = options.socket.clone().map_or_else(socket::default_path, Ok)?;
     // The directory of the default socket is writable, to remove the socket at the end. A directory given with `--socket` may hold other
     // files: the next service replaces a leftover socket there.
     let own_directory = path.parent().filter(|_| options.socket.is_none());
@@ -125,7 +125,7 @@ fn router(manager: Manager) -> Router {
     let description = description.to_json().unwrap_or_default();
     let described = move || async move { ([("content-type", "application/json")], description) };
     let router = router.route("/v1/openapi.json", get(described)).with_state(Arc::new(manager));
-    router.layer(axum::middleware::map_response(problem::tell))
+    router.layer(axum::middleware::map_response(problem::uniform))
 }
 
 /// A runtime whose threads are all started.

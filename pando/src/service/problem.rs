@@ -39,7 +39,7 @@ impl Problem {
         Problem { status: StatusCode::PAYLOAD_TOO_LARGE, word: "too-large", message: message.into() }
     }
 
-    /// The library that answers has refused a request before anybody saw it.
+    /// The library that answers has refused a request before a handler saw it.
     fn refused(status: StatusCode, why: &str) -> Problem {
         let (status, word, message) = match status {
             StatusCode::NOT_FOUND => (status, "no-such-path", "no such path: GET /v1/openapi.json lists the paths".into()),
@@ -59,9 +59,9 @@ impl Problem {
     }
 
     /// Adds the output of a program before it failed.
-    pub(super) fn with_words(self, said: &str) -> Problem {
-        let said = said.trim_end();
-        if said.is_empty() { self } else { Problem { message: format!("{}; its output:\n{said}", self.message), ..self } }
+    pub(super) fn with_output(self, output: &str) -> Problem {
+        let output = output.trim_end();
+        if output.is_empty() { self } else { Problem { message: format!("{}; its output:\n{output}", self.message), ..self } }
     }
 
     /// A file of a cell cannot be read or written.
@@ -157,16 +157,16 @@ impl From<TemplateError> for Problem {
 }
 
 /// Turns every error answer into a problem, also those of the HTTP library.
-pub(super) async fn tell(answer: Response) -> Response {
-    let is_told = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    if is_told || !(answer.status().is_client_error() || answer.status().is_server_error()) {
+pub(super) async fn uniform(answer: Response) -> Response {
+    let is_problem = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if is_problem || !(answer.status().is_client_error() || answer.status().is_server_error()) {
         return answer;
     }
     let (head, body) = answer.into_parts();
     let why = axum::body::to_bytes(body, REFUSAL_MAX).await.unwrap_or_default();
-    let mut told = Problem::refused(head.status, &String::from_utf8_lossy(&why)).into_response();
-    told.headers_mut().extend(head.headers.get(header::ALLOW).map(|methods| (header::ALLOW, methods.clone())));
-    told
+    let mut problem = Problem::refused(head.status, &String::from_utf8_lossy(&why)).into_response();
+    problem.headers_mut().extend(head.headers.get(header::ALLOW).map(|methods| (header::ALLOW, methods.clone())));
+    problem
 }
 
 impl IntoResponse for Problem {

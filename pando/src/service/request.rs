@@ -2,8 +2,7 @@
 //! Validation of requests, with the parsers of the command line.
 
 use super::problem::Problem;
-use super::routes::bytes;
-use crate::api;
+use crate::api::{self, TextOrBytes};
 use crate::options;
 use crate::size::Size;
 use pando_kernel::limits::TRACES;
@@ -23,8 +22,8 @@ const READY_SECONDS_MAX: f64 = 300.0;
 ///
 /// # Errors
 /// A field is invalid.
-pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network, allow } = asked;
+pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network, allow } = new;
     if network.is_some() && !allow.is_empty() {
         return Err(Problem::request("network, allow: a cell with allow has a network of its own: omit one of them"));
     }
@@ -50,52 +49,52 @@ pub(super) fn cell(asked: api::NewCell, input_ends: bool) -> Result<CloneSpec, P
 ///
 /// # Errors
 /// A field is invalid.
-pub(super) fn template(asked: &api::NewTemplate, name: TemplateName) -> Result<TemplateSpec, Problem> {
-    if asked.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
+pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<TemplateSpec, Problem> {
+    if new.variants.is_some_and(|count| !(1..=VARIANTS_MAX).contains(&count)) {
         return Err(Problem::request(format!("variants: give a number from 1 to {VARIANTS_MAX}")));
     }
-    if asked.train == Some(false) && (asked.train_count.is_some() || !asked.train_arguments.is_empty()) {
+    if new.train == Some(false) && (new.train_count.is_some() || !new.train_arguments.is_empty()) {
         return Err(Problem::request("train: train_arguments and train_count need training: omit them, or do not set train to false"));
     }
-    if asked.train_count.is_some_and(|count| !(1..=TRACES as u32).contains(&count)) {
+    if new.train_count.is_some_and(|count| !(1..=TRACES as u32).contains(&count)) {
         return Err(Problem::request(format!("train_count: give a number from 1 to {TRACES}")));
     }
-    let user = asked.user.as_deref().map(options::user).transpose();
-    let volumes = asked.volumes.iter().map(|volume| match options::volume(volume.into()) {
+    let user = new.user.as_deref().map(options::user).transpose();
+    let volumes = new.volumes.iter().map(|volume| match options::volume(volume.into()) {
         // Clones write nothing back to the host, so a volume is always read-only.
         Ok(volume) => Ok(VolumeSpec { writable: false, ..volume }),
         Err(error) => Err(Problem::request(format!("volumes: {error}"))),
     });
     let spec = TemplateSpec {
         name,
-        command: asked.arguments.iter().map(Into::into).collect(),
+        command: new.arguments.iter().map(Into::into).collect(),
         view: ViewSpec {
-            variables: variables(&asked.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            variables: variables(&new.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             directory: None,
             user: user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default(),
-            root: asked.root.as_ref().map(Into::into),
-            bare: asked.bare,
+            root: new.root.as_ref().map(Into::into),
+            bare: new.bare,
             volumes: volumes.collect::<Result<_, _>>()?,
         },
         // A template that never becomes ready must not block other requests forever.
-        limits: limits(asked.memory.as_deref(), None, Some(asked.timeout.unwrap_or(READY_SECONDS_MAX)))?,
-        replace: asked.replace,
-        variants: asked.variants.unwrap_or(1),
+        limits: limits(new.memory.as_deref(), None, Some(new.timeout.unwrap_or(READY_SECONDS_MAX)))?,
+        replace: new.replace,
+        variants: new.variants.unwrap_or(1),
         training: TrainingSpec {
-            clones: if asked.train == Some(false) { 0 } else { asked.train_count.unwrap_or(1) },
-            arguments: asked.train_arguments.iter().map(Into::into).collect(),
-            is_requested: asked.train == Some(true) || !asked.train_arguments.is_empty() || asked.train_count.is_some(),
+            clones: if new.train == Some(false) { 0 } else { new.train_count.unwrap_or(1) },
+            arguments: new.train_arguments.iter().map(Into::into).collect(),
+            is_requested: new.train == Some(true) || !new.train_arguments.is_empty() || new.train_count.is_some(),
         },
         is_standard: false,
     };
-    if spec.command.is_empty() { builtin(asked, spec) } else { Ok(spec) }
+    if spec.command.is_empty() { builtin(new, spec) } else { Ok(spec) }
 }
 
 /// The specification of a built-in template, whose fields `spec` overrides.
-fn builtin(asked: &api::NewTemplate, spec: TemplateSpec) -> Result<TemplateSpec, Problem> {
+fn builtin(new: &api::NewTemplate, spec: TemplateSpec) -> Result<TemplateSpec, Problem> {
     let standard = TemplateSpec::standard(&spec.name);
     let standard = standard.ok_or_else(|| Problem::request(format!("arguments: the program of template `{}` is missing", spec.name)))?;
-    let is_plain = *asked == api::NewTemplate { name: asked.name.clone(), replace: asked.replace, ..api::NewTemplate::default() };
+    let is_plain = *new == api::NewTemplate { name: new.name.clone(), replace: new.replace, ..api::NewTemplate::default() };
     let TrainingSpec { clones, arguments, .. } = spec.training;
     Ok(TemplateSpec {
         command: standard.command,
@@ -111,14 +110,14 @@ fn builtin(asked: &api::NewTemplate, spec: TemplateSpec) -> Result<TemplateSpec,
 }
 
 /// Checks the names and values of environment variables.
-fn variables(asked: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Problem> {
+fn variables(new: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Problem> {
     let check = |(name, value): (&String, &String)| {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(Problem::request(format!("environment: {name:?} is not a valid variable name, or its value contains a zero byte")));
         }
         Ok((name.clone(), value.clone()))
     };
-    asked.iter().map(check).collect()
+    new.iter().map(check).collect()
 }
 
 /// Parses a time limit in seconds.
@@ -139,4 +138,9 @@ fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Resu
         time: timeout.map(time).transpose()?,
         output: None,
     })
+}
+
+/// Decodes a text field.
+fn bytes(text: Option<&TextOrBytes>) -> Result<Vec<u8>, Problem> {
+    text.map_or(Some(Vec::new()), TextOrBytes::bytes).ok_or_else(|| Problem::request("invalid base64"))
 }

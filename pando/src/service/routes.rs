@@ -4,7 +4,7 @@
 use super::problem::Problem;
 use super::streams::{ClientGone, Incoming, Outgoing};
 use super::{blocking, connections, jobs, request};
-use crate::api::{self, TextOrBytes};
+use crate::api;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -86,33 +86,33 @@ async fn templates(State(manager): State<Arc<Manager>>) -> RouteResult<Json<Vec<
 #[utoipa::path(post, path = "/v1/templates", request_body = api::NewTemplate, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
 async fn make_template(
     State(manager): State<Arc<Manager>>,
-    Json(asked): Json<api::NewTemplate>,
+    Json(new): Json<api::NewTemplate>,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
-    let name = name(&asked.name)?;
-    let options = request::template(&asked, name.clone())?;
+    let name = name(&new.name)?;
+    let options = request::template(&new, name.clone())?;
     manager.create_template(options).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
 }
 
 /// Returns a template's description.
 #[utoipa::path(get, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 200, body = api::Template), (status = 404, body = api::Problem)))]
-async fn template(State(manager): State<Arc<Manager>>, Path(asked): Path<String>) -> RouteResult<Json<api::Template>> {
-    let name = name(&asked)?;
+async fn template(State(manager): State<Arc<Manager>>, Path(text): Path<String>) -> RouteResult<Json<api::Template>> {
+    let name = name(&text)?;
     blocking(move || Ok(Json(template_of(&manager, &name)?))).await
 }
 
 /// Removes a template; its clones continue.
 #[utoipa::path(delete, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
-async fn remove_template(State(manager): State<Arc<Manager>>, Path(asked): Path<String>) -> RouteResult<StatusCode> {
-    let name = name(&asked)?;
+async fn remove_template(State(manager): State<Arc<Manager>>, Path(text): Path<String>) -> RouteResult<StatusCode> {
+    let name = name(&text)?;
     manager.remove_template(name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Downloads the file of one of a template's variants, as `pando template save` writes it.
 #[utoipa::path(get, path = "/v1/templates/{name}/file", params(("name" = String, Path)), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = api::Problem)))]
-async fn save_template(State(manager): State<Arc<Manager>>, Path(asked): Path<String>) -> RouteResult<Response> {
-    let name = name(&asked)?;
+async fn save_template(State(manager): State<Arc<Manager>>, Path(text): Path<String>) -> RouteResult<Response> {
+    let name = name(&text)?;
     let path = blocking(move || {
         // A damaged template is not passed on.
         let path = manager.store().pick_variant(&name);
@@ -152,11 +152,11 @@ struct ReplaceQuery {
 #[utoipa::path(put, path = "/v1/templates/{name}/file", params(("name" = String, Path), ReplaceQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
 async fn load_template(
     State(manager): State<Arc<Manager>>,
-    Path(asked): Path<String>,
-    Query(place): Query<ReplaceQuery>,
+    Path(text): Path<String>,
+    Query(query): Query<ReplaceQuery>,
     body: Body,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
-    let name = name(&asked)?;
+    let name = name(&text)?;
     let store = manager.store().clone();
     let incoming = blocking(move || Ok(store.temporary_file()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
@@ -172,15 +172,15 @@ async fn load_template(
         file.write_all(&bytes).await.map_err(Problem::server)?;
     }
     file.flush().await.map_err(Problem::server)?;
-    manager.adopt_template(incoming, name.clone(), place.replace).await?;
+    manager.adopt_template(incoming, name.clone(), query.replace).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
 }
 
 /// Clones a template, waits until the clone has ended, and returns its output.
 #[utoipa::path(post, path = "/v1/run", request_body = api::NewCell, responses((status = 200, body = api::RunResult), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
-async fn run(State(manager): State<Arc<Manager>>, Json(mut asked): Json<api::NewCell>) -> RouteResult<Json<api::RunResult>> {
-    asked.output_limit.get_or_insert(RUN_OUTPUT_MAX);
-    let attached = manager.start_cell(request::cell(asked, true)?).await?;
+async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCell>) -> RouteResult<Json<api::RunResult>> {
+    new.output_limit.get_or_insert(RUN_OUTPUT_MAX);
+    let attached = manager.start_cell(request::cell(new, true)?).await?;
     let outcome = attached.cell.ended().await;
     Ok(Json(api::RunResult::new(outcome, attached.cell.kept_output())))
 }
@@ -193,8 +193,8 @@ async fn cells(State(manager): State<Arc<Manager>>) -> Json<Vec<api::Cell>> {
 
 /// Clones a template, and returns while the clone runs.
 #[utoipa::path(post, path = "/v1/cells", request_body = api::NewCell, responses((status = 201, body = api::Cell), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
-async fn make_cell(State(manager): State<Arc<Manager>>, Json(asked): Json<api::NewCell>) -> RouteResult<(StatusCode, Json<api::Cell>)> {
-    let cell = manager.start_cell(request::cell(asked, false)?).await?.release();
+async fn make_cell(State(manager): State<Arc<Manager>>, Json(new): Json<api::NewCell>) -> RouteResult<(StatusCode, Json<api::Cell>)> {
+    let cell = manager.start_cell(request::cell(new, false)?).await?.release();
     Ok((StatusCode::CREATED, Json(cell.summary().into())))
 }
 
@@ -222,13 +222,9 @@ struct TimeoutQuery {
 
 /// Waits until a cell has ended, or until the timeout; the outcome is missing if it still runs.
 #[utoipa::path(get, path = "/v1/cells/{cell}/wait", params(("cell" = u64, Path), TimeoutQuery), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
-async fn wait(
-    State(manager): State<Arc<Manager>>,
-    Path(id): Path<u64>,
-    Query(patience): Query<TimeoutQuery>,
-) -> RouteResult<Json<api::Cell>> {
+async fn wait(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<TimeoutQuery>) -> RouteResult<Json<api::Cell>> {
     let cell = manager.cell(id)?;
-    match patience.timeout.map(Duration::try_from_secs_f64) {
+    match query.timeout.map(Duration::try_from_secs_f64) {
         None => _ = cell.ended().await,
         // A timeout is no error: the answer has no outcome.
         Some(Ok(time)) => _ = tokio::time::timeout(time, cell.ended()).await,
@@ -249,10 +245,10 @@ struct KillQuery {
 
 /// Terminates a cell, or sends its program a signal; its output and outcome remain available.
 #[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = u64, Path), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
-async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(manner): Query<KillQuery>) -> RouteResult<StatusCode> {
+async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
     let cell = manager.cell(id)?;
-    cell.signal(manner.signal.into());
-    if manner.signal == api::Signal::Kill {
+    cell.signal(query.signal.into());
+    if query.signal == api::Signal::Kill {
         cell.ended().await;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -272,9 +268,9 @@ struct DiscardQuery {
 async fn close_stream(
     State(manager): State<Arc<Manager>>,
     Path(id): Path<u64>,
-    Query(deaf): Query<DiscardQuery>,
+    Query(query): Query<DiscardQuery>,
 ) -> RouteResult<StatusCode> {
-    manager.cell(id)?.close_stream(deaf.stream.into());
+    manager.cell(id)?.close_stream(query.stream.into());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -295,13 +291,13 @@ struct OutputQuery {
 
 /// Streams a cell's output and its end: a line of JSON for each piece. The last 1 MiB is kept, or as much as its output limit.
 #[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), OutputQuery), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
-async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(pieces): Query<OutputQuery>) -> RouteResult<Response> {
+async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<OutputQuery>) -> RouteResult<Response> {
     let cell = manager.cell(id)?;
     let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
-        let reader = pieces.whole.then(|| Reader::new(&cell, pieces.from));
+        let reader = query.whole.then(|| Reader::new(&cell, query.from));
         // A disconnected client needs nothing.
-        if let Ok(Some(ended)) = send_output(&cell, pieces.from, pieces.follow, reader, &mut outgoing).await {
+        if let Ok(Some(ended)) = send_output(&cell, query.from, query.follow, reader, &mut outgoing).await {
             let _ = outgoing.line(&ended).await;
         }
     });
@@ -339,8 +335,8 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
 /// output, the last one the end. If the client disconnects, the program is killed.
 #[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = u64, Path)), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
 async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, body: Body) -> RouteResult<Response> {
-    let said = jobs::exec(&*manager.cell(id)?, body).await?;
-    Ok(([(header::CONTENT_TYPE, LINES)], said).into_response())
+    let output = jobs::exec(&*manager.cell(id)?, body).await?;
+    Ok(([(header::CONTENT_TYPE, LINES)], output).into_response())
 }
 
 /// The file.
@@ -354,8 +350,8 @@ struct File {
 /// Returns the content of a file in a running cell.
 #[utoipa::path(get, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
 async fn read_file(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(file): Query<File>) -> RouteResult<Response> {
-    let holds = jobs::read_file(&*manager.cell(id)?, &file.path).await?;
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], holds).into_response())
+    let content = jobs::read_file(&*manager.cell(id)?, &file.path).await?;
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], content).into_response())
 }
 
 /// Writes a file in a running cell once the whole body has arrived; it replaces an existing file atomically.
@@ -375,10 +371,10 @@ async fn write_file(
 async fn freeze(
     State(manager): State<Arc<Manager>>,
     Path(id): Path<u64>,
-    Json(asked): Json<api::Freeze>,
+    Json(new): Json<api::Freeze>,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
-    let (cell, name) = (manager.cell(id)?, name(&asked.name)?);
-    manager.freeze(cell, name.clone(), asked.replace, asked.force).await?;
+    let (cell, name) = (manager.cell(id)?, name(&new.name)?);
+    manager.freeze(cell, name.clone(), new.replace, new.force).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
 }
 
@@ -396,11 +392,11 @@ struct EndOfInputQuery {
 async fn input(
     State(manager): State<Arc<Manager>>,
     Path(id): Path<u64>,
-    Query(last): Query<EndOfInputQuery>,
+    Query(query): Query<EndOfInputQuery>,
     bytes: Bytes,
 ) -> RouteResult<StatusCode> {
     let cell = manager.cell(id)?;
-    match cell.write_input(bytes, last.end).await {
+    match cell.write_input(bytes, query.end).await {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::state(format!("cannot write to the input of cell {id}: it has ended"))),
     }
@@ -461,9 +457,4 @@ async fn send_output(
         outgoing.line(&api::Piece::from(piece)).await?;
     }
     Ok(None)
-}
-
-/// Decodes a text field.
-pub(super) fn bytes(text: Option<&TextOrBytes>) -> RouteResult<Vec<u8>> {
-    text.map_or(Some(Vec::new()), TextOrBytes::bytes).ok_or_else(|| Problem::request("invalid base64"))
 }

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The connection to `pando serve`, with its requests and answers.
+
+use crate::failure::Failure;
+use crate::{api, environment, socket};
+use axum::body::Bytes;
+use http_body_util::channel::{Channel, Sender};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use pando_manager::template::TemplateStore;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+/// Bytes of input per read.
+const PIECE: usize = 64 << 10;
+/// Pieces of input that are queued for the cell.
+const AHEAD: usize = 4;
+
+/// A connectable server.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// Finds this user's server, if one accepts connections.
+    ///
+    /// # Errors
+    /// The socket's directory is unknown.
+    pub(crate) fn find() -> Result<Option<Client>, Failure> {
+        let socket = socket::default_path()?;
+        // The socket of a killed server refuses connections.
+        Ok(std::os::unix::net::UnixStream::connect(&socket).is_ok().then_some(Client { socket }))
+    }
+
+    /// Finds this user's server.
+    ///
+    /// # Errors
+    /// No server accepts connections.
+    pub(crate) fn need() -> Result<Client, Failure> {
+        let missing = || Ok(Failure::NoServer(socket::default_path()?));
+        Client::find()?.map_or_else(|| Err(missing().unwrap_or_else(|failure| failure)), Ok)
+    }
+
+    /// The server's state, if it uses the same directory of templates as this process.
+    ///
+    /// # Errors
+    /// It does not answer, or uses another directory.
+    pub(crate) fn server(&self) -> Result<api::Server, Failure> {
+        let server: api::Server = wait_for(self.get("/v1"))?;
+        let ours = TemplateStore::of(&environment::caller())?.directory().to_path_buf();
+        // A path that does not exist yet cannot be canonicalized.
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+        if real(Path::new(&server.templates)) == real(&ours) {
+            return Ok(server);
+        }
+        Err(Failure::OtherTemplates { process: server.process, theirs: server.templates.into(), ours })
+    }
+
+    /// Sends a request and reads the answer.
+    ///
+    /// # Errors
+    /// The server refuses the request or does not answer.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        let answer = self.send(method, path, "application/json", body.into()).await?;
+        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        // An empty answer stands for `()`.
+        let text = if bytes.is_empty() { &b"null"[..] } else { &bytes };
+        serde_json::from_slice(text).map_err(|error| Failure::Gone(error.into()))
+    }
+
+    /// Sends a GET request.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(Method::GET, path, &()).await
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) async fn give(&self, path: &str, bytes: Bytes) -> Result<(), Failure> {
+        self.send(Method::POST, path, "application/octet-stream", bytes).await.map(|_| ())
+    }
+
+    /// Reads a cell's output until the cell has ended, or to the end of the present output.
+    ///
+    /// # Errors
+    /// The server refuses, the answer breaks off, or `take` fails.
+    pub(crate) async fn follow(&self, path: &str, take: impl AsyncFnMut(api::Piece) -> Result<(), Failure>) -> Result<(), Failure> {
+        lines(self.send(Method::GET, path, "application/json", Bytes::new()).await?, take).await
+    }
+
+    /// Starts a program that reads this process's standard input; `first` describes it. Its output comes as lines of the answer.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(crate) async fn post_with_input(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        line.push(b'\n');
+        let (sender, body) = Channel::<Bytes>::new(AHEAD);
+        let (accept, accepted) = oneshot::channel();
+        tokio::spawn(carry_input(sender, line, accepted));
+        let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;
+        // The input task waits for this message.
+        let _ = accept.send(());
+        Ok(answer)
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+        self.send_body(method, path, kind, Full::new(body).boxed()).await
+    }
+
+    async fn send_body(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: BoxBody<Bytes, Infallible>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(Failure::Gone)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(gone)?;
+        // The task ends when its answer has been read.
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", "pando").header("content-type", kind);
+        let request = request.body(body).map_err(|error| Failure::Gone(std::io::Error::other(error)))?;
+        let answer = sender.send_request(request).await.map_err(gone)?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let bytes = answer.into_body().collect().await.map_err(gone)?.to_bytes();
+        let problem: api::Problem = serde_json::from_slice(&bytes).map_err(|error| Failure::Gone(error.into()))?;
+        Err(Failure::Asked { problem: problem.problem, message: problem.message })
+    }
+}
+
+/// Sends the first line, then standard input once the request is accepted: a refused request consumes no input.
+async fn carry_input(mut sender: Sender<Bytes, Infallible>, first: Vec<u8>, accepted: oneshot::Receiver<()>) {
+    if sender.send_data(Bytes::from(first)).await.is_err() || accepted.await.is_err() {
+        return;
+    }
+    let mut input = tokio::io::stdin();
+    let mut piece = Vec::new();
+    // If the server stops reading, the program has ended; the answer reports it.
+    while piece.is_empty() || sender.send_data(Bytes::from(piece)).await.is_ok() {
+        piece = vec![0; PIECE];
+        match input.read(&mut piece).await {
+            Ok(count) if count > 0 => piece.truncate(count),
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// Parses an answer's lines, each as JSON.
+///
+/// # Errors
+/// The answer breaks off, a line is invalid, or `take` fails.
+pub(crate) async fn lines<T: DeserializeOwned>(
+    answer: Response<Incoming>,
+    mut take: impl AsyncFnMut(T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut body = answer.into_body();
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(bytes) = frame.map_err(gone)?.data_ref() {
+            rest.extend_from_slice(bytes);
+        }
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            take(serde_json::from_slice(&line).map_err(|error| Failure::Gone(error.into()))?).await?;
+        }
+    }
+    Ok(())
+}
+
+fn gone(error: hyper::Error) -> Failure {
+    Failure::Gone(std::io::Error::other(error))
+}
+
+/// Runs a future on a runtime of its own.
+///
+/// # Errors
+/// The future fails.
+pub(crate) fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Thread)?;
+    let outcome = runtime.block_on(work);
+    // A read of standard input may block forever.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The running cells and those that ended last.
+///
+/// # Errors
+/// No server runs.
+pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
+    let client = Client::need()?;
+    wait_for(client.get("/v1/cells"))
+}
