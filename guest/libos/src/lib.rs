@@ -14,6 +14,7 @@ extern crate std;
 
 pub mod calls;
 pub mod console;
+pub mod cpu_time;
 pub mod credentials;
 pub mod delivery;
 pub mod elf;

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use pando_abi::SpaceIndex;
 
+use crate::cpu_time::CpuTime;
 use crate::limits::Limits;
 use crate::signals::action::Disposition;
 use crate::signals::info::Info;
@@ -74,13 +75,13 @@ impl Change {
     }
 }
 
-/// Resources that a process has used: CPU time of its own and of the children it has waited for (in nanoseconds), and memory.
+/// Resources that a process has used: CPU time of its own and of the children it has waited for, and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Its own.
-    pub own: u64,
+    pub own: CpuTime,
     /// Of children.
-    pub children: u64,
+    pub children: CpuTime,
     /// The most bytes of memory that were seen: at each request for the usage, and at its end.
     pub peak: u64,
     /// The same of the child with the highest peak.
@@ -90,10 +91,12 @@ pub struct Usage {
 impl Usage {
     /// The words of a `struct rusage` of this time and memory.
     #[must_use]
-    pub fn words(time: u64, peak: u64) -> [u64; 18] {
+    pub fn words(time: CpuTime, peak: u64) -> [u64; 18] {
         const PEAK: usize = 4;
         let mut words = [0; 18];
-        (words[0], words[1]) = (time / NANOSECONDS, time % NANOSECONDS / 1000);
+        for (pair, time) in words.chunks_exact_mut(2).zip([time.user(), time.system]) {
+            pair.copy_from_slice(&[time / NANOSECONDS, time % NANOSECONDS / 1000]);
+        }
         words[PEAK] = peak >> 10;
         words
     }

@@ -280,6 +280,48 @@ impl System {
         self.move_shared(old, region, place)
     }
 
+    /// Maps `bytes` of a shared mapping a second time, from `address` on, perhaps at a chosen place. Returns the address.
+    ///
+    /// In the shared segment the second mapping lies where the first one lies, and counts as one more.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is no room, or the place is chosen and the memory has no file.
+    pub fn duplicate_shared(&mut self, address: u64, region: Region, bytes: u64, place: Option<PageRange>) -> Result<u64, Errno> {
+        if let Some(file) = region.backing.node() {
+            let offset = file.at(address);
+            if place.is_none() && is_shared(address) {
+                let range = self.place_shared(bytes, Some((file.node, offset)))?;
+                let pages = NodePages::new(file.node, file.sharing, range.start(), offset);
+                self.map_shared_node(range, region.permissions, pages)?;
+                return Ok(range.start());
+            }
+            let to = place.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
+            self.map_node(to, region.permissions, NodePages::new(file.node, file.sharing, to.start(), offset))?;
+            self.claim(to);
+            return Ok(to.start());
+        }
+        if let Backing::Blocks(_) = region.backing {
+            let to = place.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
+            self.memory.map(to, region.permissions, region.backing.moved(address, to.start()))?;
+            self.claim(to);
+            return Ok(to.start());
+        }
+        let range = pages(address, bytes)?;
+        let own = self.memory.pieces(range);
+        let end = own.iter().take_while(|(_, other)| other.backing == region.backing).last().map_or(address, |(piece, _)| piece.end());
+        let behind = PageRange::new(end, range.end());
+        let is_free = |behind| self.memory.is_free(behind) && self.others.shared.is_free(behind) && shared_part(behind) == Some(behind);
+        if place.is_some() || self.memory.is_full() || !behind.is_none_or(is_free) {
+            return Err(Errno::ENOMEM);
+        }
+        if let Some(behind) = behind {
+            self.memory.map(behind, region.permissions, Backing::Beyond(None))?;
+            self.claim(behind);
+        }
+        PageRange::new(address, end).into_iter().for_each(|again| self.memory.again.add(again));
+        Ok(address)
+    }
+
     /// Moves a shared mapping to addresses with room for it. A file's mapping joins the pages that others have there. Memory
     /// without a file can move only if no other process shares it.
     fn move_shared(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<u64, Errno> {

@@ -24,6 +24,7 @@ use pando_abi::{Event, EventSet, Registers, SpaceIndex};
 use pando_rt::hypercall::{NO_DEADLINE, exit};
 use pando_rt::{clock, console, events, registers};
 
+use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
 use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
@@ -269,9 +270,9 @@ impl System {
 
     /// CPU time of all processes that have not been waited for, including their waited-for children.
     #[must_use]
-    pub fn used(&self) -> u64 {
-        let others: u64 = self.others.processes.values().map(|process| process.usage.own + process.usage.children).sum();
-        others + self.moment().cpu + self.process.usage.children
+    pub fn used(&self) -> CpuTime {
+        let others: CpuTime = self.others.processes.values().map(|process| process.usage.own + process.usage.children).sum();
+        others + self.process_time() + self.process.usage.children
     }
 
     /// Updates the peak resident size of the running process, and returns it.
@@ -285,12 +286,18 @@ impl System {
     #[must_use]
     pub fn moment(&self) -> ClockReadings {
         let clock = clock::now();
-        ClockReadings { clock, cpu: self.process.usage.own + self.others.turn(clock) }
+        ClockReadings { clock, cpu: self.process.usage.own.total + self.others.turn(clock).total }
+    }
+
+    /// The running process's CPU time.
+    #[must_use]
+    pub fn process_time(&self) -> CpuTime {
+        self.process.usage.own + self.others.turn(clock::now())
     }
 
     /// The running thread's CPU time.
     #[must_use]
-    pub fn thread_time(&self) -> u64 {
+    pub fn thread_time(&self) -> CpuTime {
         self.thread.used + self.others.turn(clock::now())
     }
 
@@ -301,11 +308,11 @@ impl System {
     pub fn time_of(&self, whose: CpuClockTarget) -> Result<u64, Errno> {
         match whose {
             CpuClockTarget::Process(number) if number == 0 || number == self.process.number => Ok(self.moment().cpu),
-            CpuClockTarget::Process(number) => self.process_of(number).map(|process| process.usage.own).ok_or(Errno::EINVAL),
-            CpuClockTarget::Thread(number) if number == 0 || number == self.thread.number => Ok(self.thread_time()),
+            CpuClockTarget::Process(number) => self.process_of(number).map(|process| process.usage.own.total).ok_or(Errno::EINVAL),
+            CpuClockTarget::Thread(number) if number == 0 || number == self.thread.number => Ok(self.thread_time().total),
             CpuClockTarget::Thread(number) => {
                 let thread = self.thread_of(number).filter(|thread| thread.process == self.process.number);
-                thread.map(|thread| thread.used).ok_or(Errno::EINVAL)
+                thread.map(|thread| thread.used.total).ok_or(Errno::EINVAL)
             }
         }
     }
@@ -380,7 +387,7 @@ impl System {
         for number in self.processes_where(|_| true) {
             let mut sent = Vec::new();
             if let Some(process) = self.process_of_mut(number) {
-                let cpu = if number == running { now.cpu } else { process.usage.own };
+                let cpu = if number == running { now.cpu } else { process.usage.own.total };
                 process.timers.expire(ClockReadings { clock: now.clock, cpu }, &mut |info| sent.push(info));
                 sent.extend(process.limits.spend(cpu).map(Info::kernel));
             }

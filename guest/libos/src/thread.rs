@@ -8,6 +8,7 @@ use pando_abi::SavedContext;
 use pando_rt::thread_base;
 use pando_rt::vector::VectorState;
 
+use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
 use crate::ipc::semaphores::SemaphoreOperation;
 use crate::jobs::requests::JobRequest;
@@ -94,8 +95,8 @@ pub struct Thread {
     pub slack: Slack,
     /// Its credentials while it does not run. Only kept if threads of its process have or had different ones; then all have them.
     pub who: Option<Credentials>,
-    /// Nanoseconds of the CPU that it used before its present turn.
-    pub used: u64,
+    /// CPU time that it used before its present turn.
+    pub used: CpuTime,
 }
 
 impl Thread {
@@ -119,7 +120,7 @@ impl Thread {
             operations: Vec::new(),
             slack: Slack::default(),
             who: None,
-            used: 0,
+            used: CpuTime::default(),
         }
     }
 

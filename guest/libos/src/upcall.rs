@@ -16,6 +16,7 @@ use crate::{delivery, exceptions, table, trace};
 /// Serves a system call, an exception or events, and leaves the context that runs next: the same one, perhaps in a signal handler,
 /// or another thread's. Until it runs, every saved context stands in the program's own code.
 pub fn handle(system: &mut System, context: &mut SavedContext) {
+    system.enter_upcall(context);
     let turns = system.others.turns;
     let mut copies = None;
     match context.cause {
@@ -48,6 +49,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         }
         _ => system.memory.unsettle(context),
     }
+    system.leave_upcall();
 }
 
 /// Leaves the context that runs next in `context`: the running thread's with its signals delivered, or another thread's.

@@ -313,8 +313,11 @@ fn note_peak_before(system: &mut System, bytes: u64) {
 /// `mremap(address, old_length, new_length, flags, new_address)`.
 pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_address, _]: [u64; 6]) -> Result<u64, Errno> {
     let (fixed, stays) = (flags & MREMAP_FIXED != 0, flags & MREMAP_DONTUNMAP != 0);
-    if flags & !MREMAP_FLAGS != 0 || (fixed || stays) && flags & MREMAP_MAYMOVE == 0 || old_length == 0 {
+    if flags & !MREMAP_FLAGS != 0 || (fixed || stays) && flags & MREMAP_MAYMOVE == 0 || old_length == 0 && stays {
         return Err(Errno::EINVAL);
+    }
+    if old_length == 0 {
+        return mremap_again(system, address, new_length, flags, new_address);
     }
     let (old, bytes) = (pages(address, old_length)?, whole_pages(new_length, 0)?);
     if stays && bytes != old.bytes() {
@@ -356,6 +359,28 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
     }
     system.claim(pages(start, bytes)?);
     Ok(start)
+}
+
+/// `mremap` with an old length of 0: maps the memory of a shared mapping a second time.
+fn mremap_again(system: &mut System, address: u64, new_length: u64, flags: u64, new_address: u64) -> Result<u64, Errno> {
+    let bytes = whole_pages(new_length, 0)?;
+    let (_, region) = *system.memory.pieces(pages(address, PAGE_SIZE)?).first().ok_or(Errno::EFAULT)?;
+    if !region.backing.is_shared() {
+        return Err(Errno::EINVAL);
+    }
+    if flags & MREMAP_MAYMOVE == 0 {
+        return Err(Errno::ENOMEM);
+    }
+    check_limits(system, bytes, false, None)?;
+    let to = if flags & MREMAP_FIXED != 0 { Some(pages(new_address, bytes)?) } else { None };
+    if let Some(to) = to {
+        if to.start() <= address && address < to.end() {
+            return Err(Errno::EINVAL);
+        }
+        system.make_way(to)?;
+    }
+    system.take_over_all();
+    system.duplicate_shared(address, region, bytes, to)
 }
 
 /// `msync(address, length, flags)`.

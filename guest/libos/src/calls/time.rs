@@ -78,7 +78,8 @@ fn sleep(system: &mut System, wanted: u64, remaining: u64) -> Result<u64, Errno>
 
 /// `times(buffer)`.
 pub fn times(system: &mut System, [buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    set_words_unless_null(buffer, &[ticks(system.moment().cpu), 0, ticks(system.process.usage.children), 0])?;
+    let [own, children] = [system.process_time(), system.process.usage.children];
+    set_words_unless_null(buffer, &[own.user(), own.system, children.user(), children.system].map(ticks))?;
     Ok(ticks(clock::now()))
 }
 
@@ -88,7 +89,7 @@ pub fn getrusage(system: &mut System, [who, usage, ..]: [u64; 6]) -> Result<u64,
     const CHILDREN: i32 = -1;
     const THREAD: i32 = 1;
     let cpu = match who as i32 {
-        OWN => system.moment().cpu,
+        OWN => system.process_time(),
         CHILDREN => system.process.usage.children,
         THREAD => system.thread_time(),
         _ => return Err(Errno::EINVAL),

@@ -14,6 +14,7 @@ use pando_rt::{clock, events};
 
 use super::System;
 use super::zygotes::Zygotes;
+use crate::cpu_time::{CpuTime, SystemTime};
 use crate::errno::Errno;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
@@ -48,6 +49,8 @@ pub struct Descheduled {
     pub(super) last_number: u32,
     /// When the running thread's time slice began.
     turn_began: u64,
+    /// The libOS's part of the time slice.
+    turn_system: SystemTime,
     /// When the time slice ends, if other threads are runnable.
     turn_ends: Option<u64>,
     /// Until then, threads whose wait is over do not preempt the running thread.
@@ -73,6 +76,7 @@ impl Descheduled {
             queue: VecDeque::new(),
             last_number: crate::process::FIRST,
             turn_began: now,
+            turn_system: SystemTime::default(),
             turn_ends: None,
             turn_kept: now,
             turn_over: false,
@@ -83,8 +87,9 @@ impl Descheduled {
 
     /// How long the running thread has run in this time slice.
     #[must_use]
-    pub(super) fn turn(&self, now: u64) -> u64 {
-        now.saturating_sub(self.turn_began)
+    pub(super) fn turn(&self, now: u64) -> CpuTime {
+        let total = now.saturating_sub(self.turn_began);
+        CpuTime { total, system: self.turn_system.at(self.turn_began, now).min(total) }
     }
 }
 
@@ -243,6 +248,17 @@ impl System {
         self.thread.used += turn;
         self.process.usage.own += turn;
         self.others.turn_began = now;
+        self.others.turn_system.reset();
+    }
+
+    /// Notes that the libOS begins to serve an upcall.
+    pub fn enter_upcall(&mut self, context: &SavedContext) {
+        self.others.turn_system.enter(context, clock::now);
+    }
+
+    /// Notes that the program runs again.
+    pub fn leave_upcall(&mut self) {
+        self.others.turn_system.leave(self.others.turn_began, clock::now);
     }
 
     /// Sets the timer event to the next deadline: a timer, a wait's timeout, or the end of the time slice.

@@ -174,7 +174,7 @@ fn load(system: &System) -> String {
 
 fn uptime(system: &System) -> String {
     let hundredths = |nanoseconds: u64| nanoseconds / (NANOSECONDS / 100);
-    let (up, idle) = (hundredths(clock::now()), hundredths(clock::now().saturating_sub(system.used())));
+    let (up, idle) = (hundredths(clock::now()), hundredths(clock::now().saturating_sub(system.used().total)));
     format!("{}.{:02} {}.{:02}\n", up / 100, up % 100, idle / 100, idle % 100)
 }
 
@@ -196,10 +196,11 @@ fn memory_statistics() -> String {
 }
 
 fn statistics(system: &System) -> String {
-    let busy = ticks(system.used());
+    let used = system.used();
+    let [user, busy] = [used.user(), used.total].map(ticks);
     let idle = ticks(clock::now()).saturating_sub(busy);
     let booted = clock::wall().saturating_sub(clock::now()) / NANOSECONDS;
-    let rest = format!("{busy} 0 0 {idle} 0 0 0 0 0 0");
+    let rest = format!("{user} 0 {} {idle} 0 0 0 0 0 0", busy - user);
     let (_, runs) = counts(system);
     let (turns, made) = (system.others.turns, system.last_number() - FIRST + 1);
     format!(

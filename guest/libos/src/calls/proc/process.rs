@@ -218,17 +218,19 @@ impl<'a> ProcSubject<'a> {
         let own = match self.thread {
             Some(thread) if self.is_thread && thread.number == self.system.thread.number => self.system.thread_time(),
             Some(thread) if self.is_thread => thread.used,
-            _ if is_running => self.system.moment().cpu,
+            _ if is_running => self.system.process_time(),
             _ => process.usage.own,
         };
-        let [time, children, started] = [own, process.usage.children, process.started].map(ticks);
+        let children = process.usage.children;
+        let [user, system, children_user, children_system, started] =
+            [own.user(), own.system, children.user(), children.system, process.started].map(ticks);
         let (nice, threads) = (process.scheduling.nice, process.threads.len().max(1));
         let (bytes, [own, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
         let end_signal = if process.number == FIRST { Signal::CHLD.0 } else { process.end_signal };
         // Fields from the state on: parent, group, session, terminal, its foreground group, flags, four counts of faults, four
         // times, priority, nice, threads, a zero, start, sizes.
         let head = format!(
-            "{} ({name}) {letter} {} {} {} {terminal} {foreground} 0 0 0 0 0 {time} 0 {children} 0 {} {nice} {threads} 0 {started} {bytes} {}",
+            "{} ({name}) {letter} {} {} {} {terminal} {foreground} 0 0 0 0 0 {user} {system} {children_user} {children_system} {} {nice} {threads} 0 {started} {bytes} {}",
             self.number,
             process.parent,
             process.group,
