@@ -36,11 +36,12 @@ impl Image {
         Ok(if real.is_empty() { b"/".to_vec() } else { real })
     }
 
-    /// Adds a file of the host, with missing parent directories. An existing file is replaced, at the target of links.
+    /// Adds a file of the host, with missing parent directories. An existing file is replaced, at the target of links. If the image
+    /// would have more than `most` bytes with its content, only its name, size and times are added, and reading it is an error.
     ///
     /// # Errors
     /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or is invalid.
-    pub fn add_file(&mut self, path: &[u8], file: &HostFile) -> Result<(), Error> {
+    pub fn add_file(&mut self, path: &[u8], file: &HostFile, most: u64) -> Result<(), Error> {
         let Resolved { mut chain, mut names, mut missing } = self.resolve(path)?;
         if missing.is_empty() {
             // The existing file's name.
@@ -59,7 +60,7 @@ impl Image {
         let here = self.add_directories(path, here, directories, MADE)?;
         let size = file.version.size;
         let mut place = DataPlace::Nowhere(0);
-        if size > 0 {
+        if size > 0 && self.size().saturating_add(size) <= most {
             let first = BlockNumber::new(self.blocks())?;
             let blocks = size.div_ceil(BLOCK_SIZE);
             BlockNumber::new(self.blocks().saturating_add(blocks))?;

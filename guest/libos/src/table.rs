@@ -82,7 +82,8 @@ pub fn find(number: u64) -> Option<&'static Call> {
 
 const KEPT: Support = Accepted("written data lies in the cell's memory, and cannot be made safer");
 const XATTR: Support = Partial("attributes of `user`, `trusted` and `security`; no access control lists");
-const CPU_TIME: Support = Partial("all CPU time counts as user time, with the time that other cells take");
+const CPU_TIME: Support =
+    Partial("system time is measured for long calls and estimated for short ones; CPU time includes that of other cells");
 const CPU_TIMERS: Support = Partial("timers of CPU time count that of the whole process");
 const USAGE: Support = Partial("only CPU time and the peak of memory are reported as usage");
 const CAPABILITIES: Support = Full;
@@ -140,7 +141,7 @@ pub const TABLE: &[Call] = &[
     call(
         25,
         "mremap(pointer, size, size, remap, moved) pointer",
-        Partial("shared memory without a file moves only if no other process shares it, and a length of 0 does not map it twice"),
+        Partial("shared memory without a file moves only if no other process shares it, and is mapped twice only where it lies"),
         memory::mremap,
     ),
     call(26, "msync(pointer, size, sync)", Full, memory::msync),

@@ -207,7 +207,7 @@ impl View {
             self.authority = self.authority.and(Authority::over([FileOwner::from(&metadata)]));
             let file = HostFile::new(&real)?;
             let (volume, path) = self.covering(cell);
-            volume.image.add_file(&path, &file)?;
+            volume.image.add_file(&path, &file, CONTENT_MAX)?;
             cell.as_os_str().as_bytes().to_vec()
         };
         self.visible.push(real);
@@ -307,9 +307,9 @@ impl View {
         let file = HostFile::new(program)?;
         self.visible.push(file.path().into());
         let path = program.as_os_str().as_bytes();
-        self.volumes[0].image.add_file(path, &file)?;
+        self.volumes[0].image.add_file(path, &file, CONTENT_MAX)?;
         let (volume, path) = self.covering(program);
-        Ok(volume.image.add_file(&path, &file)?)
+        Ok(volume.image.add_file(&path, &file, CONTENT_MAX)?)
     }
 
     /// Shows an installation prefix, unless it is enormous. Returns whether it is shown.

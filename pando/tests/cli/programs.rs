@@ -83,6 +83,7 @@ parts! {
     memory_at_its_peak: "peak" GLIBC ["all"];
     watches_without_unlinked_files: "unlinked" GLIBC ["all"];
     priorities_and_policies: "resources" C ["scheduling"];
+    user_and_system_time: "resources" C ["times"];
     limits_of_resources: "resources" C ["limits"];
     limits_of_other_processes: "resources" C ["others"];
     more_files_than_at_first: "resources" C ["many"];

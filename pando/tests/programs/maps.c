@@ -156,6 +156,39 @@ static void shared(int count, char **arguments)
 }
 
 // Several mappings of one part of a file, not all of them writable: in one process, and in two.
+// `mremap` with an old size of 0 maps shared memory a second time.
+static void doubled(int file)
+{
+	char *memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	poke(memory, 'm'), poke(memory + PAGE, 'n');
+	char *second = mremap(memory, 0, 2 * PAGE, MREMAP_MAYMOVE);
+	HOLDS(second != MAP_FAILED);
+	touch(second), touch(second + PAGE);
+	poke(second, 'o'), touch(memory);
+	if (!fork()) {
+		poke(second + PAGE, 'p');
+		HOLDS(munmap(memory, 2 * PAGE) == 0 && second[0] == 'o');
+		_exit(0);
+	}
+	SHOW(wait(NULL) > 0), touch(memory + PAGE);
+	SHOW(munmap(memory, 2 * PAGE)), touch(second), touch(second + PAGE);
+	HOLDS(mremap(second, 0, PAGE, 0) == MAP_FAILED && errno == ENOMEM);
+	HOLDS(mremap(second, 0, PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP) == MAP_FAILED && errno == EINVAL);
+	SHOW(munmap(second, 2 * PAGE)), touch(second);
+	char *own = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	HOLDS(mremap(own, 0, PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EINVAL);
+	HOLDS(mremap((char *)PAGE, 0, PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+	char *shown = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	poke(shown + PAGE, 'q');
+	second = mremap(shown + PAGE, 0, PAGE, MREMAP_MAYMOVE);
+	HOLDS(second != MAP_FAILED);
+	touch(second), poke(second, 'r'), touch(shown + PAGE);
+	SHOW(munmap(shown, 3 * PAGE)), touch(second);
+	char *placed = mremap(second, 0, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (char *)0x10000000);
+	touch(placed), SHOW(placed == (char *)0x10000000), SHOW(munmap(second, PAGE)), poke(placed, 's'), SHOW(munmap(placed, PAGE));
+	see("file");
+}
+
 static void again(int count, char **arguments)
 {
 	(void)count, (void)arguments;
@@ -205,6 +238,7 @@ static void again(int count, char **arguments)
 	touch(first), touch(first + PAGE);
 	SHOW(munmap(first, 2 * PAGE)), touch(first);
 	see("file");
+	doubled(file);
 }
 
 static unsigned long seed = 1;

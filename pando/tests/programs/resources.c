@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
+#include <sys/times.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,7 +348,70 @@ static void capabilities_kept(int count, char **words)
 	execl("/proc/self/exe", "resources", "kept", "one", NULL);
 }
 
+static double seconds(struct timeval time)
+{
+	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+// User and system time of a kind of work until both together have used 0.2 s; returns the share of user time.
+static double share_of_user(int who, void (*work)(void))
+{
+	struct rusage before, after;
+	double user, system;
+	getrusage(who, &before);
+	do {
+		work();
+		getrusage(who, &after);
+		user = seconds(after.ru_utime) - seconds(before.ru_utime);
+		system = seconds(after.ru_stime) - seconds(before.ru_stime);
+	} while (user + system < 0.2);
+	return user / (user + system);
+}
+
+static void computes(void)
+{
+	for (volatile int i = 0; i < 1000000; i++)
+		;
+}
+
+static void reads(void)
+{
+	static char buffer[1 << 20];
+	int zero = open("/dev/zero", O_RDONLY);
+	for (int i = 0; i < 50; i++)
+		if (read(zero, buffer, sizeof buffer) != sizeof buffer)
+			_exit(9);
+	close(zero);
+}
+
+static void in_child(void)
+{
+	int child = fork();
+	if (child == 0) {
+		share_of_user(RUSAGE_SELF, reads);
+		_exit(0);
+	}
+	if (waitpid(child, NULL, 0) != child)
+		_exit(9);
+}
+
+// User and system time are apart: of a process, a thread, children, and in `times` and /proc.
+static void times_apart(int count, char **words)
+{
+	(void)count, (void)words;
+	HOLDS(share_of_user(RUSAGE_SELF, computes) > 0.7 && share_of_user(RUSAGE_THREAD, computes) > 0.7);
+	HOLDS(share_of_user(RUSAGE_SELF, reads) < 0.3 && share_of_user(RUSAGE_CHILDREN, in_child) < 0.3);
+	struct tms all;
+	HOLDS(times(&all) > 0 && all.tms_utime > 20 && all.tms_stime > 8 && all.tms_cstime > 8 && all.tms_cutime < 10);
+	unsigned long user = 0, system = 0;
+	FILE *file = fopen("/proc/self/stat", "r");
+	HOLDS(file && fscanf(file, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) == 2);
+	HOLDS(user > 20 && system > 8);
+}
+
 static const struct part parts[] = {
+	{"times", times_apart},
+	
 	{"scheduling", scheduling}, {"limits", limits}, {"others", limits_of_others}, {"many", many_files}, {"memory", memory}, {"personality", personality_kept},
 	{"settings", settings}, {"capabilities", capabilities}, {"kept", capabilities_kept}, {0}};
 

@@ -81,9 +81,9 @@ fn directories_and_files_are_added_to_any_image() {
     ] {
         let mut expected = tree(&image);
         let host = HostFile::new(&file).unwrap();
-        image.add_file(b"/sub/many/../more/program", &host).unwrap();
-        image.add_file(b"/sub/many/added", &host).unwrap();
-        image.add_file(b"/small", &host).unwrap();
+        image.add_file(b"/sub/many/../more/program", &host, u64::MAX).unwrap();
+        image.add_file(b"/sub/many/added", &host, u64::MAX).unwrap();
+        image.add_file(b"/small", &host, u64::MAX).unwrap();
         assert!(matches!(image.add_directory(b"sub/link/..", Attributes::root(0o700)), Err(Error::NotADirectory { .. })));
         assert_eq!(image.add_directory(b"//sub/./deep/", Attributes::root(0o700)).unwrap(), b"/sub/deep");
         assert_eq!(image.add_directory(b"/", Attributes::root(0o700)).unwrap(), b"/");
@@ -92,9 +92,9 @@ fn directories_and_files_are_added_to_any_image() {
         expected.insert(b"/sub/more/program".to_vec(), added.clone());
         expected.insert(b"/sub/many/added".to_vec(), added.clone());
         expected.insert(b"/small".to_vec(), added);
-        assert!(matches!(image.add_file(b"/sub/deep", &host), Err(Error::Duplicate { .. })));
-        assert!(matches!(image.add_file(b"/", &host), Err(Error::Duplicate { .. })));
-        assert!(matches!(image.add_file(b"/large/x", &host), Err(Error::NotADirectory { .. })));
+        assert!(matches!(image.add_file(b"/sub/deep", &host, u64::MAX), Err(Error::Duplicate { .. })));
+        assert!(matches!(image.add_file(b"/", &host, u64::MAX), Err(Error::Duplicate { .. })));
+        assert!(matches!(image.add_file(b"/large/x", &host, u64::MAX), Err(Error::NotADirectory { .. })));
         assert!(sound_tree(&image) == expected, "{name}");
         let found = |path: &str| image.find(path.as_bytes()).unwrap();
         assert_eq!(found("/sub/more/program"), Some(Kind::File));
@@ -179,8 +179,8 @@ proptest! {
             let _ = image.add_directory(path.as_bytes(), attributes);
         }
         let host = HostFile::new(&path).unwrap();
-        let _ = image.add_file(b"/many/file", &host);
-        let _ = image.add_file(b"/link", &host);
+        let _ = image.add_file(b"/many/file", &host, u64::MAX);
+        let _ = image.add_file(b"/link", &host, u64::MAX);
         let bytes = all_bytes(&image);
         if let Ok(image) = Image::new(&bytes) {
             hostile::exercise(&image);
