@@ -128,9 +128,33 @@ static void streams(int family, const char *path)
 	SHOW(close(two));
 }
 
+// A table of counters: a protocol has a line of names and a line of as many values.
+static void counters(const char *path, const char *protocol)
+{
+	char line[8192];
+	size_t words[2] = {0}, found = 0;
+	FILE *table = fopen(path, "r");
+	while (table && fgets(line, sizeof line, table)) {
+		char *word = strtok(line, " \n");
+		if (!word || strcmp(word, protocol))
+			continue;
+		while (found < 2 && (word = strtok(NULL, " \n")))
+			words[found]++;
+		found++;
+	}
+	if (table)
+		fclose(table);
+	printf("%s %s %zu lines, %s\n", path, protocol, found, words[0] > 4 && words[0] == words[1] ? "complete" : "incomplete");
+}
+
 int main(void)
 {
 	int pair[2];
+	static const char *const protocols[] = {"Ip:", "Icmp:", "Tcp:", "Udp:"};
+	for (size_t at = 0; at < sizeof protocols / sizeof *protocols; at++)
+		counters("/proc/net/snmp", protocols[at]);
+	counters("/proc/net/netstat", "TcpExt:");
+	counters("/proc/net/netstat", "IpExt:");
 	static const char *const heads[] = {"/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6", "/proc/net/unix"};
 	for (size_t at = 0; at < sizeof heads / sizeof *heads; at++)
 		head(heads[at]);

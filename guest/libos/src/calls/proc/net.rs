@@ -6,6 +6,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use crate::files::socket::address::Address;
@@ -86,6 +87,43 @@ fn end(family: Family, address: Option<SocketAddr>) -> String {
         (_, None) => word(&[0; 4]),
     };
     format!("{host}:{port:04X}")
+}
+
+/// Counters of the protocols (`snmp`): how many TCP connections there are. Those of events are not kept and stay at zero.
+pub(super) fn protocols(sockets: &Sockets) -> String {
+    /// Each protocol's first values, which are settings, and the names of all its values.
+    const PROTOCOLS: [(&str, &str, &str); 4] = [
+        (
+            "Ip",
+            "2 64",
+            "Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos InDiscards InDelivers OutRequests \
+             OutDiscards OutNoRoutes ReasmTimeout ReasmReqds ReasmOKs ReasmFails FragOKs FragFails FragCreates",
+        ),
+        (
+            "Icmp",
+            "",
+            "InMsgs InErrors InCsumErrors InDestUnreachs InTimeExcds InParmProbs InSrcQuenchs InRedirects InEchos InEchoReps \
+             InTimestamps InTimestampReps InAddrMasks InAddrMaskReps OutMsgs OutErrors OutDestUnreachs OutTimeExcds OutParmProbs \
+             OutSrcQuenchs OutRedirects OutEchos OutEchoReps OutTimestamps OutTimestampReps OutAddrMasks OutAddrMaskReps",
+        ),
+        (
+            "Tcp",
+            "1 200 120000 -1 0 0 0 0 CONNECTIONS",
+            "RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs RetransSegs \
+             InErrs OutRsts InCsumErrors",
+        ),
+        ("Udp", "", "InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors"),
+    ];
+    const ESTABLISHED: u8 = 1;
+    let connections = sockets.all().filter(|socket| socket.is_tcp() && socket.far.is_none() && socket.tcp_state() == ESTABLISHED).count();
+    let mut text = String::new();
+    for (protocol, first, names) in PROTOCOLS {
+        let first = first.replace("CONNECTIONS", &format!("{connections}"));
+        let zeros = names.split_whitespace().skip(first.split_whitespace().count()).map(|_| "0");
+        let values: Vec<&str> = first.split_whitespace().chain(zeros).collect();
+        text += &format!("{protocol}: {names}\n{protocol}: {}\n", values.join(" "));
+    }
+    text
 }
 
 /// The Unix sockets.

@@ -94,6 +94,7 @@ impl<'a> ProcSubject<'a> {
             ProcText::TimerSlack => format!("{}\n", self.thread.map_or(0, |thread| thread.slack.nanoseconds())).into_bytes(),
             ProcText::Tcp(family) => net::tcp(&self.system.files.sockets, family).into_bytes(),
             ProcText::Udp(family) => net::udp(&self.system.files.sockets, family).into_bytes(),
+            ProcText::Protocols => net::protocols(&self.system.files.sockets).into_bytes(),
             ProcText::Unix => net::unix(&self.system.files.sockets).into_bytes(),
             ProcText::DescriptorInfo => self.descriptor(descriptor.ok_or(Errno::ENOENT)?)?.into_bytes(),
             _ => Vec::new(),

@@ -53,6 +53,8 @@ pub enum ProcText {
     Tcp(Family),
     Udp(Family),
     Unix,
+    /// Counters of the Internet protocols.
+    Protocols,
 }
 
 /// A link to an object of a process.
@@ -195,6 +197,8 @@ pub(super) const ROWS: &[ProcRow] = &[
     row(PROCESS, "uid_map", fixed(ALL_IDS)),
     row(PROCESS, "wchan", fixed("0")),
     row(NET, "dev", fixed(NET_DEVICES)),
+    row(NET, "netstat", fixed(NET_EXTENSIONS)),
+    row(NET, "snmp", ProcNode::Text(ProcText::Protocols)),
     row(NET, "tcp", ProcNode::Text(ProcText::Tcp(Family::Internet4))),
     row(NET, "tcp6", ProcNode::Text(ProcText::Tcp(Family::Internet6))),
     row(NET, "udp", ProcNode::Text(ProcText::Udp(Family::Internet4))),
@@ -253,6 +257,13 @@ const NET_DEVICES: &str = concat!(
     "Inter-|   Receive                                                |  Transmit\n",
     " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",
     "    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n",
+);
+/// Counters beyond those of the standards. None are kept.
+const NET_EXTENSIONS: &str = concat!(
+    "TcpExt: SyncookiesSent SyncookiesRecv SyncookiesFailed TW ListenOverflows ListenDrops TCPTimeouts\n",
+    "TcpExt: 0 0 0 0 0 0 0\n",
+    "IpExt: InNoRoutes InMcastPkts OutMcastPkts InBcastPkts OutBcastPkts InOctets OutOctets\n",
+    "IpExt: 0 0 0 0 0 0 0\n",
 );
 const TTY_DRIVERS: &str = concat!(
     "/dev/tty             /dev/tty        5       0 system:/dev/tty\n",
