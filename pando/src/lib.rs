@@ -1,5 +1,74 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of the command line that others build upon: the types of the service's requests and answers, which the fuzzer reads as the service does.
+//! The command line: `pando run`, `pando template`, `pando clone`, `pando image`, `pando doctor`, `pando bench`.
+//!
+//! It is a library so that `conformance` can build the program for its tests, and the fuzzer can read requests as the service does.
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod arguments;
+mod bench;
+mod cli;
+mod client;
+mod clone;
+mod completion;
+mod connection;
+mod diagnostics;
+mod doctor;
+mod environment;
+mod failure;
+mod help;
+mod image;
+mod manual;
+mod messages;
+mod network_options;
+mod observer;
+mod options;
+mod progress;
+mod run;
+mod service;
+mod signals;
+mod size;
+mod socket;
+mod stats;
+mod templates;
+mod terminal;
+
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use pando_manager::descriptors;
+use std::process::ExitCode;
+
+/// Runs the program `pando` with the arguments of this process, and returns its exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    completion::answer(cli::Cli::command);
+    let command = match cli::Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(answer) => return diagnostics::answer(&answer),
+    };
+    descriptors::raise();
+    let outcome = match command {
+        cli::Command::Run(options) => run::run(&options),
+        cli::Command::Clone(options) => clone::clone(&options),
+        cli::Command::Template { command } => templates::command(&command),
+        cli::Command::Ps { all, quiet, json } => client::ps(all, quiet, json),
+        cli::Command::Logs(options) => client::logs(&options),
+        cli::Command::Exec(options) => client::exec(&options),
+        cli::Command::Kill(options) => client::kill(&options),
+        cli::Command::Stats { cell, json } => client::stats(cell, json),
+        cli::Command::Serve(options) => service::serve(&options),
+        cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
+        cli::Command::Doctor(options) => doctor::doctor(&options),
+        cli::Command::Bench(options) => bench::bench(&options),
+        cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),
+        cli::Command::Manual { command } => manual::print(command.as_deref()),
+        cli::Command::Version => cli::print_version().map(|()| 0).map_err(Failure::Print),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            diagnostics::problem(&failure);
+            ExitCode::from(failure.status())
+        }
+    }
+}

@@ -9,3 +9,14 @@ pub mod disk;
 pub mod lab;
 pub mod model;
 pub mod mutate;
+
+/// Leaves the calling test out, and prints the reason, unless KVM and these programs of the host are there:
+/// `needs_kvm!()`, `needs_kvm!(&["git", "make"])`.
+#[macro_export]
+macro_rules! needs_kvm {
+    ($($programs:expr)?) => {
+        if !$crate::lab::is_kvm_available() $(|| !$crate::are_installed($programs))? {
+            return;
+        }
+    };
+}

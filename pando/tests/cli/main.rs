@@ -1,55 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Real programs through the command line: the output of `pando run` is compared, byte for byte, with native output.
+//! The command line and the service, used as a user does.
 //!
-//! [`case`] is the common interface: a program with its arguments and its input, run natively and in a cell.
-//! `PANDO_TESTS=all` adds the long runs.
+//! `conformance/` compares programs in cells with Linux; its fixtures are used here, too. `PANDO_TESTS=all` adds the long runs.
 #![forbid(unsafe_code)]
 
-mod applets;
-mod bombs;
-mod busybox;
-mod captures;
+#[allow(dead_code, reason = "two test programs share it")]
+#[path = "../../../conformance/tests/linux/fixture/case.rs"]
 mod case;
+#[allow(dead_code, reason = "two test programs share it")]
+#[path = "../../../conformance/tests/linux/fixture/chroot.rs"]
 mod chroot;
 mod commands;
+#[allow(dead_code, reason = "two test programs share it")]
+#[path = "../../../conformance/tests/linux/fixture/compile.rs"]
 mod compile;
-mod confined;
+#[allow(dead_code, reason = "two test programs share it")]
+#[path = "../../../conformance/tests/linux/fixture/data.rs"]
 mod data;
-mod deaths;
-mod debian;
-mod detached;
-mod dialogues;
-mod dynamic;
-mod exerciser;
 mod fixture;
-mod foreign;
-mod gateways;
-mod host_limits;
-mod hostile;
-mod identities;
-mod inputs;
-mod killed;
-mod listed;
 mod network;
-mod newcomer;
-mod options;
-mod overlay;
-mod patched;
-mod pool;
-mod programs;
-mod pseudo;
-mod python_client;
-mod refusals;
-mod serve;
-mod servers;
-mod signals;
-mod strace;
-mod streams;
-mod taps;
+mod run;
+mod service;
 mod templates;
-mod terminal;
-mod testsuite;
-mod units;
-mod visits;
-mod volumes;
-mod work;
+
+/// The command line under test.
+const PANDO: &str = env!("CARGO_BIN_EXE_pando");

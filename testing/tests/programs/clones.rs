@@ -6,7 +6,8 @@ use pando_kernel::cell::State;
 use pando_kernel::{CellId, Config, Kernel};
 use pando_launch::{Calls, Program, Root};
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, is_kvm_available};
+use pando_testing::lab::Lab;
+use pando_testing::needs_kvm;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -54,9 +55,7 @@ fn both() -> [Calls; 2] {
 
 #[test]
 fn a_clone_goes_on_where_its_template_stood_with_words_of_its_own() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     const SCRIPT: &str = "
 cd /tmp; echo kept > file; x=5; exec 3< file; trap 'echo heard' USR1
 sleep 0.01 & late=$!
@@ -77,9 +76,7 @@ kill -USR1 $$; echo more >> file; cat file; wait $late; echo $?
 #[test]
 fn no_two_clones_share_random_numbers() {
     const CLONES: usize = 50;
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     // Draws before the freeze, so that left-over buffered bytes would be the same.
     const SCRIPT: &str = "
 head -c 5 /dev/urandom > /dev/null
@@ -94,9 +91,7 @@ cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id
 
 #[test]
 fn a_clone_can_become_a_template_too() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     const SCRIPT: &str = "
 for level in 1 2 3; do echo ready > /dev/pando; path=$path.$(cat /proc/pando/clone); done
 echo $path
@@ -117,9 +112,7 @@ echo $path
 #[test]
 fn clones_leave_nothing() {
     const CLONES: usize = 20;
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     let mut fixture = CloneFixture::plant("echo ready > /dev/pando; echo $(seq 1 3)", Calls::default());
     let free = |kernel: &Kernel| {
         kernel.settle();
@@ -161,9 +154,7 @@ fn said_by_clones(lab: &mut Lab, root: &Root, cell: CellId, program: &Program, i
 
 #[test]
 fn the_operator_freezes_a_program_that_waits_or_computes() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     const ENDLESS: u32 = u32::MAX;
     // Alone in a call that waits for input; beside a sleeping child; computing beside such a child.
     let cases = [
@@ -193,9 +184,7 @@ fn the_operator_freezes_a_program_that_waits_or_computes() {
 
 #[test]
 fn clones_of_a_program_that_was_stopped_as_it_stood_hear_that_they_are_clones() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     const SCRIPT: &str = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; read line; echo $i $line; head -c 16 /dev/urandom | sha256sum";
     for calls in both() {
         let mut seen = HashSet::new();

@@ -9,7 +9,8 @@ use pando_launch::{Program, Root, Template, Volume};
 use pando_machine::kvm::Omit;
 use pando_machine::{Nanos, PageCount};
 use pando_testing::compile::compiled;
-use pando_testing::lab::{Lab, is_kvm_available};
+use pando_testing::lab::Lab;
+use pando_testing::needs_kvm;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,9 +36,7 @@ fn converse(port: &ConsolePort) -> usize {
 #[test]
 fn a_reader_is_woken_while_another_process_writes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/programs/answering.c");
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     let Some(program) = compiled(&source, Path::new(env!("CARGO_TARGET_TMPDIR"))) else { return };
     let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
     let template = Template::boot(&lab.kernel).expect("the libOS boots");

@@ -14,7 +14,8 @@ use pando_kernel::Config;
 use pando_launch::Calls;
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
-use pando_testing::lab::{Lab, is_kvm_available};
+use pando_testing::lab::Lab;
+use pando_testing::needs_kvm;
 
 /// 256 MiB.
 const ARENA: PageCount = PageCount(1 << 16);
@@ -42,9 +43,7 @@ seq 1 20000 | sha256sum
 
 #[test]
 fn a_shell_and_its_children_say_the_same_however_their_calls_are_served() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     let patched = said(AGAIN, Calls::default());
     assert_eq!(patched.lines().filter(|line| *line == "200").count(), 8, "{patched}");
     assert!(patched.contains("  -\n"), "{patched}");
@@ -53,9 +52,7 @@ fn a_shell_and_its_children_say_the_same_however_their_calls_are_served() {
 
 #[test]
 fn children_end_and_signals_come() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     let script = "
 trap 'echo heard' USR1
 kill -USR1 $$

@@ -9,7 +9,8 @@ use pando_launch::{Calls, Root, Template, Volume};
 use pando_machine::PageCount;
 use pando_machine::kvm::Omit;
 use pando_store::{TemplateFile, save};
-use pando_testing::lab::{Lab, is_kvm_available};
+use pando_testing::lab::Lab;
+use pando_testing::needs_kvm;
 
 fn lab() -> Lab {
     Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING)
@@ -25,9 +26,7 @@ fn load(lab: &Lab, saved: &TemplateFile, volumes: Vec<Volume>) -> Root {
 
 #[test]
 fn a_shell_that_was_saved_goes_on_in_another_kernel() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     // Files of its own, one of them open; a signal handler; a waiting child; patched code.
     const SCRIPT: &str = "
 cd /tmp; seq 1 5000 > file; exec 3< file; trap 'echo heard' USR1
@@ -60,9 +59,7 @@ kill -USR1 $$; wait $child; cat late; seq 1 3000 | sha256sum; sha256sum < file; 
 /// The libOS alone, before it has volumes or a program.
 #[test]
 fn a_libos_that_was_saved_runs_programs() {
-    if !is_kvm_available() {
-        return;
-    }
+    needs_kvm!();
     let directory = tempfile::tempdir().expect("room for a directory");
     let path = directory.path().join("libos");
     let mut old = lab();

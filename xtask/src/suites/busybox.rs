@@ -12,7 +12,7 @@ use super::{Outcome, Runner, Unit, Verdict};
 use crate::{sources, workspace};
 
 /// The script that runs the tests of an applet.
-const SCRIPT: &str = include_str!("../../../pando/tests/cli/testsuite.sh");
+const SCRIPT: &str = include_str!("../../../conformance/tests/linux/suites/busybox.sh");
 /// Programs that the tests of the shell start, in addition to applets.
 const COMPILED: [&str; 3] = ["printenv", "recho", "zecho"];
 const SHELL: &str = "shell/ash_test";

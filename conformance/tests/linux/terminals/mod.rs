@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Terminals: dialogues, pseudo terminals, job control.
+
+mod dialogues;
+mod pseudo_terminals;

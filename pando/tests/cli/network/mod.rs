@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network of cells: what it reaches, captures, gateways, TAP devices.
+
+mod captures;
+mod gateways;
+pub(crate) mod reach;
+mod taps;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando run`: streams, signals, terminals, volumes, limits.
+
+mod confinement;
+mod limits;
+mod signals;
+mod streams;
+mod terminal;
+mod volumes;

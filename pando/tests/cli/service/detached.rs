@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A service beside the command line: programs that run in it with `-d`, and a service that was left behind.
+
+use crate::case::text;
+use crate::fixture::{Fixture, ProgramOutput, says};
+use pando_testing::needs_kvm;
+use serde_json::json;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Checks that a command is refused with this message.
+#[track_caller]
+fn refused(said: &ProgramOutput, wanted: &str) {
+    assert!(said.status == 125 && said.output.is_empty() && said.errors.contains(wanted), "{}", said.errors);
+}
+
+#[test]
+fn clones_and_programs_run_in_the_service_until_they_are_ended() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    fixture.plant("sh", r#"eval "$(pando-ready -s)"; eval "$1""#);
+    refused(&fixture.pando(&["run", "-d", "busybox", "true"]), "start `pando serve`");
+    let service = fixture.serve(&[]);
+    let made = fixture.pando(&["clone", "-d", "--count", "3", "sh", "hostname; sleep 1000"]);
+    let numbers: Vec<&str> = made.output.lines().collect();
+    assert_eq!((made.status, numbers.len(), &made.errors[..]), (0, 3, ""));
+    assert_eq!(fixture.pando(&["ps", "-q"]).output, made.output);
+    service.hear(&format!("/v1/cells/{}", numbers[2]), &format!("sh-{}", numbers[2]));
+    says(&fixture.pando(&[&["kill"], &numbers[..]].concat()), "");
+    refused(&fixture.pando(&["kill", "999"]), "there is no cell 999: `pando ps -a` lists the cells");
+    // A program without a template, with arguments and variables of its own.
+    let words = ["run", "-d", "--rm", "--name", "web", "-e", "A=it's", "-m", "64M", "busybox", "sh", "-c"];
+    let started = fixture.pando(&[&words[..], &["hostname; echo \"$A\" $1; sleep 1000", "sh", "a b"]].concat());
+    assert_eq!((started.status, &started.errors[..]), (0, ""));
+    let place = format!("/v1/cells/{}", started.output.trim_end());
+    service.hear(&place, "it's a b");
+    assert!(service.json("GET", &place, json!(null))["outcome"].is_null());
+    says(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
+    says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
+    refused(&fixture.pando(&["run", "-d", "-v", ".", "busybox", "true"]), "omit -v");
+    assert_eq!(fixture.pando(&["run", "-d", "no-such-program"]).status, 127);
+    // Shell completion lists the existing cells and templates.
+    let complete = |words: &[&str]| {
+        let mut command: Command = fixture.command(&[&["--", "pando"], words].concat());
+        command.env("PANDO_COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        text(&command.output().expect("pando starts").stdout).to_owned()
+    };
+    assert!(complete(&["clone", ""]).lines().any(|line| line == "sh"), "{}", complete(&["clone", ""]));
+    assert!(complete(&["logs", ""]).lines().any(|line| line == numbers[0]), "{}", complete(&["logs", ""]));
+    assert!(!complete(&["kill", ""]).lines().any(|line| line == numbers[0]), "it has ended");
+}
+
+#[test]
+fn a_service_that_was_left_behind_is_in_nobodys_way() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    for directory in ["run", "hidden"] {
+        std::fs::create_dir(fixture.path(directory)).expect("there is room");
+    }
+    std::fs::write(fixture.path("hidden/file"), "seen").expect("there is room");
+    let command = |words: &[&str], data: &str| {
+        let mut command = fixture.command(words);
+        command.env("XDG_RUNTIME_DIR", fixture.path("run")).env("XDG_DATA_HOME", fixture.path(data));
+        command
+    };
+    let pando = |words: &[&str], data: &str| {
+        let mut child =
+            command(words, data).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
+        // A process that has ended does not read this.
+        let _ = child.stdin.take().expect("it is a pipe").write_all(b"in ");
+        let outcome = child.wait_with_output().expect("it is ours");
+        let status = outcome.status.code().expect("no signal ends it");
+        ProgramOutput { status, output: text(&outcome.stdout).into(), errors: text(&outcome.stderr).into() }
+    };
+    let _service = fixture.service(command(&["serve"], "data"));
+    // The service was started before there was a template that sees this directory.
+    let volume = format!("{}:/data:ro", fixture.path("hidden").display());
+    let script = "pando-ready; cat - /data/file";
+    let made = pando(&["template", "create", "-v", &volume, "late", "--", "busybox", "sh", "-c", script], "data");
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    says(&pando(&["clone", "late"], "data"), "in seen");
+    refused(&pando(&["clone", "-d", "late"], "data"), "`kill ");
+    // The service stores its templates in another directory than the one where these are created.
+    let made = pando(&["template", "create", "other", "--", "busybox", "sh", "-c", "pando-ready; cat"], "elsewhere");
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    says(&pando(&["clone", "other"], "elsewhere"), "in ");
+    refused(&pando(&["clone", "-d", "other"], "elsewhere"), "stores its templates in");
+}

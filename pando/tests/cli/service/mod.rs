@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando serve` and its clients.
+
+mod attach;
+mod detached;
+mod host_limits;
+mod pool;
+mod python_client;
+mod serve;

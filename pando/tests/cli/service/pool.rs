@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates of `pando serve`, while others replace them, create them or fail to.
+
+use crate::fixture::{Fixture, Service};
+use pando_testing::needs_kvm;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A shell that runs its argument as a script.
+const SHELL: &str = r#"x=5; eval "$(pando-ready -s)"; eval "$1""#;
+
+fn served(options: &[&str]) -> (Fixture, Service) {
+    let fixture = Fixture::new();
+    fixture.plant("sh", SHELL);
+    let service = fixture.serve(options);
+    (fixture, service)
+}
+
+fn says(service: &Service, template: &str, said: &str) {
+    let ran = service.json("POST", "/v1/run", json!({ "template": template, "arguments": ["echo $x"] }));
+    assert_eq!(ran["stdout"], said, "{ran}");
+}
+
+#[test]
+fn who_clones_what_is_replaced_gets_the_old_or_the_new() {
+    needs_kvm!();
+    let (_grove, service) = served(&[]);
+    let saved = service.bytes("GET", "/v1/templates/sh/file", b"");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    says(&service, "sh", "5\n");
+                }
+            });
+        }
+        for _ in 0..20 {
+            service.bytes("PUT", "/v1/templates/sh/file?replace=true", &saved);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn templates_that_take_long_keep_nobody_waiting() {
+    needs_kvm!();
+    let (_grove, service) = served(&[]);
+    let make = |number: u32| json!({ "name": format!("slow{number}"), "arguments": ["busybox", "sleep", "1000"], "memory": "16M" });
+    let asked: Vec<_> = (0..20).map(|number| service.send("POST", "/v1/templates", make(number).to_string().as_bytes())).collect();
+    for _ in 0..5 {
+        says(&service, "sh", "5\n");
+    }
+    drop(asked);
+}
+
+#[test]
+fn what_fails_gives_back_what_it_had() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let shown = fixture.path("shown");
+    std::fs::create_dir(&shown).expect("there is room");
+    let service = fixture.serve(&["--show", shown.to_str().expect("it is text")]);
+    let volumes: Vec<String> = (0..12).map(|number| format!("{}:/data{number}", shown.display())).collect();
+    // Two hundred times a dozen disks and one for its root: more than the kernel's limit of disks.
+    let endless = "x".repeat(600_000);
+    let asked = json!({ "name": "none", "arguments": ["busybox", endless], "bare": true, "volumes": volumes }).to_string();
+    for _ in 0..200 {
+        let (status, answer) = service.ask("POST", "/v1/templates", &asked);
+        assert!(status == 422 && answer.contains("arguments"), "{status} {answer}");
+    }
+    let asked = json!({ "name": "some", "arguments": ["busybox", "sh", "-c", "pando-ready; echo here"], "volumes": volumes });
+    service.json("POST", "/v1/templates", asked);
+    let ran = service.json("POST", "/v1/run", json!({ "template": "some" }));
+    assert_eq!(ran["stdout"], "here\n", "{ran}");
+}
+
+#[test]
+fn who_sees_that_a_cell_was_frozen_finds_its_template() {
+    needs_kvm!();
+    let (_grove, service) = served(&[]);
+    let script = "echo here; read a; echo $x $a";
+    let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": [script] }));
+    let place = format!("/v1/cells/{}", cell["id"]);
+    service.hear(&place, "here");
+    let asked = service.send("POST", &format!("{place}/freeze"), br#"{"name":"half"}"#);
+    let ended = service.json("GET", &format!("{place}/wait"), json!(null));
+    assert_eq!(ended["outcome"]["reason"], "frozen", "{ended}");
+    let ran = service.json("POST", "/v1/run", json!({ "template": "half", "input": "more\n" }));
+    assert_eq!(ran["stdout"], "5 more\n", "{ran}");
+    drop(asked);
+    let (status, answer) = service.ask("POST", &format!("{place}/freeze"), r#"{"name":"other"}"#);
+    assert!(status == 409 && answer.contains("has ended"), "{answer}");
+}
+
+#[test]
+fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let shown = fixture.path("shown");
+    std::fs::create_dir(&shown).expect("there is room");
+    std::fs::write(shown.join("file"), "seen").expect("there is room");
+    let service = fixture.serve(&["--show", shown.to_str().expect("it is text")]);
+    let asked = json!({ "name": "reader", "arguments": ["busybox", "sh", "-c", SHELL], "volumes": [format!("{}:/data", shown.display())] });
+    service.json("POST", "/v1/templates", asked);
+    says(&service, "reader", "5\n");
+    std::fs::write(shown.join("file"), "something else").expect("there is room");
+    // A loaded template stays in use until a clone needs a file that has changed.
+    says(&service, "reader", "5\n");
+    let ran = service.json("POST", "/v1/run", json!({ "template": "reader", "arguments": ["cat /data/file"] }));
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!(""), &json!(1)), "{ran}");
+    let (status, answer) = service.ask("POST", "/v1/run", r#"{"template":"reader"}"#);
+    assert!(status == 409 && answer.contains("--replace"), "{status} {answer}");
+}
+
+#[test]
+fn the_standard_template_follows_the_host_and_heeds_what_is_said() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let python = fixture.path("software/bin/python3");
+    // A program that prints its version; with training, also its argument.
+    let install = |version: u32| {
+        let script = format!("#!/bin/sh\nversion={version}\neval \"$(pando-ready -s)\"\necho $version $1\n");
+        let fresh = python.with_extension("new");
+        std::fs::write(&fresh, script).expect("there is room");
+        std::fs::set_permissions(&fresh, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        std::fs::rename(&fresh, &python).expect("there is room");
+    };
+    std::fs::create_dir_all(python.parent().expect("it has one")).expect("there is room");
+    install(1);
+    let path = format!("{}:{}", Path::new(&python).parent().expect("it has one").display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = fixture.command(&["serve"]);
+    command.env("PATH", path);
+    let mut service = fixture.service(command);
+    let ran = |service: &Service| {
+        let ran = service.json("POST", "/v1/run", json!({ "template": "python", "arguments": ["x"] }));
+        ran["stdout"].as_str().map(str::to_owned).unwrap_or_default()
+    };
+    assert_eq!(ran(&service), "1 x\n");
+    install(2);
+    // The loaded template stays in use.
+    assert_eq!(ran(&service), "1 x\n");
+    let touch = || {
+        let kept = std::fs::read(fixture.file("python")).expect("it was made");
+        std::fs::write(fixture.file("python"), kept).expect("there is room");
+    };
+    touch();
+    assert_eq!(ran(&service), "2 x\n");
+    assert!(service.says("creating template"));
+    // A template that was created with other options is refused, not replaced.
+    let asked = json!({ "name": "python", "memory": "64M", "replace": true });
+    let made: Value = service.json("POST", "/v1/templates", asked);
+    assert_eq!(made["memory_bytes"], 64 << 20);
+    assert_eq!(ran(&service), "2 x\n");
+    install(3);
+    touch();
+    let (status, answer) = service.ask("POST", "/v1/run", r#"{"template":"python"}"#);
+    assert!(status == 409 && answer.contains("--replace"), "{status} {answer}");
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates, and their files.
+
+mod create_and_clone;
+mod killed;
