@@ -3,7 +3,7 @@
 
 use crate::BenchError;
 use pando_abi::{MapFlags, Permissions, Registers};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellConfig, CellId, Config, End, Kernel, OperatorError, Outcome, Turn, Worker};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Machine, Nanos, PageCount};
@@ -70,12 +70,12 @@ impl Harness {
     /// Starts the cell and runs it until it freezes as a template.
     pub(crate) fn template(&mut self, id: CellId) -> Result<CellId, BenchError> {
         self.kernel.start(id)?;
-        self.turn_until(id, |state| state == State::Frozen)?;
+        self.turn_until(id, |state| state == RunState::Frozen)?;
         Ok(id)
     }
 
     /// Takes turns until a cell is in a state that it must reach by itself.
-    pub(crate) fn turn_until(&mut self, id: CellId, wanted: impl Fn(State) -> bool) -> Result<(), BenchError> {
+    pub(crate) fn turn_until(&mut self, id: CellId, wanted: impl Fn(RunState) -> bool) -> Result<(), BenchError> {
         loop {
             match self.kernel.inspect(id) {
                 Ok((state, ..)) if wanted(state) => return Ok(()),
@@ -146,6 +146,6 @@ impl Harness {
     }
 
     fn ended(&self, id: CellId) -> BenchError {
-        self.kernel.collect(id).map_or(BenchError::Kernel(OperatorError::NoSuchCell), |outcome| BenchError::CellEnded(outcome.end))
+        self.kernel.collect(id).map_or(BenchError::Kernel(OperatorError::NoSuchCell(id)), |outcome| BenchError::CellEnded(outcome.end))
     }
 }

@@ -4,7 +4,7 @@
 use crate::BenchError;
 use crate::harness::Harness;
 use pando_image::{Builder, HostFile};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, ConsolePort, Kernel, Stream};
 use pando_launch::{LaunchError, Program, Root, Template, Volume};
 use pando_machine::PageCount;
@@ -80,7 +80,7 @@ impl Compiled {
 /// Creates a root with these volumes, in a kernel where no libOS has booted yet.
 pub(crate) fn boot(harness: &mut Harness, volumes: Vec<Volume>) -> Result<Root, BenchError> {
     let template = Template::boot(&harness.kernel)?;
-    harness.turn_until(template.cell(), |state| state == State::Frozen)?;
+    harness.turn_until(template.cell(), |state| state == RunState::Frozen)?;
     Ok(Root::new(&harness.kernel, &template, volumes)?)
 }
 
@@ -96,8 +96,8 @@ pub(crate) fn program(words: &[&str]) -> Program {
 }
 
 /// Whether a cell is idle.
-pub(crate) fn is_idle(state: State) -> bool {
-    matches!(state, State::Idle { .. })
+pub(crate) fn is_idle(state: RunState) -> bool {
+    matches!(state, RunState::Idle { .. })
 }
 
 /// A program in a cell that answers lines.

@@ -14,12 +14,13 @@ pub mod memory;
 pub mod network;
 pub mod sched;
 
-pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, Turn, Worker};
+pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, Turn, Worker, WrongState};
 pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
+pub use cell::run_state::RunState;
+pub use cell::share::Share;
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};
 pub use memory::{BadImage, DiskId};
 pub use network::{NetworkConfig, NetworkId};
-pub use sched::Share;

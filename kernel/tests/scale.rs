@@ -9,7 +9,7 @@
 use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Registers};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellConfig, CellId, Config, End, Kernel};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Nanos, PageCount};
@@ -103,7 +103,7 @@ fn grow(kernel: &Kernel, template: CellId, count: u32) -> Vec<CellId> {
 /// Whether a cell waits for the operator, without a deadline.
 fn waits(kernel: &Kernel, clone: CellId) -> bool {
     let (state, ..) = kernel.inspect(clone).expect("no clone ends before it is told to");
-    state == State::Idle { until: Nanos::NEVER }
+    state == RunState::Idle { until: Nanos::NEVER }
 }
 
 /// Checks that all cells are alive and wait, and wakes them.

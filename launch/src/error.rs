@@ -32,6 +32,9 @@ pub enum LaunchError {
         /// The limit.
         most: usize,
     },
+    /// The cell has ended or is frozen.
+    #[error("cannot start another program in the cell: it has ended, or it is a template; use another cell")]
+    CellOver,
     /// A thread cannot be started.
     #[error("cannot start a thread for the programs of a cell: {0}")]
     Thread(std::io::Error),

@@ -233,7 +233,7 @@ fn a_writer_that_does_not_come_to_its_end_leaves_the_file_of_old() {
     let lab = sim();
     let config = CellConfig { quota: QUOTA, host_name: String::new() };
     let unfit = lab.kernel.create(config).expect("room for a cell");
-    assert!(matches!(save(&lab.kernel, unfit, &path, b""), Err(Error::Kernel(OperatorError::Busy(_)))));
+    assert!(matches!(save(&lab.kernel, unfit, &path, b""), Err(Error::Kernel(OperatorError::WrongState(_)))));
     assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 1, "nothing is left of the attempt");
     // A killed writer leaves this.
     fs::write(directory.path().join(".template.abcdef.new"), &good[..good.len() / 2]).expect("room for it");

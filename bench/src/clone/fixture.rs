@@ -4,7 +4,7 @@
 use crate::BenchError;
 use crate::harness::Harness;
 use crate::program::is_idle;
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, ConsolePort, Counters, End, Stream};
 use pando_launch::{Program, Root};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl FrozenTemplate {
         let time = start.elapsed().as_nanos() as f64;
         let (state, counters, _) = harness.kernel.inspect(cell)?;
         harness.end(cell)?;
-        if state == State::Ready && counters.preemptions == 0 { Ok(time) } else { Err(BenchError::Astray) }
+        if state == RunState::Ready && counters.preemptions == 0 { Ok(time) } else { Err(BenchError::Astray) }
     }
 
     /// Nanoseconds from the start of cloning until the clone has printed a line and waits. The clone is removed on return.

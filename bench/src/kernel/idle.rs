@@ -10,7 +10,7 @@ use pando_abi::layout::{LIBOS, VIRTUAL_REGISTERS};
 use pando_abi::virtual_registers::{Control, VirtualRegisters};
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::CellId;
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_machine::{Nanos, PageCount};
 use std::mem::offset_of;
 
@@ -87,7 +87,7 @@ fn count(
 ) -> Result<(), BenchError> {
     let make = |harness: &mut Harness| {
         // A timer of its libOS may have woken the source since.
-        harness.turn_until(source, |state| is_idle(state) || state == State::Frozen)?;
+        harness.turn_until(source, |state| is_idle(state) || state == RunState::Frozen)?;
         let clone = harness.kernel.clone_cell(source, QUOTA)?;
         harness.kernel.start(clone)?;
         harness.turn_until(clone, is_idle)?;

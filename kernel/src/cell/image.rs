@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell as plain data: what clones, exports and imports carry over.
 
+use super::execution::{ExecutionContext, Resumption, Vector};
+use super::freeze::FreezeHistory;
 use super::registers::{RESERVED_BYTES, RESERVED_PAGES};
-use super::{Resumption, Vector};
+use super::{Cell, CellIdentity};
 use crate::memory::BadImage;
 use crate::memory::image::MemoryImage;
 use pando_abi::EventSet;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DESCRIPTOR_BYTES};
-use pando_machine::{Context, Nanos, VectorState};
+use pando_abi::virtual_registers::Card;
+use pando_machine::{Context, VectorState};
 use serde::{Deserialize, Serialize};
 
 /// Largest clone count and generation that a file may contain: further counting does not overflow.
@@ -18,7 +21,7 @@ const COUNT_MAX: u64 = 1 << 62;
 /// An image from a file is not trusted; it is checked when a cell is made from it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellImage {
-    pub(crate) carried: CellRecord,
+    pub(crate) record: CellRecord,
     pub(crate) console: RingPositions,
     pub(crate) channel: Option<RingPositions>,
     /// The virtual registers and the rings.
@@ -28,7 +31,7 @@ pub struct CellImage {
 
 impl std::fmt::Debug for CellImage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CellImage({:?} with {} pages)", self.carried.host_name, self.contents())
+        write!(f, "CellImage({:?} with {} pages)", self.record.host_name, self.contents())
     }
 }
 
@@ -49,7 +52,7 @@ impl CellImage {
     /// programs ran that did not notice. Its clones' random numbers may then be equal.
     #[must_use]
     pub fn is_forced(&self) -> bool {
-        self.carried.forced
+        self.record.freeze_history.is_unnoticed()
     }
 
     /// Makes every check that does not depend on the cell's destination.
@@ -57,12 +60,12 @@ impl CellImage {
     /// # Errors
     /// No cell can have this state.
     pub(crate) fn check(&self) -> Result<(), BadImage> {
-        let CellRecord { generation, clone_index, clones_made, host_name, .. } = &self.carried;
+        let CellRecord { generation, clone_index, clones_made, host_name, .. } = &self.record;
         if [generation, clone_index, clones_made].into_iter().any(|count| *count > COUNT_MAX) || host_name.len() > HOST_NAME_BYTES {
             return Err(BadImage("its clone count, generation or host name is out of range"));
         }
-        let places = [Some(self.console), self.channel].into_iter().flatten();
-        if self.kept.len() != RESERVED_BYTES || places.into_iter().any(|places| places.progress > MAX_DESCRIPTOR_BYTES) {
+        let positions = [Some(self.console), self.channel].into_iter().flatten();
+        if self.kept.len() != RESERVED_BYTES || positions.into_iter().any(|positions| positions.progress > MAX_DESCRIPTOR_BYTES) {
             return Err(BadImage("its ring state is invalid"));
         }
         self.memory.check(RESERVED_PAGES)
@@ -92,10 +95,36 @@ pub(crate) struct CellRecord {
     pub(crate) generation: u64,
     pub(crate) clone_index: u64,
     pub(crate) clones_made: u64,
-    pub(crate) forced: bool,
-    #[serde(with = "moment")]
-    pub(crate) stopped: Option<Nanos>,
+    pub(crate) freeze_history: FreezeHistory,
     pub(crate) host_name: String,
+}
+
+impl CellRecord {
+    /// Records a cell whose context does not run.
+    pub(crate) fn of(cell: &Cell, execution: &ExecutionContext) -> CellRecord {
+        CellRecord {
+            context: execution.context,
+            vector: execution.vector.clone(),
+            resumption: execution.resumption,
+            events: cell.events,
+            window: cell.window,
+            generation: cell.identity.generation,
+            clone_index: cell.identity.clone_index,
+            clones_made: cell.clones_made,
+            freeze_history: cell.freeze_history,
+            host_name: cell.identity.host_name.clone(),
+        }
+    }
+
+    /// Gives a new cell the recorded state. Returns its execution context, which was not started.
+    pub(crate) fn restore(self, cell: &mut Cell) -> ExecutionContext {
+        let CellRecord { context, vector, resumption, events, window, generation, clone_index, clones_made, freeze_history, host_name } =
+            self;
+        // Its card is plugged in again later, or not at all.
+        cell.identity = CellIdentity { generation, clone_index, host_name, card: Card::default(), is_stale: true };
+        (cell.events, cell.window, cell.clones_made, cell.freeze_history) = (events, window, clones_made, freeze_history);
+        ExecutionContext::with(context, vector, resumption)
+    }
 }
 
 mod context {
@@ -130,19 +159,6 @@ mod vector {
         let Some(words) = Option::<Vec<u32>>::deserialize(deserializer)? else { return Ok(Vector::Dead) };
         let saved = VectorState::from_untrusted(&words);
         saved.map(Vector::Saved).ok_or_else(|| D::Error::custom("the vector state is invalid"))
-    }
-}
-
-mod moment {
-    use super::Nanos;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(moment: &Option<Nanos>, serializer: S) -> Result<S::Ok, S::Error> {
-        moment.map(|moment| moment.0).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map(Nanos))
     }
 }
 

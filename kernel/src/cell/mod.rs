@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells: tiny virtual machines. The unit of scheduling, accounting, cloning and destruction.
+//!
+//! A [`Cell`] holds resources; an [`ExecutionContext`] is what runs for it.
 
-pub mod call;
 pub mod end;
+pub mod execution;
+pub(crate) mod freeze;
 pub mod image;
+pub(crate) mod memory_operation;
+pub(crate) mod operation;
 pub mod registers;
+pub mod run_state;
+pub mod share;
 pub mod traffic;
 pub mod upcall;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
-use call::Operation;
-use end::{Counters, End};
+use end::Counters;
+use execution::ExecutionContext;
+use freeze::{FreezeHistory, StopRequest};
 use image::CellRecord;
 use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet};
-use pando_machine::{Context, FrameId, Nanos, PageCount, VectorState};
-use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use pando_machine::PageCount;
+use run_state::RunState;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
 /// have no names for each other.
@@ -32,72 +39,25 @@ impl std::fmt::Display for CellId {
     }
 }
 
+impl CellId {
+    /// The identifier as the result of an operation.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The identifier that an operation has returned.
+    pub(crate) fn from_bits(bits: u64) -> CellId {
+        CellId { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 /// Configuration of a new cell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellConfig {
     /// Frames that it may have, tables included.
     pub quota: PageCount,
     /// Its host name, truncated at the abi's limit.
     pub host_name: String,
-}
-
-/// The scheduling state of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Being built; not yet started.
-    New,
-    /// Waits for admission by the gatekeeper.
-    Waiting,
-    /// Waits for its quantum.
-    Ready,
-    /// Has a vCPU.
-    Running {
-        /// Its index.
-        vcpu: usize,
-    },
-    /// Waits for an event or a time.
-    Idle {
-        /// The time.
-        until: Nanos,
-    },
-    /// Has used its share of the CPU, and waits for the next period.
-    Spent {
-        /// The time.
-        until: Nanos,
-    },
-    /// Waits for the machine's next flush, which will free memory.
-    AwaitingFlush,
-    /// Never runs again; a template, if the operator wanted one.
-    Frozen,
-}
-
-/// The value that the result register receives when the cell is next loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Resumption {
-    /// None: the context is complete.
-    AsIs,
-    /// The pending events: it returns from idling.
-    WithEvents,
-    /// The generation: it returns from freezing, as a clone.
-    WithGeneration,
-}
-
-/// A cell's vector state while the cell is on no vCPU (line 7 of the context contract).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Vector {
-    /// The cell declared it dead; it gets the initial state.
-    Dead,
-    /// Saved when the cell left its vCPU.
-    Saved(VectorState),
-}
-
-/// An instruction that will be retried, and the address that it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Write {
-    pub(crate) instruction: u64,
-    pub(crate) address: u64,
-    /// The shared page that the vCPU may still read there: held until the write is confirmed.
-    pub(crate) replaced: Option<FrameId>,
 }
 
 /// A cell's identity.
@@ -112,134 +72,72 @@ pub struct CellIdentity {
     /// Its network card.
     pub card: Card,
     /// Whether its virtual registers still show another identity.
-    pub stale: bool,
+    pub is_stale: bool,
 }
 
-/// A cell.
+/// A cell: what it has, but not what runs.
 pub struct Cell {
     pub(crate) id: CellId,
-    pub(crate) state: State,
-    pub(crate) context: Context,
     pub(crate) memory: SpaceSet,
-    pub(crate) vector: Vector,
-    pub(crate) resumption: Resumption,
-    /// An unfinished operation: its next step comes before the cell runs.
-    pub(crate) operation: Option<Operation>,
-    /// Events that were not yet shown to the cell.
+    pub(crate) identity: CellIdentity,
+    /// Events that its virtual registers do not show yet.
     pub(crate) events: EventSet,
     /// Size of the operator's terminal, if the virtual registers do not show it yet.
     pub(crate) window: Option<[u16; 2]>,
-    pub(crate) identity: CellIdentity,
+    /// A request of the operator to freeze or to end.
+    pub(crate) stop_request: StopRequest,
+    pub(crate) freeze_history: FreezeHistory,
     pub(crate) clones_made: u64,
-    /// It, or one that it is a clone of, was frozen by force, or while programs ran that did not notice: its clones' random numbers
-    /// may be equal.
-    pub(crate) forced: bool,
-    /// When it, or the source of a clone, was frozen by force. `None`: it froze by itself, or was not frozen.
-    pub(crate) stopped: Option<Nanos>,
-    /// The operator has asked it to freeze.
-    pub(crate) is_asked: bool,
-    /// It must be frozen by force before its next instruction.
-    pub(crate) halts: bool,
-    /// The template that is trained by this cell.
-    pub(crate) trains: Option<CellId>,
     /// Whether the operator knows it as a template: it is then no victim when memory is short.
     pub(crate) is_template: bool,
-    /// Why it must end at its next exit.
-    pub(crate) doom: Option<End>,
+    /// The template that is trained by this cell.
+    pub(crate) trains: Option<CellId>,
     pub(crate) counters: Counters,
-    /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
-    /// one.
-    pub(crate) rest: Duration,
-    /// The vCPU that it ran on last.
-    pub(crate) last_vcpu: Option<usize>,
-    /// A write whose private page the vCPU may not have seen yet.
-    pub(crate) unconfirmed: Option<Write>,
-    /// Consecutive faults that the tables rule out: the address, and their number.
-    pub(crate) spurious: (u64, u32),
 }
 
 impl Cell {
-    /// A cell with empty memory.
+    /// A cell with this memory.
     pub(crate) fn new(id: CellId, memory: SpaceSet, host_name: String) -> Cell {
         Cell {
             id,
-            state: State::New,
-            context: Context::default(),
             memory,
-            vector: Vector::Dead,
-            resumption: Resumption::AsIs,
-            operation: None,
+            identity: CellIdentity { generation: 0, clone_index: 0, host_name, card: Card::default(), is_stale: true },
             events: EventSet::NONE,
             window: None,
-            identity: CellIdentity { generation: 0, clone_index: 0, host_name, card: Card::default(), stale: true },
+            stop_request: StopRequest::None,
+            freeze_history: FreezeHistory::Noticed,
             clones_made: 0,
-            forced: false,
-            stopped: None,
-            is_asked: false,
-            halts: false,
-            trains: None,
             is_template: false,
-            doom: None,
+            trains: None,
             counters: Counters::default(),
-            rest: Duration::ZERO,
-            last_vcpu: None,
-            unconfirmed: None,
-            spurious: (0, 0),
         }
     }
 
-    /// Releases the page that a write has replaced, once no vCPU can still read it for this cell.
-    pub(crate) fn confirm(&mut self, frames: &mut Frames, write: Write) {
-        if let Some(frame) = write.replaced {
-            frames.release(frame);
-        }
-    }
-
-    /// Clones the cell: same context and memory, another identity. O(mounts + segments).
-    pub(crate) fn clone_as(&mut self, id: CellId, frames: &mut Frames, account: AccountId) -> Cell {
+    /// Clones the cell with its execution context: same CPU state and memory, another identity. O(mounts + segments).
+    pub(crate) fn clone_as(
+        &mut self,
+        execution: &ExecutionContext,
+        id: CellId,
+        frames: &mut Frames,
+        account: AccountId,
+    ) -> (Cell, ExecutionContext) {
         let memory = self.memory.clone_set(frames, account);
-        let carried = CellRecord {
+        let record = CellRecord::of(self, execution);
+        // An idle cell was not frozen; it may be a clone of a cell that was.
+        let is_idle = matches!(execution.run_state(), RunState::Idle { .. });
+        let record = CellRecord {
             generation: self.identity.generation + 1,
             clone_index: self.clones_made,
             clones_made: 0,
-            // An idle cell was not frozen; it may be a clone of a cell that was.
-            stopped: self.stopped.filter(|_| !matches!(self.state, State::Idle { .. })),
-            ..self.carried()
+            freeze_history: if is_idle { self.freeze_history.after_running() } else { self.freeze_history },
+            ..record
         };
         self.clones_made += 1;
         let mut cell = Cell::new(id, memory, String::new());
-        cell.carry(carried);
+        let execution = record.restore(&mut cell);
         // An idle cell may have pending requests of its operator.
         cell.withdraw(frames, EventSet::REQUESTS);
         cell.events = cell.events.with(Event::Generation);
-        cell
-    }
-
-    /// The state of the cell besides its memory, while it does not run.
-    pub(crate) fn carried(&self) -> CellRecord {
-        CellRecord {
-            context: self.context,
-            vector: self.vector.clone(),
-            resumption: self.resumption,
-            events: self.events,
-            window: self.window,
-            generation: self.identity.generation,
-            clone_index: self.identity.clone_index,
-            clones_made: self.clones_made,
-            forced: self.forced,
-            stopped: self.stopped,
-            host_name: self.identity.host_name.clone(),
-        }
-    }
-
-    /// Takes over the state of another cell.
-    pub(crate) fn carry(&mut self, carried: CellRecord) {
-        let CellRecord { context, vector, resumption, events, window, generation, clone_index, clones_made, forced, stopped, host_name } =
-            carried;
-        // Its card is plugged in again later, or not at all.
-        self.identity = CellIdentity { generation, clone_index, host_name, card: Card::default(), stale: true };
-        (self.context, self.vector, self.resumption) = (context, vector, resumption);
-        (self.events, self.window, self.clones_made) = (events, window, clones_made);
-        (self.forced, self.stopped) = (forced, stopped);
+        (cell, execution)
     }
 }

@@ -99,7 +99,7 @@ impl Cell {
 
     /// Writes the cell's identity, if the page does not show it yet: fresh entropy for a new generation.
     pub(crate) fn refresh_identity(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
-        if !self.identity.stale {
+        if !self.identity.is_stale {
             return Ok(());
         }
         let mut entropy = [0; ENTROPY_BYTES];
@@ -113,9 +113,9 @@ impl Cell {
         bytes.resize(offset::HOST_NAME_LENGTH - offset::IDENTITY + 8 + HOST_NAME_BYTES, 0);
         self.poke(frames, VIRTUAL_REGISTERS + offset::IDENTITY as u64, &bytes)?;
         self.set_words(frames, offset::CARD, &self.identity.card.to_words())?;
-        self.set_word(frames, offset::STOPPED, self.stopped.map_or(0, |moment| moment.0.max(1)))?;
+        self.set_word(frames, offset::STOPPED, self.freeze_history.forced_at().map_or(0, |at| at.0.max(1)))?;
         self.refresh_memory(frames)?;
-        self.identity.stale = false;
+        self.identity.is_stale = false;
         Ok(())
     }
 

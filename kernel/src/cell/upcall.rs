@@ -3,6 +3,7 @@
 
 use super::Cell;
 use super::end::{End, FaultReport};
+use super::execution::ExecutionContext;
 use crate::memory::Frames;
 use crate::memory::copy::CopyError;
 use pando_abi::registers::cause;
@@ -13,14 +14,22 @@ use pando_machine::{Exception, Nanos};
 /// The vector of an invalid opcode.
 const INVALID_OPCODE: u8 = 6;
 
-impl Cell {
+/// An entry into the libOS, and what it is told.
+struct Upcall {
+    entry: u64,
+    cause: u64,
+    error: u64,
+    address: u64,
+}
+
+impl ExecutionContext {
     /// Delivers an exception to the libOS.
     ///
     /// # Errors
     /// The cell ends: the libOS has no handler, this is its third exception in a row, or there is no memory to save the context.
-    pub(crate) fn raise(&mut self, frames: &mut Frames, exception: Exception) -> Result<(), End> {
-        self.raise_as(frames, u64::from(exception.vector), exception)?;
-        self.counters.exceptions += 1;
+    pub(crate) fn raise(&mut self, cell: &mut Cell, frames: &mut Frames, exception: Exception) -> Result<(), End> {
+        self.raise_as(cell, frames, u64::from(exception.vector), exception)?;
+        cell.counters.exceptions += 1;
         Ok(())
     }
 
@@ -28,14 +37,14 @@ impl Cell {
     ///
     /// # Errors
     /// As for an exception.
-    pub(crate) fn raise_syscall(&mut self, frames: &mut Frames) -> Result<(), End> {
-        self.raise_as(frames, cause::SYSCALL, Exception { vector: INVALID_OPCODE, error: 0, address: 0 })?;
-        self.counters.syscalls += 1;
+    pub(crate) fn raise_syscall(&mut self, cell: &mut Cell, frames: &mut Frames) -> Result<(), End> {
+        self.raise_as(cell, frames, cause::SYSCALL, Exception { vector: INVALID_OPCODE, error: 0, address: 0 })?;
+        cell.counters.syscalls += 1;
         Ok(())
     }
 
-    fn raise_as(&mut self, frames: &mut Frames, cause: u64, exception: Exception) -> Result<(), End> {
-        let control = self.control(frames);
+    fn raise_as(&mut self, cell: &mut Cell, frames: &mut Frames, cause: u64, exception: Exception) -> Result<(), End> {
+        let control = cell.control(frames);
         let Exception { vector, error, address } = exception;
         let report = FaultReport { vector, error, address, instruction: self.context.registers.rip };
         if control.exception_entry == 0 {
@@ -44,9 +53,49 @@ impl Cell {
         if level(&control, self.context.registers.rip) >= 2 {
             return Err(End::DoubleFault(report));
         }
-        self.enter(frames, &control, control.exception_entry, cause, error, address)
+        self.enter(cell, frames, &control, Upcall { entry: control.exception_entry, cause, error, address })
     }
 
+    /// Makes the upcall for pending events, if the cell may be interrupted.
+    ///
+    /// # Errors
+    /// There is no memory to save the context: the cell ends.
+    pub(crate) fn deliver_events(&mut self, cell: &mut Cell, frames: &mut Frames) -> Result<(), End> {
+        let control = cell.control(frames);
+        let deliverable = control.pending & !control.mask;
+        // An exception that the CPU is about to raise belongs to the interrupted instruction, and comes first.
+        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
+        if deliverable != 0 && interruptible && control.event_entry != 0 {
+            cell.counters.events += 1;
+            let upcall = Upcall { entry: control.event_entry, cause: cause::EVENTS, error: deliverable, address: 0 };
+            self.enter(cell, frames, &control, upcall)?;
+        }
+        Ok(())
+    }
+
+    /// Saves the context and enters the libOS.
+    fn enter(&mut self, cell: &mut Cell, frames: &mut Frames, control: &Control, upcall: Upcall) -> Result<(), End> {
+        let Upcall { entry, cause, error, address } = upcall;
+        let rflags = self.context.loaded_flags();
+        let registers = &mut self.context.registers;
+        registers.rflags = rflags;
+        let below = level(control, registers.rip) as usize;
+        let saved = SavedContext::new(registers, cause, error, address);
+        registers.rip = entry;
+        registers.rsp = control.stacks[below];
+        // A libOS expects entry with single-stepping off and the direction flag clear.
+        registers.rflags = 0;
+        let place = offset::SAVES + below * SavedContext::WORDS * 8;
+        cell.set_words(frames, place, &saved.to_words()).map_err(end_of)?;
+        cell.set_words(frames, offset::CRITICAL, &[1, below as u64 + 1]).map_err(end_of)?;
+        if !self.context.is_loadable() {
+            return Err(End::Violation(pando_machine::Violation::BadContext));
+        }
+        Ok(())
+    }
+}
+
+impl Cell {
     /// Writes pending state into the virtual registers: the timer event if it is due, the new window size, and the events since the
     /// last call.
     ///
@@ -78,22 +127,6 @@ impl Cell {
         }
     }
 
-    /// Makes the upcall for pending events, if the cell may be interrupted.
-    ///
-    /// # Errors
-    /// There is no memory to save the context: the cell ends.
-    pub(crate) fn deliver_events(&mut self, frames: &mut Frames) -> Result<(), End> {
-        let control = self.control(frames);
-        let deliverable = control.pending & !control.mask;
-        // An exception that the CPU is about to raise belongs to the interrupted instruction, and comes first.
-        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
-        if deliverable != 0 && interruptible && control.event_entry != 0 {
-            self.counters.events += 1;
-            self.enter(frames, &control, control.event_entry, cause::EVENTS, deliverable, 0)?;
-        }
-        Ok(())
-    }
-
     /// Whether an unmasked event is pending, so that idling would end at once.
     pub(crate) fn has_unmasked_events(&mut self, frames: &Frames) -> bool {
         let control = self.control(frames);
@@ -104,26 +137,6 @@ impl Cell {
     pub(crate) fn idles_until(&mut self, frames: &Frames, deadline: Nanos) -> Nanos {
         let control = self.control(frames);
         if EventSet(control.mask).contains(Event::Timer) { deadline } else { deadline.min(Nanos(control.timer)) }
-    }
-
-    /// Saves the context and enters the libOS.
-    fn enter(&mut self, frames: &mut Frames, control: &Control, entry: u64, cause: u64, error: u64, address: u64) -> Result<(), End> {
-        let rflags = self.context.loaded_flags();
-        let registers = &mut self.context.registers;
-        registers.rflags = rflags;
-        let below = level(control, registers.rip) as usize;
-        let saved = SavedContext::new(registers, cause, error, address);
-        registers.rip = entry;
-        registers.rsp = control.stacks[below];
-        // A libOS expects entry with single-stepping off and the direction flag clear.
-        registers.rflags = 0;
-        let place = offset::SAVES + below * SavedContext::WORDS * 8;
-        self.set_words(frames, place, &saved.to_words()).map_err(end_of)?;
-        self.set_words(frames, offset::CRITICAL, &[1, below as u64 + 1]).map_err(end_of)?;
-        if !self.context.is_loadable() {
-            return Err(End::Violation(pando_machine::Violation::BadContext));
-        }
-        Ok(())
     }
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handling of cells' exits. Handlers return the next step; the worker performs it.
 
+use super::cell_table::LiveCell;
+use super::error::OperationError;
+use super::invoke::Subject;
 use super::state::{State, end_for};
-use crate::cell::call::{CallProgress, MemoryCall, Operation};
+use crate::cell::CellId;
 use crate::cell::end::End;
-use crate::cell::{CellId, Resumption, Write};
+use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
+use crate::cell::memory_operation::Progress;
+use crate::cell::operation::{Operation, Work};
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
 use crate::memory::error::MemoryError;
 use crate::memory::{Access, BlockRequest, Fault, Shortage};
-use pando_abi::Refusal;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
@@ -44,9 +48,12 @@ pub(super) enum LeaveReason {
     /// It waits for memory that a flush will free; its vector state must be saved.
     AwaitingFlush,
     /// It froze itself into a template.
-    Frozen,
+    Frozen {
+        /// Its programs will notice that they are cloned.
+        is_noticed: bool,
+    },
     /// It was frozen by force; its vector state must be saved.
-    Stopped,
+    ForciblyFrozen,
     /// It has ended.
     Ended(End),
 }
@@ -64,48 +71,48 @@ fn ended(end: End) -> NextStep {
 }
 
 impl State {
-    /// Prepares a cell for entry: its unfinished operation, identity, devices, events and root.
+    /// Prepares a cell for entry: its unfinished work, identity, devices, events and root.
     pub(super) fn prepare(&mut self, id: CellId, now: Nanos) -> Result<VcpuEntry, NextStep> {
-        let (live, frames) = self.running(id);
-        if let Some(end) = live.cell.doom.take() {
+        let (LiveCell { cell, .. }, frames) = self.running(id);
+        if let Some(end) = cell.stop_request.take_end() {
             return Err(ended(end));
         }
-        let own = live.cell.memory.own(frames, VIRTUAL_REGISTERS);
-        let identified = own.and_then(|()| live.cell.refresh_identity(frames));
+        let own = cell.memory.own(frames, VIRTUAL_REGISTERS);
+        let identified = own.and_then(|()| cell.refresh_identity(frames));
         match identified {
             Ok(()) => {}
             Err(error) => return Err(self.delayed(id, error)),
         }
+        let must_freeze = cell.stop_request.is_forced_freeze();
         // A resolved fault may lead to a prefetch of pages.
-        while let Some(operation) = self.running(id).0.cell.operation.take() {
-            if self.running(id).0.cell.halts && matches!(operation, Operation::Prefetch(_)) {
+        while let Some(work) = self.running(id).0.execution.work.take() {
+            if must_freeze && matches!(work, Work::Prefetch(_)) {
                 // The freeze may need the memory that the prefetch would take.
                 continue;
             }
-            match self.perform(id, operation, now) {
+            match self.perform(id, work, now) {
                 NextStep::Resume => {}
                 next => return Err(next),
             }
         }
-        if self.running(id).0.cell.halts {
-            return Err(self.halt(id, now));
+        if must_freeze {
+            return Err(self.complete_forced_freeze(id, now));
         }
-        if self.running(id).0.cell.unconfirmed.is_some() {
+        if self.running(id).0.execution.unconfirmed.is_some() {
             return self.entry(id, now);
         }
         if let Err(error) = self.serve_rings(id, now) {
             return Err(self.delayed(id, error));
         }
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.show_events(frames, now).map_err(ended)?;
         // The result of a wait is set before an upcall, which saves it with the other registers.
-        match std::mem::replace(&mut cell.resumption, Resumption::AsIs) {
+        match std::mem::replace(&mut execution.resumption, Resumption::AsIs) {
             Resumption::AsIs => {}
-            Resumption::WithEvents => cell.context.registers.rax = cell.control(frames).pending,
-            Resumption::WithGeneration => cell.context.registers.rax = cell.identity.generation,
+            Resumption::WithEvents => execution.context.registers.rax = cell.control(frames).pending,
+            Resumption::WithGeneration => execution.context.registers.rax = cell.identity.generation,
         }
-        cell.deliver_events(frames).map_err(ended)?;
+        execution.deliver_events(cell, frames).map_err(ended)?;
         self.entry(id, now)
     }
 
@@ -124,29 +131,28 @@ impl State {
 
     /// Handles an exit of a cell whose context is back in place.
     pub(super) fn handle(&mut self, id: CellId, exit: Exit, now: Nanos, quantum_end: Nanos) -> NextStep {
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.counters.exits += 1;
-        if let Some(write) = cell.unconfirmed.take() {
+        if let Some(write) = execution.unconfirmed {
             // The write was retried if the instruction pointer has moved, or if the cell made a call. Otherwise it may not have
             // been, and no other code may see the old page.
-            let stands = write.instruction == cell.context.registers.rip;
+            let stands = write.instruction == execution.context.registers.rip;
             if stands
                 && matches!(exit, Exit::Interrupted | Exit::Exception(_))
                 && let Err(shortage) = cell.memory.renew(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
-                cell.unconfirmed = Some(write);
                 return self.short(id, shortage);
             }
-            cell.confirm(frames, write);
+            execution.unconfirmed = None;
+            write.confirm(frames);
         }
         if !matches!(exit, Exit::Exception(_) | Exit::Interrupted) {
-            cell.spurious = (0, 0);
+            execution.spurious = SpuriousFaults::default();
         }
         match exit {
             Exit::Hypercall => self.hypercall(id, now),
-            Exit::Syscall => cell.raise_syscall(frames).map_or_else(ended, |()| NextStep::Resume),
+            Exit::Syscall => execution.raise_syscall(cell, frames).map_or_else(ended, |()| NextStep::Resume),
             Exit::Exception(exception) => self.exception(id, exception),
             Exit::Interrupted => self.interrupted(now, quantum_end),
             Exit::Violation(violation) => ended(End::Violation(violation)),
@@ -165,8 +171,7 @@ impl State {
     }
 
     fn exception(&mut self, id: CellId, mut exception: Exception) -> NextStep {
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if exception.vector == Exception::PAGE_FAULT {
             let access = match (exception.is_fetch(), exception.is_write()) {
                 (true, _) => Access::Execute,
@@ -175,19 +180,19 @@ impl State {
             };
             let resolved = cell.memory.resolve(frames, exception.address, access);
             if matches!(resolved, Ok(Fault::Absent(_)) | Err(_)) {
-                cell.operation = Some(Operation::Fault(exception));
+                execution.work = Some(Work::Fault(exception));
             }
             match resolved {
                 Ok(resolved @ (Fault::Resolved | Fault::Copied { .. })) => {
                     if let Fault::Copied { replaced } = resolved {
-                        let instruction = cell.context.registers.rip;
-                        cell.unconfirmed = Some(Write { instruction, address: exception.address, replaced });
+                        let instruction = execution.context.registers.rip;
+                        execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });
                     }
                     if access == Access::Write {
-                        cell.operation = cell.memory.expected_after(exception.address).map(Operation::Prefetch);
+                        execution.work = cell.memory.expected_after(exception.address).map(Work::Prefetch);
                     }
                     cell.counters.faults += 1;
-                    cell.spurious = (0, 0);
+                    execution.spurious = SpuriousFaults::default();
                     return NextStep::Resume;
                 }
                 Ok(Fault::Spurious) => return self.spurious(id, exception.address),
@@ -197,149 +202,144 @@ impl State {
                 Err(shortage) => return self.short(id, shortage),
             }
         }
-        cell.spurious = (0, 0);
-        cell.raise(frames, exception).map_or_else(ended, |()| NextStep::Resume)
+        execution.spurious = SpuriousFaults::default();
+        execution.raise(cell, frames, exception).map_or_else(ended, |()| NextStep::Resume)
     }
 
     /// Handles a fault that the tables rule out: the vCPU had not seen an edit yet. A second one in a row leads to a new
     /// stamp, too many end the cell.
     fn spurious(&mut self, id: CellId, address: u64) -> NextStep {
         let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
-        let count = if cell.spurious.0 == address { cell.spurious.1 + 1 } else { 1 };
-        cell.spurious = (address, count);
+        let count = live.execution.spurious.note(address);
         if count > SPURIOUS_FAULTS {
             return ended(End::Stuck { address });
         }
         if count > 1 {
-            cell.memory.restamp(frames);
+            live.cell.memory.restamp(frames);
         }
         NextStep::Resume
     }
 
     fn hypercall(&mut self, id: CellId, now: Nanos) -> NextStep {
-        let (live, _) = self.running(id);
-        let cell = &mut live.cell;
+        let (LiveCell { cell, execution, .. }, _) = self.running(id);
         cell.counters.hypercalls += 1;
-        match cell.decode() {
-            Ok(operation) => self.perform(id, operation, now),
+        match Work::decode(&execution.context.registers, &mut cell.memory) {
+            Ok(work) => self.perform(id, work, now),
             Err(refusal) => {
-                cell.context.registers.rax = refusal.to_result();
+                execution.context.registers.rax = refusal.to_result();
                 NextStep::Resume
             }
         }
     }
 
-    /// Performs an operation, or its next step.
-    fn perform(&mut self, id: CellId, operation: Operation, now: Nanos) -> NextStep {
-        match operation {
-            Operation::Fault(exception) => self.exception(id, exception),
-            Operation::Exit { status, signal, address, instruction } => match self.serve_rings(id, now) {
+    /// Performs work, or its next step.
+    fn perform(&mut self, id: CellId, work: Work, now: Nanos) -> NextStep {
+        match work {
+            Work::Fault(exception) => self.exception(id, exception),
+            // Output before the end is this cell's.
+            Work::Exit { status, signal, address, instruction } => match self.serve_rings(id, now) {
                 Ok(()) => ended(match signal {
                     0 => End::Exited { status },
                     signal => End::Signalled { signal, address, instruction },
                 }),
-                Err(error) => {
-                    self.running(id).0.cell.operation = Some(Operation::Exit { status, signal, address, instruction });
-                    self.delayed(id, error)
-                }
+                Err(error) => self.postpone(id, work, error),
             },
-            Operation::Idle { until } => self.idle(id, until, now),
-            Operation::FreezeIfAsked { .. } if !self.running(id).0.cell.is_asked => {
-                self.running(id).0.cell.resumption = Resumption::WithGeneration;
+            Work::Idle { until } => self.idle(id, until, now),
+            Work::FreezeIfAsked { .. } if !self.running(id).0.cell.stop_request.wants_freeze() => {
+                self.running(id).0.execution.resumption = Resumption::WithGeneration;
                 NextStep::Resume
             }
             // Output before the freeze belongs to this cell, not to its clones.
-            Operation::Freeze | Operation::FreezeIfAsked { .. } => match self.serve_rings(id, now) {
+            Work::Freeze | Work::FreezeIfAsked { .. } => match self.serve_rings(id, now) {
                 Ok(()) => {
-                    let cell = &mut self.running(id).0.cell;
-                    cell.resumption = Resumption::WithGeneration;
-                    cell.forced |= operation == Operation::FreezeIfAsked { unaware: true };
-                    NextStep::Leave(LeaveReason::Frozen)
+                    self.running(id).0.execution.resumption = Resumption::WithGeneration;
+                    NextStep::Leave(LeaveReason::Frozen { is_noticed: work != Work::FreezeIfAsked { unaware: true } })
                 }
-                Err(error) => {
-                    self.running(id).0.cell.operation = Some(operation);
-                    self.delayed(id, error)
-                }
+                Err(error) => self.postpone(id, work, error),
             },
-            Operation::Relinquish => {
-                self.running(id).0.cell.context.registers.rax = 0;
+            Work::Relinquish => {
+                self.running(id).0.execution.context.registers.rax = 0;
                 NextStep::Leave(LeaveReason::Relinquished)
             }
             // The rings are served before the cell is entered again.
-            Operation::Doorbell => {
-                self.running(id).0.cell.context.registers.rax = 0;
+            Work::Doorbell => {
+                self.running(id).0.execution.context.registers.rax = 0;
                 NextStep::Resume
             }
-            Operation::Memory(call) => self.memory_call(id, call),
-            Operation::Prefetch(mut batch) => {
+            Work::Operation(operation) => self.operate(id, operation),
+            Work::Prefetch(mut batch) => {
                 let (live, frames) = self.running(id);
                 live.cell.memory.copy_prefetched(frames, &mut batch);
                 if batch.is_empty() {
                     return NextStep::Resume;
                 }
-                live.cell.operation = Some(Operation::Prefetch(batch));
+                live.execution.work = Some(Work::Prefetch(batch));
                 NextStep::Again
             }
         }
     }
 
+    /// Keeps work that the kernel could not do because a copy failed.
+    fn postpone(&mut self, id: CellId, work: Work, error: CopyError) -> NextStep {
+        self.running(id).0.execution.work = Some(work);
+        self.delayed(id, error)
+    }
+
     fn idle(&mut self, id: CellId, until: Nanos, now: Nanos) -> NextStep {
         if let Err(error) = self.serve_rings(id, now) {
-            self.running(id).0.cell.operation = Some(Operation::Idle { until });
-            return self.delayed(id, error);
+            return self.postpone(id, Work::Idle { until }, error);
         }
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
+        let has_idle_timeouts = self.idle_timeouts;
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.memory.note_pause();
         let until = cell.idles_until(frames, until);
         if until <= now || cell.has_unmasked_events(frames) {
-            cell.resumption = Resumption::WithEvents;
+            execution.resumption = Resumption::WithEvents;
             // It declared its vector state dead; it continues as if it had waited.
             return NextStep::Resume;
         }
-        if until != Nanos::NEVER && !self.idle_timeouts {
-            self.running(id).0.cell.resumption = Resumption::WithEvents;
+        if until != Nanos::NEVER && !has_idle_timeouts {
+            execution.resumption = Resumption::WithEvents;
             return NextStep::Leave(LeaveReason::Relinquished);
         }
         NextStep::Leave(LeaveReason::Idle { until })
     }
 
-    fn memory_call(&mut self, id: CellId, call: MemoryCall) -> NextStep {
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
-        match cell.invoke(frames, &call) {
-            Ok(CallProgress::Done(result)) => {
-                cell.context.registers.rax = result;
+    /// Invokes an operation of a cell on itself, or its next step.
+    fn operate(&mut self, id: CellId, mut operation: Operation) -> NextStep {
+        let progress = self.invoke(Subject::Caller(id), &mut operation);
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        match progress {
+            Ok(Progress::Done(result)) => {
+                execution.context.registers.rax = result;
                 let usage = frames.usage(cell.memory.account());
                 // The page was made the cell's own before the cell was entered.
                 let _ = cell.set_word(frames, offset::MEMORY + 8, usage.used.0);
                 NextStep::Resume
             }
-            Ok(CallProgress::More(rest)) => {
-                cell.operation = Some(Operation::Memory(rest));
+            Ok(Progress::More) => {
+                execution.work = Some(Work::Operation(operation));
                 NextStep::Again
             }
-            Err(MemoryError::Refused(refusal)) => {
-                cell.context.registers.rax = refusal.to_result();
-                NextStep::Resume
-            }
-            Err(MemoryError::Absent(wanted)) => {
-                cell.operation = Some(Operation::Memory(call));
+            Err(OperationError::Memory(MemoryError::Absent(wanted))) => {
+                execution.work = Some(Work::Operation(operation));
                 NextStep::Read(wanted)
             }
-            Err(MemoryError::Short(shortage)) => match self.remedy(id, shortage) {
+            Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {
-                    self.running(id).0.cell.operation = Some(Operation::Memory(call));
+                    self.running(id).0.execution.work = Some(Work::Operation(operation));
                     next
                 }
-                None => {
-                    let refusal = if shortage == Shortage::Quota { Refusal::Quota } else { Refusal::NoMemory };
-                    self.running(id).0.cell.context.registers.rax = refusal.to_result();
-                    NextStep::Resume
-                }
+                None => self.refuse(id, &error),
             },
+            Err(error) => self.refuse(id, &error),
         }
+    }
+
+    /// Returns a refusal to a cell.
+    fn refuse(&mut self, id: CellId, error: &OperationError) -> NextStep {
+        self.running(id).0.execution.context.registers.rax = error.to_refusal().to_result();
+        NextStep::Resume
     }
 
     /// Finds a remedy for a shortage: garbage, blocks that cells map, or tables that wait for a flush. `None`: there is none.
@@ -375,8 +375,7 @@ impl State {
         }
         match self.victim() {
             Some(victim) if victim != id => {
-                let running = self.doom(victim, End::MachineFull);
-                self.vcpus_to_interrupt.extend(running);
+                self.request_end(victim, End::MachineFull);
                 NextStep::Again
             }
             _ => ended(end_for(shortage)),

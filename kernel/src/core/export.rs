@@ -5,12 +5,12 @@
 //! and their bytes copied without the lock. An imported template gets its pages from a disk that it cannot name: they are read on
 //! first access, once for all clones.
 
-use super::operator::waker;
 use super::{Kernel, OperatorError, Shared};
 use crate::cell::end::End;
-use crate::cell::image::CellImage;
+use crate::cell::image::{CellImage, CellRecord};
 use crate::cell::registers::RESERVED_PAGES;
-use crate::cell::{CellConfig, CellId, State as CellState};
+use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::{CellConfig, CellId};
 use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
@@ -67,23 +67,20 @@ impl Kernel {
         self.update_prefetch_set(id);
         let account = self.shared.lock().frames.open_account(PageCount(0));
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
-        // Dropped before the snapshot, whose drop takes the lock.
-        let mut state = self.shared.lock();
-        let (live, frames) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        if live.cell.state != CellState::Frozen {
-            return Err(OperatorError::Busy(live.cell.state));
-        }
-        let image = CellImage {
-            carried: live.cell.carried(),
-            console: live.console.places(),
-            channel: live.channel.as_ref().map(|channel| channel.places()),
-            kept: live.cell.kept(frames)?,
-            memory: MemoryImage::default(),
-        };
-        let memory = live.cell.memory.clone_set(frames, account);
-        let listing = snapshot.listing.insert(MemoryExport::new(memory, RESERVED_PAGES));
-        snapshot.disk = listing.backing().and_then(|disk| state.disk(disk));
-        drop(state);
+        let image = self.perform("export", |state| {
+            let (live, frames) = state.require(id, Requirement::Frozen)?;
+            let image = CellImage {
+                record: CellRecord::of(&live.cell, &live.execution),
+                console: live.console.positions(),
+                channel: live.channel.as_ref().map(|channel| channel.positions()),
+                kept: live.cell.kept(frames)?,
+                memory: MemoryImage::default(),
+            };
+            let memory = live.cell.memory.clone_set(frames, account);
+            let listing = snapshot.listing.insert(MemoryExport::new(memory, RESERVED_PAGES));
+            snapshot.disk = listing.backing().and_then(|disk| state.disk(disk));
+            Ok(image)
+        })?;
         Ok((image, snapshot))
     }
 
@@ -145,7 +142,7 @@ impl Kernel {
         if built.is_err() {
             let mut state = self.shared.lock();
             state.end(id, End::Killed);
-            state.forget(id);
+            state.cells.forget(id);
         }
         built.map(|()| id)
     }
@@ -155,27 +152,28 @@ impl Kernel {
         for disk in disks {
             self.attach(id, *disk)?;
         }
-        self.with_room(|state| {
+        self.perform("import", |state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
-            let (cell, frames) = state.at_rest(id)?;
-            cell.memory.shape(frames, &image.memory, contents);
-            Ok(cell.restore_kept(frames, &image.kept)?)
+            let (live, frames) = state.require(id, Requirement::NotStarted)?;
+            live.cell.memory.shape(frames, &image.memory, contents);
+            Ok(live.cell.restore_kept(frames, &image.kept)?)
         })?;
         for (index, tree) in trees(&image.memory).enumerate() {
             let mut extents = tree.as_slice();
             while !extents.is_empty() {
-                self.build(id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;
+                self.change("import", id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;
             }
         }
-        let traces = TrainingTraces::of(image.memory.prefetch_set.clone());
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        live.console = Console::new(waker(&self.shared, id)).at_places(image.console);
-        live.channel = image.channel.map(|places| Box::new(Console::channel(waker(&self.shared, id)).at_places(places)));
-        live.cell.carry(image.carried.clone());
-        live.cell.memory.traces = traces;
-        live.cell.is_template = true;
-        live.cell.state = CellState::Frozen;
-        Ok(())
+        self.perform("import", |state| {
+            let (wake, wake_channel) = (state.waker(id), state.waker(id));
+            let (live, _) = state.require(id, Requirement::NotStarted)?;
+            live.console = Console::new(wake).at_positions(image.console);
+            live.channel = image.channel.map(|positions| Box::new(Console::channel(wake_channel).at_positions(positions)));
+            live.execution = image.record.clone().restore(&mut live.cell);
+            live.execution.transition(RunState::Frozen);
+            live.cell.memory.traces = TrainingTraces::of(image.memory.prefetch_set.clone());
+            live.cell.is_template = true;
+            Ok(())
+        })
     }
 }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Freezing a running cell into a template at the operator's request: its libOS is asked, or the cell is frozen by force.
 
+use super::cell_table::LiveCell;
 use super::exits::{LeaveReason, NextStep};
+use super::invoke::Subject;
 use super::state::State;
 use super::{Kernel, OperatorError};
-use crate::cell::{CellId, State as CellState};
-use pando_abi::{Event, EventSet};
+use crate::cell::CellId;
+use crate::cell::freeze::FreezeMode;
+use crate::cell::operation::Operation;
+use crate::cell::run_state::RunState;
+use pando_abi::EventSet;
 use pando_machine::Nanos;
 use std::time::{Duration, Instant};
 
@@ -17,7 +22,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn ask_to_freeze(&self, id: CellId) -> Result<(), OperatorError> {
-        self.call(id, Event::Freeze, |cell| cell.is_asked = true)
+        self.invoke(Subject::Cell(id), Operation::Freeze(FreezeMode::Cooperative)).map(drop)
     }
 
     /// Withdraws a request to freeze, also by force: the cell continues. Returns whether that was in time; `false`: the cell is
@@ -26,12 +31,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn withdraw_freeze(&self, id: CellId) -> Result<bool, OperatorError> {
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        let cell = &mut live.cell;
-        // If the event was already shown, it has no effect in the libOS.
-        (cell.is_asked, cell.halts, cell.events) = (false, false, cell.events.without(EventSet::NONE.with(Event::Freeze)));
-        Ok(cell.state != CellState::Frozen)
+        self.invoke(Subject::Cell(id), Operation::WithdrawFreeze).map(|is_in_time| is_in_time != 0)
     }
 
     /// Freezes a started cell by force, without asking it. Wait for the freeze with [`Kernel::wait_frozen`]; it takes no longer
@@ -42,20 +42,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell, or it was not started.
     pub fn freeze_as_it_stands(&self, id: CellId) -> Result<(), OperatorError> {
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        match live.cell.state {
-            CellState::New => return Err(OperatorError::Busy(CellState::New)),
-            CellState::Frozen => {}
-            CellState::Waiting | CellState::Idle { .. } => state.stop(id),
-            CellState::Ready | CellState::Spent { .. } | CellState::AwaitingFlush => live.cell.halts = true,
-            CellState::Running { vcpu } => {
-                live.cell.halts = true;
-                state.vcpus_to_interrupt.push(vcpu);
-            }
-        }
-        self.shared.notify_operator(&mut state);
-        Ok(())
+        self.invoke(Subject::Cell(id), Operation::Freeze(FreezeMode::Forced)).map(drop)
     }
 
     /// Whether a cell, or one that it is a clone of, was frozen by force, or while programs ran that did not notice. Its clones'
@@ -64,9 +51,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn is_forced(&self, id: CellId) -> Result<bool, OperatorError> {
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        Ok(live.cell.forced)
+        self.query("inspect", id, |live, _| live.cell.freeze_history.is_unnoticed())
     }
 
     /// Waits until a cell has frozen, and marks it as a template.
@@ -89,14 +74,14 @@ impl Kernel {
         let mut state = self.shared.lock();
         loop {
             match state.living(id) {
-                Some((live, _)) if live.cell.state == CellState::Frozen => {
+                Some((live, _)) if live.execution.run_state() == RunState::Frozen => {
                     live.cell.is_template = true;
                     return Ok(true);
                 }
                 Some(_) => {}
                 None => {
-                    let end = state.outcome(id).map(|outcome| outcome.end.clone());
-                    return Err(end.map_or(OperatorError::NoSuchCell, OperatorError::Ended));
+                    let end = state.cells.outcome(id).map(|outcome| outcome.end.clone());
+                    return Err(end.map_or(OperatorError::NoSuchCell(id), OperatorError::Ended));
                 }
             }
             let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
@@ -110,47 +95,62 @@ impl Kernel {
 }
 
 impl State {
-    /// Freezes a cell that is on no vCPU, at its own request.
-    pub(super) fn freeze(&mut self, id: CellId) {
-        self.become_template(id, None);
+    /// Freezes a started cell by force: at once if it can be cloned as it is, otherwise when a vCPU has finished its work.
+    pub(super) fn request_forced_freeze(&mut self, id: CellId) {
+        let Some((live, _)) = self.living(id) else { return };
+        match live.execution.run_state() {
+            RunState::New | RunState::Frozen => {}
+            RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
+            RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => live.cell.stop_request.freeze(FreezeMode::Forced),
+            RunState::Running { vcpu } => {
+                live.cell.stop_request.freeze(FreezeMode::Forced);
+                self.notifications.interrupts.push(vcpu);
+            }
+        }
+    }
+
+    /// Freezes a cell that is on no vCPU, at its own request; `is_noticed`: its programs will notice that they are cloned.
+    pub(super) fn freeze(&mut self, id: CellId, is_noticed: bool) {
+        if let Some((live, _)) = self.living(id) {
+            live.cell.freeze_history = live.cell.freeze_history.after_own_freeze(is_noticed);
+            self.become_template(id);
+        }
     }
 
     /// Freezes a cell that is on no vCPU, by force.
-    pub(super) fn stop(&mut self, id: CellId) {
+    pub(super) fn force_freeze(&mut self, id: CellId) {
         let now = self.frames.machine().now();
-        self.become_template(id, Some(now));
+        if let Some((live, _)) = self.living(id) {
+            let has_run = live.cell.counters.exits > 0;
+            live.cell.freeze_history = live.cell.freeze_history.after_forced_freeze(now, has_run);
+            self.become_template(id);
+        }
     }
 
-    fn become_template(&mut self, id: CellId, stopped: Option<Nanos>) {
+    fn become_template(&mut self, id: CellId) {
         let Some((live, frames)) = self.living(id) else { return };
-        let cell = &mut live.cell;
         // Requests to this cell do not apply to its clones.
-        cell.withdraw(frames, EventSet::REQUESTS);
-        cell.forced |= stopped.is_some();
-        // If the cell has not run, its clones continue where its source was frozen.
-        if cell.counters.exits > 0 {
-            cell.stopped = stopped;
-        }
-        cell.state = CellState::Frozen;
+        live.cell.withdraw(frames, EventSet::REQUESTS);
+        live.cell.stop_request.withdraw_freeze();
+        live.execution.transition(RunState::Frozen);
         // It writes no more output.
         live.close();
-        self.news = true;
+        self.notifications.has_stopped_cell = true;
     }
 
-    /// Completes the forced freeze of a cell whose unfinished operation is done: brings it to a state that can be cloned.
-    pub(super) fn halt(&mut self, id: CellId, now: Nanos) -> NextStep {
-        let (live, frames) = self.running(id);
-        let cell = &mut live.cell;
-        if let Some(write) = cell.unconfirmed.take() {
+    /// Completes the forced freeze of a cell whose work is done: brings it to a state that can be cloned.
+    pub(super) fn complete_forced_freeze(&mut self, id: CellId, now: Nanos) -> NextStep {
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
             if let Err(shortage) = cell.memory.renew(frames, write.address) {
-                cell.unconfirmed = Some(write);
                 return self.short(id, shortage);
             }
-            cell.confirm(frames, write);
+            execution.unconfirmed = None;
+            write.confirm(frames);
         }
         match self.serve_rings(id, now) {
-            Ok(()) => NextStep::Leave(LeaveReason::Stopped),
+            Ok(()) => NextStep::Leave(LeaveReason::ForciblyFrozen),
             Err(error) => self.delayed(id, error),
         }
     }

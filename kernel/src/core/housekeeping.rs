@@ -3,8 +3,8 @@
 
 use super::Shared;
 use super::state::State;
-use crate::cell::State as CellState;
 use crate::cell::end::End;
+use crate::cell::run_state::RunState;
 use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, RESERVED_HUGE_FRAMES, TABLES_HIGH};
 use crate::memory::Shortage;
 use crate::sched::Reason;
@@ -24,7 +24,7 @@ impl Shared {
         if state.flush_is_due(now) {
             state = self.flush(state);
         }
-        self.notify_operator(&mut state);
+        self.notify(&mut state);
         state
     }
 
@@ -43,7 +43,7 @@ impl Shared {
         state.flushes.last = self.machine.now();
         state.flushes.failed = outcome.is_err();
         for id in std::mem::take(&mut state.flushes.awaited_by) {
-            if !state.living(id).is_some_and(|(live, _)| live.cell.state == CellState::AwaitingFlush) {
+            if !state.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingFlush) {
                 continue;
             }
             match &outcome {
@@ -106,16 +106,18 @@ impl Shared {
         found
     }
 
-    /// Delivers pending notifications: ends to waiters, interrupts to vCPUs.
-    pub(super) fn notify_operator(&self, state: &mut State) {
-        if std::mem::take(&mut state.news) {
+    /// Delivers the notifications that are due.
+    pub(super) fn notify(&self, state: &mut State) {
+        let due = std::mem::take(&mut state.notifications);
+        if due.has_stopped_cell {
             self.changed.notify_all();
         }
-        for vcpu in std::mem::take(&mut state.vcpus_to_interrupt) {
-            self.interrupt(vcpu);
+        if due.has_runnable_cell {
+            self.announce(state);
         }
+        due.interrupts.into_iter().for_each(|vcpu| self.interrupt(vcpu));
         // An idle vCPU takes one of them. A busy vCPU takes them when its cell waits, or its quantum ends.
-        if std::mem::take(&mut state.woken) && state.idle_workers > 0 {
+        if due.has_woken_receiver && state.idle_workers > 0 {
             self.work.notify_one();
         }
     }
@@ -132,7 +134,7 @@ impl State {
     fn admit(&mut self) -> Option<crate::cell::CellId> {
         loop {
             let id = self.gatekeeper.admit(self.frames.available())?;
-            if self.living(id).is_some_and(|(live, _)| live.cell.state == CellState::Waiting) {
+            if self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Waiting) {
                 return Some(id);
             }
         }

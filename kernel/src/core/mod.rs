@@ -10,12 +10,16 @@
 //! Each vCPU has a [`Worker`]. A turn does due housekeeping, then loads the scheduler's next cell, and runs it and handles its
 //! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
+mod cell_table;
+mod error;
 mod exits;
 mod export;
 mod freezing;
 mod housekeeping;
+mod invoke;
 mod networking;
 mod operator;
+mod ports;
 mod reading;
 mod state;
 #[cfg(test)]
@@ -23,18 +27,18 @@ mod tests;
 mod training;
 mod worker;
 
+pub use error::{OperatorError, WrongState};
 pub use networking::{HostPort, Listener};
-pub use operator::OperatorError;
 pub use worker::{Turn, Worker};
 
-use crate::cell::{Cell, CellId, State as CellState};
+use crate::cell::CellId;
 use crate::limits::REGISTRY_FRAMES;
 use crate::memory::Rules;
 use crate::sched::{Fifo, Gatekeeper, LargestFirst, MemoryPolicy, RoundRobin, Scheduler};
 use pando_abi::Event;
 use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
 use state::State;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 /// The policies of a kernel.
@@ -112,23 +116,6 @@ impl Shared {
             self.announce(&state);
         }
     }
-
-    /// Raises an event for a cell after `change`, and makes the cell notice it at once, even if it computes.
-    fn call(&self, id: CellId, event: Event, change: impl FnOnce(&mut Cell)) -> Result<(), OperatorError> {
-        let mut state = self.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        change(&mut live.cell);
-        let running = match live.cell.state {
-            CellState::Running { vcpu } => Some(vcpu),
-            _ => None,
-        };
-        if state.raise(id, event) {
-            self.announce(&state);
-        }
-        // The vCPU shows pending events before it enters the cell again, whatever the interrupt hits.
-        running.into_iter().for_each(|vcpu| self.interrupt(vcpu));
-        Ok(())
-    }
 }
 
 /// An isolation kernel on a machine. Dropping it stops its vCPU threads and ends every cell.
@@ -144,11 +131,15 @@ impl Kernel {
     pub fn new(machine: Arc<dyn Machine>, config: Config) -> Kernel {
         let vcpus = machine.vcpus();
         let vector_owners = config.vector_owners;
-        let state = State::new(Arc::clone(&machine), config, vcpus);
-        let interrupters = (0..vcpus).map(|_| OnceLock::new()).collect();
-        let shared =
-            Shared { machine, state: Mutex::new(state), work: Condvar::new(), changed: Condvar::new(), interrupters, vector_owners };
-        Kernel { shared: Arc::new(shared), threads: Mutex::default() }
+        let shared = Arc::new_cyclic(|shared| Shared {
+            machine: Arc::clone(&machine),
+            state: Mutex::new(State::new(Weak::clone(shared), machine, config, vcpus)),
+            work: Condvar::new(),
+            changed: Condvar::new(),
+            interrupters: (0..vcpus).map(|_| OnceLock::new()).collect(),
+            vector_owners,
+        });
+        Kernel { shared, threads: Mutex::default() }
     }
 
     /// The machine that the kernel runs on.

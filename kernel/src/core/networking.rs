@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Operator calls about networks: create them, plug in cells and host ports, capture frames.
 
-use super::state::State;
 use super::{Kernel, OperatorError, Shared};
 use crate::cell::CellId;
+use crate::cell::run_state::Requirement;
 use crate::cell::traffic::Traffic;
 use crate::device::card::Card;
 use crate::limits::CARD_PIECE;
@@ -55,18 +55,20 @@ impl Kernel {
     /// # Errors
     /// The cell runs or has a card, or the network has no address left.
     pub fn plug(&self, id: CellId, network: NetworkId, link: Link) -> Result<Addresses, OperatorError> {
-        self.shared.lock().has_no_card(id)?;
-        self.copy(id, |cell, frames| Card::empty_rings(frames, &mut cell.memory))?;
-        let mut state = self.shared.lock();
-        // Another thread may have been faster.
-        state.has_no_card(id)?;
-        let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
-        let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        live.card = Some(Box::new(Card::new(port)));
-        live.cell.identity.card = address::card(&addresses, &router, mtu);
-        live.cell.identity.stale = true;
-        Ok(addresses)
+        self.perform("plug a network into", |state| {
+            let (live, frames) = state.require(id, Requirement::AtRest)?;
+            if live.card.is_some() {
+                return Err(OperatorError::PluggedIn(id).into());
+            }
+            Card::empty_rings(frames, &mut live.cell.memory)?;
+            let (router, mtu) = state.networks.router(network).ok_or(OperatorError::NoAddress)?;
+            let (port, addresses) = state.networks.plug(network, id, link).ok_or(OperatorError::NoAddress)?;
+            let (live, _) = state.require(id, Requirement::AtRest)?;
+            live.card = Some(Box::new(Card::new(port)));
+            live.cell.identity.card = address::card(&addresses, &router, mtu);
+            live.cell.identity.is_stale = true;
+            Ok(addresses)
+        })
     }
 
     /// Traffic counters of a cell's network card; `None`: it has none.
@@ -74,10 +76,11 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn traffic(&self, id: CellId) -> Result<Option<Traffic>, OperatorError> {
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(id).ok_or(OperatorError::NoSuchCell)?;
-        let port = live.card.as_ref().map(|card| card.port);
-        Ok(port.map(|port| state.networks.traffic(port)))
+        self.perform("inspect", |state| {
+            let (live, _) = state.require(id, Requirement::Living)?;
+            let port = live.card.as_ref().map(|card| card.port);
+            Ok(port.map(|port| state.networks.traffic(port)))
+        })
     }
 
     /// Adds a host port to a network, with a link. It may send from any address, and receives the frames for addresses that no cell
@@ -100,15 +103,6 @@ impl Kernel {
         let id = self.shared.lock().networks.listen(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
         let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
         Ok(Listener { shared: Arc::downgrade(&self.shared), id, epoch })
-    }
-}
-
-impl State {
-    /// Checks that a cell neither runs nor has a network card.
-    fn has_no_card(&mut self, id: CellId) -> Result<(), OperatorError> {
-        self.at_rest(id)?;
-        let is_plugged_in = self.living(id).is_some_and(|(live, _)| live.card.is_some());
-        if is_plugged_in { Err(OperatorError::PluggedIn) } else { Ok(()) }
     }
 }
 
@@ -137,7 +131,7 @@ impl HostPort {
             }
             state.wake_receivers();
             // A vCPU that sleeps until the next arrival must learn of an earlier one.
-            if std::mem::take(&mut state.woken) || state.networks.next_arrival() < next {
+            if std::mem::take(&mut state.notifications.has_woken_receiver) || state.networks.next_arrival() < next {
                 shared.announce(&state);
             }
         }

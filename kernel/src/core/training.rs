@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Training: a template learns which pages its clones access, and prefetches them for later clones.
 
+use super::invoke::Subject;
 use super::{Kernel, OperatorError};
-use crate::cell::{CellId, State as CellState};
-use crate::memory::copy::CopyError;
+use crate::cell::CellId;
+use crate::cell::operation::Operation;
 use crate::memory::prefetch_set::PrefetchSet;
 use pando_machine::PageCount;
 
@@ -15,15 +16,7 @@ impl Kernel {
     /// # Errors
     /// The clone was started before, or one of the two cells does not live.
     pub fn train(&self, template: CellId, clone: CellId) -> Result<(), OperatorError> {
-        let mut state = self.shared.lock();
-        state.living(template).ok_or(OperatorError::NoSuchCell)?;
-        let (live, _) = state.living(clone).ok_or(OperatorError::NoSuchCell)?;
-        if live.cell.state != CellState::New {
-            return Err(OperatorError::Busy(live.cell.state));
-        }
-        live.cell.memory.begin_training();
-        live.cell.trains = Some(template);
-        Ok(())
+        self.invoke(Subject::Cell(clone), Operation::Train { template }).map(drop)
     }
 
     /// Number of pages in a template's prefetch set.
@@ -36,8 +29,8 @@ impl Kernel {
 
     /// Computes a template's prefetch set anew if it has new training traces: without the lock, because that takes milliseconds.
     pub(super) fn update_prefetch_set(&self, template: CellId) {
-        let news = self.shared.lock().living(template).and_then(|(live, _)| live.cell.memory.traces.unmerged());
-        let Some((recorded, traces)) = news else { return };
+        let unmerged = self.shared.lock().living(template).and_then(|(live, _)| live.cell.memory.traces.unmerged());
+        let Some((recorded, traces)) = unmerged else { return };
         let prefetch_set = PrefetchSet::of(&traces);
         if let Some((live, _)) = self.shared.lock().living(template) {
             live.cell.memory.traces.set_prefetch(recorded, prefetch_set);
@@ -46,9 +39,7 @@ impl Kernel {
 
     fn prefetch_set_of(&self, template: CellId) -> Result<PrefetchSet, OperatorError> {
         self.update_prefetch_set(template);
-        let mut state = self.shared.lock();
-        let (live, _) = state.living(template).ok_or(OperatorError::NoSuchCell)?;
-        Ok(live.cell.memory.traces.prefetch_set().clone())
+        self.query("inspect", template, |live, _| live.cell.memory.traces.prefetch_set().clone())
     }
 
     /// Makes an imported template's prefetch set present in the template, so that its clones share the pages. Reads the blocks of
@@ -60,7 +51,7 @@ impl Kernel {
         let prefetch_set = self.prefetch_set_of(template)?;
         let mut left = prefetch_set.accesses();
         while !left.is_empty() {
-            self.copy(template, |cell, frames| cell.memory.read_prefetched(frames, &mut left).map_err(CopyError::from))?;
+            self.change("prefetch pages of", template, |cell, frames| Ok(cell.memory.read_prefetched(frames, &mut left)?))?;
         }
         Ok(())
     }
@@ -70,9 +61,9 @@ impl Kernel {
     /// # Errors
     /// Another thread has started or ended it.
     pub(super) fn copy_expected(&self, clone: CellId) -> Result<(), OperatorError> {
-        let Some(mut first) = self.build(clone, |cell, _| Ok(cell.memory.prefetch.first()))? else { return Ok(()) };
+        let Some(mut first) = self.change("start", clone, |cell, _| Ok(cell.memory.prefetch.first()))? else { return Ok(()) };
         while !first.is_empty() {
-            self.build(clone, |cell, frames| {
+            self.change("start", clone, |cell, frames| {
                 cell.memory.copy_prefetched(frames, &mut first);
                 Ok(())
             })?;

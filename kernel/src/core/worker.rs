@@ -4,8 +4,10 @@
 use super::Shared;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
+use crate::cell::CellId;
 use crate::cell::end::End;
-use crate::cell::{CellId, State as CellState, Vector};
+use crate::cell::execution::Vector;
+use crate::cell::run_state::RunState;
 use crate::limits::{LONE_QUANTUM, QUANTUM};
 use crate::sched::Reason;
 use pando_machine::{HostError, Nanos, Vcpu};
@@ -84,7 +86,7 @@ impl Worker {
         if state.stopping {
             // Cells that still had a vCPU when the kernel stopped.
             state.end_all();
-            shared.notify_operator(&mut state);
+            shared.notify(&mut state);
             return Turn::Stopped;
         }
         let started = shared.machine.now();
@@ -97,13 +99,13 @@ impl Worker {
         let mut state = self.run_cell(&shared, state, id, RunTerms { alone, most });
         state.charge(id, shared.machine.now().since(started));
         state.vcpus[self.index] = None;
-        shared.notify_operator(&mut state);
+        shared.notify(&mut state);
         Turn::Ran
     }
 
     fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: RunTerms) -> MutexGuard<'a, State> {
         let started = shared.machine.now();
-        let rest = std::mem::take(&mut state.running(id).0.cell.rest);
+        let rest = std::mem::take(&mut state.running(id).0.execution.quantum_rest);
         let quantum = match (terms.alone, rest) {
             (true, _) => LONE_QUANTUM,
             (false, Duration::ZERO) => QUANTUM,
@@ -119,8 +121,8 @@ impl Worker {
             let now = shared.machine.now();
             let prepared = state.prepare(id, now);
             state.frames.forget_unreadable();
-            if state.woken {
-                shared.notify_operator(&mut state);
+            if state.notifications.has_woken_receiver {
+                shared.notify(&mut state);
             }
             if terms.alone && !state.scheduler.is_empty() {
                 // Another cell is runnable now.
@@ -130,14 +132,14 @@ impl Worker {
                 Err(next) => next,
                 Ok(entry) => {
                     let deadline = quantum_end.min(entry.timer).min(state.next_duty());
-                    let mut context = state.running(id).0.cell.context;
+                    let mut context = state.running(id).0.execution.context;
                     drop(state);
                     let exit = self.vcpu.run(entry.root, &mut context, deadline);
                     let left = shared.machine.now();
                     state = shared.lock();
-                    let cell = &mut state.running(id).0.cell;
-                    cell.context = context;
-                    cell.counters.cpu += left.since(now);
+                    let (live, _) = state.running(id);
+                    live.execution.context = context;
+                    live.cell.counters.cpu += left.since(now);
                     state.handle(id, exit, left, quantum_end)
                 }
             };
@@ -156,7 +158,7 @@ impl Worker {
                 NextStep::Leave(leave) => {
                     if leave == LeaveReason::Preempted {
                         let ran = shared.machine.now().since(started);
-                        state.running(id).0.cell.rest = quantum.min(QUANTUM).saturating_sub(ran);
+                        state.running(id).0.execution.quantum_rest = quantum.min(QUANTUM).saturating_sub(ran);
                     }
                     self.leave(&mut state, id, leave);
                     return state;
@@ -168,17 +170,17 @@ impl Worker {
     /// Loads a cell onto the vCPU: its vector state, and a new stamp if it last ran on another vCPU.
     fn load(&mut self, state: &mut State, id: CellId) -> Result<(), HostError> {
         let (live, frames) = state.running(id);
-        let cell = &mut live.cell;
-        cell.state = CellState::Running { vcpu: self.index };
-        if cell.last_vcpu != Some(self.index) {
-            cell.memory.restamp(frames);
-            cell.last_vcpu = Some(self.index);
+        let execution = &mut live.execution;
+        execution.transition(RunState::Running { vcpu: self.index });
+        if execution.last_vcpu != Some(self.index) {
+            live.cell.memory.restamp(frames);
+            execution.last_vcpu = Some(self.index);
         }
         if !self.shared.vector_owners {
             return Ok(());
         }
         let own = self.vector_of.replace(id) == Some(id);
-        match std::mem::replace(&mut cell.vector, Vector::Dead) {
+        match std::mem::replace(&mut execution.vector, Vector::Dead) {
             // The registers hold the cell's own state from its last run here: nothing is lost, and nothing leaks.
             Vector::Dead if own => Ok(()),
             Vector::Dead => self.vcpu.load_vector(None),
@@ -188,35 +190,35 @@ impl Worker {
 
     /// Takes a cell off the vCPU.
     fn leave(&mut self, state: &mut State, id: CellId, leave: LeaveReason) {
-        if matches!(leave, LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::Stopped) && self.shared.vector_owners {
+        if matches!(leave, LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::ForciblyFrozen) && self.shared.vector_owners {
             match self.vcpu.save_vector() {
-                Ok(saved) => state.running(id).0.cell.vector = Vector::Saved(saved),
+                Ok(saved) => state.running(id).0.execution.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }
         match leave {
             LeaveReason::Preempted => {
-                let cell = &mut state.running(id).0.cell;
-                cell.counters.preemptions += 1;
-                let reason = if cell.rest.is_zero() { Reason::Turn } else { Reason::Interrupted };
+                let (live, _) = state.running(id);
+                live.cell.counters.preemptions += 1;
+                let reason = if live.execution.quantum_rest.is_zero() { Reason::Turn } else { Reason::Interrupted };
                 state.make_ready(id, reason);
             }
             LeaveReason::Relinquished => state.make_ready(id, Reason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),
             LeaveReason::AwaitingFlush => {
-                state.running(id).0.cell.state = CellState::AwaitingFlush;
+                state.running(id).0.execution.transition(RunState::AwaitingFlush);
                 state.flushes.awaited_by.push(id);
             }
-            LeaveReason::Frozen => state.freeze(id),
-            LeaveReason::Stopped => state.stop(id),
+            LeaveReason::Frozen { is_noticed } => state.freeze(id, is_noticed),
+            LeaveReason::ForciblyFrozen => state.force_freeze(id),
             LeaveReason::Ended(end) => state.end(id, end),
         }
         // Requests that came while the cell was leaving.
-        if state.living(id).is_some_and(|(live, _)| live.cell.halts && matches!(live.cell.state, CellState::Idle { .. })) {
-            state.stop(id);
-        }
-        if let Some(end) = state.living(id).and_then(|(live, _)| live.cell.doom.take()) {
+        let Some((live, _)) = state.living(id) else { return };
+        if let Some(end) = live.cell.stop_request.take_end() {
             state.end(id, end);
+        } else if live.cell.stop_request.is_forced_freeze() && matches!(live.execution.run_state(), RunState::Idle { .. }) {
+            state.force_freeze(id);
         }
     }
 }

@@ -308,13 +308,13 @@ impl Console {
     }
 
     /// Its positions in the rings.
-    pub(crate) fn places(&self) -> RingPositions {
+    pub(crate) fn positions(&self) -> RingPositions {
         RingPositions { transmit: self.transmit.taken(), receive: self.receive.taken(), progress: self.progress }
     }
 
     /// The same console with empty buffers at other ring positions: a clone's console continues at its source's position.
-    pub(crate) fn at_places(self, places: RingPositions) -> Console {
-        let RingPositions { transmit, receive, progress } = places;
+    pub(crate) fn at_positions(self, positions: RingPositions) -> Console {
+        let RingPositions { transmit, receive, progress } = positions;
         Console { transmit: self.transmit.with_taken(transmit), receive: self.receive.with_taken(receive), progress, ..self }
     }
 

@@ -2,12 +2,11 @@
 //! Scheduling policies, each a small trait with Denali's default: admission, the choice of the next cell, the victim when memory is
 //! short.
 
+pub(crate) mod allowance;
 pub mod gatekeeper;
 pub mod pressure;
 pub mod scheduler;
-pub mod share;
 
 pub use gatekeeper::{Fifo, Gatekeeper};
 pub use pressure::{LargestFirst, MemoryPolicy};
 pub use scheduler::{Reason, RoundRobin, Scheduler};
-pub use share::Share;

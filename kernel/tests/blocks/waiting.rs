@@ -71,7 +71,7 @@ fn another_cell_runs_to_its_end_while_one_waits_for_the_disk() {
             kernel.start(runs).expect("it was not started before");
             assert_eq!(kernel.wait(runs).expect("it ends").end, End::Exited { status: status as u8 });
         }
-        assert!(matches!(kernel.read(waits, DATA, &mut [0]), Err(OperatorError::Busy(_))));
+        assert!(matches!(kernel.read(waits, DATA, &mut [0]), Err(OperatorError::WrongState(_))));
         disk.hold(false);
         assert_eq!(kernel.wait(waits).expect("it ends").end, End::Exited { status: 0 });
         kernel.settle();

@@ -5,7 +5,7 @@ use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, Rings};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, ConsolePort, End, Stream};
 use pando_machine::{Nanos, PageCount};
 use pando_testing::asm::Asm;
@@ -142,7 +142,7 @@ impl Bench {
         self.lab.kernel.raise(self.id, Event::Terminate);
         self.lab.run_all();
         let (state, ..) = self.lab.kernel.inspect(self.id).expect("nothing that stands in a ring ends a cell");
-        assert_eq!(state, State::Idle { until: Nanos::NEVER });
+        assert_eq!(state, RunState::Idle { until: Nanos::NEVER });
     }
 
     /// Sends input to the cell, which wakes it.

@@ -71,8 +71,8 @@ fn a_template_has_no_control_channel() {
         bench.lab.kernel.freeze_as_it_stands(bench.id).expect("it was started");
         bench.lab.run_all();
         assert_eq!(control.receive(), None);
-        assert!(matches!(bench.lab.kernel.control(bench.id), Err(OperatorError::Busy(_))));
+        assert!(matches!(bench.lab.kernel.control(bench.id), Err(OperatorError::WrongState(_))));
         bench.lab.kernel.end(bench.id, End::Killed).expect("it is there");
-        assert_eq!(bench.lab.kernel.control(bench.id).err(), Some(OperatorError::NoSuchCell));
+        assert_eq!(bench.lab.kernel.control(bench.id).err(), Some(OperatorError::Ended(End::Killed)));
     }
 }

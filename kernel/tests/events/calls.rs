@@ -4,7 +4,7 @@
 use crate::cell::exit;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, Permissions};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, Config, End};
 use pando_machine::PageCount;
 use pando_testing::asm::Condition;
@@ -69,7 +69,7 @@ fn long_calls_are_preempted_in_the_middle_without_harm() {
         let mut seen = (0, 0);
         while lab.kernel.inspect(id).is_ok_and(|(_, counters, _)| counters.hypercalls <= 1) {
             lab.turn(0);
-            if lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == State::Ready) {
+            if lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == RunState::Ready) {
                 seen.0 += 1;
             }
             let (_, counters, _) = lab.kernel.inspect(neighbour).expect("it counts");

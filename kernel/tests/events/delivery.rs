@@ -231,7 +231,7 @@ fn an_event_for_a_running_cell_is_not_lost() {
         let spinner = lab.launch(spin);
         lab.turn(0);
         lab.kernel.raise(id, Event::Terminate);
-        while lab.kernel.inspect(id).expect("it lives").0 != pando_kernel::cell::State::Frozen {
+        while lab.kernel.inspect(id).expect("it lives").0 != pando_kernel::RunState::Frozen {
             lab.turn(0);
         }
         assert_eq!(saved(&lab, id, 0).error, TERMINATE);
@@ -251,8 +251,8 @@ fn an_interrupt_and_a_window_reach_a_cell_that_waits() {
         assert_eq!(saved(&lab, id, 0).error, 1 << Event::Interrupt as u8 | 1 << Event::WindowSize as u8);
         assert_eq!(words(&lab, id, VIRTUAL_REGISTERS + offset::WINDOW as u64), [50, u64::from(u16::MAX)]);
         lab.kernel.end(id, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::NoSuchCell));
-        assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::Ended(End::Killed)));
     }
 }
 

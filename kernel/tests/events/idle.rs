@@ -5,7 +5,7 @@ use crate::cell::{application, control, exit, set_control};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, End};
 use pando_machine::Nanos;
 use pando_testing::asm::Asm;
@@ -37,7 +37,7 @@ fn idler(lab: &Lab, control: &Control, deadline: u64) -> CellId {
     id
 }
 
-fn state(lab: &Lab, id: CellId) -> State {
+fn state(lab: &Lab, id: CellId) -> RunState {
     lab.kernel.inspect(id).expect("it lives").0
 }
 
@@ -46,7 +46,7 @@ fn an_event_ends_idling_and_is_what_idling_returns() {
     for mut lab in Lab::both() {
         let id = idler(&lab, &libos(), u64::MAX);
         lab.run_all();
-        assert_eq!(state(&lab, id), State::Idle { until: Nanos::NEVER });
+        assert_eq!(state(&lab, id), RunState::Idle { until: Nanos::NEVER });
         lab.kernel.raise(id, Event::Console);
         lab.kernel.raise(id, Event::Terminate);
         assert_eq!(lab.finish(id).end, End::Exited { status: CONSOLE | TERMINATE });
@@ -60,7 +60,7 @@ fn a_masked_event_does_not_end_idling_but_is_told_in_the_end() {
         lab.run_all();
         lab.kernel.raise(id, Event::Console);
         lab.run_all();
-        assert_eq!(state(&lab, id), State::Idle { until: Nanos::NEVER });
+        assert_eq!(state(&lab, id), RunState::Idle { until: Nanos::NEVER });
         lab.kernel.raise(id, Event::Terminate);
         assert_eq!(lab.finish(id).end, End::Exited { status: CONSOLE | TERMINATE });
     }
@@ -122,7 +122,7 @@ fn a_masked_timer_does_not_end_idling() {
         let deadline = lab.kernel.now() + Duration::from_secs(1);
         let id = idler(&lab, &Control { timer: timer.0, mask: u64::from(TIMER), ..libos() }, deadline.0);
         lab.turn(0);
-        assert_eq!(state(&lab, id), State::Idle { until: deadline });
+        assert_eq!(state(&lab, id), RunState::Idle { until: deadline });
         // The timer has expired meanwhile, and is pending.
         assert_eq!(lab.finish(id).end, End::Exited { status: TIMER });
     }
@@ -156,7 +156,7 @@ fn a_clone_of_an_idle_cell_wakes_by_itself() {
         let clone = lab.kernel.clone_cell(id, pando_testing::lab::QUOTA).expect("an idle cell can be cloned");
         lab.kernel.start(clone).expect("it was not started before");
         assert_eq!(lab.finish(clone).end, End::Exited { status: 1 << Event::Generation as u8 });
-        assert_eq!(state(&lab, id), State::Idle { until: Nanos::NEVER });
+        assert_eq!(state(&lab, id), RunState::Idle { until: Nanos::NEVER });
         lab.kernel.raise(id, Event::Console);
         assert_eq!(lab.finish(id).end, End::Exited { status: CONSOLE });
     }
@@ -189,7 +189,7 @@ fn events_from_other_threads_reach_a_cell_that_idles_and_wakes() {
     kernel.start(id).expect("it was not started before");
     for _ in 0..EVENTS {
         kernel.raise(id, Event::Console);
-        while kernel.inspect(id).expect("it lives").0 != (State::Idle { until: Nanos::NEVER }) {
+        while kernel.inspect(id).expect("it lives").0 != (RunState::Idle { until: Nanos::NEVER }) {
             std::thread::yield_now();
         }
     }

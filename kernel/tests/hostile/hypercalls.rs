@@ -6,7 +6,7 @@ use crate::harness::{ExpectedEnd, Harness, HostileCell, is_clear};
 use pando_abi::hypercall::TABLE;
 use pando_abi::layout::{ROOT_IMAGE, SLOT_SIZE, SYSTEM, USER_END};
 use pando_abi::{Hypercall, Refusal};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, End};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{self, R9, Rax, Rbx, Rcx};
@@ -93,9 +93,9 @@ fn random_hypercalls_disturb_nobody() {
             let hostile = HostileCell { quota, ..HostileCell::new(name.clone(), &program(&mut random)) };
             let id = harness.begin(&hostile);
             // It may freeze, idle, wait for a flush, or fault because of changes to its own memory.
-            while harness.go_on(id, &name) && harness.lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == State::Ready) {}
+            while harness.go_on(id, &name) && harness.lab.kernel.inspect(id).is_ok_and(|(state, ..)| state == RunState::Ready) {}
             match harness.lab.kernel.inspect(id) {
-                Ok((State::Frozen, ..)) if harness.lab.kernel.read(id, RESULTS, &mut [0; CALLS as usize * 8]).is_ok() => {
+                Ok((RunState::Frozen, ..)) if harness.lab.kernel.read(id, RESULTS, &mut [0; CALLS as usize * 8]).is_ok() => {
                     check_results(&harness, id, &name);
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use ExpectedEnd::{AnyFault, Endless, Exits};
 use pando_abi::Hypercall;
 use pando_abi::cpuid::Entry;
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, Config, End};
 use pando_machine::{FRAME_SIZE, PageCount};
 use pando_testing::asm::Register::{R12, R13, Rax, Rbx};
@@ -134,7 +134,7 @@ fn inherited(lab: &mut Lab) -> Option<usize> {
         // mov eax, -1; mov edx, -1; xsave64 [rbx]
         asm.mov_imm(Rbx, DATA).raw(b"\xb8\xff\xff\xff\xff\xba\xff\xff\xff\xff\x48\x0f\xae\x23").call_kernel(Hypercall::Freeze {});
     });
-    while lab.kernel.inspect(id).expect("it freezes").0 != State::Frozen {
+    while lab.kernel.inspect(id).expect("it freezes").0 != RunState::Frozen {
         lab.turn(0);
     }
     let mut area = [0; FRAME_SIZE];

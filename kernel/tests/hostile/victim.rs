@@ -9,7 +9,7 @@ use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, cause};
 use pando_abi::virtual_registers::offset;
 use pando_abi::{Hypercall, SavedContext};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, End};
 use pando_machine::{FRAME_SIZE, Nanos};
 use pando_testing::asm::Register::{self, R14, R15, Rax, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -236,7 +236,7 @@ impl Neighbour {
     pub fn finish_round(&mut self, lab: &mut Lab, after: &str) {
         loop {
             match lab.kernel.inspect(self.id) {
-                Ok((State::Idle { until: Nanos::NEVER }, counters, _)) if counters.hypercalls == 2 * self.rounds + 1 => return,
+                Ok((RunState::Idle { until: Nanos::NEVER }, counters, _)) if counters.hypercalls == 2 * self.rounds + 1 => return,
                 Ok(_) => assert!(lab.turn(0), "the neighbour waits for ever, after {after}"),
                 Err(_) => panic!("the neighbour felt {after}: it {}", self.end(lab).expect("it has ended")),
             }

@@ -9,7 +9,7 @@
 use crate::guest::{COMMANDS, DISK, GuestCommand, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply, words};
 use crate::workload::Workload;
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, Registers};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::memory::Shortage;
 use pando_kernel::{CellConfig, CellId, DiskError, DiskId, End, OperatorError};
 use pando_machine::PageCount;
@@ -259,7 +259,7 @@ impl Driver {
     fn run_until_idle(&mut self, ids: &[CellId]) -> Result<(), String> {
         for _ in 0..MAX_TURNS {
             let busy = |id: &&CellId| match self.lab.kernel.inspect(**id) {
-                Ok((state, ..)) => !matches!(state, State::Idle { .. }),
+                Ok((state, ..)) => !matches!(state, RunState::Idle { .. }),
                 Err(_) => false,
             };
             let Some(busy) = ids.iter().find(busy) else { return Ok(()) };

@@ -6,7 +6,7 @@ use pando_abi::Event;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::virtual_registers::{Card, offset};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{End, OperatorError};
 
 #[test]
@@ -42,7 +42,7 @@ fn a_cell_knows_its_card_and_a_clone_has_none() {
         let id = bench.cells[0].0;
         // The content of its rings stays.
         bench.post(0, TestRing::Receive, RECEIVED, 1000);
-        assert_eq!(bench.lab.kernel.plug(id, bench.network, Default::default()), Err(OperatorError::PluggedIn));
+        assert_eq!(bench.lab.kernel.plug(id, bench.network, Default::default()), Err(OperatorError::PluggedIn(id)));
         assert_eq!(bench.word(0, TestRing::Receive.address()), 1);
         let clone = bench.lab.kernel.clone_cell(id, pando_testing::lab::QUOTA).expect("it idles");
         assert_eq!(bench.lab.kernel.traffic(clone), Ok(None));
@@ -141,7 +141,7 @@ fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
         let before = exits(&bench);
         bench.send(0, &[packet(&a, &b, 60, 1)]);
         assert_eq!(exits(&bench), before, "it sleeps on");
-        assert!(matches!(bench.lab.kernel.inspect(bench.cells[1].0).expect("it lives").0, State::Idle { .. }));
+        assert!(matches!(bench.lab.kernel.inspect(bench.cells[1].0).expect("it lives").0, RunState::Idle { .. }));
         bench.close();
     }
 }

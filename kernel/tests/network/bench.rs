@@ -6,7 +6,7 @@ use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::ring::{Descriptor, NetworkRings};
 use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::cell::traffic::Traffic;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
@@ -160,7 +160,7 @@ impl Bench {
         self.lab.kernel.raise(self.cells[cell].0, Event::Terminate);
         self.lab.run_all();
         let (state, ..) = self.lab.kernel.inspect(self.cells[cell].0).expect("nothing that stands in a ring ends a cell");
-        assert_eq!(state, State::Idle { until: Nanos::NEVER });
+        assert_eq!(state, RunState::Idle { until: Nanos::NEVER });
     }
 
     /// The events that last woke a cell.

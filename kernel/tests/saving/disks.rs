@@ -16,11 +16,10 @@ fn a_disk_that_no_cell_has_can_be_removed_and_its_name_is_given_again() {
         let contents = lab.kernel.add_disk(pages).expect("room for a disk");
         let imported = lab.kernel.import(&image, contents, &[disk], QUOTA).expect("a sound image");
         try_out(&mut lab, imported);
-        for disk in [disk, contents] {
-            assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse));
-        }
+        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse(id)));
+        assert_eq!(lab.kernel.remove_disk(contents), Err(OperatorError::DiskInUse(imported)));
         lab.kernel.end(imported, End::Killed).expect("it is frozen");
-        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse), "another cell has it");
+        assert_eq!(lab.kernel.remove_disk(disk), Err(OperatorError::DiskInUse(id)), "another cell has it");
         assert_eq!(lab.kernel.remove_disk(contents), Ok(()));
         assert_eq!(lab.kernel.remove_disk(contents), Err(OperatorError::NoSuchDisk));
         assert_eq!(lab.kernel.attach(id, contents), Err(OperatorError::NoSuchDisk));

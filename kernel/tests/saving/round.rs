@@ -98,11 +98,11 @@ fn only_a_template_is_exported_and_only_as_far_as_somebody_wants_it() {
         assert_eq!((stopped, count), (Err(OperatorError::Stopped), 3));
         let new = lab.kernel.create(CellConfig { quota: QUOTA, host_name: String::new() }).expect("room for a cell");
         let refused = lab.kernel.export(new, &mut |_, _| ControlFlow::Continue(()));
-        assert!(matches!(refused, Err(OperatorError::Busy(_))), "{refused:?}");
+        assert!(matches!(refused, Err(OperatorError::WrongState(_))), "{refused:?}");
         for id in [id, new] {
             lab.kernel.end(id, End::Killed).expect("it does not run");
         }
-        assert_eq!(lab.kernel.export(id, &mut |_, _| ControlFlow::Continue(())), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.export(id, &mut |_, _| ControlFlow::Continue(())), Err(OperatorError::Ended(End::Killed)));
         lab.kernel.settle();
         assert_eq!(lab.kernel.free(), before);
     }

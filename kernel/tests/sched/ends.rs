@@ -3,9 +3,9 @@
 
 use crate::cell::exit;
 use pando_abi::Hypercall;
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::sched::Gatekeeper;
-use pando_kernel::{CellConfig, CellId, Config, End, OperatorError};
+use pando_kernel::{CellConfig, CellId, Config, End, OperatorError, WrongState};
 use pando_machine::PageCount;
 use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 
@@ -32,22 +32,22 @@ fn spinning(lab: &Lab) -> CellId {
 }
 
 /// Ends a cell in the state that `reach` produces, and checks that all its memory comes back.
-fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn(State) -> bool) {
+fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn(RunState) -> bool) {
     for mut lab in labs {
         let before = lab.kernel.free();
         let id = reach(&mut lab);
         let (state, ..) = lab.kernel.inspect(id).expect("it lives");
         assert!(wanted(state), "{state:?}");
         lab.kernel.end(id, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.inspect(id).map(drop), Err(OperatorError::NoSuchCell));
-        assert_eq!(lab.kernel.end(id, End::Killed), Err(OperatorError::NoSuchCell));
-        assert_eq!(lab.kernel.start(id), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.inspect(id).map(drop), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.end(id, End::Killed), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.start(id), Err(OperatorError::Ended(End::Killed)));
         assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::Ended(End::Killed)));
         assert_eq!(lab.kernel.wait(id).expect("it has ended").end, End::Killed);
         // Its outcome was collected: the identifier is stale.
-        assert_eq!(lab.kernel.wait(id).map(drop), Err(OperatorError::NoSuchCell));
-        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::NoSuchCell));
-        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.wait(id).map(drop), Err(OperatorError::NoSuchCell(id)));
+        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::NoSuchCell(id)));
+        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::NoSuchCell(id)));
         assert!(lab.kernel.collect(id).is_none());
         lab.run_all();
         lab.kernel.settle();
@@ -57,7 +57,7 @@ fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn
 
 #[test]
 fn a_cell_that_is_being_built_can_be_ended() {
-    check_end(Lab::both(), |lab| lab.cell(&[0x90; 8192]), |state| state == State::New);
+    check_end(Lab::both(), |lab| lab.cell(&[0x90; 8192]), |state| state == RunState::New);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_cell_that_waits_to_be_let_in_can_be_ended() {
         lab.run_all();
         id
     };
-    check_end(Lab::each(PageCount(1 << 14), config), reach, |state| state == State::Waiting);
+    check_end(Lab::each(PageCount(1 << 14), config), reach, |state| state == RunState::Waiting);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_cell_that_waits_for_its_turn_can_be_ended() {
         lab.turn(0);
         id
     };
-    check_end(Lab::both(), reach, |state| state == State::Ready);
+    check_end(Lab::both(), reach, |state| state == RunState::Ready);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_cell_that_idles_can_be_ended() {
             lab.turn(0);
             id
         };
-        check_end(Lab::both(), reach, |state| matches!(state, State::Idle { .. }));
+        check_end(Lab::both(), reach, |state| matches!(state, RunState::Idle { .. }));
     }
 }
 
@@ -124,7 +124,7 @@ fn what_a_cell_is_not_in_the_state_for_is_refused() {
     for mut lab in Lab::both() {
         let ready = spinning(&lab);
         lab.turn(0);
-        let busy = |error: &OperatorError| matches!(error, OperatorError::Busy(State::Ready));
+        let busy = |error: &OperatorError| matches!(error, OperatorError::WrongState(WrongState { state: RunState::Ready, .. }));
         assert!(lab.kernel.start(ready).is_err_and(|error| busy(&error)));
         assert!(lab.kernel.clone_cell(ready, QUOTA).is_err_and(|error| busy(&error)));
         assert!(lab.kernel.read(ready, DATA, &mut [0]).is_err_and(|error| busy(&error)));
@@ -135,7 +135,8 @@ fn what_a_cell_is_not_in_the_state_for_is_refused() {
             asm.call_kernel(Hypercall::Freeze {});
         });
         lab.run_all();
-        assert_eq!(lab.kernel.start(template), Err(OperatorError::Busy(State::Frozen)));
+        let frozen = |error: &OperatorError| matches!(error, OperatorError::WrongState(WrongState { state: RunState::Frozen, .. }));
+        assert!(lab.kernel.start(template).is_err_and(|error| frozen(&error)));
         assert_eq!(lab.kernel.wait_frozen(template), Ok(()));
         let small = lab.kernel.create(CellConfig { quota: PageCount(10), host_name: String::new() });
         assert_eq!(small, Err(OperatorError::QuotaTooSmall(PageCount(10))));

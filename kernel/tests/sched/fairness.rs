@@ -3,7 +3,7 @@
 
 use crate::cell::{application, exit, set_control, with_handlers, words};
 use pando_abi::{Event, Hypercall};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, End};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R12, R15, Rax, Rbx, Rcx, Rdi, Rdx};
@@ -161,7 +161,7 @@ fn a_cell_that_comes_back_from_idling_goes_first() {
             lab.kernel.raise(idler, Event::Console);
             lab.turn(0);
             // A slow machine may not let it finish at once.
-            while lab.sim.is_none() && lab.kernel.inspect(idler).expect("it lives").0 == State::Ready {
+            while lab.sim.is_none() && lab.kernel.inspect(idler).expect("it lives").0 == RunState::Ready {
                 lab.turn(0);
             }
             assert_eq!(words(&lab, idler, DATA), [round], "the idler was not the next to run");
@@ -210,7 +210,7 @@ fn a_quantum_that_is_interrupted_is_not_lost() {
         let mut times = [victim, spinner].map(|id| time_of(&lab, id));
         times.sort();
         assert!(times[0] * 2 >= times[1], "of two equals one had {:?}, the other {:?}", times[0], times[1]);
-        assert!(matches!(lab.kernel.inspect(partner).expect("it lives").0, State::Idle { .. } | State::Ready));
+        assert!(matches!(lab.kernel.inspect(partner).expect("it lives").0, RunState::Idle { .. } | RunState::Ready));
     }
 }
 

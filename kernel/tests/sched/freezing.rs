@@ -6,7 +6,7 @@ use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, Hypercall, MapFlags, Permissions};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::sched::Gatekeeper;
 use pando_kernel::{CellId, Config, End, OperatorError, Share};
 use pando_machine::PageCount;
@@ -61,6 +61,11 @@ fn counter(lab: &Lab, between: impl FnOnce(&mut Asm)) -> CellId {
     })
 }
 
+/// The message of a call that failed.
+fn message(failed: &Result<(), OperatorError>) -> String {
+    failed.as_ref().map_or_else(ToString::to_string, |()| "it did not fail".into())
+}
+
 /// Freezes a cell by force, and checks that two clones exit with status 0, one after the other.
 fn stop(lab: &mut Lab, id: CellId) {
     lab.kernel.freeze_as_it_stands(id).expect("it was started");
@@ -112,10 +117,11 @@ fn a_cell_that_waits_is_stopped_at_once() {
         let id = counter(&lab, idle);
         lab.run_all();
         lab.kernel.freeze_as_it_stands(id).expect("it was started");
-        assert_eq!(lab.kernel.inspect(id).map(|(state, ..)| state), Ok(State::Frozen));
+        assert_eq!(lab.kernel.inspect(id).map(|(state, ..)| state), Ok(RunState::Frozen));
         // A second freeze has no effect.
         stop(&mut lab, id);
-        assert_eq!(lab.kernel.start(id), Err(OperatorError::Busy(State::Frozen)));
+        let refused = format!("cannot start cell {id}: it is frozen; use a cell that was not started, such as a new clone");
+        assert_eq!(message(&lab.kernel.start(id)), refused);
     }
     for mut lab in Lab::each(PageCount(1 << 14), || Config { gatekeeper: Box::new(Closed), ..Config::default() }) {
         let id = counter(&lab, |_| ());
@@ -126,7 +132,7 @@ fn a_cell_that_waits_is_stopped_at_once() {
     for mut lab in Lab::both() {
         let id = counter(&lab, |_| ());
         lab.kernel.set_share(id, Share::new(0.05).expect("a part")).expect("it lives");
-        while !matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. }) {
+        while !matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Throttled { .. }) {
             lab.turn(0);
         }
         stop(&mut lab, id);
@@ -151,7 +157,10 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
         // Its clones do not respond either, were not asked, and can be frozen by force as well.
         let clone = lab.kernel.clone_cell(id, QUOTA).expect("a template can be cloned");
         assert_eq!(control(&lab, clone).pending & 1 << Event::Freeze as u64, 0);
-        assert_eq!(lab.kernel.freeze_as_it_stands(clone), Err(OperatorError::Busy(State::New)));
+        assert_eq!(
+            message(&lab.kernel.freeze_as_it_stands(clone)),
+            format!("cannot freeze cell {clone}: it is not started; start it first")
+        );
         lab.kernel.start(clone).expect("it was not started before");
         lab.turn(0);
         lab.kernel.freeze_as_it_stands(clone).expect("it was started");
@@ -162,7 +171,7 @@ fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
         lab.kernel.ask_to_freeze(ending).expect("it lives");
         lab.run_all();
         assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended(End::Exited { status: 3 })));
-        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::Ended(End::Exited { status: 3 })));
     }
 }
 
@@ -371,7 +380,7 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
         lab.run_all();
         assert_eq!((told(&lab, clone), lab.kernel.wait_frozen_for(clone, Duration::ZERO)), ([1, 5], Ok(false)));
         lab.kernel.end(clone, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::NoSuchCell));
+        assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::Ended(End::Killed)));
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::cell::exit;
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{Hypercall, MapFlags, Permissions};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::sched::MemoryPolicy;
 use pando_kernel::{CellId, Config, End, OperatorError};
 use pando_machine::PageCount;
@@ -160,7 +160,7 @@ fn who_waits_at_the_gate_gets_what_a_flush_frees() {
         lab.kernel.map(small, 0x2000_0000, PageCount(lab.kernel.free().0 - 40), MapFlags::eager(Permissions::READ_WRITE)).expect("room");
         let waits = small;
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, State::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
         lab.kernel.end(hoard, End::Killed).expect("it lives");
         lab.run_all();
         assert!(lab.kernel.inspect(waits).is_err(), "it was let in, and ran into nothing");
@@ -188,7 +188,7 @@ fn a_flush_that_frees_nothing_but_tables_lets_the_waiting_cell_in() {
             address += 0x1000;
         }
         lab.kernel.start(waits).expect("it was not started before");
-        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, State::Waiting, "there is not enough for it to start");
+        assert_eq!(lab.kernel.inspect(waits).expect("it lives").0, RunState::Waiting, "there is not enough for it to start");
         // The next flush is some time away: when it comes, all else is released.
         lab.kernel.settle();
         lab.kernel.end(tables, End::Killed).expect("it lives");

@@ -2,7 +2,7 @@
 //! Shares: a cell gets no more of a vCPU than its share, and other cells get the rest.
 
 use pando_abi::Event;
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::limits::SHARE_PERIOD;
 use pando_kernel::{CellId, Config, End, Share};
 use pando_machine::PageCount;
@@ -61,7 +61,7 @@ fn on_any_machine_a_cell_waits_for_its_share_and_gets_it() {
         let mut waits = 0;
         while waits < 3 {
             assert!(lab.turn(0), "it waits for ever");
-            waits += u32::from(matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. }));
+            waits += u32::from(matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Throttled { .. }));
         }
     }
 }
@@ -81,7 +81,7 @@ fn a_cell_that_has_had_its_share_waits_whatever_happens_to_it() {
     for mut lab in Lab::both() {
         let id = spinner(&lab, 0.01);
         let waits = |lab: &Lab| match lab.kernel.inspect(id).expect("it lives").0 {
-            State::Spent { until } => Some(until),
+            RunState::Throttled { until } => Some(until),
             _ => None,
         };
         while waits(&lab).is_none() {
@@ -112,7 +112,7 @@ fn a_cell_that_idles_most_of_the_time_never_waits() {
     let mut spent = false;
     for _ in 0..60 {
         lab.turn(0);
-        spent |= matches!(lab.kernel.inspect(id).expect("it lives").0, State::Spent { .. });
+        spent |= matches!(lab.kernel.inspect(id).expect("it lives").0, RunState::Throttled { .. });
     }
     assert!(!spent && lab.kernel.now().0 - start > Duration::from_millis(200).as_nanos() as u64);
 }

@@ -5,7 +5,7 @@ use crate::cell::exit;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::offset;
 use pando_abi::{Event, Hypercall, MapFlags, Permissions, Registers};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellConfig, CellId, Config, End, Kernel};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::sim::{Sim, SimConfig};
@@ -116,7 +116,7 @@ fn a_running_cell_is_ended_from_outside() {
                 asm.jmp(again);
             });
             kernel.start(id).expect("it was not started before");
-            while !matches!(kernel.inspect(id).expect("it lives").0, State::Running { .. }) {
+            while !matches!(kernel.inspect(id).expect("it lives").0, RunState::Running { .. }) {
                 std::thread::yield_now();
             }
             kernel.end(id, End::TimedOut).expect("it lives");
@@ -168,7 +168,7 @@ fn cells_wake_while_others_keep_every_vcpu_busy() {
             kernel.start(*id).expect("it was not started before");
         }
         while let Ok((state, ..)) = kernel.inspect(idler) {
-            if state == (State::Idle { until: Nanos::NEVER }) {
+            if state == (RunState::Idle { until: Nanos::NEVER }) {
                 kernel.raise(idler, Event::Console);
             }
             std::thread::yield_now();
@@ -211,7 +211,7 @@ fn an_interrupt_reaches_a_cell_that_computes_alone() {
         asm.mov_imm(Rsi, 0).mov_imm(Rax, 0).hypercall();
     });
     kernel.start(id).expect("it was not started before");
-    while !matches!(kernel.inspect(id), Ok((State::Running { .. }, ..))) {
+    while !matches!(kernel.inspect(id), Ok((RunState::Running { .. }, ..))) {
         std::thread::yield_now();
     }
     kernel.interrupt(id).expect("it lives");

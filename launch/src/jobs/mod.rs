@@ -9,7 +9,7 @@ pub use multiplexer::Multiplexer;
 
 use crate::LaunchError;
 use pando_abi::control::{Frame, JOBS, Kind};
-use pando_kernel::{CellId, ConsolePort, Kernel, OperatorError};
+use pando_kernel::{CellId, ConsolePort, Kernel};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -138,7 +138,7 @@ impl Jobs {
         let bytes = command.to_bytes()?;
         let mut state = self.0.lock();
         if state.is_over {
-            return Err(OperatorError::NoSuchCell.into());
+            return Err(LaunchError::CellOver);
         }
         if state.jobs.len() >= JOBS {
             return Err(LaunchError::TooManyJobs { most: JOBS });

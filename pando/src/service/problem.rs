@@ -112,6 +112,7 @@ fn of_view(error: &ViewError) -> (StatusCode, &'static str) {
 fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
     match error {
         LaunchError::Kernel(error) => of_kernel(error),
+        LaunchError::CellOver => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
     }
 }
@@ -124,7 +125,7 @@ fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
         | OperatorError::TooManyNetworks
         | OperatorError::NoAddress => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
         OperatorError::QuotaTooSmall(_) => (StatusCode::BAD_REQUEST, "bad-request"),
-        OperatorError::NoSuchCell | OperatorError::Ended(_) | OperatorError::Busy(_) => (StatusCode::CONFLICT, "wrong-state"),
+        OperatorError::NoSuchCell(_) | OperatorError::Ended(_) | OperatorError::WrongState(_) => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
     }
 }

@@ -2,7 +2,7 @@
 //! A lab for the host's software: programs that freeze, and their clones, with or without a network.
 
 use pando_image::{Attributes, Builder, HostFile, Readable, Scan};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId, Stream};
@@ -51,7 +51,7 @@ impl CloneFixture {
         }
         let mut lab = Lab::kvm(arena, 1, Config::default(), Omit::NOTHING);
         let template = Template::boot(&lab.kernel).expect("the libOS boots");
-        while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
+        while !matches!(lab.kernel.inspect(template.cell()), Ok((RunState::Frozen, ..))) {
             assert!(lab.turn(0), "the libOS waits for ever");
         }
         let root = Root::new(&lab.kernel, &template, vec![software()]).expect("room for a root");
@@ -64,7 +64,7 @@ impl CloneFixture {
         let running = self.start(root, &Program { is_template: true, ..program.clone() }, None);
         running.port.close_input();
         while let state = self.lab.kernel.inspect(running.cell)
-            && !matches!(state, Ok((State::Frozen, ..)))
+            && !matches!(state, Ok((RunState::Frozen, ..)))
         {
             if state.is_err() || !self.lab.turn(0) {
                 panic!("it is not ready: {}", self.said(&running));
@@ -90,7 +90,7 @@ impl CloneFixture {
     /// Drives the kernel until a program waits for input and no timer is pending.
     pub fn rest(&mut self, running: &Running) {
         while let state = self.lab.kernel.inspect(running.cell)
-            && !matches!(state, Ok((State::Idle { until: Nanos::NEVER }, ..)))
+            && !matches!(state, Ok((RunState::Idle { until: Nanos::NEVER }, ..)))
         {
             if state.is_err() || !self.lab.turn(0) {
                 panic!("it does not wait: {}", self.said(running));

@@ -2,7 +2,7 @@
 //! Code shared by tests with programs in cells: busybox's shell, from the libOS's boot to the program's output.
 
 use pando_image::{Attributes, Builder, HostFile};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_launch::{Calls, Program, Root, Template, Volume};
 use pando_machine::PageCount;
@@ -17,7 +17,7 @@ fn busybox() -> PathBuf {
 /// Creates a root with busybox under these names and some files of the host. Drives vCPU 0 of the lab until the libOS has booted.
 pub fn root(lab: &mut Lab, applets: &[&str], others: &[PathBuf]) -> Root {
     let template = Template::boot(&lab.kernel).expect("the libOS boots");
-    while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
+    while !matches!(lab.kernel.inspect(template.cell()), Ok((RunState::Frozen, ..))) {
         assert!(lab.turn(0), "the libOS waits for ever");
     }
     Root::new(&lab.kernel, &template, volumes(applets, others)).expect("room for a root")

@@ -9,7 +9,7 @@ use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::ring::{Descriptor, NetworkRings};
 use pando_abi::{Event, Hypercall, MapFlags, Permissions, frame};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, End, HostPort, NetworkConfig};
@@ -163,7 +163,7 @@ fn nonsense_in_frames_and_rings_disturbs_nobody() {
     let mut random = Rng::with_seed(seed);
     let (mut rounds, least) = (0_u32, repetitions(50, 1000, 50_000));
     while rounds < least {
-        if !matches!(world.lab.kernel.inspect(id), Ok((State::Idle { .. }, ..))) {
+        if !matches!(world.lab.kernel.inspect(id), Ok((RunState::Idle { .. }, ..))) {
             assert!(world.lab.turn(0), "seed {seed}, round {rounds}: no cell makes progress");
             continue;
         }

@@ -2,7 +2,7 @@
 //! Cells with busybox on one network.
 
 use crate::{common, peer};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, Config, ConsolePort, End, NetworkConfig, NetworkId};
@@ -110,7 +110,7 @@ impl CellNetwork {
 
     /// Drives all cells until a program waits.
     fn rest(&mut self, program: &Running) {
-        while !matches!(self.lab.kernel.inspect(program.id), Ok((State::Idle { .. }, ..))) {
+        while !matches!(self.lab.kernel.inspect(program.id), Ok((RunState::Idle { .. }, ..))) {
             assert!(self.lab.turn(0) && self.lab.kernel.inspect(program.id).is_ok(), "it has ended: {}", self.said(program));
         }
     }

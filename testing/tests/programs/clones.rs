@@ -2,7 +2,7 @@
 //! Programs that report that they are ready, and their clones: each clone is exactly its template, and distinct from its siblings.
 
 use crate::{APPLETS, ARENA, QUOTA, common};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{CellId, Config, Kernel};
 use pando_launch::{Calls, Program, Root};
 use pando_machine::kvm::Omit;
@@ -32,7 +32,7 @@ impl CloneFixture {
         let cell = program.prepare(&lab.kernel, root).expect("room for a cell");
         lab.kernel.console(cell).expect("it has a console").close_input();
         lab.kernel.start(cell).expect("it was not started before");
-        while !matches!(lab.kernel.inspect(cell).expect("it lives").0, State::Frozen) {
+        while !matches!(lab.kernel.inspect(cell).expect("it lives").0, RunState::Frozen) {
             assert!(lab.turn(0), "it waits for ever");
         }
         root.frozen(cell)

@@ -3,7 +3,7 @@
 
 use crate::ARENA;
 use pando_image::{Attributes, Builder, HostFile};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{Config, ConsolePort, End};
 use pando_launch::{Program, Root, Template, Volume};
 use pando_machine::kvm::Omit;
@@ -40,7 +40,7 @@ fn a_reader_is_woken_while_another_process_writes() {
     let Some(program) = compiled(&source, Path::new(env!("CARGO_TARGET_TMPDIR"))) else { return };
     let mut lab = Lab::kvm(ARENA, 1, Config::default(), Omit::NOTHING);
     let template = Template::boot(&lab.kernel).expect("the libOS boots");
-    while !matches!(lab.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
+    while !matches!(lab.kernel.inspect(template.cell()), Ok((RunState::Frozen, ..))) {
         assert!(lab.turn(0), "the libOS waits for ever");
     }
     let mut files = Builder::new();
@@ -66,7 +66,7 @@ fn a_reader_is_woken_while_another_process_writes() {
             break outcome;
         }
         let ran = lab.turn(0);
-        let waits = !ran && matches!(lab.kernel.inspect(cell), Ok((State::Idle { until: Nanos::NEVER }, ..)));
+        let waits = !ran && matches!(lab.kernel.inspect(cell), Ok((RunState::Idle { until: Nanos::NEVER }, ..)));
         let since = *waits_since.get_or_insert(lab.kernel.now());
         if !waits {
             waits_since = None;

@@ -3,7 +3,7 @@
 
 use crate::clones::CloneFixture;
 use crate::{APPLETS, ARENA, QUOTA, common};
-use pando_kernel::cell::State;
+use pando_kernel::RunState;
 use pando_kernel::{Config, DiskId};
 use pando_launch::{Calls, Root, Template, Volume};
 use pando_machine::PageCount;
@@ -64,7 +64,7 @@ fn a_libos_that_was_saved_runs_programs() {
     let path = directory.path().join("libos");
     let mut old = lab();
     let template = Template::boot(&old.kernel).expect("the libOS boots");
-    while !matches!(old.kernel.inspect(template.cell()), Ok((State::Frozen, ..))) {
+    while !matches!(old.kernel.inspect(template.cell()), Ok((RunState::Frozen, ..))) {
         assert!(old.turn(0), "the libOS waits for ever");
     }
     save(&old.kernel, template.cell(), &path, b"").expect("a template can be saved");

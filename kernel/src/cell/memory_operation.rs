@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations on a cell's memory, decoded from hypercalls and executed step by step.
+//!
+//! Decoding makes every check and changes nothing. Execution can then fail only for reasons that depend on the state of memory. An
+//! operation is bounded, or works in steps and returns [`Progress::More`], so that none keeps the kernel for long.
+
+use super::registers::RESERVED_PAGES;
+use crate::memory::copy::CopyAuthority;
+use crate::memory::entry::View;
+use crate::memory::error::MemoryError;
+use crate::memory::spaces::PageSpan;
+use crate::memory::tree::{Count, Lookup};
+use crate::memory::{Block, Frames, SpaceSet};
+use pando_abi::layout::SYSTEM_SLOT;
+use pando_abi::limits::MAX_WRITE_BYTES;
+use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
+use pando_abi::memory::{CURRENT_SPACE, counted};
+use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
+
+/// The segment that every space of a cell has from the start.
+const SYSTEM_SEGMENT: SegmentIndex = SegmentIndex(0);
+
+/// A checked operation on the memory of its subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryOperation {
+    /// Map lazily; the pages are then made present if the flags request it.
+    Map {
+        /// The range.
+        range: PageSpan,
+        /// Permissions, size and eagerness.
+        flags: MapFlags,
+    },
+    /// Map blocks of a disk; they are then read if `eager`.
+    MapBlocks {
+        /// The range.
+        range: PageSpan,
+        /// The first block.
+        block: Block,
+        /// Access permissions of the program.
+        permissions: Permissions,
+        /// Whether to read them at once.
+        eager: bool,
+    },
+    /// Make mapped pages present, step by step.
+    Populate {
+        /// The remaining range.
+        range: PageSpan,
+    },
+    /// Unmap.
+    Unmap {
+        /// The range.
+        range: PageSpan,
+    },
+    /// Set permissions, step by step.
+    Protect {
+        /// The remaining range.
+        range: PageSpan,
+        /// The new permissions.
+        permissions: Permissions,
+    },
+    /// Copy from the running space.
+    Write {
+        /// The pages to write to.
+        range: PageSpan,
+        /// Offset in the first of them.
+        within: u64,
+        /// Source address of the bytes.
+        source: u64,
+        /// Number of bytes.
+        bytes: usize,
+    },
+    /// Create a space.
+    SpaceCreate,
+    /// Clone a space.
+    SpaceClone(SpaceIndex),
+    /// Continue in another space.
+    SpaceSwitch(SpaceIndex),
+    /// Destroy a space.
+    SpaceDestroy(SpaceIndex),
+    /// Create a segment.
+    SegmentCreate,
+    /// Mount a segment.
+    Share {
+        /// The segment.
+        segment: SegmentIndex,
+        /// The space.
+        space: SpaceIndex,
+        /// The address.
+        address: u64,
+    },
+    /// Destroy a segment.
+    SegmentDestroy(SegmentIndex),
+    /// Count present pages, step by step.
+    Count {
+        /// The remaining range.
+        range: PageSpan,
+        /// The count so far.
+        count: Count,
+    },
+    /// Describe the mapping of an address.
+    Inspect {
+        /// The space.
+        space: SpaceIndex,
+        /// The address.
+        address: u64,
+    },
+}
+
+/// How far an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// Done, with this result: 0, an index or a set of bits, as a hypercall returns it.
+    Done(u64),
+    /// The operation now describes the rest; another step follows.
+    More,
+}
+
+impl MemoryOperation {
+    /// Checks a hypercall about `memory`.
+    ///
+    /// # Errors
+    /// The reason for the refusal.
+    pub(crate) fn decode(call: Hypercall, memory: &mut SpaceSet) -> Result<MemoryOperation, Refusal> {
+        Ok(match call {
+            Hypercall::Map { space, address, pages, flags } => {
+                let flags = MapFlags::from_bits(flags).ok_or(Refusal::BadArgument)?;
+                MemoryOperation::Map { range: changeable(memory, space, address, pages)?, flags }
+            }
+            Hypercall::MapBlocks { space, address, pages, block, flags } => {
+                let flags = MapFlags::from_bits(flags).filter(|flags| !flags.large).ok_or(Refusal::BadArgument)?;
+                let range = changeable(memory, space, address, pages)?;
+                let block = memory.blocks(BlockAddress::from_bits(block), pages)?;
+                MemoryOperation::MapBlocks { range, block, permissions: flags.permissions, eager: flags.eager }
+            }
+            Hypercall::Populate { space, address, pages } => {
+                let space = space_index(memory, space)?;
+                MemoryOperation::Populate { range: memory.check(space, address, pages)? }
+            }
+            Hypercall::Count { space, address, pages } => {
+                let space = space_index(memory, space)?;
+                MemoryOperation::Count { range: memory.check(space, address, pages)?, count: Count::default() }
+            }
+            Hypercall::Unmap { space, address, pages } => MemoryOperation::Unmap { range: changeable(memory, space, address, pages)? },
+            Hypercall::Protect { space, address, pages, permissions } => {
+                let permissions = Permissions::from_bits(permissions).ok_or(Refusal::BadArgument)?;
+                MemoryOperation::Protect { range: changeable(memory, space, address, pages)?, permissions }
+            }
+            Hypercall::Write { space, address, source, bytes } => {
+                if bytes == 0 || bytes > MAX_WRITE_BYTES {
+                    return Err(Refusal::BadArgument);
+                }
+                let (first, within) = (address & !(PAGE_SIZE - 1), address % PAGE_SIZE);
+                let range = changeable(memory, space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
+                MemoryOperation::Write { range, within, source, bytes: bytes as usize }
+            }
+            Hypercall::SpaceCreate {} => MemoryOperation::SpaceCreate,
+            Hypercall::SpaceClone { space } => MemoryOperation::SpaceClone(space_index(memory, space)?),
+            Hypercall::SpaceSwitch { space } => MemoryOperation::SpaceSwitch(space_index(memory, space)?),
+            Hypercall::SpaceDestroy { space } => MemoryOperation::SpaceDestroy(space_index(memory, space)?),
+            Hypercall::SegmentCreate {} => MemoryOperation::SegmentCreate,
+            Hypercall::Share { segment, space, address } => {
+                MemoryOperation::Share { segment: shareable(segment)?, space: space_index(memory, space)?, address }
+            }
+            Hypercall::SegmentDestroy { segment } => MemoryOperation::SegmentDestroy(segment_index(segment)?),
+            Hypercall::Inspect { space, address } => MemoryOperation::Inspect { space: space_index(memory, space)?, address },
+            Hypercall::Exit { .. }
+            | Hypercall::Idle { .. }
+            | Hypercall::Freeze {}
+            | Hypercall::FreezeIfAsked { .. }
+            | Hypercall::Relinquish {}
+            | Hypercall::Doorbell {} => return Err(Refusal::NoSuchCall),
+        })
+    }
+
+    /// Executes the next step.
+    ///
+    /// # Errors
+    /// A refusal that depends on the state of memory, a shortage, or a block that must be read first; the step has changed nothing.
+    pub(crate) fn step(&mut self, memory: &mut SpaceSet, frames: &mut Frames) -> Result<Progress, MemoryError> {
+        let result = match self {
+            MemoryOperation::Map { range, flags } => {
+                memory.map(frames, range, *flags)?;
+                if flags.eager {
+                    return Ok(self.populate_next());
+                }
+                0
+            }
+            MemoryOperation::MapBlocks { range, block, permissions, eager } => {
+                memory.map_blocks(frames, range, *block, *permissions)?;
+                if *eager {
+                    return Ok(self.populate_next());
+                }
+                0
+            }
+            MemoryOperation::Populate { range } => {
+                memory.touch_piece(frames, range)?;
+                return Ok(rest(range));
+            }
+            MemoryOperation::Unmap { range } => {
+                memory.unmap(frames, range)?;
+                0
+            }
+            MemoryOperation::Protect { range, permissions } => {
+                memory.protect_piece(frames, range, *permissions)?;
+                return Ok(rest(range));
+            }
+            MemoryOperation::Write { range, within, source, bytes } => {
+                let mut copy = vec![0; *bytes];
+                memory.read(frames, *source, &mut copy, CopyAuthority::Cell)?;
+                memory.write_into(frames, range, *within, &copy)?;
+                0
+            }
+            MemoryOperation::SpaceCreate => u64::from(memory.create_space(frames)?.0),
+            MemoryOperation::SpaceClone(space) => u64::from(memory.clone_space(frames, *space)?.0),
+            MemoryOperation::SpaceSwitch(space) => {
+                memory.switch(*space)?;
+                0
+            }
+            MemoryOperation::SpaceDestroy(space) => {
+                memory.destroy_space(frames, *space)?;
+                0
+            }
+            MemoryOperation::SegmentCreate => u64::from(memory.create_segment()?.0),
+            MemoryOperation::Share { segment, space, address } => {
+                memory.share(frames, *segment, *space, *address)?;
+                0
+            }
+            MemoryOperation::SegmentDestroy(segment) => {
+                memory.destroy_segment(frames, *segment)?;
+                0
+            }
+            MemoryOperation::Count { range, count } => {
+                memory.count_piece(frames, range, count);
+                if !range.pages.is_empty() {
+                    return Ok(Progress::More);
+                }
+                counted::bits(count.resident, count.own)
+            }
+            MemoryOperation::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
+        };
+        Ok(Progress::Done(result))
+    }
+
+    /// Goes on by making the mapped range present.
+    fn populate_next(&mut self) -> Progress {
+        if let MemoryOperation::Map { range, .. } | MemoryOperation::MapBlocks { range, .. } = self {
+            *self = MemoryOperation::Populate { range: range.clone() };
+        }
+        Progress::More
+    }
+}
+
+fn space_index(memory: &SpaceSet, space: u64) -> Result<SpaceIndex, Refusal> {
+    if space == CURRENT_SPACE {
+        return Ok(memory.current());
+    }
+    u32::try_from(space).map(SpaceIndex).map_err(|_| Refusal::NoSuchSpace)
+}
+
+/// Checks a range whose mappings may change: any but the pages that the kernel keeps for the cell.
+fn changeable(memory: &mut SpaceSet, space: u64, address: u64, pages: u64) -> Result<PageSpan, Refusal> {
+    let space = space_index(memory, space)?;
+    let range = memory.check(space, address, pages)?;
+    if range.slot == SYSTEM_SLOT && range.pages.start < RESERVED_PAGES {
+        return Err(Refusal::ReadOnly);
+    }
+    Ok(range)
+}
+
+fn segment_index(segment: u64) -> Result<SegmentIndex, Refusal> {
+    u32::try_from(segment).map(SegmentIndex).map_err(|_| Refusal::NoSuchSegment)
+}
+
+/// Checks a segment that may be mounted a second time. The system segment may not: at another address the cell could remap the
+/// kernel's pages in it.
+fn shareable(segment: u64) -> Result<SegmentIndex, Refusal> {
+    segment_index(segment).and_then(|index| if index == SYSTEM_SEGMENT { Err(Refusal::ReadOnly) } else { Ok(index) })
+}
+
+/// The progress of an operation after a step, given the rest of its range.
+fn rest(range: &PageSpan) -> Progress {
+    if range.pages.is_empty() { Progress::Done(0) } else { Progress::More }
+}
+
+/// The result of `inspect`.
+fn describe(found: Option<Lookup>) -> u64 {
+    let Some(found) = found else { return 0 };
+    let permissions = found.permissions().map_or(0, Permissions::bits);
+    match found.view {
+        View::Page { .. } => permissions | RESIDENT | if found.level > 1 { LARGE } else { 0 },
+        View::Lazy { large, .. } => permissions | LAZY | if large { LARGE } else { 0 },
+        View::Block { block, .. } => permissions | LAZY | inspected::block(block.number),
+        View::Empty | View::Table { .. } => 0,
+    }
+}

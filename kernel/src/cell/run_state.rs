@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The run state of an execution context, and its transitions.
+
+use pando_machine::Nanos;
+use std::fmt;
+
+/// The run state of an execution context.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | `New` | `Waiting` | the operator starts the cell |
+/// | `New` | `Frozen` | the cell is complete that an image describes |
+/// | `Waiting` | `Ready` | the gatekeeper admits the cell |
+/// | `Ready` | `Running` | a vCPU picks the cell |
+/// | `Ready` | `Throttled` | the cell has used its CPU share |
+/// | `Throttled` | `Ready` | the next period of its share begins |
+/// | `Running` | `Ready` | its quantum is over, or it yields the vCPU |
+/// | `Running` | `Idle` | it waits for an event or a time |
+/// | `Idle` | `Ready` | the event or the time comes |
+/// | `Running` | `AwaitingFlush` | it needs memory that a flush will free |
+/// | `AwaitingFlush` | `Ready` | the flush is done |
+/// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
+/// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
+///
+/// No transition leads out of `Frozen`. A cell that has ended has no run state: the kernel keeps its outcome only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// Being built; not yet started.
+    New,
+    /// Waits for admission by the gatekeeper.
+    Waiting,
+    /// Waits for its quantum.
+    Ready,
+    /// Has a vCPU.
+    Running {
+        /// Its index.
+        vcpu: usize,
+    },
+    /// Waits for an event or a time.
+    Idle {
+        /// The time.
+        until: Nanos,
+    },
+    /// Has used its share of the CPU, and waits for the next period.
+    Throttled {
+        /// The start of that period.
+        until: Nanos,
+    },
+    /// Waits for the machine's next flush, which will free memory.
+    AwaitingFlush,
+    /// Never runs again; a template, if the operator wanted one.
+    Frozen,
+}
+
+impl RunState {
+    /// Whether a transition leads from this state to `next`.
+    #[must_use]
+    pub const fn can_become(self, next: RunState) -> bool {
+        use RunState::{AwaitingFlush, Frozen, Idle, New, Ready, Running, Throttled, Waiting};
+        match (self, next) {
+            (New, Waiting | Frozen)
+            | (Waiting, Ready | Frozen)
+            | (Ready, Running { .. } | Throttled { .. })
+            | (Running { .. }, Ready | Idle { .. } | AwaitingFlush | Frozen)
+            | (Idle { .. }, Ready | Frozen)
+            | (Throttled { .. } | AwaitingFlush, Ready) => true,
+            (New | Waiting | Ready | Running { .. } | Idle { .. } | Throttled { .. } | AwaitingFlush | Frozen, _) => false,
+        }
+    }
+
+    /// Whether the context neither runs nor waits for a vCPU, so that its cell may be changed.
+    #[must_use]
+    pub const fn is_at_rest(self) -> bool {
+        match self {
+            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Frozen => true,
+            RunState::Ready | RunState::Running { .. } | RunState::Throttled { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RunState::New => "not started",
+            RunState::Waiting => "waiting for admission",
+            RunState::Ready => "runnable",
+            RunState::Running { .. } => "running",
+            RunState::Idle { .. } => "idle",
+            RunState::Throttled { .. } => "throttled",
+            RunState::AwaitingFlush => "waiting for memory",
+            RunState::Frozen => "frozen",
+        })
+    }
+}
+
+/// The run states in which an operation is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    /// Any.
+    Living,
+    /// It was not started.
+    NotStarted,
+    /// It was started.
+    Started,
+    /// It neither runs nor waits for a vCPU.
+    AtRest,
+    /// It can be cloned: its state is complete, and the libOS expects a clone.
+    Cloneable,
+    /// It is frozen.
+    Frozen,
+    /// It is not frozen.
+    NotFrozen,
+}
+
+impl Requirement {
+    /// Whether a run state meets it.
+    pub(crate) const fn is_met_by(self, state: RunState) -> bool {
+        match self {
+            Requirement::Living => true,
+            Requirement::NotStarted => matches!(state, RunState::New),
+            Requirement::Started => !matches!(state, RunState::New),
+            Requirement::AtRest => state.is_at_rest(),
+            Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. }),
+            Requirement::Frozen => matches!(state, RunState::Frozen),
+            Requirement::NotFrozen => !matches!(state, RunState::Frozen),
+        }
+    }
+
+    /// What to do about a run state that does not meet it.
+    pub(crate) const fn remedy(self) -> &'static str {
+        match self {
+            Requirement::Living => "retry",
+            Requirement::NotStarted => "use a cell that was not started, such as a new clone",
+            Requirement::Started => "start it first",
+            Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
+            Requirement::Frozen => "freeze it first",
+            Requirement::NotFrozen => "use a clone of it",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunState::{self, AwaitingFlush, Frozen, Idle, New, Ready, Running, Throttled, Waiting};
+    use pando_machine::Nanos;
+
+    const UNTIL: Nanos = Nanos(1);
+    const ALL: [RunState; 8] =
+        [New, Waiting, Ready, Running { vcpu: 0 }, Idle { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Frozen];
+
+    #[test]
+    fn a_vcpu_is_reached_only_from_ready_and_nothing_leaves_frozen() {
+        for state in ALL {
+            assert_eq!(state.can_become(Running { vcpu: 1 }), state == Ready, "{state}");
+            assert!(!Frozen.can_become(state) && !state.can_become(New) && !state.can_become(state), "{state}");
+        }
+    }
+
+    #[test]
+    fn every_state_is_reached_from_new_and_can_still_freeze() {
+        let mut reached = vec![New];
+        let mut next = 0;
+        while let Some(state) = reached.get(next).copied() {
+            reached.extend(ALL.into_iter().filter(|other| state.can_become(*other) && !reached.contains(other)).collect::<Vec<_>>());
+            next += 1;
+        }
+        assert_eq!(reached.len(), ALL.len());
+        // A vCPU completes the freeze of a cell that has work to finish.
+        for state in [Ready, Throttled { until: UNTIL }, AwaitingFlush] {
+            assert!(!state.can_become(Frozen) && (state == Ready || state.can_become(Ready)), "{state}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of operations, and the errors that the operator receives.
+
+use crate::cell::CellId;
+use crate::cell::end::End;
+use crate::cell::run_state::{Requirement, RunState};
+use crate::device::disk::DiskError;
+use crate::limits::{MAX_CELLS, MAX_NETWORKS, MIN_QUOTA};
+use crate::memory::copy::CopyError;
+use crate::memory::error::MemoryError;
+use crate::memory::{BadImage, Shortage};
+use pando_abi::Refusal;
+use pando_machine::PageCount;
+use std::fmt;
+
+/// Why an operation did nothing. For a hypercall it becomes a refusal or a wait, for the operator an [`OperatorError`].
+#[derive(Debug)]
+pub(super) enum OperationError {
+    /// The memory of the subject: a refusal, a shortage that may pass, or a block that must be read first.
+    Memory(MemoryError),
+    /// There is no such cell.
+    NoSuchCell(CellId),
+    /// The subject has ended; its outcome was not taken yet.
+    Ended(End),
+    /// The run state of the subject does not allow the operation.
+    WrongState {
+        /// The subject.
+        cell: CellId,
+        /// Its run state.
+        state: RunState,
+        /// The run states that do.
+        requirement: Requirement,
+    },
+    /// Only the operator can do something about it.
+    Operator(OperatorError),
+}
+
+impl OperationError {
+    /// The refusal for a cell that has asked for the operation.
+    pub(super) fn to_refusal(&self) -> Refusal {
+        match self {
+            OperationError::Memory(MemoryError::Refused(refusal)) => *refusal,
+            OperationError::Memory(MemoryError::Short(Shortage::Quota)) => Refusal::Quota,
+            OperationError::Memory(MemoryError::Short(Shortage::Machine)) => Refusal::NoMemory,
+            OperationError::Memory(MemoryError::Absent(_)) => Refusal::BadAddress,
+            // A cell decodes no operation that can fail in these ways.
+            OperationError::NoSuchCell(_) | OperationError::Ended(_) | OperationError::WrongState { .. } | OperationError::Operator(_) => {
+                Refusal::NoSuchCall
+            }
+        }
+    }
+
+    /// The error for the operator; `description` is that of the operation.
+    pub(super) fn for_operator(self, description: &'static str) -> OperatorError {
+        match self {
+            OperationError::Memory(MemoryError::Refused(refusal)) => OperatorError::Refused(refusal),
+            OperationError::Memory(MemoryError::Short(shortage)) => OperatorError::Short(shortage),
+            OperationError::Memory(MemoryError::Absent(_)) => OperatorError::Disk(DiskError),
+            OperationError::NoSuchCell(cell) => OperatorError::NoSuchCell(cell),
+            OperationError::Ended(end) => OperatorError::Ended(end),
+            OperationError::WrongState { cell, state, requirement } => {
+                OperatorError::WrongState(WrongState { description, cell, state, remedy: requirement.remedy() })
+            }
+            OperationError::Operator(error) => error,
+        }
+    }
+}
+
+impl From<MemoryError> for OperationError {
+    fn from(error: MemoryError) -> OperationError {
+        OperationError::Memory(error)
+    }
+}
+
+impl From<Shortage> for OperationError {
+    fn from(shortage: Shortage) -> OperationError {
+        OperationError::Memory(MemoryError::Short(shortage))
+    }
+}
+
+impl From<Refusal> for OperationError {
+    fn from(refusal: Refusal) -> OperationError {
+        OperationError::Memory(MemoryError::Refused(refusal))
+    }
+}
+
+impl From<CopyError> for OperationError {
+    fn from(error: CopyError) -> OperationError {
+        match error {
+            CopyError::Unreadable => OperationError::Operator(OperatorError::Disk(DiskError)),
+            error => OperationError::Memory(error.into()),
+        }
+    }
+}
+
+impl From<OperatorError> for OperationError {
+    fn from(error: OperatorError) -> OperationError {
+        OperationError::Operator(error)
+    }
+}
+
+/// An operation that the run state of its subject does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongState {
+    description: &'static str,
+    /// The cell.
+    pub cell: CellId,
+    /// Its run state.
+    pub state: RunState,
+    remedy: &'static str,
+}
+
+impl fmt::Display for WrongState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrongState { description, cell, state, remedy } = self;
+        write!(f, "cannot {description} cell {cell}: it is {state}; {remedy}")
+    }
+}
+
+/// Why an operator's call failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// The identifier is stale or invalid.
+    #[error("there is no cell {0}: it was never created, or its outcome was already taken")]
+    NoSuchCell(CellId),
+    /// The run state of the cell does not allow the call.
+    #[error("{0}")]
+    WrongState(WrongState),
+    /// The cell has ended, and its outcome was not taken yet.
+    #[error("the cell has ended ({0}): use another cell")]
+    Ended(End),
+    /// The cell has frozen, so it will not end by itself.
+    #[error("the program has frozen itself into a template without a request, and will not exit: end the cell")]
+    Froze,
+    /// The kernel has the maximum number of cells.
+    #[error("cannot create another cell: there are {MAX_CELLS} already; end some of them first")]
+    TooManyCells,
+    /// The quota is below the minimum.
+    #[error("cannot create a cell with a memory quota of {0}: it needs at least {least}", least = PageCount(MIN_QUOTA))]
+    QuotaTooSmall(PageCount),
+    /// The range, the space or the segment is invalid.
+    #[error("the call about the cell's memory was refused: {}", .0.cause().trim())]
+    Refused(Refusal),
+    /// There is not enough memory.
+    #[error("{0}: {remedy}", remedy = remedy_of(*.0))]
+    Short(Shortage),
+    /// The memory is a block of a disk that cannot be read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The kernel has the maximum number of networks.
+    #[error("cannot add another network: there are {MAX_NETWORKS} already; remove some of them first")]
+    TooManyNetworks,
+    /// A network has this name already.
+    #[error("there is a network called {0:?} already: choose another name, or plug into that one")]
+    NameTaken(String),
+    /// A port or a listener of the network is in use.
+    #[error("cannot remove the network: it is in use; first end its cells, and drop its host ports and listeners")]
+    NetworkInUse,
+    /// There is no such network, or all its addresses are in use.
+    #[error("cannot use the network: it does not exist, or it has no free address; add another network")]
+    NoAddress,
+    /// The cell has a network card.
+    #[error("cannot plug cell {0} into a network: it has a network card already; clones have none")]
+    PluggedIn(CellId),
+    /// The kernel has the maximum number of disks.
+    #[error("cannot add another disk: the kernel has its maximum already; remove some of them first")]
+    TooManyDisks,
+    /// The disk was never added, or was removed.
+    #[error("there is no such disk: it was never added, or it was removed")]
+    NoSuchDisk,
+    /// A cell uses the disk.
+    #[error("cannot remove the disk: cell {0} uses it; end the cell first")]
+    DiskInUse(CellId),
+    /// The image of a cell is invalid.
+    #[error("cannot import the cell: its image is invalid: {0}; export it again")]
+    Image(#[from] BadImage),
+    /// The image of a cell needs another number of disks.
+    #[error("cannot import the cell: it needs {wanted} disks, but {given} were given")]
+    OtherDisks {
+        /// Number of disks that it needs.
+        wanted: usize,
+        /// Number of disks that were given.
+        given: usize,
+    },
+    /// A disk is not the one that an image of a cell needs.
+    #[error("cannot import the cell: disk {index} has {blocks} blocks, but the cell needs the one with {wanted}")]
+    OtherDisk {
+        /// Its index in the cell.
+        index: usize,
+        /// Number of blocks of the right disk.
+        wanted: u64,
+        /// Number of blocks of this disk.
+        blocks: u64,
+    },
+    /// The sink of an export has stopped it.
+    #[error("the export was stopped by its receiver")]
+    Stopped,
+}
+
+/// What the operator can do about a shortage.
+fn remedy_of(shortage: Shortage) -> &'static str {
+    match shortage {
+        Shortage::Quota => "give the cell a larger one",
+        Shortage::Machine => "end other cells, or start with more memory",
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one place where operations are invoked, whether they come from a hypercall or from the operator.
+
+use super::cell_table::LiveCell;
+use super::error::{OperationError, OperatorError};
+use super::state::State;
+use crate::cell::execution::ExecutionContext;
+use crate::cell::freeze::FreezeMode;
+use crate::cell::memory_operation::Progress;
+use crate::cell::operation::Operation;
+use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::{Cell, CellConfig, CellId};
+use crate::device::console::Console;
+use crate::limits::MIN_QUOTA;
+use crate::memory::SpaceSet;
+use crate::sched::allowance::Allowance;
+use pando_abi::limits::HOST_NAME_BYTES;
+use pando_abi::{Event, EventSet, Refusal};
+use pando_machine::{Context, PageCount};
+
+/// The cell that an operation is about, and the authority for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The machine: the operator creates a cell.
+    Machine,
+    /// The calling cell itself, while a vCPU runs it.
+    Caller(CellId),
+    /// Any cell, for the operator.
+    Cell(CellId),
+}
+
+impl State {
+    /// Invokes an operation, or its next step. It is bounded, and never waits: the caller waits, and invokes it again.
+    ///
+    /// # Errors
+    /// The step has changed nothing. There is no such cell, its run state does not allow the operation, or its memory does not.
+    pub(super) fn invoke(&mut self, subject: Subject, operation: &mut Operation) -> Result<Progress, OperationError> {
+        let (id, requirement) = match subject {
+            Subject::Machine => {
+                let Operation::Create(config) = operation else { return Err(Refusal::NoSuchCall.into()) };
+                return self.create(config).map(|id| Progress::Done(id.to_bits()));
+            }
+            // Its vCPU is here, so nothing else uses its memory.
+            Subject::Caller(id) => (id, Requirement::Living),
+            Subject::Cell(id) => (id, operation.requirement()),
+        };
+        let (live, frames) = self.require(id, requirement)?;
+        let LiveCell { cell, execution, .. } = live;
+        match operation {
+            Operation::Memory(operation) => return Ok(operation.step(&mut cell.memory, frames)?),
+            Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
+            Operation::Clone { quota } => return self.clone_cell(id, *quota).map(|id| Progress::Done(id.to_bits())),
+            Operation::Start => {
+                execution.transition(RunState::Waiting);
+                self.gatekeeper.ask(id);
+            }
+            Operation::End(end) => self.request_end(id, end.clone()),
+            Operation::Freeze(FreezeMode::Forced) => self.request_forced_freeze(id),
+            Operation::Freeze(FreezeMode::Cooperative) => {
+                cell.stop_request.freeze(FreezeMode::Cooperative);
+                self.raise_at_once(id, Event::Freeze);
+            }
+            Operation::WithdrawFreeze => {
+                cell.stop_request.withdraw_freeze();
+                // If the event was already shown, it has no effect in the libOS.
+                cell.events = cell.events.without(EventSet::NONE.with(Event::Freeze));
+                return Ok(Progress::Done((execution.run_state() != RunState::Frozen).into()));
+            }
+            Operation::Attach { disk, blocks } => {
+                let (disk, blocks) = (*disk, *blocks);
+                // It may have been removed meanwhile.
+                self.disk(disk).ok_or(OperatorError::NoSuchDisk)?;
+                let (live, _) = self.require(id, requirement)?;
+                return Ok(Progress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
+            }
+            Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
+            Operation::SetRegisters(registers) => execution.context = Context { registers: *registers, ..Context::default() },
+            Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
+            Operation::SetWindow(size) => {
+                cell.window = Some(*size);
+                self.raise_at_once(id, Event::WindowSize);
+            }
+            Operation::Raise(event) => self.raise_at_once(id, *event),
+            Operation::Train { template } => {
+                let template = *template;
+                self.require(template, Requirement::Living)?;
+                let (live, _) = self.require(id, requirement)?;
+                live.cell.memory.begin_training();
+                live.cell.trains = Some(template);
+            }
+        }
+        Ok(Progress::Done(0))
+    }
+
+    fn create(&mut self, config: &CellConfig) -> Result<CellId, OperationError> {
+        check_quota(config.quota)?;
+        let id = self.cells.reserve().ok_or(OperatorError::TooManyCells)?;
+        let account = self.frames.open_account(config.quota);
+        let memory = SpaceSet::new(&mut self.frames, account);
+        let mut cell = Cell::new(id, memory, truncated(&config.host_name));
+        if let Err(error) = cell.lay_out(&mut self.frames) {
+            cell.memory.release(&mut self.frames);
+            self.frames.close_account(account);
+            self.cells.unreserve(id);
+            return Err(error.into());
+        }
+        let console = Console::new(self.waker(id));
+        let execution = ExecutionContext::new();
+        self.cells.insert(LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None });
+        Ok(id)
+    }
+
+    fn clone_cell(&mut self, source: CellId, quota: PageCount) -> Result<CellId, OperationError> {
+        check_quota(quota)?;
+        let id = self.cells.reserve().ok_or(OperatorError::TooManyCells)?;
+        let account = self.frames.open_account(quota);
+        let (wake, wake_channel) = (self.waker(id), self.waker(id));
+        let (live, frames) = self.require(source, Requirement::Cloneable)?;
+        live.cell.is_template |= live.execution.run_state() == RunState::Frozen;
+        let (cell, execution) = live.cell.clone_as(&live.execution, id, frames, account);
+        let console = Console::new(wake).at_positions(live.console.positions());
+        let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
+        let allowance = live.allowance;
+        self.cells.insert(LiveCell { cell, execution, console, channel, control: None, card: None, allowance });
+        Ok(id)
+    }
+
+    /// Raises an event that a cell notices at once, even if it computes.
+    pub(super) fn raise_at_once(&mut self, id: CellId, event: Event) {
+        if let Some((live, _)) = self.living(id)
+            && let RunState::Running { vcpu } = live.execution.run_state()
+        {
+            // The vCPU shows pending events before it enters the cell again, whatever the interrupt hits.
+            self.notifications.interrupts.push(vcpu);
+        }
+        self.notifications.has_runnable_cell |= self.raise(id, event);
+    }
+}
+
+fn check_quota(quota: PageCount) -> Result<(), OperatorError> {
+    if quota.0 < MIN_QUOTA { Err(OperatorError::QuotaTooSmall(quota)) } else { Ok(()) }
+}
+
+/// A host name, truncated to its maximum length.
+fn truncated(name: &str) -> String {
+    name[..name.floor_char_boundary(HOST_NAME_BYTES)].into()
+}
