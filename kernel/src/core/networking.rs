@@ -55,7 +55,7 @@ impl Kernel {
     /// # Errors
     /// The cell runs or has a card, or the network has no address left.
     pub fn plug(&self, id: CellId, network: NetworkId, link: Link) -> Result<Addresses, OperatorError> {
-        self.perform("plug a network into", |state| {
+        self.attempt("plug a network into", |state| {
             let (live, frames) = state.require(id, Requirement::AtRest)?;
             if live.card.is_some() {
                 return Err(OperatorError::PluggedIn(id).into());
@@ -76,7 +76,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn traffic(&self, id: CellId) -> Result<Option<Traffic>, OperatorError> {
-        self.perform("inspect", |state| {
+        self.attempt("inspect", |state| {
             let (live, _) = state.require(id, Requirement::Living)?;
             let port = live.card.as_ref().map(|card| card.port);
             Ok(port.map(|port| state.networks.traffic(port)))
@@ -100,7 +100,7 @@ impl Kernel {
     /// # Errors
     /// There is no such network.
     pub fn listen(&self, network: NetworkId, wake: impl Fn() + Send + Sync + 'static) -> Result<Listener, OperatorError> {
-        let id = self.shared.lock().networks.listen(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
+        let id = self.shared.lock().networks.add_listener(network, Arc::new(wake)).ok_or(OperatorError::NoAddress)?;
         let epoch = Duration::from_nanos(self.shared.machine.clock().wall_base);
         Ok(Listener { shared: Arc::downgrade(&self.shared), id, epoch })
     }
@@ -172,21 +172,21 @@ impl Listener {
     pub fn receive(&self, most: usize) -> Vec<(Duration, Bytes)> {
         let Some(shared) = self.shared.upgrade() else { return Vec::new() };
         let mut state = shared.lock();
-        let frames = std::iter::from_fn(|| state.networks.hear(self.id)).take(most);
+        let frames = std::iter::from_fn(|| state.networks.take_captured(self.id)).take(most);
         frames.map(|(moment, frame)| (self.epoch + Duration::from_nanos(moment.0), frame)).collect()
     }
 
     /// Number of frames that were not taken in time.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.shared.upgrade().map_or(0, |shared| shared.lock().networks.untaken(self.id))
+        self.shared.upgrade().map_or(0, |shared| shared.lock().networks.lost_captures(self.id))
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.lock().networks.dismiss(self.id);
+            shared.lock().networks.remove_listener(self.id);
         }
     }
 }

@@ -17,8 +17,7 @@ use pando_abi::ring::{Descriptor, FAULTED, NetworkRings};
 use pando_machine::Nanos;
 use std::mem::offset_of;
 
-/// Bytes that are read first of the rest of a batch: the frame's header in it, and the addresses of the frame, or all of a small
-/// one.
+/// Bytes of a batch that are read at first: the length of its next frame, and the headers of that frame or all of a small one.
 const HEAD: usize = 128;
 
 /// A cell's network card.
@@ -144,7 +143,7 @@ impl Card {
             let length = frame::length(header, left - HEADER).ok_or(CopyError::Refused)?;
             let head = &head[..length.min(head.len())];
             let sent = TxFrame { head, address: address.wrapping_add(HEADER as u64), length };
-            let cost = if self.pass(&sent, memory, context)? { 1 } else { self.queue(&sent, memory, context)? };
+            let cost = if self.send_by_copy(&sent, memory, context)? { 1 } else { self.send_by_switch(&sent, memory, context)? };
             *budget = budget.saturating_sub(cost);
             // The last frame may lack its padding.
             self.sent = (self.sent + frame::room(length)).min(end);
@@ -153,7 +152,7 @@ impl Card {
     }
 
     /// Sends a frame through the switch. Returns its cost.
-    fn queue(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<usize, CopyError> {
+    fn send_by_switch(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<usize, CopyError> {
         let frame = context.networks.buffers.filled(sent.length, |bytes| {
             let (head, rest) = bytes.split_at_mut(sent.head.len());
             head.copy_from_slice(sent.head);
@@ -167,11 +166,11 @@ impl Card {
     ///
     /// # Errors
     /// The frame cannot be read.
-    fn pass(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
+    fn send_by_copy(&self, sent: &TxFrame<'_>, memory: &mut SpaceSet, context: &mut CardContext<'_>) -> Result<bool, CopyError> {
         let Some((port, owner)) = context.networks.shortcut(self.port, sent.head, sent.length) else { return Ok(false) };
         let Some((card, target)) = context.peers.at_rest(owner) else { return Ok(false) };
         let must_notify = card.filled == 0;
-        match card.accept(sent, memory, context.frames, target) {
+        match card.receive_copy(sent, memory, context.frames, target) {
             Ok(true) => {
                 context.networks.note_shortcut(self.port, port, sent.length, must_notify);
                 Ok(true)
@@ -186,19 +185,21 @@ impl Card {
     ///
     /// # Errors
     /// One of the two memories cannot be accessed; nothing has arrived.
-    fn accept(
+    fn receive_copy(
         &mut self,
         sent: &TxFrame<'_>,
         source: &mut SpaceSet,
         frames: &mut Frames,
         memory: &mut SpaceSet,
     ) -> Result<bool, CopyBetweenError> {
-        let Some((place, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CopyBetweenError::To)? else { return Ok(false) };
-        memory.write(frames, place, &frame::header(sent.length), CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
-        let place = place.wrapping_add(HEADER as u64);
-        memory.write(frames, place, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        let Some((address, room)) = self.room(HEADER + sent.length, frames, memory).map_err(CopyBetweenError::To)? else {
+            return Ok(false);
+        };
+        memory.write(frames, address, &frame::header(sent.length), CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
+        let address = address.wrapping_add(HEADER as u64);
+        memory.write(frames, address, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let rest = sent.length - sent.head.len();
-        carry(frames, (source, sent.rest()), (memory, place.wrapping_add(sent.head.len() as u64)), rest)?;
+        carry(frames, (source, sent.rest()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;
         Ok(true)
     }
@@ -257,12 +258,12 @@ impl Card {
                     break;
                 }
                 // It would never fit.
-                networks.drop_large(self.port);
+                networks.drop_oversized(self.port);
                 continue;
             }
-            let place = address.wrapping_add(at as u64);
-            memory.write(frames, place, &frame::header(frame.len()), CopyAuthority::Cell)?;
-            memory.write(frames, place.wrapping_add(HEADER as u64), frame, CopyAuthority::Cell)?;
+            let address = address.wrapping_add(at as u64);
+            memory.write(frames, address, &frame::header(frame.len()), CopyAuthority::Cell)?;
+            memory.write(frames, address.wrapping_add(HEADER as u64), frame, CopyAuthority::Cell)?;
             self.filled = (at + frame::room(frame.len())).min(room) as u32;
             networks.take(self.port);
         }

@@ -21,7 +21,7 @@ impl Mac {
     #[must_use]
     pub const fn address4(self) -> Option<Ipv4Addr> {
         match self.0 {
-            [LOCAL, MADE, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
+            [LOCALLY_ADMINISTERED, KERNEL_MARK, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
             _ => None,
         }
     }
@@ -66,8 +66,8 @@ pub struct Pool {
 }
 
 /// First two bytes of Ethernet addresses derived from an IPv4 address: locally administered (bit 1), and a mark of this kernel.
-const LOCAL: u8 = 0x02;
-const MADE: u8 = 0x70;
+const LOCALLY_ADMINISTERED: u8 = 0x02;
+const KERNEL_MARK: u8 = 0x70;
 /// Prefix lengths of a pool.
 const PREFIX4: u8 = 16;
 const PREFIX6: u8 = 64;
@@ -114,7 +114,7 @@ impl Pool {
         let [a, b, ..] = self.v4.octets();
         let [s0, s1, s2, s3, ..] = self.v6.segments();
         Addresses {
-            mac: Mac([LOCAL, MADE, a, b, high, low]),
+            mac: Mac([LOCALLY_ADMINISTERED, KERNEL_MARK, a, b, high, low]),
             v4: Ipv4Addr::new(a, b, high, low),
             prefix4: PREFIX4,
             v6: Ipv6Addr::new(s0, s1, s2, s3, 0, 0, 0, number),

@@ -21,22 +21,22 @@ pub(super) fn passes_filter(frame: &[u8], own: &Addresses) -> bool {
     let [_, _, _, _, _, _, source @ .., kind_high, kind_low] = *header;
     source == own.mac.0
         && match [kind_high, kind_low] {
-            IPV4 => is_honest_ipv4(packet, own),
-            ARP => is_honest_arp(packet, own),
-            IPV6 => is_honest_ipv6(packet, own),
+            IPV4 => is_genuine_ipv4(packet, own),
+            ARP => is_genuine_arp(packet, own),
+            IPV6 => is_genuine_ipv6(packet, own),
             _ => false,
         }
 }
 
 /// Whether the first bytes of a frame (a hundred, or all) contain everything that [`passes_filter`] checks.
-pub(super) fn shows_all(head: &[u8]) -> bool {
+pub(super) fn contains_all_checked(head: &[u8]) -> bool {
     const TCP: u8 = 6;
     let kind = head.get(12..ETHERNET_HEADER);
     kind == Some(&IPV4) || kind == Some(&IPV6) && head.get(ETHERNET_HEADER + 6).is_some_and(|next| [TCP, UDP].contains(next))
 }
 
 /// Checks ARP's sender fields. The IP address may be unspecified: a card then probes whether an address is free.
-fn is_honest_arp(packet: &[u8], own: &Addresses) -> bool {
+fn is_genuine_arp(packet: &[u8], own: &Addresses) -> bool {
     let is_of_ethernet = packet.get(..6).is_some_and(|kinds| kinds == [0, 1, 8, 0, 6, 4]);
     let hardware = packet.get(8..14).is_some_and(|sender| sender == own.mac.0);
     let protocol = packet.get(14..18).is_some_and(|sender| sender == own.v4.octets() || sender == Ipv4Addr::UNSPECIFIED.octets());
@@ -44,20 +44,20 @@ fn is_honest_arp(packet: &[u8], own: &Addresses) -> bool {
 }
 
 /// Checks the source address. It may be unspecified only in a broadcast DHCP request.
-fn is_honest_ipv4(packet: &[u8], own: &Addresses) -> bool {
+fn is_genuine_ipv4(packet: &[u8], own: &Addresses) -> bool {
     let Some(source) = packet.get(12..16) else { return false };
-    source == own.v4.octets() && !gives_addresses4(packet) || source == Ipv4Addr::UNSPECIFIED.octets() && asks_for_an_address(packet)
+    source == own.v4.octets() && !is_from_dhcp_server(packet) || source == Ipv4Addr::UNSPECIFIED.octets() && is_dhcp_request(packet)
 }
 
 /// Whether an IPv4 packet is from a DHCP server.
-fn gives_addresses4(packet: &[u8]) -> bool {
+fn is_from_dhcp_server(packet: &[u8]) -> bool {
     const PORTS: [u8; 4] = [0, 67, 0, 68];
     let header = packet.first().map_or(0, |first| 4 * usize::from(first & 0xf));
     packet.get(9) == Some(&UDP) && packet.get(header..header + 4) == Some(&PORTS)
 }
 
 /// Whether an IPv4 packet is an unfragmented broadcast from a DHCP client.
-fn asks_for_an_address(packet: &[u8]) -> bool {
+fn is_dhcp_request(packet: &[u8]) -> bool {
     const VERSION_AND_LENGTH: u8 = 0x45;
     const HEADER: usize = 20;
     /// Source port 68, destination port 67.
@@ -71,7 +71,7 @@ fn asks_for_an_address(packet: &[u8]) -> bool {
         && packet.get(HEADER..HEADER + 4) == Some(&PORTS)
 }
 
-fn is_honest_ipv6(packet: &[u8], own: &Addresses) -> bool {
+fn is_genuine_ipv6(packet: &[u8], own: &Addresses) -> bool {
     let Some(source) = packet.get(8..24).and_then(|bytes| bytes.first_chunk::<16>()) else { return false };
     let source = Ipv6Addr::from(*source);
     is_own6(source, own) && !claims(packet, own) || source.is_unspecified() && is_icmp(packet) && !claims(packet, own)
@@ -86,7 +86,7 @@ const UDP: u8 = 17;
 const ICMP: u8 = 58;
 
 /// The payload's protocol and offset in an IPv6 packet, after hop-by-hop options. `None`: the packet is truncated.
-fn carried(packet: &[u8]) -> Option<(u8, usize)> {
+fn payload(packet: &[u8]) -> Option<(u8, usize)> {
     const HEADER: usize = 40;
     match *packet.get(6)? {
         HOP_BY_HOP => match *packet.get(HEADER..HEADER + 2)? {
@@ -98,7 +98,7 @@ fn carried(packet: &[u8]) -> Option<(u8, usize)> {
 }
 
 fn is_icmp(packet: &[u8]) -> bool {
-    carried(packet).is_some_and(|(next, _)| next == ICMP)
+    payload(packet).is_some_and(|(next, _)| next == ICMP)
 }
 
 /// Whether an IPv6 packet makes a neighbour-discovery claim about another node than its sender, or may hide such a claim (RFC
@@ -113,7 +113,7 @@ fn claims(packet: &[u8], own: &Addresses) -> bool {
     const HIDING: [u8; 4] = [43, 44, 51, 60];
     /// Source port 547, destination port 546: a DHCPv6 server.
     const ADDRESS_SERVER: [u8; 4] = [2, 0x23, 2, 0x22];
-    let Some((next, at)) = carried(packet) else { return true };
+    let Some((next, at)) = payload(packet) else { return true };
     if next != ICMP {
         return next == HOP_BY_HOP || HIDING.contains(&next) || next == UDP && packet.get(at..at + 4) == Some(&ADDRESS_SERVER);
     }
@@ -160,19 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_speaks_in_its_own_name_only() {
+    fn a_cell_sends_from_its_own_addresses_only() {
         let (own, other) = (Pool::default().port(3).expect("there is room"), Pool::default().port(4).expect("there is room"));
         let mut ip4 = [0; 20];
-        for (source, honest) in [(own.v4, true), (other.v4, false), ([0; 4].into(), false)] {
+        for (source, genuine) in [(own.v4, true), (other.v4, false), ([0; 4].into(), false)] {
             ip4[12..16].copy_from_slice(&source.octets());
-            assert_eq!(passes_filter(&frame(own.mac.0, [8, 0], &ip4), &own), honest, "{source}");
+            assert_eq!(passes_filter(&frame(own.mac.0, [8, 0], &ip4), &own), genuine, "{source}");
             assert!(!passes_filter(&frame(other.mac.0, [8, 0], &ip4), &own), "another's Ethernet address");
         }
         let arp = |mac: [u8; 6], ip: [u8; 4]| [&[0, 1, 8, 0, 6, 4, 0, 2][..], &mac, &ip, &[0; 10]].concat();
-        for (mac, ip, honest) in
+        for (mac, ip, genuine) in
             [(own.mac.0, own.v4.octets(), true), (other.mac.0, own.v4.octets(), false), (own.mac.0, other.v4.octets(), false)]
         {
-            assert_eq!(passes_filter(&frame(own.mac.0, [8, 6], &arp(mac, ip)), &own), honest);
+            assert_eq!(passes_filter(&frame(own.mac.0, [8, 6], &arp(mac, ip)), &own), genuine);
         }
         // VLAN tags and truncated frames.
         assert!(!passes_filter(&frame(own.mac.0, [0x81, 0], &ip4), &own));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_address_asks_for_one_and_says_nothing_else() {
+    fn a_cell_without_an_address_may_only_ask_for_one() {
         let own = Pool::default().port(3).expect("there is room");
         let mut packet = [0; 28];
         (packet[0], packet[9]) = (0x45, 17);

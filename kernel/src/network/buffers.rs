@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Buffer sizes: powers of two, from a page up, so that no frame takes more than twice its size; and the largest frame's size,
 /// which is the most frequent.
-const LEAST: u32 = 12;
+const SMALLEST_LOG2: u32 = 12;
 const SIZES: usize = 6;
 
-const _: () = assert!(piece(SIZES - 1) == FRAME_MAX && piece(SIZES - 2) < FRAME_MAX);
+const _: () = assert!(class_bytes(SIZES - 1) == FRAME_MAX && class_bytes(SIZES - 2) < FRAME_MAX);
 
 /// Bytes of a buffer of this size class.
-const fn piece(size: usize) -> usize {
-    let bytes = 1 << (LEAST as usize + size);
+const fn class_bytes(class: usize) -> usize {
+    let bytes = 1 << (SMALLEST_LOG2 as usize + class);
     if bytes < FRAME_MAX { bytes } else { FRAME_MAX }
 }
 
 /// Free lists of buffers, one for each size class.
 #[derive(Debug, Default)]
 struct FreeList {
-    pieces: [Vec<Vec<u8>>; SIZES],
+    buffers: [Vec<Vec<u8>>; SIZES],
     /// Bytes of all free buffers.
     bytes: usize,
 }
@@ -37,15 +37,15 @@ pub struct Buffers {
 
 /// A buffer in use. Dropping it returns it to the free list.
 struct BorrowedBuffer {
-    piece: Vec<u8>,
+    bytes: Vec<u8>,
     /// Bytes filled in; the rest belongs to earlier users.
     length: usize,
-    all: Buffers,
+    pool: Buffers,
 }
 
 /// The size class for `length` bytes. `None`: too few or too many to be worth a reused buffer.
-fn size(length: usize) -> Option<usize> {
-    let size = length.next_power_of_two().ilog2().checked_sub(LEAST)? as usize;
+fn size_class(length: usize) -> Option<usize> {
+    let size = length.next_power_of_two().ilog2().checked_sub(SMALLEST_LOG2)? as usize;
     (size < SIZES).then_some(size)
 }
 
@@ -55,13 +55,13 @@ impl Buffers {
     /// # Errors
     /// The error of `fill`.
     pub fn filled<E>(&self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
-        let Some(size) = size(length) else {
+        let Some(size) = size_class(length) else {
             let mut bytes = vec![0; length];
             fill(&mut bytes)?;
             return Ok(bytes.into());
         };
-        let mut borrowed = BorrowedBuffer { piece: self.take(size), length, all: self.clone() };
-        fill(&mut borrowed.piece[..length])?;
+        let mut borrowed = BorrowedBuffer { bytes: self.take(size), length, pool: self.clone() };
+        fill(&mut borrowed.bytes[..length])?;
         Ok(Bytes::from_owner(borrowed))
     }
 
@@ -78,29 +78,29 @@ impl Buffers {
 
     fn take(&self, size: usize) -> Vec<u8> {
         let mut free_list = self.free_list.lock().unwrap_or_else(PoisonError::into_inner);
-        match free_list.pieces[size].pop() {
-            Some(piece) => {
-                free_list.bytes -= piece.len();
-                piece
+        match free_list.buffers[size].pop() {
+            Some(buffer) => {
+                free_list.bytes -= buffer.len();
+                buffer
             }
-            None => vec![0; piece(size)],
+            None => vec![0; class_bytes(size)],
         }
     }
 }
 
 impl AsRef<[u8]> for BorrowedBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.piece[..self.length]
+        &self.bytes[..self.length]
     }
 }
 
 impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
-        let piece = std::mem::take(&mut self.piece);
-        let mut free_list = self.all.free_list.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(size) = size(piece.len()).filter(|_| free_list.bytes + piece.len() <= SPARE_BYTES) {
-            free_list.bytes += piece.len();
-            free_list.pieces[size].push(piece);
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut free_list = self.pool.free_list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(size) = size_class(bytes.len()).filter(|_| free_list.bytes + bytes.len() <= SPARE_BYTES) {
+            free_list.bytes += bytes.len();
+            free_list.buffers[size].push(bytes);
         }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     use pando_abi::frame::FRAME_MAX;
 
     #[test]
-    fn what_is_dropped_is_used_again_and_shows_nothing_of_before() {
+    fn a_dropped_buffer_is_used_again_and_shows_no_earlier_content() {
         let buffers = Buffers::default();
         let large = buffers.copy(&[1; FRAME_MAX]);
         let place = large.as_ptr();
@@ -127,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_a_bound() {
+    fn free_buffers_are_kept_up_to_a_bound() {
         let buffers = Buffers::default();
         let many: Vec<_> = (0..2 * SPARE_BYTES / FRAME_MAX).map(|_| buffers.copy(&[0; FRAME_MAX])).collect();
         drop(many);
         let free_list = buffers.free_list.lock().expect("nobody panicked");
         assert!(free_list.bytes <= SPARE_BYTES && free_list.bytes > SPARE_BYTES / 2);
-        assert_eq!(free_list.pieces[SIZES - 1].len() * FRAME_MAX, free_list.bytes);
+        assert_eq!(free_list.buffers[SIZES - 1].len() * FRAME_MAX, free_list.bytes);
     }
 
     #[test]
-    fn few_bytes_and_none_need_no_piece() {
+    fn few_bytes_and_none_take_no_buffer() {
         let buffers = Buffers::default();
         assert_eq!((buffers.copy(b"").len(), &buffers.copy(b"few")[..]), (0, &b"few"[..]));
         assert_eq!(buffers.free_list.lock().expect("nobody panicked").bytes, 0);

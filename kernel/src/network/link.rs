@@ -40,7 +40,7 @@ pub(super) struct LinkState {
     /// When the last byte of the last frame has been sent.
     free_at: Nanos,
     /// Bytes in transit.
-    pub(super) under_way: usize,
+    pub(super) in_transit: usize,
 }
 
 /// The outcome of sending a frame.
@@ -58,7 +58,7 @@ pub(super) enum Forwarding {
 
 impl LinkState {
     pub(super) fn new(link: Link, seed: u64) -> LinkState {
-        LinkState { link, random: Rng::with_seed(seed), free_at: Nanos(0), under_way: 0 }
+        LinkState { link, random: Rng::with_seed(seed), free_at: Nanos(0), in_transit: 0 }
     }
 
     /// Whether frames arrive as soon as they are sent.
@@ -67,12 +67,12 @@ impl LinkState {
     }
 
     /// Sends a frame of `bytes` bytes.
-    pub(super) fn cross(&mut self, bytes: usize, now: Nanos) -> Forwarding {
+    pub(super) fn transmit(&mut self, bytes: usize, now: Nanos) -> Forwarding {
         if self.is_perfect() {
             return Forwarding::Now;
         }
         let LinkState { link, random, .. } = self;
-        if self.under_way + bytes > LINK_BYTES {
+        if self.in_transit + bytes > LINK_BYTES {
             return Forwarding::Full;
         }
         if link.loss.happens(random) {
@@ -84,8 +84,8 @@ impl LinkState {
         let sent = self.free_at;
         let arrival = |random: &mut Rng| sent + link.delay + Duration::from_nanos(random.u64(0..=link.jitter.as_nanos() as u64));
         let first = arrival(random);
-        let again = link.duplication.happens(random).then(|| arrival(random));
-        Forwarding::Later(first, again)
+        let duplicate = link.duplication.happens(random).then(|| arrival(random));
+        Forwarding::Later(first, duplicate)
     }
 }
 
@@ -99,26 +99,26 @@ mod tests {
 
     #[test]
     fn a_perfect_link_takes_no_time() {
-        assert_eq!(LinkState::new(Link::default(), 1).cross(1 << 16, Nanos(5)), Forwarding::Now);
+        assert_eq!(LinkState::new(Link::default(), 1).transmit(1 << 16, Nanos(5)), Forwarding::Now);
     }
 
     #[test]
     fn a_rate_spaces_frames_out_and_a_delay_moves_them() {
         let link = Link { rate: NonZeroU64::new(1_000_000), delay: Duration::from_millis(3), ..Link::default() };
-        let mut wire = LinkState::new(link, 1);
-        let arrivals: Vec<Forwarding> = (0..3).map(|_| wire.cross(1000, Nanos(0))).collect();
+        let mut state = LinkState::new(link, 1);
+        let arrivals: Vec<Forwarding> = (0..3).map(|_| state.transmit(1000, Nanos(0))).collect();
         let at = |milliseconds: u64| Forwarding::Later(Nanos(milliseconds * 1_000_000), None);
         assert_eq!(arrivals, [at(4), at(5), at(6)]);
-        wire.under_way = LINK_BYTES;
-        assert_eq!(wire.cross(1000, Nanos(0)), Forwarding::Full);
+        state.in_transit = LINK_BYTES;
+        assert_eq!(state.transmit(1000, Nanos(0)), Forwarding::Full);
     }
 
     #[test]
-    fn losses_and_doubles_come_as_often_as_asked_for_and_the_same_for_a_seed() {
+    fn losses_and_duplicates_have_their_probability_and_repeat_for_a_seed() {
         let link = Link { loss: PerMillion(100_000), duplication: PerMillion(50_000), jitter: Duration::from_millis(1), ..Link::default() };
         let run = || {
-            let mut wire = LinkState::new(link, 7);
-            (0..10_000).map(|_| wire.cross(60, Nanos(0))).collect::<Vec<_>>()
+            let mut state = LinkState::new(link, 7);
+            (0..10_000).map(|_| state.transmit(60, Nanos(0))).collect::<Vec<_>>()
         };
         let count = |is: fn(&Forwarding) -> bool| run().iter().filter(|forwarding| is(forwarding)).count();
         let (lost, doubled) = (count(|it| *it == Forwarding::Lost), count(|it| matches!(it, Forwarding::Later(_, Some(_)))));

@@ -9,7 +9,7 @@ use pando_machine::Nanos;
 use std::collections::VecDeque;
 
 /// Overhead that each queued frame is charged, in bytes.
-const PART: usize = 64;
+const FRAME_OVERHEAD: usize = 64;
 
 /// A capture listener.
 struct Listener {
@@ -22,8 +22,8 @@ struct Listener {
 }
 
 impl Listener {
-    fn hear(&mut self, frame: &Bytes, now: Nanos) {
-        let weight = frame.len() + PART;
+    fn capture(&mut self, frame: &Bytes, now: Nanos) {
+        let weight = frame.len() + FRAME_OVERHEAD;
         if self.weight + weight > LISTENER_BYTES {
             self.lost += 1;
             return;
@@ -46,7 +46,7 @@ impl Listeners {
     /// Adds a listener; reuses the slot of a removed one.
     pub(super) fn insert(&mut self, wake: Wake) -> usize {
         let listener = Some(Listener { wake, queue: VecDeque::new(), weight: 0, lost: 0 });
-        match self.list.iter_mut().position(|place| place.is_none()) {
+        match self.list.iter_mut().position(|slot| slot.is_none()) {
             Some(free) => {
                 self.list[free] = listener;
                 free
@@ -60,8 +60,8 @@ impl Listeners {
 
     /// Removes a listener.
     pub(super) fn remove(&mut self, index: usize) {
-        if let Some(place) = self.list.get_mut(index) {
-            *place = None;
+        if let Some(slot) = self.list.get_mut(index) {
+            *slot = None;
         }
     }
 
@@ -76,16 +76,16 @@ impl Listeners {
     }
 
     /// Queues a frame that the switch carries at every listener.
-    pub(super) fn hear(&mut self, frame: &Bytes, now: Nanos) {
-        self.list.iter_mut().flatten().for_each(|listener| listener.hear(frame, now));
+    pub(super) fn capture(&mut self, frame: &Bytes, now: Nanos) {
+        self.list.iter_mut().flatten().for_each(|listener| listener.capture(frame, now));
     }
 
     /// Takes a listener's oldest frame and its time.
     pub(super) fn take(&mut self, index: usize) -> Option<(Nanos, Bytes)> {
         let listener = self.list.get_mut(index)?.as_mut()?;
-        let frames = listener.queue.pop_front()?;
-        listener.weight -= frames.1.len() + PART;
-        Some(frames)
+        let (moment, frame) = listener.queue.pop_front()?;
+        listener.weight -= frame.len() + FRAME_OVERHEAD;
+        Some((moment, frame))
     }
 
     /// Number of frames that a listener has lost.
@@ -103,14 +103,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_finds_no_room_is_counted_and_what_waits_stays() {
+    fn frames_without_room_are_counted_and_queued_frames_stay() {
         let mut listeners = Listeners::default();
         let [first, second] = [(); 2].map(|()| listeners.insert(Arc::new(|| {})));
         let frame = Bytes::from(vec![0; 60_000]);
         let many = 2 * LISTENER_BYTES / frame.len();
         for moment in 0..many as u64 {
-            listeners.hear(&frame, Nanos(moment));
-            listeners.take(second).expect("it was heard");
+            listeners.capture(&frame, Nanos(moment));
+            listeners.take(second).expect("it was captured");
         }
         let moments: Vec<u64> = std::iter::from_fn(|| listeners.take(first)).map(|(Nanos(moment), _)| moment).collect();
         assert!(moments.iter().copied().eq(0..moments.len() as u64), "those that came first, in their order");

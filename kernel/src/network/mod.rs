@@ -2,7 +2,7 @@
 //! Networks: switches that carry Ethernet frames between cells, and between cells and *host ports*, which the host process uses.
 //!
 //! All state is protected by the kernel lock. All queues that hold a frame share its bytes, which lie in a reused
-//! [buffer](buffers). A frame passes the sender's [anti-spoofing filter](`guard`), crosses its [link](link) and enters the
+//! [buffer](buffers). A frame passes the sender's [anti-spoofing filter](anti_spoofing), crosses its [link](link) and enters the
 //! [queues](queue) of its destinations. Senders never wait: a frame without room is dropped and counted, and the sender that takes
 //! most room loses a frame. A frame for one cell whose queue is empty may be copied from memory to memory instead:
 //! [`Networks::shortcut`] returns its destination.
@@ -78,14 +78,14 @@ pub(crate) enum Owner {
     /// A cell.
     Cell(CellId),
     /// A host port, with its wake function.
-    Station(Wake),
+    HostPort(Wake),
 }
 
 /// All switches, indexed by network.
 #[derive(Default)]
 struct SwitchTable {
     /// Each with the generation of its present or next network.
-    places: Vec<(u32, Option<Switch>)>,
+    slots: Vec<(u32, Option<Switch>)>,
     free: Vec<u32>,
 }
 
@@ -93,32 +93,32 @@ impl SwitchTable {
     fn add(&mut self, switch: Switch) -> Option<NetworkId> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.places.len() < MAX_NETWORKS => {
-                self.places.push((0, None));
-                self.places.len() as u32 - 1
+            None if self.slots.len() < MAX_NETWORKS => {
+                self.slots.push((0, None));
+                self.slots.len() as u32 - 1
             }
             None => return None,
         };
-        let (generation, place) = self.places.get_mut(index as usize)?;
-        *place = Some(switch);
+        let (generation, slot) = self.slots.get_mut(index as usize)?;
+        *slot = Some(switch);
         Some(NetworkId { index, generation: *generation })
     }
 
     fn remove(&mut self, id: NetworkId) {
         if self.get(id).is_some() {
-            let (generation, place) = &mut self.places[id.index as usize];
-            (*generation, *place) = (generation.wrapping_add(1), None);
+            let (generation, slot) = &mut self.slots[id.index as usize];
+            (*generation, *slot) = (generation.wrapping_add(1), None);
             self.free.push(id.index);
         }
     }
 
     fn get(&self, id: NetworkId) -> Option<&Switch> {
-        let (generation, switch) = self.places.get(id.index as usize)?;
+        let (generation, switch) = self.slots.get(id.index as usize)?;
         switch.as_ref().filter(|_| *generation == id.generation)
     }
 
     fn get_mut(&mut self, id: NetworkId) -> Option<&mut Switch> {
-        let (generation, switch) = self.places.get_mut(id.index as usize)?;
+        let (generation, switch) = self.slots.get_mut(id.index as usize)?;
         switch.as_mut().filter(|_| *generation == id.generation)
     }
 }
@@ -178,23 +178,23 @@ impl Networks {
     }
 
     /// Adds a capture listener, which receives every frame that a switch carries. `None`: there is no such network.
-    pub(crate) fn listen(&mut self, network: NetworkId, wake: Wake) -> Option<ListenerId> {
+    pub(crate) fn add_listener(&mut self, network: NetworkId, wake: Wake) -> Option<ListenerId> {
         let index = self.switches.get_mut(network)?.listeners.insert(wake);
         Some(ListenerId { network, index })
     }
 
-    /// Takes a listener's oldest frame and its time.
-    pub(crate) fn hear(&mut self, listener: ListenerId) -> Option<(Nanos, Bytes)> {
+    /// Takes a listener's oldest frame, with the time at which it was captured.
+    pub(crate) fn take_captured(&mut self, listener: ListenerId) -> Option<(Nanos, Bytes)> {
         self.switches.get_mut(listener.network)?.listeners.take(listener.index)
     }
 
     /// Number of frames that a listener has lost.
-    pub(crate) fn untaken(&self, listener: ListenerId) -> u64 {
+    pub(crate) fn lost_captures(&self, listener: ListenerId) -> u64 {
         self.switches.get(listener.network).map_or(0, |switch| switch.listeners.lost(listener.index))
     }
 
     /// Removes a listener.
-    pub(crate) fn dismiss(&mut self, listener: ListenerId) {
+    pub(crate) fn remove_listener(&mut self, listener: ListenerId) {
         if let Some(switch) = self.switches.get_mut(listener.network) {
             switch.listeners.remove(listener.index);
         }
@@ -237,9 +237,9 @@ impl Networks {
     }
 
     /// Drops the next frame in a port's queue, because the receiver has no buffer of its size.
-    pub(crate) fn drop_large(&mut self, port: PortId) {
+    pub(crate) fn drop_oversized(&mut self, port: PortId) {
         if let Some(switch) = self.switches.get_mut(port.network) {
-            switch.drop_large(port.index);
+            switch.drop_oversized(port.index);
         }
     }
 
@@ -251,12 +251,12 @@ impl Networks {
     /// Delivers the delayed frames that are due.
     pub(crate) fn advance(&mut self, now: Nanos) {
         let Networks { switches, woken, .. } = self;
-        switches.places.iter_mut().filter_map(|(_, switch)| switch.as_mut()).for_each(|switch| switch.advance(now, woken));
+        switches.slots.iter_mut().filter_map(|(_, switch)| switch.as_mut()).for_each(|switch| switch.advance(now, woken));
     }
 
     /// Arrival time of the next delayed frame.
     pub(crate) fn next_arrival(&self) -> Nanos {
-        let switches = self.switches.places.iter().filter_map(|(_, switch)| switch.as_ref());
+        let switches = self.switches.slots.iter().filter_map(|(_, switch)| switch.as_ref());
         switches.filter_map(Switch::next_arrival).min().unwrap_or(Nanos::NEVER)
     }
 

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_floods_loses_its_own_frames() {
+    fn a_flooding_sender_loses_its_own_frames() {
         let mut queue = RoundRobin::default();
         queue.push(2, Bytes::from_static(b"quiet"));
         for length in [1, 1500, 65_000] {

@@ -5,7 +5,7 @@
 //! unknown address goes to the host ports, because no cell has it. A group address goes to every port.
 
 use super::address::{Addresses, Mac};
-use super::anti_spoofing::{passes_filter, shows_all};
+use super::anti_spoofing::{contains_all_checked, passes_filter};
 use super::link::{Forwarding, Link, LinkState};
 use super::listener::Listeners;
 use super::queue::{PacketScheduler, RoundRobin};
@@ -30,7 +30,7 @@ struct Port {
     serial: u64,
     /// The only addresses that it may send from; `None`: any.
     addresses: Option<Addresses>,
-    wire: LinkState,
+    link: LinkState,
     queue: Box<dyn PacketScheduler>,
     traffic: Traffic,
 }
@@ -84,7 +84,7 @@ pub(super) struct Switch {
     /// Capture listeners.
     pub(super) listeners: Listeners,
     /// Port of each Ethernet address.
-    places: HashMap<Mac, u32>,
+    mac_table: HashMap<Mac, u32>,
     /// How many of these were learned.
     learned: usize,
     delayed: BinaryHeap<Reverse<DelayedFrame>>,
@@ -102,7 +102,7 @@ impl Switch {
             free: Vec::new(),
             host_ports: Vec::new(),
             listeners: Listeners::default(),
-            places: HashMap::new(),
+            mac_table: HashMap::new(),
             learned: 0,
             delayed: BinaryHeap::new(),
             order: 0,
@@ -121,18 +121,18 @@ impl Switch {
         if index as usize == self.ports.len() {
             self.ports.push(None);
         }
-        let guarded = matches!(owner, Owner::Cell(_)).then_some(addresses);
-        let wire = LinkState::new(link, self.config.seed.wrapping_add(index.into()));
+        let filtered = matches!(owner, Owner::Cell(_)).then_some(addresses);
+        let link = LinkState::new(link, self.config.seed.wrapping_add(index.into()));
         let queue = Box::<RoundRobin>::default();
         self.plugged += 1;
         let (serial, traffic) = (self.plugged, Traffic::default());
-        self.ports[index as usize] = Some(Port { owner, serial, addresses: guarded, wire, queue, traffic });
+        self.ports[index as usize] = Some(Port { owner, serial, addresses: filtered, link, queue, traffic });
         Some((index, addresses))
     }
 
     pub(super) fn plug(&mut self, cell: CellId, link: Link) -> Option<(u32, Addresses)> {
         let (index, addresses) = self.insert(Owner::Cell(cell), link)?;
-        if self.places.insert(addresses.mac, index).is_some() {
+        if self.mac_table.insert(addresses.mac, index).is_some() {
             // A host behind a host port had used this address.
             self.learned -= 1;
         }
@@ -140,7 +140,7 @@ impl Switch {
     }
 
     pub(super) fn attach_host_port(&mut self, wake: Wake, link: Link) -> Option<u32> {
-        let (index, _) = self.insert(Owner::Station(wake), link)?;
+        let (index, _) = self.insert(Owner::HostPort(wake), link)?;
         self.host_ports.push(index);
         Some(index)
     }
@@ -151,13 +151,13 @@ impl Switch {
         self.free.push(index);
         match port.addresses {
             Some(own) => {
-                self.places.remove(&own.mac);
+                self.mac_table.remove(&own.mac);
             }
             None => {
-                let before = self.places.len();
+                let before = self.mac_table.len();
                 self.host_ports.retain(|host_port| *host_port != index);
-                self.places.retain(|_, place| *place != index);
-                self.learned -= before - self.places.len();
+                self.mac_table.retain(|_, port| *port != index);
+                self.learned -= before - self.mac_table.len();
             }
         }
         traffic
@@ -174,7 +174,7 @@ impl Switch {
 
     pub(super) fn traffic(&self, index: u32) -> Traffic {
         let port = self.ports.get(index as usize).and_then(Option::as_ref);
-        port.map(|port| Traffic { waiting: port.queue.waiting(), under_way: port.wire.under_way as u64, ..port.traffic })
+        port.map(|port| Traffic { waiting: port.queue.waiting(), under_way: port.link.in_transit as u64, ..port.traffic })
             .unwrap_or_default()
     }
 
@@ -189,7 +189,7 @@ impl Switch {
         Some(frame)
     }
 
-    pub(super) fn drop_large(&mut self, index: u32) {
+    pub(super) fn drop_oversized(&mut self, index: u32) {
         if let Some(port) = self.port(index)
             && port.queue.pop().is_some()
         {
@@ -202,14 +202,14 @@ impl Switch {
     pub(super) fn shortcut(&self, index: u32, head: &[u8], length: usize) -> Option<(u32, &Owner)> {
         let port = |index: u32| self.ports.get(index as usize)?.as_ref();
         let sender = port(index)?;
-        let is_sound = (ETHERNET_HEADER..=self.largest()).contains(&length) && shows_all(head);
+        let is_sound = (ETHERNET_HEADER..=self.largest()).contains(&length) && contains_all_checked(head);
         let passes_filter = sender.addresses.is_some_and(|own| passes_filter(head, &own));
-        if !is_sound || !passes_filter || !sender.wire.is_perfect() || !self.listeners.is_empty() {
+        if !is_sound || !passes_filter || !sender.link.is_perfect() || !self.listeners.is_empty() {
             return None;
         }
-        let place = *self.places.get(&Mac(*head.first_chunk()?))?;
-        let Port { owner, queue, .. } = port(place)?;
-        (place != index && matches!(owner, Owner::Cell(_)) && queue.peek().is_none()).then_some((place, owner))
+        let target = *self.mac_table.get(&Mac(*head.first_chunk()?))?;
+        let Port { owner, queue, .. } = port(target)?;
+        (target != index && matches!(owner, Owner::Cell(_)) && queue.peek().is_none()).then_some((target, owner))
     }
 
     /// Counts a frame of `length` bytes that took the shortcut. Returns its receiver.
@@ -227,13 +227,13 @@ impl Switch {
 
     /// Sends a frame from a port through its anti-spoofing filter and its link. Returns how many ports it may go to.
     pub(super) fn send(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) -> usize {
-        let goes_to = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.host_ports.len() };
-        let goes_to = goes_to + self.listeners.len();
-        self.let_in(index, frame, now, woken);
-        goes_to
+        let fan_out = if frame.first().is_some_and(|first| first & 1 != 0) { self.ports.len() } else { 1 + self.host_ports.len() };
+        let fan_out = fan_out + self.listeners.len();
+        self.receive(index, frame, now, woken);
+        fan_out
     }
 
-    fn let_in(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
+    fn receive(&mut self, index: u32, frame: Bytes, now: Nanos, woken: &mut Vec<CellId>) {
         let largest = self.largest();
         let Some(port) = self.port(index) else { return };
         port.traffic.sent.add(frame.len());
@@ -245,13 +245,13 @@ impl Switch {
             port.traffic.spoofed += 1;
             return;
         }
-        match port.wire.cross(frame.len(), now) {
+        match port.link.transmit(frame.len(), now) {
             Forwarding::Now => self.forward(index, &frame, now, woken),
-            Forwarding::Later(arrival, again) => {
-                port.wire.under_way += frame.len();
+            Forwarding::Later(arrival, duplicate) => {
+                port.link.in_transit += frame.len();
                 let (serial, taken) = (port.serial, frame.len());
                 self.delay(DelayedFrame { arrival, order: 0, sender: index, serial, taken, frame: frame.clone() });
-                if let Some(arrival) = again {
+                if let Some(arrival) = duplicate {
                     self.delay(DelayedFrame { arrival, order: 0, sender: index, serial, taken: 0, frame });
                 }
             }
@@ -278,7 +278,7 @@ impl Switch {
             budget -= 1;
             match self.port(sender).filter(|port| port.serial == serial) {
                 Some(port) => {
-                    port.wire.under_way -= taken;
+                    port.link.in_transit -= taken;
                     self.forward(sender, &frame, now, woken);
                 }
                 // Its sender is unplugged; the frame is still delivered, as it may be a connection's last.
@@ -292,20 +292,20 @@ impl Switch {
         let Some((target, rest)) = frame.split_first_chunk::<6>() else { return };
         let Some(source) = rest.first_chunk::<6>() else { return };
         let (target, source) = (Mac(*target), Mac(*source));
-        self.listeners.hear(frame, now);
+        self.listeners.capture(frame, now);
         self.learn(source, sender);
-        let known = self.places.get(&target).copied().filter(|_| !target.is_group());
+        let known = self.mac_table.get(&target).copied().filter(|_| !target.is_group());
         // A request for the address of one cell (ARP, neighbour solicitation) disturbs no other cell.
-        match known.or_else(|| self.asked(frame)) {
-            Some(place) => self.deliver(place, sender, frame, woken),
+        match known.or_else(|| self.requested_port(frame)) {
+            Some(port) => self.deliver(port, sender, frame, woken),
             None if target.is_group() => (0..self.ports.len() as u32).for_each(|index| self.deliver(index, sender, frame, woken)),
             None => (0..self.host_ports.len()).for_each(|at| self.deliver(self.host_ports[at], sender, frame, woken)),
         }
     }
 
     /// The port of the cell whose address a frame requests.
-    fn asked(&self, frame: &[u8]) -> Option<u32> {
-        let index = self.config.pool.index(question(frame)?)?;
+    fn requested_port(&self, frame: &[u8]) -> Option<u32> {
+        let index = self.config.pool.index(requested_address(frame)?)?;
         self.ports.get(index as usize)?.as_ref().filter(|port| port.addresses.is_some()).map(|_| index)
     }
 
@@ -321,7 +321,7 @@ impl Switch {
         match &port.owner {
             _ if !was_empty => {}
             Owner::Cell(cell) => woken.push(*cell),
-            Owner::Station(wake) => wake(),
+            Owner::HostPort(wake) => wake(),
         }
     }
 
@@ -330,13 +330,13 @@ impl Switch {
         if source.is_group() || !self.host_ports.contains(&sender) {
             return;
         }
-        match self.places.get_mut(&source) {
+        match self.mac_table.get_mut(&source) {
             // Addresses of cells do not move.
-            Some(place) if self.host_ports.contains(place) => *place = sender,
+            Some(port) if self.host_ports.contains(port) => *port = sender,
             Some(_) => {}
             None if self.learned < LEARNED_ADDRESSES => {
                 self.learned += 1;
-                self.places.insert(source, sender);
+                self.mac_table.insert(source, sender);
             }
             None => {}
         }
@@ -344,7 +344,7 @@ impl Switch {
 }
 
 /// The address that an ARP request or an IPv6 neighbour solicitation asks for.
-fn question(frame: &[u8]) -> Option<IpAddr> {
+fn requested_address(frame: &[u8]) -> Option<IpAddr> {
     const SOLICITATION: u8 = 135;
     const ICMP6: u8 = 58;
     const REQUEST: [u8; 2] = [0, 1];
