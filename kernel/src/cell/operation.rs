@@ -45,7 +45,7 @@ pub(crate) enum Operation {
     /// Limit the subject's share of a vCPU.
     Limit(Share),
     /// Set the subject's registers; the rest of its context becomes zero.
-    SetRegisters(Registers),
+    SetRegisters(Box<Registers>),
     /// Set the subject's host name.
     SetHostName(String),
     /// Set the size of the subject's terminal.

@@ -67,7 +67,7 @@ impl Kernel {
         self.update_prefetch_set(id);
         let account = self.shared.lock().frames.open_account(PageCount(0));
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
-        let image = self.perform("export", |state| {
+        let image = self.attempt("export", |state| {
             let (live, frames) = state.require(id, Requirement::Frozen)?;
             let image = CellImage {
                 record: CellRecord::of(&live.cell, &live.execution),
@@ -152,7 +152,7 @@ impl Kernel {
         for disk in disks {
             self.attach(id, *disk)?;
         }
-        self.perform("import", |state| {
+        self.attempt("import", |state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (live, frames) = state.require(id, Requirement::NotStarted)?;
             live.cell.memory.shape(frames, &image.memory, contents);
@@ -164,7 +164,7 @@ impl Kernel {
                 self.change("import", id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;
             }
         }
-        self.perform("import", |state| {
+        self.attempt("import", |state| {
             let (wake, wake_channel) = (state.waker(id), state.waker(id));
             let (live, _) = state.require(id, Requirement::NotStarted)?;
             live.console = Console::new(wake).at_positions(image.console);

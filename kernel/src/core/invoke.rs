@@ -74,7 +74,7 @@ impl State {
                 return Ok(Progress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
-            Operation::SetRegisters(registers) => execution.context = Context { registers: *registers, ..Context::default() },
+            Operation::SetRegisters(registers) => execution.context = Context { registers: **registers, ..Context::default() },
             Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
             Operation::SetWindow(size) => {
                 cell.window = Some(*size);

@@ -26,7 +26,7 @@ impl Kernel {
     /// Runs an action under the lock. After a shortage it frees memory and runs the action again; it reads an absent block, and runs
     /// it again. All errors of operations become the operator's here; `description` says for them what the action does, as in
     /// "cannot start cell 7.0".
-    pub(super) fn perform<T>(
+    pub(super) fn attempt<T>(
         &self,
         description: &'static str,
         mut action: impl FnMut(&mut State) -> Result<T, OperationError>,
@@ -60,15 +60,15 @@ impl Kernel {
     pub(super) fn invoke(&self, subject: Subject, mut operation: Operation) -> Result<u64, OperatorError> {
         let description = operation.description();
         loop {
-            if let Progress::Done(result) = self.perform(description, |state| state.invoke(subject, &mut operation))? {
+            if let Progress::Done(result) = self.attempt(description, |state| state.invoke(subject, &mut operation))? {
                 return Ok(result);
             }
         }
     }
 
-    /// Makes a hypercall about memory for a cell that is at rest.
-    fn call(&self, id: CellId, hypercall: Hypercall) -> Result<u64, OperatorError> {
-        let (progress, rest) = self.perform("change the memory of", |state| {
+    /// Does to a cell at rest what a hypercall about memory would do; decoded and invoked as if the cell had made the call.
+    fn operate_on_memory(&self, id: CellId, hypercall: Hypercall) -> Result<u64, OperatorError> {
+        let (progress, rest) = self.attempt("change the memory of", |state| {
             let (live, _) = state.require(id, Requirement::AtRest)?;
             let mut operation = Operation::Memory(MemoryOperation::decode(hypercall, &mut live.cell.memory)?);
             Ok((state.invoke(Subject::Cell(id), &mut operation)?, operation))
@@ -86,7 +86,7 @@ impl Kernel {
         id: CellId,
         query: impl Fn(&mut LiveCell, &mut Frames) -> T,
     ) -> Result<T, OperatorError> {
-        self.perform(description, |state| {
+        self.attempt(description, |state| {
             let (live, frames) = state.require(id, Requirement::Living)?;
             Ok(query(live, frames))
         })
@@ -99,7 +99,7 @@ impl Kernel {
         id: CellId,
         mut change: impl FnMut(&mut Cell, &mut Frames) -> Result<T, OperationError>,
     ) -> Result<T, OperatorError> {
-        self.perform(description, |state| {
+        self.attempt(description, |state| {
             let (live, frames) = state.require(id, Requirement::AtRest)?;
             change(&mut live.cell, frames)
         })
@@ -127,7 +127,7 @@ impl Kernel {
     /// # Errors
     /// The cell is running, the range is invalid, or there is not enough memory.
     pub fn map(&self, id: CellId, address: u64, pages: PageCount, flags: MapFlags) -> Result<(), OperatorError> {
-        self.call(id, Hypercall::Map { space: CURRENT_SPACE, address, pages: pages.0, flags: flags.bits() }).map(drop)
+        self.operate_on_memory(id, Hypercall::Map { space: CURRENT_SPACE, address, pages: pages.0, flags: flags.bits() }).map(drop)
     }
 
     /// Sets permissions in a cell's running space.
@@ -136,7 +136,7 @@ impl Kernel {
     /// The cell is running, the range is invalid, or there is not enough memory.
     pub fn protect(&self, id: CellId, address: u64, pages: PageCount, permissions: Permissions) -> Result<(), OperatorError> {
         let permissions = permissions.bits();
-        self.call(id, Hypercall::Protect { space: CURRENT_SPACE, address, pages: pages.0, permissions }).map(drop)
+        self.operate_on_memory(id, Hypercall::Protect { space: CURRENT_SPACE, address, pages: pages.0, permissions }).map(drop)
     }
 
     /// Adds a disk that can be attached to cells. It stays until it is removed.
@@ -184,7 +184,7 @@ impl Kernel {
         permissions: Permissions,
     ) -> Result<(), OperatorError> {
         let (block, flags) = (first.bits(), MapFlags::lazy(permissions).bits());
-        self.call(id, Hypercall::MapBlocks { space: CURRENT_SPACE, address, pages: pages.0, block, flags }).map(drop)
+        self.operate_on_memory(id, Hypercall::MapBlocks { space: CURRENT_SPACE, address, pages: pages.0, block, flags }).map(drop)
     }
 
     /// Creates a segment in a cell and mounts it in all its spaces.
@@ -192,9 +192,9 @@ impl Kernel {
     /// # Errors
     /// The cell is running, the slot is taken, or there are too many segments.
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
-        let segment = self.call(id, Hypercall::SegmentCreate {})?;
+        let segment = self.operate_on_memory(id, Hypercall::SegmentCreate {})?;
         for space in self.query("share memory in", id, |live, _| live.cell.memory.indices())? {
-            self.call(id, Hypercall::Share { segment, space: space.0.into(), address })?;
+            self.operate_on_memory(id, Hypercall::Share { segment, space: space.0.into(), address })?;
         }
         Ok(SegmentIndex(segment as u32))
     }
@@ -220,7 +220,7 @@ impl Kernel {
     /// # Errors
     /// The cell is running.
     pub fn set_registers(&self, id: CellId, registers: Registers) -> Result<(), OperatorError> {
-        self.invoke(Subject::Cell(id), Operation::SetRegisters(registers)).map(drop)
+        self.invoke(Subject::Cell(id), Operation::SetRegisters(Box::new(registers))).map(drop)
     }
 
     /// A cell's registers.
@@ -229,7 +229,7 @@ impl Kernel {
     /// The cell is running.
     pub fn registers(&self, id: CellId) -> Result<Registers, OperatorError> {
         let registers = |state: &mut State| Ok(state.require(id, Requirement::AtRest)?.0.execution.context.registers);
-        self.perform("read the registers of", registers)
+        self.attempt("read the registers of", registers)
     }
 
     /// Starts a cell that was built or cloned: the gatekeeper decides when it is admitted. O(1), and for a clone the copies of its

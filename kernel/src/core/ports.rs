@@ -52,7 +52,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn channel(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
-        self.perform("open the channel of", |state| {
+        self.attempt("open the channel of", |state| {
             let waker = state.waker(id);
             let (live, _) = state.require(id, Requirement::Living)?;
             let channel = live.channel.get_or_insert_with(|| Box::new(Console::channel(waker)));
@@ -66,7 +66,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell, or it is frozen.
     pub fn control(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
-        self.perform("open the control channel of", |state| {
+        self.attempt("open the control channel of", |state| {
             let waker = state.control_waker(id);
             let (live, _) = state.require(id, Requirement::NotFrozen)?;
             if let Some(control) = &live.control {
