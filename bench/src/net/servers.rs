@@ -8,7 +8,7 @@ use crate::program::Compiled;
 use crate::sample::{Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::network::address::Addresses;
-use pando_kernel::sched::{Reason, RoundRobin, Scheduler};
+use pando_kernel::sched::{ReadyReason, RoundRobin, Scheduler};
 use pando_kernel::{CellId, Config};
 use pando_machine::PageCount;
 use std::collections::VecDeque;
@@ -47,8 +47,8 @@ struct Immediate {
 }
 
 impl Scheduler for Immediate {
-    fn ready(&mut self, cell: CellId, reason: Reason) {
-        if reason == Reason::Woken {
+    fn ready(&mut self, cell: CellId, reason: ReadyReason) {
+        if reason == ReadyReason::Woken {
             self.woken.push_back(cell);
         } else {
             self.others.ready(cell, reason);

@@ -3,7 +3,7 @@
 
 use super::execution::{ExecutionContext, Resumption, Vector};
 use super::freeze::FreezeHistory;
-use super::registers::{RESERVED_BYTES, RESERVED_PAGES};
+use super::virtual_registers::{RESERVED_BYTES, RESERVED_PAGES};
 use super::{Cell, CellIdentity};
 use crate::memory::BadImage;
 use crate::memory::image::MemoryImage;
@@ -25,7 +25,7 @@ pub struct CellImage {
     pub(crate) console: RingPositions,
     pub(crate) channel: Option<RingPositions>,
     /// The virtual registers and the rings.
-    pub(crate) kept: Vec<u8>,
+    pub(crate) reserved: Vec<u8>,
     pub(crate) memory: MemoryImage,
 }
 
@@ -65,7 +65,7 @@ impl CellImage {
             return Err(BadImage("its clone count, generation or host name is out of range"));
         }
         let positions = [Some(self.console), self.channel].into_iter().flatten();
-        if self.kept.len() != RESERVED_BYTES || positions.into_iter().any(|positions| positions.progress > MAX_DESCRIPTOR_BYTES) {
+        if self.reserved.len() != RESERVED_BYTES || positions.into_iter().any(|positions| positions.progress > MAX_DESCRIPTOR_BYTES) {
             return Err(BadImage("its ring state is invalid"));
         }
         self.memory.check(RESERVED_PAGES)

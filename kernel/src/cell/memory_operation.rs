@@ -4,7 +4,7 @@
 //! Decoding makes every check and changes nothing. Execution can then fail only for reasons that depend on the state of memory. An
 //! operation is bounded, or works in steps and returns [`Progress::More`], so that none keeps the kernel for long.
 
-use super::registers::RESERVED_PAGES;
+use super::virtual_registers::RESERVED_PAGES;
 use crate::memory::copy::CopyAuthority;
 use crate::memory::entry::View;
 use crate::memory::error::MemoryError;

@@ -9,11 +9,11 @@ pub(crate) mod freeze;
 pub mod image;
 pub(crate) mod memory_operation;
 pub(crate) mod operation;
-pub mod registers;
 pub mod run_state;
 pub mod share;
 pub mod traffic;
 pub mod upcall;
+pub mod virtual_registers;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
 use end::Counters;

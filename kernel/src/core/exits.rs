@@ -81,7 +81,7 @@ impl State {
         let identified = own.and_then(|()| cell.refresh_identity(frames));
         match identified {
             Ok(()) => {}
-            Err(error) => return Err(self.delayed(id, error)),
+            Err(error) => return Err(self.after_failed_copy(id, error)),
         }
         let must_freeze = cell.stop_request.is_forced_freeze();
         // A resolved fault may lead to a prefetch of pages.
@@ -102,7 +102,7 @@ impl State {
             return self.entry(id, now);
         }
         if let Err(error) = self.serve_rings(id, now) {
-            return Err(self.delayed(id, error));
+            return Err(self.after_failed_copy(id, error));
         }
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.show_events(frames, now).map_err(ended)?;
@@ -124,7 +124,7 @@ impl State {
         let timer = Some(Nanos(cell.control(frames).timer)).filter(|timer| *timer > now).unwrap_or(Nanos::NEVER);
         let root = match cell.memory.root(frames) {
             Ok(root) => root,
-            Err(shortage) => return Err(self.short(id, shortage)),
+            Err(shortage) => return Err(self.after_shortage(id, shortage)),
         };
         Ok(VcpuEntry { root, timer })
     }
@@ -142,7 +142,7 @@ impl State {
                 && let Err(shortage) = cell.memory.renew(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
-                return self.short(id, shortage);
+                return self.after_shortage(id, shortage);
             }
             execution.unconfirmed = None;
             write.confirm(frames);
@@ -167,7 +167,7 @@ impl State {
         if now >= quantum_end || !self.scheduler.is_empty() || self.stopping {
             return NextStep::Leave(LeaveReason::Preempted);
         }
-        if self.next_duty() <= now { NextStep::Again } else { NextStep::Resume }
+        if self.next_housekeeping() <= now { NextStep::Again } else { NextStep::Resume }
     }
 
     fn exception(&mut self, id: CellId, mut exception: Exception) -> NextStep {
@@ -199,7 +199,7 @@ impl State {
                 Ok(Fault::Absent(wanted)) => return NextStep::Read(wanted),
                 Ok(Fault::Unreadable) => exception.error |= UNREADABLE,
                 Ok(Fault::Refused) => {}
-                Err(shortage) => return self.short(id, shortage),
+                Err(shortage) => return self.after_shortage(id, shortage),
             }
         }
         execution.spurious = SpuriousFaults::default();
@@ -282,7 +282,7 @@ impl State {
     /// Keeps work that the kernel could not do because a copy failed.
     fn postpone(&mut self, id: CellId, work: Work, error: CopyError) -> NextStep {
         self.running(id).0.execution.work = Some(work);
-        self.delayed(id, error)
+        self.after_failed_copy(id, error)
     }
 
     fn idle(&mut self, id: CellId, until: Nanos, now: Nanos) -> NextStep {
@@ -357,16 +357,16 @@ impl State {
     }
 
     /// Handles the failure of a copy that the kernel must make before the cell can continue.
-    pub(super) fn delayed(&mut self, id: CellId, error: CopyError) -> NextStep {
+    pub(super) fn after_failed_copy(&mut self, id: CellId, error: CopyError) -> NextStep {
         match error {
             CopyError::Absent(wanted) => NextStep::Read(wanted),
-            CopyError::Shortage(shortage) => self.short(id, shortage),
+            CopyError::Shortage(shortage) => self.after_shortage(id, shortage),
             CopyError::Refused | CopyError::Unreadable => ended(End::Host("the kernel's pages in the cell are not mapped".into())),
         }
     }
 
     /// Handles a shortage of a page that the cell needs to continue.
-    pub(super) fn short(&mut self, id: CellId, shortage: Shortage) -> NextStep {
+    pub(super) fn after_shortage(&mut self, id: CellId, shortage: Shortage) -> NextStep {
         if let Some(next) = self.remedy(id, shortage) {
             return next;
         }

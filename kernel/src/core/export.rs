@@ -8,8 +8,8 @@
 use super::{Kernel, OperatorError, Shared};
 use crate::cell::end::End;
 use crate::cell::image::{CellImage, CellRecord};
-use crate::cell::registers::RESERVED_PAGES;
 use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::virtual_registers::RESERVED_PAGES;
 use crate::cell::{CellConfig, CellId};
 use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
@@ -73,7 +73,7 @@ impl Kernel {
                 record: CellRecord::of(&live.cell, &live.execution),
                 console: live.console.positions(),
                 channel: live.channel.as_ref().map(|channel| channel.positions()),
-                kept: live.cell.kept(frames)?,
+                reserved: live.cell.copy_reserved_pages(frames)?,
                 memory: MemoryImage::default(),
             };
             let memory = live.cell.memory.clone_set(frames, account);
@@ -156,7 +156,7 @@ impl Kernel {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (live, frames) = state.require(id, Requirement::NotStarted)?;
             live.cell.memory.shape(frames, &image.memory, contents);
-            Ok(live.cell.restore_kept(frames, &image.kept)?)
+            Ok(live.cell.restore_reserved_pages(frames, &image.reserved)?)
         })?;
         for (index, tree) in trees(&image.memory).enumerate() {
             let mut extents = tree.as_slice();

@@ -144,14 +144,14 @@ impl State {
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
             if let Err(shortage) = cell.memory.renew(frames, write.address) {
-                return self.short(id, shortage);
+                return self.after_shortage(id, shortage);
             }
             execution.unconfirmed = None;
             write.confirm(frames);
         }
         match self.serve_rings(id, now) {
             Ok(()) => NextStep::Leave(LeaveReason::ForciblyFrozen),
-            Err(error) => self.delayed(id, error),
+            Err(error) => self.after_failed_copy(id, error),
         }
     }
 }

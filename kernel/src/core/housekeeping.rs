@@ -7,7 +7,7 @@ use crate::cell::end::End;
 use crate::cell::run_state::RunState;
 use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, RESERVED_HUGE_FRAMES, TABLES_HIGH};
 use crate::memory::Shortage;
-use crate::sched::Reason;
+use crate::sched::ReadyReason;
 use pando_machine::Nanos;
 use std::iter;
 use std::sync::MutexGuard;
@@ -48,7 +48,7 @@ impl Shared {
             }
             match &outcome {
                 Ok(()) => {
-                    state.make_ready(id, Reason::Turn);
+                    state.make_ready(id, ReadyReason::Turn);
                     self.announce(&state);
                 }
                 // The flush that the cell waits for will not come.
@@ -78,7 +78,7 @@ impl Shared {
 
     /// Frees memory for an operator's call without ending a cell; flushes the machine at most once. `None`: nothing is left to
     /// free.
-    pub(super) fn relieve<'a>(
+    pub(super) fn free_memory<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         shortage: Shortage,
@@ -126,7 +126,7 @@ impl Shared {
 impl State {
     /// Makes all cells runnable that the gatekeeper admits; `true` if there was any.
     fn admit_all(&mut self) -> bool {
-        let admitted = iter::from_fn(|| self.admit().inspect(|id| self.make_ready(*id, Reason::Turn)));
+        let admitted = iter::from_fn(|| self.admit().inspect(|id| self.make_ready(*id, ReadyReason::Turn)));
         admitted.count() > 0
     }
 
@@ -142,7 +142,7 @@ impl State {
 
     /// Whether a flush is needed, by a cell that is out of memory or by one that is not admitted for want of it.
     fn flush_is_awaited(&self) -> bool {
-        let gate = self.gatekeeper.is_waited_for() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
+        let gate = self.gatekeeper.has_waiting() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
         !self.flushes.under_way && (gate || !self.flushes.awaited_by.is_empty())
     }
 
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// When housekeeping is next due: the next alarm, requested flush or frame arrival.
-    pub(super) fn next_duty(&mut self) -> Nanos {
+    pub(super) fn next_housekeeping(&mut self) -> Nanos {
         let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
         self.next_alarm().min(flush).min(self.networks.next_arrival())
     }

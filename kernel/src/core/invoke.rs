@@ -52,7 +52,7 @@ impl State {
             Operation::Clone { quota } => return self.clone_cell(id, *quota).map(|id| Progress::Done(id.to_bits())),
             Operation::Start => {
                 execution.transition(RunState::Waiting);
-                self.gatekeeper.ask(id);
+                self.gatekeeper.enqueue(id);
             }
             Operation::End(end) => self.request_end(id, end.clone()),
             Operation::Freeze(FreezeMode::Forced) => self.request_forced_freeze(id),
@@ -98,7 +98,7 @@ impl State {
         let account = self.frames.open_account(config.quota);
         let memory = SpaceSet::new(&mut self.frames, account);
         let mut cell = Cell::new(id, memory, truncated(&config.host_name));
-        if let Err(error) = cell.lay_out(&mut self.frames) {
+        if let Err(error) = cell.map_reserved_pages(&mut self.frames) {
             cell.memory.release(&mut self.frames);
             self.frames.close_account(account);
             self.cells.unreserve(id);

@@ -44,13 +44,13 @@ impl Kernel {
                 }
                 Err(error) => error,
             };
-            let relieved = match error {
-                OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.bring_in(state, wanted, &mut buffer)),
-                OperationError::Memory(MemoryError::Short(shortage)) => shared.relieve(state, shortage, &mut flushed),
+            let retried = match error {
+                OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, &mut buffer)),
+                OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut flushed),
                 _ => None,
             };
-            match relieved {
-                Some(relieved) => state = relieved,
+            match retried {
+                Some(retried) => state = retried,
                 None => return Err(error.for_operator(description)),
             }
         }

@@ -18,7 +18,7 @@ use std::sync::MutexGuard;
 impl Shared {
     /// Reads a requested block, and its neighbours as far as there is room. The caller must retry before it releases the lock, and
     /// then call [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
-    pub(super) fn bring_in<'a>(
+    pub(super) fn read_blocks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         wanted: BlockRequest,

@@ -14,7 +14,7 @@ use crate::memory::copy::CopyError;
 use crate::memory::eviction::ClockHand;
 use crate::memory::{DiskId, Frames, Shortage};
 use crate::network::Networks;
-use crate::sched::{Gatekeeper, MemoryPolicy, Reason, Scheduler};
+use crate::sched::{Gatekeeper, MemoryPolicy, ReadyReason, Scheduler};
 use pando_abi::Event;
 use pando_machine::{Machine, Nanos, PageCount};
 use std::cmp::Reverse;
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// Makes a cell runnable.
-    pub(super) fn make_ready(&mut self, id: CellId, reason: Reason) {
+    pub(super) fn make_ready(&mut self, id: CellId, reason: ReadyReason) {
         if let Some((live, _)) = self.living(id) {
             live.execution.transition(RunState::Ready);
             self.scheduler.ready(id, reason);
@@ -210,7 +210,7 @@ impl State {
         live.cell.events = live.cell.events.with(event);
         let wakes = matches!(state, RunState::Idle { .. }) && live.cell.has_unmasked_events(frames);
         if wakes {
-            self.make_ready(id, Reason::Woken);
+            self.make_ready(id, ReadyReason::Woken);
         }
         wakes
     }
@@ -254,10 +254,10 @@ impl State {
     }
 
     /// The reason for which an alarm makes its cell ready; `None`: the alarm is stale.
-    fn awaits(&mut self, id: CellId, moment: Nanos) -> Option<Reason> {
+    fn awaits(&mut self, id: CellId, moment: Nanos) -> Option<ReadyReason> {
         match self.living(id)?.0.execution.run_state() {
-            RunState::Idle { until } if until == moment => Some(Reason::Woken),
-            RunState::Throttled { until } if until == moment => Some(Reason::Turn),
+            RunState::Idle { until } if until == moment => Some(ReadyReason::Woken),
+            RunState::Throttled { until } if until == moment => Some(ReadyReason::Turn),
             _ => None,
         }
     }

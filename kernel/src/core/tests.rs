@@ -53,7 +53,7 @@ fn at_the_retry(kernel: &Kernel) -> (CellId, CellId, FrameId) {
 }
 
 #[test]
-fn what_a_write_may_still_read_is_nobody_elses_until_the_write_is_confirmed() {
+fn a_replaced_page_is_kept_until_the_write_is_confirmed() {
     for exit in [Exit::Hypercall, Exit::Interrupted] {
         let kernel = kernel();
         let (source, clone, shared) = at_the_retry(&kernel);

@@ -9,7 +9,7 @@ use crate::cell::end::End;
 use crate::cell::execution::Vector;
 use crate::cell::run_state::RunState;
 use crate::limits::{LONE_QUANTUM, QUANTUM};
-use crate::sched::Reason;
+use crate::sched::ReadyReason;
 use pando_machine::{HostError, Nanos, Vcpu};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Worker {
                         continue;
                     }
                     let mut state = shared.lock();
-                    if state.stopping || !state.scheduler.is_empty() || state.next_duty() < until || state.frames.has_garbage() {
+                    if state.stopping || !state.scheduler.is_empty() || state.next_housekeeping() < until || state.frames.has_garbage() {
                         continue;
                     }
                     state.idle_workers += 1;
@@ -90,7 +90,7 @@ impl Worker {
             return Turn::Stopped;
         }
         let started = shared.machine.now();
-        let Some((id, most)) = state.pick(started) else { return Turn::Nothing { until: state.next_duty() } };
+        let Some((id, most)) = state.pick(started) else { return Turn::Nothing { until: state.next_housekeeping() } };
         let alone = state.scheduler.is_empty();
         if !alone && state.idle_workers > 0 {
             shared.work.notify_one();
@@ -131,7 +131,7 @@ impl Worker {
             let next = match prepared {
                 Err(next) => next,
                 Ok(entry) => {
-                    let deadline = quantum_end.min(entry.timer).min(state.next_duty());
+                    let deadline = quantum_end.min(entry.timer).min(state.next_housekeeping());
                     let mut context = state.running(id).0.execution.context;
                     drop(state);
                     let exit = self.vcpu.run(entry.root, &mut context, deadline);
@@ -146,7 +146,7 @@ impl Worker {
             let next = if next == NextStep::Resume && state.scheduler.is_urgent() { NextStep::Leave(LeaveReason::Preempted) } else { next };
             match next {
                 NextStep::Resume => {}
-                NextStep::Read(wanted) => state = shared.bring_in(state, wanted, &mut self.buffer),
+                NextStep::Read(wanted) => state = shared.read_blocks(state, wanted, &mut self.buffer),
                 NextStep::Again => {
                     drop(state);
                     state = shared.housekeeping(shared.lock());
@@ -200,10 +200,10 @@ impl Worker {
             LeaveReason::Preempted => {
                 let (live, _) = state.running(id);
                 live.cell.counters.preemptions += 1;
-                let reason = if live.execution.quantum_rest.is_zero() { Reason::Turn } else { Reason::Interrupted };
+                let reason = if live.execution.quantum_rest.is_zero() { ReadyReason::Turn } else { ReadyReason::Interrupted };
                 state.make_ready(id, reason);
             }
-            LeaveReason::Relinquished => state.make_ready(id, Reason::Turn),
+            LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),
             LeaveReason::AwaitingFlush => {
                 state.running(id).0.execution.transition(RunState::AwaitingFlush);

@@ -54,9 +54,9 @@ struct Buffers {
     /// Called when there is new output, or room for input.
     listener: Option<Box<dyn Fn() + Send>>,
     /// The cell has more output than there was room for.
-    cell_waits: bool,
+    is_cell_waiting: bool,
     /// The cell is ending: all posted output is taken, however full the buffer is.
-    is_last: bool,
+    is_ending: bool,
 }
 
 /// The host's end of a console.
@@ -70,7 +70,7 @@ impl Buffers {
     /// How many more bytes the cell may write. Zero after many small buffers, each of which costs more than its bytes. An ending
     /// cell has as much room again: one ring does not make many buffers.
     fn room(&self) -> usize {
-        match self.is_last {
+        match self.is_ending {
             true => (2 * CONSOLE_BYTES).saturating_sub(self.output_bytes),
             false if self.output.len() < CONSOLE_PIECES => CONSOLE_BYTES.saturating_sub(self.output_bytes),
             false => 0,
@@ -112,7 +112,7 @@ impl ConsolePort {
             while buffers.input.len() >= CONSOLE_BYTES && !buffers.output_closed {
                 buffers = self.changed.wait(buffers).expect("no holder of a console's lock panics");
             }
-            let Some(count) = self.give(buffers, bytes) else { return false };
+            let Some(count) = self.push_input(buffers, bytes) else { return false };
             bytes = &bytes[count..];
         }
         true
@@ -121,10 +121,10 @@ impl ConsolePort {
     /// Sends as much input as the cell's buffer has room for. Returns how much; `None`: the cell has ended, and the input will not
     /// be read. Never waits.
     pub fn offer(&self, bytes: &[u8]) -> Option<usize> {
-        self.give(self.lock(), bytes)
+        self.push_input(self.lock(), bytes)
     }
 
-    fn give(&self, mut buffers: MutexGuard<'_, Buffers>, bytes: &[u8]) -> Option<usize> {
+    fn push_input(&self, mut buffers: MutexGuard<'_, Buffers>, bytes: &[u8]) -> Option<usize> {
         if buffers.output_closed {
             return None;
         }
@@ -153,7 +153,7 @@ impl ConsolePort {
         buffers.unread.push(stream);
         buffers.output.retain(|(other, _)| *other != stream);
         buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
-        buffers.cell_waits = false;
+        buffers.is_cell_waiting = false;
         drop(buffers);
         (self.wake)();
     }
@@ -203,9 +203,9 @@ impl ConsolePort {
             return Err(buffers);
         };
         buffers.output_bytes -= bytes.len();
-        let waits = buffers.cell_waits && buffers.output_bytes <= CONSOLE_BYTES / 2;
+        let waits = buffers.is_cell_waiting && buffers.output_bytes <= CONSOLE_BYTES / 2;
         if waits {
-            buffers.cell_waits = false;
+            buffers.is_cell_waiting = false;
         }
         drop(buffers);
         if waits {
@@ -259,7 +259,7 @@ impl ConsolePort {
     /// How many bytes of output the owner has not read; its next read calls `wake`.
     pub fn untaken(&self) -> usize {
         let mut buffers = self.lock();
-        buffers.cell_waits = buffers.output_bytes > 0;
+        buffers.is_cell_waiting = buffers.output_bytes > 0;
         buffers.output_bytes
     }
 
@@ -276,7 +276,7 @@ pub struct Console {
     /// Bytes of the next transmit descriptor that are already sent.
     progress: u32,
     /// The rings hold an earlier console's state, and are cleared first.
-    is_fresh: bool,
+    must_reset: bool,
     port: Arc<ConsolePort>,
 }
 
@@ -285,26 +285,26 @@ impl Console {
     pub(crate) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let transmit = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, transmit) as u64, TRANSMIT_DESCRIPTORS);
         let receive = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, receive) as u64, RECEIVE_DESCRIPTORS);
-        Console::at(transmit, receive, wake)
+        Console::with_rings(transmit, receive, wake)
     }
 
     /// A channel to the operator, with the same `wake`.
     pub(crate) fn channel(wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let requests = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, requests) as u64, CHANNEL_DESCRIPTORS);
         let answers = RingState::new(CONSOLE_RINGS + offset_of!(ConsoleRings, answers) as u64, CHANNEL_DESCRIPTORS);
-        Console::at(requests, answers, wake)
+        Console::with_rings(requests, answers, wake)
     }
 
     /// A control channel. Its rings start empty, also in a clone.
     pub(crate) fn control(wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let reports = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, reports) as u64, CHANNEL_DESCRIPTORS);
         let orders = RingState::new(CONTROL_RINGS + offset_of!(ControlRings, orders) as u64, CHANNEL_DESCRIPTORS);
-        Console { is_fresh: true, ..Console::at(reports, orders, wake) }
+        Console { must_reset: true, ..Console::with_rings(reports, orders, wake) }
     }
 
-    fn at(transmit: RingState, receive: RingState, wake: Box<dyn Fn() + Send + Sync>) -> Console {
+    fn with_rings(transmit: RingState, receive: RingState, wake: Box<dyn Fn() + Send + Sync>) -> Console {
         let port = ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake };
-        Console { transmit, receive, progress: 0, is_fresh: false, port: Arc::new(port) }
+        Console { transmit, receive, progress: 0, must_reset: false, port: Arc::new(port) }
     }
 
     /// Its positions in the rings.
@@ -330,9 +330,9 @@ impl Console {
     /// No memory for a page of the cell that must be made, or a block of a disk must be read first: the rest follows at the next
     /// call.
     pub(crate) fn serve(&mut self, frames: &mut Frames, memory: &mut SpaceSet) -> Result<bool, CopyError> {
-        if self.is_fresh {
+        if self.must_reset {
             memory.write(frames, CONTROL_RINGS, &[0; size_of::<ControlRings>()], CopyAuthority::Operator)?;
-            self.is_fresh = false;
+            self.must_reset = false;
             return Ok(true);
         }
         let sent = self.serve_transmit(frames, memory)?;
@@ -343,8 +343,8 @@ impl Console {
     /// Takes the output that the cell has posted before its end: a program's write has returned, so its bytes are written. Output
     /// in unread blocks of disks is skipped: such a write has not returned.
     pub(crate) fn take_final_output(&mut self, frames: &mut Frames, memory: &mut SpaceSet) {
-        self.port.lock().is_last = true;
-        if !self.is_fresh {
+        self.port.lock().is_ending = true;
+        if !self.must_reset {
             let _ = self.serve_transmit(frames, memory);
         }
     }
@@ -378,7 +378,7 @@ impl Console {
             }
             let room = buffers.room();
             if room == 0 && left > 0 {
-                buffers.cell_waits = true;
+                buffers.is_cell_waiting = true;
                 break;
             }
             let count = room.min(left);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_was_not_used() {
+    fn unused_time_of_a_period_is_left() {
         assert_eq!(quarter(Duration::ZERO).left(START), Ok(SHARE_PERIOD / 4));
         assert_eq!(quarter(SHARE_PERIOD / 5).left(START + SHARE_PERIOD / 2), Ok(SHARE_PERIOD / 20));
         assert_eq!(quarter(SHARE_PERIOD / 4).left(START + SHARE_PERIOD / 2), Err(START + SHARE_PERIOD));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_paid_back() {
+    fn excess_is_charged_to_later_periods() {
         // Three quarters of a period, half a period more than its part: it waits until the third period from now.
         let mut allowance = quarter(SHARE_PERIOD * 3 / 4);
         assert_eq!(allowance.left(START), Err(START + SHARE_PERIOD * 3));

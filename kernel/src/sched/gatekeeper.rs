@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 /// Decides which waiting cells are admitted.
 pub trait Gatekeeper: Send {
     /// Queues a cell for admission.
-    fn ask(&mut self, cell: CellId);
+    fn enqueue(&mut self, cell: CellId);
 
     /// Returns the next cell to admit, given the amount of free memory. Called until it returns `None`, so the gatekeeper must
     /// account for the memory that admitted cells will soon need.
     fn admit(&mut self, free: PageCount) -> Option<CellId>;
 
     /// Whether cells wait for admission: the kernel then frees what it can.
-    fn is_waited_for(&self) -> bool;
+    fn has_waiting(&self) -> bool;
 }
 
 /// First in, first out, as long as a minimum of memory is free.
@@ -26,7 +26,7 @@ pub struct Fifo {
 }
 
 impl Gatekeeper for Fifo {
-    fn ask(&mut self, cell: CellId) {
+    fn enqueue(&mut self, cell: CellId) {
         self.waiting.push_back(cell);
     }
 
@@ -37,7 +37,7 @@ impl Gatekeeper for Fifo {
         self.waiting.pop_front()
     }
 
-    fn is_waited_for(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 }

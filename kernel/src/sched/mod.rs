@@ -9,4 +9,4 @@ pub mod scheduler;
 
 pub use gatekeeper::{Fifo, Gatekeeper};
 pub use pressure::{LargestFirst, MemoryPolicy};
-pub use scheduler::{Reason, RoundRobin, Scheduler};
+pub use scheduler::{ReadyReason, RoundRobin, Scheduler};

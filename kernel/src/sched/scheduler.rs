@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Why a cell became runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ReadyReason {
     /// It used up its quantum, or was just admitted.
     Turn,
     /// It was interrupted in the middle of its quantum and keeps the rest.
@@ -19,7 +19,7 @@ pub enum Reason {
 /// Orders runnable cells. It may still name a cell that has ended; the core loop skips it.
 pub trait Scheduler: Send {
     /// A cell has become runnable.
-    fn ready(&mut self, cell: CellId, reason: Reason);
+    fn ready(&mut self, cell: CellId, reason: ReadyReason);
 
     /// Takes the next cell to run.
     fn next(&mut self) -> Option<CellId>;
@@ -43,11 +43,11 @@ pub struct RoundRobin {
 }
 
 impl Scheduler for RoundRobin {
-    fn ready(&mut self, cell: CellId, reason: Reason) {
+    fn ready(&mut self, cell: CellId, reason: ReadyReason) {
         match reason {
-            Reason::Turn => self.others.push_back(cell),
-            Reason::Interrupted => self.others.push_front(cell),
-            Reason::Woken => self.woken.push_back(cell),
+            ReadyReason::Turn => self.others.push_back(cell),
+            ReadyReason::Interrupted => self.others.push_front(cell),
+            ReadyReason::Woken => self.woken.push_back(cell),
         }
     }
 
@@ -71,7 +71,7 @@ impl Scheduler for RoundRobin {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reason, RoundRobin, Scheduler};
+    use super::{ReadyReason, RoundRobin, Scheduler};
     use crate::cell::CellId;
     use crate::limits::OVERTAKING;
 
@@ -82,23 +82,23 @@ mod tests {
     #[test]
     fn idlers_go_first_but_starve_nobody() {
         let mut scheduler = RoundRobin::default();
-        scheduler.ready(cell(0), Reason::Turn);
+        scheduler.ready(cell(0), ReadyReason::Turn);
         for _ in 0..OVERTAKING {
-            scheduler.ready(cell(1), Reason::Woken);
+            scheduler.ready(cell(1), ReadyReason::Woken);
             assert_eq!(scheduler.next(), Some(cell(1)));
         }
-        scheduler.ready(cell(1), Reason::Woken);
+        scheduler.ready(cell(1), ReadyReason::Woken);
         assert_eq!(scheduler.next(), Some(cell(0)));
         assert_eq!(scheduler.next(), Some(cell(1)));
         assert_eq!(scheduler.next(), None);
     }
 
     #[test]
-    fn who_was_interrupted_is_the_first_of_the_others() {
+    fn an_interrupted_cell_is_the_first_of_the_others() {
         let mut scheduler = RoundRobin::default();
-        scheduler.ready(cell(0), Reason::Turn);
-        scheduler.ready(cell(1), Reason::Interrupted);
-        scheduler.ready(cell(2), Reason::Woken);
+        scheduler.ready(cell(0), ReadyReason::Turn);
+        scheduler.ready(cell(1), ReadyReason::Interrupted);
+        scheduler.ready(cell(2), ReadyReason::Woken);
         let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
         assert_eq!(order, vec![cell(2), cell(1), cell(0)]);
     }
@@ -108,7 +108,7 @@ mod tests {
         let mut scheduler = RoundRobin::default();
         for round in 0..3 {
             for index in 0..3 {
-                scheduler.ready(cell(index), Reason::Turn);
+                scheduler.ready(cell(index), ReadyReason::Turn);
             }
             let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
             assert_eq!((round, order), (round, vec![cell(0), cell(1), cell(2)]));

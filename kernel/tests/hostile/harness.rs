@@ -5,7 +5,7 @@ use crate::cell::set_control;
 use crate::victim::Neighbour;
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Registers};
-use pando_kernel::sched::{Reason, Scheduler};
+use pando_kernel::sched::{ReadyReason, Scheduler};
 use pando_kernel::{CellId, Config, DiskId, End, Outcome};
 use pando_machine::kvm::Omit;
 use pando_machine::{PageCount, Violation};
@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct InTurn(VecDeque<CellId>);
 
 impl Scheduler for InTurn {
-    fn ready(&mut self, cell: CellId, _: Reason) {
+    fn ready(&mut self, cell: CellId, _: ReadyReason) {
         self.0.push_back(cell);
     }
 

@@ -13,13 +13,13 @@ use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 struct Closed;
 
 impl Gatekeeper for Closed {
-    fn ask(&mut self, _: CellId) {}
+    fn enqueue(&mut self, _: CellId) {}
 
     fn admit(&mut self, _: PageCount) -> Option<CellId> {
         None
     }
 
-    fn is_waited_for(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         false
     }
 }

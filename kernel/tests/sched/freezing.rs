@@ -29,13 +29,13 @@ const KEPT: u64 = 0x0123_4567_89ab_cdef;
 struct Closed;
 
 impl Gatekeeper for Closed {
-    fn ask(&mut self, _: CellId) {}
+    fn enqueue(&mut self, _: CellId) {}
 
     fn admit(&mut self, _: PageCount) -> Option<CellId> {
         None
     }
 
-    fn is_waited_for(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         false
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::cell::exit;
 use pando_kernel::RunState;
-use pando_kernel::sched::{Gatekeeper, Reason, Scheduler};
+use pando_kernel::sched::{Gatekeeper, ReadyReason, Scheduler};
 use pando_kernel::{CellId, Config, End};
 use pando_machine::PageCount;
 use pando_testing::lab::Lab;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 struct LastFirst(Vec<CellId>);
 
 impl Scheduler for LastFirst {
-    fn ready(&mut self, cell: CellId, _: Reason) {
+    fn ready(&mut self, cell: CellId, _: ReadyReason) {
         self.0.push(cell);
     }
 
@@ -52,7 +52,7 @@ struct Doorkeeper {
 }
 
 impl Gatekeeper for Doorkeeper {
-    fn ask(&mut self, cell: CellId) {
+    fn enqueue(&mut self, cell: CellId) {
         self.waiting.push_back(cell);
     }
 
@@ -62,7 +62,7 @@ impl Gatekeeper for Doorkeeper {
         Some(id)
     }
 
-    fn is_waited_for(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 }

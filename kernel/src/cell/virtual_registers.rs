@@ -33,7 +33,7 @@ impl Cell {
     ///
     /// # Errors
     /// The quota is too small.
-    pub(crate) fn lay_out(&mut self, frames: &mut Frames) -> Result<(), MemoryError> {
+    pub(crate) fn map_reserved_pages(&mut self, frames: &mut Frames) -> Result<(), MemoryError> {
         for (address, pages, permissions) in [
             (VIRTUAL_REGISTERS, 1, Permissions::READ_WRITE),
             (CONSOLE_RINGS, 1, Permissions::READ_WRITE),
@@ -42,7 +42,7 @@ impl Cell {
             let range = self.memory.check(SpaceIndex(0), address, pages)?;
             self.memory.map(frames, &range, MapFlags::lazy(permissions))?;
         }
-        self.show_machine(frames)?;
+        self.write_machine(frames)?;
         // A libOS starts inside itself, without a timer.
         self.set_word(frames, offset::LEVEL, 1)?;
         self.set_word(frames, offset::CRITICAL, 1)?;
@@ -50,7 +50,7 @@ impl Cell {
     }
 
     /// Writes the machine's CPUID table and clock parameters.
-    fn show_machine(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
+    fn write_machine(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         let end = cpuid::Entry { leaf: cpuid::END, ..Default::default() };
         let room = (CPUID_TABLE_PAGES * PAGE_SIZE) as usize / cpuid::Entry::SIZE - 1;
         let table: Vec<u8> = frames.machine().cpuid().into_iter().take(room).chain([end]).flat_map(cpuid::Entry::to_bytes).collect();
@@ -61,7 +61,7 @@ impl Cell {
     }
 
     /// Copies out the pages that the cell can write, without the values that belong to the machine or are new for each clone.
-    pub(crate) fn kept(&mut self, frames: &Frames) -> Result<Vec<u8>, CopyError> {
+    pub(crate) fn copy_reserved_pages(&mut self, frames: &Frames) -> Result<Vec<u8>, CopyError> {
         let mut bytes = vec![0; RESERVED_BYTES];
         self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator)?;
         bytes[offset::TIME..offset::SAVES].fill(0);
@@ -70,9 +70,9 @@ impl Cell {
     }
 
     /// Overwrites those pages, and fills in this machine's values.
-    pub(crate) fn restore_kept(&mut self, frames: &mut Frames, bytes: &[u8]) -> Result<(), CopyError> {
+    pub(crate) fn restore_reserved_pages(&mut self, frames: &mut Frames, bytes: &[u8]) -> Result<(), CopyError> {
         self.poke(frames, VIRTUAL_REGISTERS, bytes)?;
-        self.show_machine(frames)
+        self.write_machine(frames)
     }
 
     fn poke(&mut self, frames: &mut Frames, address: u64, bytes: &[u8]) -> Result<(), CopyError> {
