@@ -41,7 +41,8 @@ impl State {
                 return self.create(config).map(|id| Progress::Done(id.to_bits()));
             }
             // Its vCPU is here, so nothing else uses its memory.
-            Subject::Caller(id) => (id, Requirement::Living),
+            Subject::Caller(id) if operation.requirement() == Requirement::AtRest => (id, Requirement::Living),
+            Subject::Caller(id) => (id, operation.requirement()),
             Subject::Cell(id) => (id, operation.requirement()),
         };
         let (live, frames) = self.require(id, requirement)?;
@@ -115,6 +116,7 @@ impl State {
         let id = self.cells.reserve().ok_or(OperatorError::TooManyCells)?;
         let account = self.frames.open_account(quota);
         let (wake, wake_channel) = (self.waker(id), self.waker(id));
+        // `invoke` has checked that it is there.
         let (live, frames) = self.require(source, Requirement::Cloneable)?;
         live.cell.is_template |= live.execution.run_state() == RunState::Frozen;
         let (cell, execution) = live.cell.clone_as(&live.execution, id, frames, account);

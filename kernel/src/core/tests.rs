@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of situations that no cell can cause alone: the time between a fault's answer and its retry, when other vCPUs may do
-//! anything, and an idle kernel.
+//! anything, and an idle kernel. And of the checks that operations have in common.
 
-use super::{Config, Kernel};
+use super::error::OperationError;
+use super::invoke::Subject;
+use super::{Config, Kernel, OperatorError};
 use crate::cell::end::End;
+use crate::cell::freeze::FreezeMode;
+use crate::cell::operation::Operation;
 use crate::cell::{CellConfig, CellId};
 use crate::limits::RESERVED_HUGE_FRAMES;
 use crate::memory::Frames;
-use pando_abi::{MapFlags, Permissions};
+use pando_abi::layout::VIRTUAL_REGISTERS;
+use pando_abi::{Event, MapFlags, Permissions, Refusal};
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, Exception, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount};
 use std::sync::Arc;
@@ -100,4 +105,50 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
         assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} stretches have content", written());
         assert_eq!(kernel.free(), before);
     }
+}
+
+#[test]
+fn the_operators_calls_about_memory_are_checked_as_hypercalls_are() {
+    let kernel = kernel();
+    let cell = kernel.create(CellConfig { quota: PageCount(1024), host_name: String::new() }).expect("room for a cell");
+    let (page, flags) = (PageCount(1), MapFlags::lazy(Permissions::READ_WRITE));
+    let reserved = Err(OperatorError::Refused(Refusal::ReadOnly));
+    assert_eq!(kernel.map(cell, VIRTUAL_REGISTERS, page, flags), reserved);
+    assert_eq!(kernel.protect(cell, VIRTUAL_REGISTERS, page, Permissions::READ), reserved);
+    assert!(matches!(kernel.map(cell, ADDRESS + 1, page, flags), Err(OperatorError::Refused(_))), "it is not aligned");
+    assert_eq!(kernel.map(cell, ADDRESS, page, flags), Ok(()));
+}
+
+#[test]
+fn an_operation_without_its_subject_changes_nothing() {
+    let kernel = kernel();
+    let before = kernel.free();
+    let cell = kernel.create(CellConfig { quota: PageCount(1024), host_name: String::new() }).expect("room for a cell");
+    let operations = || {
+        [
+            Operation::Clone { quota: PageCount(1024) },
+            Operation::Start,
+            Operation::End(End::Killed),
+            Operation::Freeze(FreezeMode::Cooperative),
+            Operation::WithdrawFreeze,
+            Operation::SetHostName("name".into()),
+            Operation::Raise(Event::Interrupt),
+        ]
+    };
+    for mut operation in operations() {
+        let refused = kernel.shared.lock().invoke(Subject::Machine, &mut operation);
+        assert!(matches!(refused, Err(OperationError::Memory(_))), "{operation:?}");
+    }
+    kernel.end(cell, End::Killed).expect("it lives");
+    for mut operation in operations() {
+        let ended = kernel.shared.lock().invoke(Subject::Cell(cell), &mut operation);
+        assert!(matches!(ended, Err(OperationError::Ended(End::Killed))), "{operation:?}");
+    }
+    kernel.collect(cell).expect("it has ended");
+    for mut operation in operations() {
+        let stale = kernel.shared.lock().invoke(Subject::Cell(cell), &mut operation);
+        assert!(matches!(stale, Err(OperationError::NoSuchCell(id)) if id == cell), "{operation:?}");
+    }
+    kernel.settle();
+    assert_eq!(kernel.free(), before);
 }
