@@ -36,12 +36,12 @@ pub fn write_back(data: &[u8]) {
 
 /// A cell that reports on two jobs, in pieces.
 pub fn jobs(data: &[u8]) {
-    let control = ConsolePort::apart(|| ());
+    let control = ConsolePort::detached(|| ());
     let (jobs, mut carrier) = Jobs::over(Arc::clone(&control), || ());
     let started = [(); 2].map(|()| jobs.start(&Command::default()).expect("there are no others"));
     started[0].port().send(b"some input");
     for piece in pieces(data) {
-        control.say(Stream::Output, piece.to_vec());
+        control.append_output(Stream::Output, piece.to_vec());
         for _ in 0..TURNS {
             if !carrier.turn() {
                 assert!(started.iter().all(|job| job.end().is_some()), "a job that nobody carries for any more goes on");
@@ -49,6 +49,6 @@ pub fn jobs(data: &[u8]) {
             }
         }
         let _ = control.take_input(usize::MAX);
-        started.iter().for_each(|job| _ = job.port().hear());
+        started.iter().for_each(|job| _ = job.port().try_receive());
     }
 }

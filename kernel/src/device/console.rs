@@ -120,7 +120,7 @@ impl ConsolePort {
 
     /// Sends as much input as the cell's buffer has room for. Returns how much; `None`: the cell has ended, and the input will not
     /// be read. Never waits.
-    pub fn offer(&self, bytes: &[u8]) -> Option<usize> {
+    pub fn try_send(&self, bytes: &[u8]) -> Option<usize> {
         self.push_input(self.lock(), bytes)
     }
 
@@ -177,7 +177,7 @@ impl ConsolePort {
     }
 
     /// Returns the next output of the cell, if there is any. Never waits.
-    pub fn hear(&self) -> ConsoleOutput {
+    pub fn try_receive(&self) -> ConsoleOutput {
         match self.take(self.lock()) {
             Ok((stream, bytes)) => ConsoleOutput::Bytes(stream, bytes),
             Err(buffers) if buffers.output_closed => ConsoleOutput::End,
@@ -228,7 +228,7 @@ impl ConsolePort {
 impl ConsolePort {
     /// A port without a console; `wake` is called, without any lock, when its owner has sent something or made room.
     #[must_use]
-    pub fn apart(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
+    pub fn detached(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
         let buffers = Buffers { input_wanted: true, ..Buffers::default() };
         Arc::new(ConsolePort { buffers: Mutex::new(buffers), changed: Condvar::new(), wake: Box::new(wake) })
     }
@@ -247,7 +247,7 @@ impl ConsolePort {
     }
 
     /// Appends output for the owner, however much is buffered already.
-    pub fn say(&self, stream: Stream, bytes: Vec<u8>) {
+    pub fn append_output(&self, stream: Stream, bytes: Vec<u8>) {
         let mut buffers = self.lock();
         if !bytes.is_empty() && !buffers.unread.contains(&stream) {
             buffers.append(stream, bytes);
@@ -257,7 +257,7 @@ impl ConsolePort {
     }
 
     /// How many bytes of output the owner has not read; its next read calls `wake`.
-    pub fn untaken(&self) -> usize {
+    pub fn unread_output(&self) -> usize {
         let mut buffers = self.lock();
         buffers.is_cell_waiting = buffers.output_bytes > 0;
         buffers.output_bytes

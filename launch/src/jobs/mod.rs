@@ -145,7 +145,7 @@ impl Jobs {
         }
         state.last = state.last.wrapping_add(1);
         let (number, ring) = (state.last, Arc::clone(&self.0.ring));
-        let port = ConsolePort::apart(move || ring());
+        let port = ConsolePort::detached(move || ring());
         let job = Job { number, port, end: Mutex::new(None), ended: Condvar::new(), jobs: Arc::clone(&self.0) };
         let job = Arc::new(job);
         state.jobs.insert(number, Arc::clone(&job));

@@ -67,7 +67,7 @@ impl Multiplexer {
         self.rest.extend(orders);
         let (mut is_over, mut is_quiet) = (false, false);
         for _ in 0..TURN {
-            match self.shared.control.hear() {
+            match self.shared.control.try_receive() {
                 ConsoleOutput::Bytes(_, bytes) => self.understand(&bytes)?,
                 ConsoleOutput::Nothing => {
                     is_quiet = true;
@@ -85,7 +85,7 @@ impl Multiplexer {
             (shared.ring)();
         }
         flows.values_mut().for_each(|flow| flow.serve(rest));
-        let taken = shared.control.offer(rest).filter(|_| !is_over).ok_or(Malformed)?;
+        let taken = shared.control.try_send(rest).filter(|_| !is_over).ok_or(Malformed)?;
         rest.drain(..taken);
         // A cell that sends without reading is cut off.
         if rest.len() > REST_MAX { Err(Malformed) } else { Ok(()) }
@@ -126,7 +126,7 @@ impl JobStreams {
                     _ => return Err(Malformed),
                 };
                 self.came = self.came.checked_add(bytes.len() as u32).filter(|came| *came <= WINDOW).ok_or(Malformed)?;
-                self.job.port.say(stream, bytes.to_vec());
+                self.job.port.append_output(stream, bytes.to_vec());
             }
             Kind::Ended => {
                 let [signal, status, ..] = detail.to_le_bytes();
@@ -145,7 +145,7 @@ impl JobStreams {
                 frames.extend(Frame::new(Kind::Unread, number, tag).to_bytes());
             }
         }
-        let heard = self.came.saturating_sub(u32::try_from(port.untaken()).unwrap_or(u32::MAX));
+        let heard = self.came.saturating_sub(u32::try_from(port.unread_output()).unwrap_or(u32::MAX));
         if heard > 0 {
             self.came -= heard;
             frames.extend(Frame::new(Kind::Taken, number, heard).to_bytes());
@@ -178,7 +178,7 @@ mod tests {
 
     /// A multiplexer for a job of a cell that the test plays.
     fn job() -> (Multiplexer, Arc<Job>, Arc<ConsolePort>) {
-        let control = ConsolePort::apart(|| ());
+        let control = ConsolePort::detached(|| ());
         let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), ring: Arc::new(|| ()) };
         let jobs = Jobs(Arc::new(shared));
         let job = jobs.start(&Command::default()).expect("it is the first");
@@ -200,19 +200,19 @@ mod tests {
         let (mut carrier, job, control) = job();
         let all: Vec<u8> = output(OUTPUT, b"out").into_iter().chain(output(ERRORS, b"wrong")).collect();
         for byte in &all {
-            control.say(Stream::Output, vec![*byte]);
+            control.append_output(Stream::Output, vec![*byte]);
             carrier.carry().expect("it makes sense so far");
         }
         assert!(control.take_input(usize::MAX).0.is_empty(), "nobody has heard anything");
-        assert_eq!(job.port().hear(), ConsoleOutput::Bytes(Stream::Output, b"out".to_vec()));
+        assert_eq!(job.port().try_receive(), ConsoleOutput::Bytes(Stream::Output, b"out".to_vec()));
         carrier.carry().expect("it makes sense");
         assert_eq!(control.take_input(usize::MAX).0, Frame::new(Kind::Taken, 1, 3).to_bytes());
-        control.say(Stream::Output, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
+        control.append_output(Stream::Output, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
         carrier.carry().expect("it makes sense");
         assert_eq!((job.end(), job.port().receive()), (Some(JobEnd::Exited(7)), Some((Stream::Errors, b"wrong".to_vec()))));
-        assert_eq!(job.port().hear(), ConsoleOutput::End);
+        assert_eq!(job.port().try_receive(), ConsoleOutput::End);
         // Frames of an ended job are ignored.
-        control.say(Stream::Output, output(OUTPUT, b"more"));
+        control.append_output(Stream::Output, output(OUTPUT, b"more"));
         assert!(carrier.carry().is_ok());
     }
 
@@ -226,7 +226,7 @@ mod tests {
         };
         let frames = |bytes: usize| bytes + bytes.div_ceil(PIECE) * Frame::SIZE;
         assert_eq!((carried(&mut carrier), carried(&mut carrier)), (frames(WINDOW as usize), 0));
-        control.say(Stream::Output, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
+        control.append_output(Stream::Output, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
         assert_eq!(carried(&mut carrier), frames(100));
     }
 
@@ -245,7 +245,7 @@ mod tests {
         ];
         for case in cases {
             let (mut carrier, job, control) = job();
-            control.say(Stream::Output, case.clone());
+            control.append_output(Stream::Output, case.clone());
             assert!(!carrier.turn(), "{case:?}");
             assert_eq!((job.end(), job.wait()), (Some(JobEnd::Lost), JobEnd::Lost), "{case:?}");
         }

@@ -172,7 +172,7 @@ impl ManagedCell {
         let mut taken = 0_u32;
         loop {
             self.wait_for_readers().await;
-            match self.port.hear() {
+            match self.port.try_receive() {
                 ConsoleOutput::Bytes(stream, bytes) => self.log_output(&manager, stream, bytes),
                 ConsoleOutput::End => break,
                 // The console, which notifies, exists as long as this cell.
@@ -310,7 +310,7 @@ impl ManagedCell {
         let mut bell = self.bell.clone();
         while !bytes.is_empty() {
             bell.mark_unchanged();
-            match self.port.offer(bytes) {
+            match self.port.try_send(bytes) {
                 None => {
                     *bytes = Bytes::new();
                     return false;

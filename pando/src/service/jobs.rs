@@ -53,7 +53,7 @@ pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Pr
     let guard = Guard(job);
     let mut output = Vec::new();
     let first = loop {
-        match guard.0.port().hear() {
+        match guard.0.port().try_receive() {
             ConsoleOutput::Bytes(Stream::Output, bytes) => break bytes,
             ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
             ConsoleOutput::Nothing => _ = notified.changed().await,
@@ -80,7 +80,7 @@ async fn send_file(job: &Job, mut notified: watch::Receiver<()>, first: Vec<u8>,
         if !piece.is_empty() {
             outgoing.send(std::mem::take(&mut piece)).await?;
         }
-        match job.port().hear() {
+        match job.port().try_receive() {
             ConsoleOutput::Bytes(Stream::Output, bytes) => piece = bytes,
             ConsoleOutput::Bytes(..) => tokio::task::yield_now().await,
             // The job, which notifies, still exists.
@@ -101,7 +101,7 @@ pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Re
     let output = async {
         let mut output = Vec::new();
         loop {
-            match guard.0.port().hear() {
+            match guard.0.port().try_receive() {
                 ConsoleOutput::Bytes(_, bytes) => keep_last(&mut output, &bytes).await,
                 ConsoleOutput::Nothing => _ = notified.changed().await,
                 ConsoleOutput::End => return output,
@@ -184,7 +184,7 @@ async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incomi
         };
         while !bytes.is_empty() {
             notified.mark_unchanged();
-            match job.port().offer(&bytes) {
+            match job.port().try_send(&bytes) {
                 // It has stopped reading.
                 None => return,
                 Some(0) if notified.changed().await.is_err() => return,
@@ -220,7 +220,7 @@ async fn copy_output(
 ) -> Result<(), ClientGone> {
     let guard = Guard(job);
     loop {
-        match guard.0.port().hear() {
+        match guard.0.port().try_receive() {
             ConsoleOutput::Bytes(stream, bytes) => {
                 outgoing.line(&JobPiece::Said { stream: stream.into(), data: api::TextOrBytes::of(bytes) }).await?
             }

@@ -109,7 +109,7 @@ fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
     feeder.join().expect("all was taken");
     assert!(came == bytes && job.wait() == JobEnd::Exited(0));
     // At most a window of the other job's output has arrived. It continues as its output is read, until the reader closes.
-    assert!(endless.port().untaken() <= WINDOW as usize && endless.end().is_none());
+    assert!(endless.port().unread_output() <= WINDOW as usize && endless.end().is_none());
     for _ in 0..100 {
         assert!(endless.port().receive().is_some_and(|(_, bytes)| bytes.starts_with(b"y\n") || bytes.starts_with(b"\ny")));
     }

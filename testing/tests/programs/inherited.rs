@@ -45,7 +45,7 @@ impl TemplateSource {
 
     /// Receives all its output.
     fn hear(&mut self) {
-        while let ConsoleOutput::Bytes(..) = self.port.hear() {
+        while let ConsoleOutput::Bytes(..) = self.port.try_receive() {
             self.lab.run_all();
         }
     }
@@ -98,7 +98,7 @@ pub fn script(text: &str) -> Command {
 
 /// All output of a job so far.
 pub fn said(job: &Job) -> Vec<(Stream, String)> {
-    let heard = std::iter::from_fn(|| match job.port().hear() {
+    let heard = std::iter::from_fn(|| match job.port().try_receive() {
         ConsoleOutput::Bytes(stream, bytes) => Some((stream, String::from_utf8_lossy(&bytes).into_owned())),
         _ => None,
     });

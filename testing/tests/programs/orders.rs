@@ -38,7 +38,7 @@ fn a_job_too_many_ends_at_once_and_nonsense_is_answered_once() {
     let mut say = |orders: &[u8]| {
         assert!(control.send(orders));
         source.lab.run_all();
-        let reports = std::iter::from_fn(|| match control.hear() {
+        let reports = std::iter::from_fn(|| match control.try_receive() {
             ConsoleOutput::Bytes(_, bytes) => Some(bytes),
             _ => None,
         });
