@@ -164,7 +164,7 @@ impl State {
         self.networks.advance(now);
         self.wake_receivers();
         // Its quantum is over, or it was alone on the vCPU and now other cells are runnable.
-        if now >= quantum_end || !self.scheduler.is_empty() || self.stopping {
+        if now >= quantum_end || !self.scheduler.is_empty() || self.is_stopping {
             return NextStep::Leave(LeaveReason::Preempted);
         }
         if self.next_housekeeping() <= now { NextStep::Again } else { NextStep::Resume }

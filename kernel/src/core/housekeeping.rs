@@ -30,18 +30,18 @@ impl Shared {
 
     /// Flushes the machine's tables, which frees retired tables, and wakes the cells that wait for that.
     pub(super) fn flush<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.flushes.under_way {
+        if state.flushes.is_under_way {
             return state;
         }
-        state.flushes.under_way = true;
+        state.flushes.is_under_way = true;
         let tables = state.frames.begin_flush();
         drop(state);
         let outcome = self.machine.flush_tables();
         let mut state = self.lock();
         state.frames.flushed(tables, &outcome);
-        state.flushes.under_way = false;
+        state.flushes.is_under_way = false;
         state.flushes.last = self.machine.now();
-        state.flushes.failed = outcome.is_err();
+        state.flushes.has_failed = outcome.is_err();
         for id in std::mem::take(&mut state.flushes.awaited_by) {
             if !state.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::AwaitingFlush) {
                 continue;
@@ -143,14 +143,14 @@ impl State {
     /// Whether a flush is needed, by a cell that is out of memory or by one that is not admitted for want of it.
     fn flush_is_awaited(&self) -> bool {
         let gate = self.gatekeeper.has_waiting() && (self.frames.quarantined() > 0 || self.frames.has_garbage());
-        !self.flushes.under_way && (gate || !self.flushes.awaited_by.is_empty())
+        !self.flushes.is_under_way && (gate || !self.flushes.awaited_by.is_empty())
     }
 
     fn flush_is_due(&self, now: Nanos) -> bool {
         let most = self.frames.quarantined().max(self.frames.made_since_flush());
-        let many = !self.flushes.under_way && most >= TABLES_HIGH;
+        let many = !self.flushes.is_under_way && most >= TABLES_HIGH;
         let rested = now >= self.flushes.last + FLUSH_INTERVAL;
-        rested && self.flush_is_awaited() || many && (rested || !self.flushes.failed)
+        rested && self.flush_is_awaited() || many && (rested || !self.flushes.has_failed)
     }
 
     /// When housekeeping is next due: the next alarm, requested flush or frame arrival.

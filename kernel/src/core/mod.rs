@@ -98,7 +98,7 @@ impl Shared {
         let urgent = state.scheduler.is_urgent();
         if state.idle_workers > 0 {
             self.work.notify_one();
-        } else if let Some(vcpu) = state.vcpus.iter().position(|vcpu| vcpu.is_some_and(|running| running.alone || urgent)) {
+        } else if let Some(vcpu) = state.vcpus.iter().position(|vcpu| vcpu.is_some_and(|running| running.is_alone || urgent)) {
             self.interrupt(vcpu);
         }
     }
@@ -199,7 +199,7 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
-            state.stopping = true;
+            state.is_stopping = true;
             state.end_all();
         }
         self.shared.work.notify_all();

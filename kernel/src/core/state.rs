@@ -27,7 +27,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCell {
     /// No other cell was runnable when its quantum began, so it got a long one.
-    pub(super) alone: bool,
+    pub(super) is_alone: bool,
 }
 
 /// Flushes of the machine's tables: the time of the last one, and the cells that wait for the next.
@@ -35,9 +35,9 @@ pub(super) struct RunningCell {
 pub(super) struct TlbFlushes {
     pub(super) last: Nanos,
     pub(super) awaited_by: Vec<CellId>,
-    pub(super) under_way: bool,
+    pub(super) is_under_way: bool,
     /// Whether the last one failed: the next is then delayed.
-    pub(super) failed: bool,
+    pub(super) has_failed: bool,
 }
 
 /// Position of the clock hand that evicts blocks from mappings.
@@ -48,7 +48,7 @@ struct EvictionCursor {
     /// Position in the cell's memory.
     hand: ClockHand,
     /// Number of cells that it has passed since it last found a block.
-    fruitless: usize,
+    cells_passed: usize,
 }
 
 /// Notifications of other threads that a change has made necessary: [`Shared::notify`] delivers them.
@@ -84,7 +84,7 @@ pub(super) struct State {
     eviction: EvictionCursor,
     pub(super) vcpus: Vec<Option<RunningCell>>,
     pub(super) idle_workers: usize,
-    pub(super) stopping: bool,
+    pub(super) is_stopping: bool,
     pub(super) notifications: Notifications,
 }
 
@@ -105,7 +105,7 @@ impl State {
             eviction: EvictionCursor::default(),
             vcpus: vec![None; vcpus],
             idle_workers: 0,
-            stopping: false,
+            is_stopping: false,
             notifications: Notifications::default(),
         }
     }
@@ -343,12 +343,12 @@ impl State {
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
         let mut budget = EVICTION_PIECE;
         // One round, and once more the cell where it began.
-        while self.frames.blocks_are_mapped() && self.eviction.fruitless <= self.cells.slots() {
+        while self.frames.blocks_are_mapped() && self.eviction.cells_passed <= self.cells.slots() {
             if let Some(live) = self.cells.at_mut(self.eviction.slot)
                 && (Some(live.cell.id) == own || !matches!(live.execution.run_state(), RunState::Running { .. }))
             {
                 if live.cell.memory.evict(&mut self.frames, &mut self.eviction.hand, &mut budget) {
-                    self.eviction.fruitless = 0;
+                    self.eviction.cells_passed = 0;
                     return true;
                 }
                 if budget == 0 {
@@ -356,13 +356,13 @@ impl State {
                 }
             }
             let slot = (self.eviction.slot + 1) % self.cells.slots().max(1);
-            self.eviction = EvictionCursor { slot, hand: ClockHand::default(), fruitless: self.eviction.fruitless + 1 };
+            self.eviction = EvictionCursor { slot, hand: ClockHand::default(), cells_passed: self.eviction.cells_passed + 1 };
             budget -= 1;
             if budget == 0 {
                 return true;
             }
         }
-        self.eviction.fruitless = 0;
+        self.eviction.cells_passed = 0;
         false
     }
 

@@ -29,7 +29,7 @@ pub struct Worker {
 #[derive(Clone, Copy, Debug)]
 struct RunTerms {
     /// No other cell is runnable.
-    alone: bool,
+    is_alone: bool,
     /// The rest of its share.
     most: Duration,
 }
@@ -67,7 +67,7 @@ impl Worker {
                         continue;
                     }
                     let mut state = shared.lock();
-                    if state.stopping || !state.scheduler.is_empty() || state.next_housekeeping() < until || state.frames.has_garbage() {
+                    if state.is_stopping || !state.scheduler.is_empty() || state.next_housekeeping() < until || state.frames.has_garbage() {
                         continue;
                     }
                     state.idle_workers += 1;
@@ -83,7 +83,7 @@ impl Worker {
     pub fn turn(&mut self) -> Turn {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.housekeeping(shared.lock());
-        if state.stopping {
+        if state.is_stopping {
             // Cells that still had a vCPU when the kernel stopped.
             state.end_all();
             shared.notify(&mut state);
@@ -91,12 +91,12 @@ impl Worker {
         }
         let started = shared.machine.now();
         let Some((id, most)) = state.pick(started) else { return Turn::Nothing { until: state.next_housekeeping() } };
-        let alone = state.scheduler.is_empty();
-        if !alone && state.idle_workers > 0 {
+        let is_alone = state.scheduler.is_empty();
+        if !is_alone && state.idle_workers > 0 {
             shared.work.notify_one();
         }
-        state.vcpus[self.index] = Some(RunningCell { alone });
-        let mut state = self.run_cell(&shared, state, id, RunTerms { alone, most });
+        state.vcpus[self.index] = Some(RunningCell { is_alone });
+        let mut state = self.run_cell(&shared, state, id, RunTerms { is_alone, most });
         state.charge(id, shared.machine.now().since(started));
         state.vcpus[self.index] = None;
         shared.notify(&mut state);
@@ -106,7 +106,7 @@ impl Worker {
     fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: RunTerms) -> MutexGuard<'a, State> {
         let started = shared.machine.now();
         let rest = std::mem::take(&mut state.running(id).0.execution.quantum_rest);
-        let quantum = match (terms.alone, rest) {
+        let quantum = match (terms.is_alone, rest) {
             (true, _) => LONE_QUANTUM,
             (false, Duration::ZERO) => QUANTUM,
             (false, rest) => rest,
@@ -124,7 +124,7 @@ impl Worker {
             if state.notifications.has_woken_receiver {
                 shared.notify(&mut state);
             }
-            if terms.alone && !state.scheduler.is_empty() {
+            if terms.is_alone && !state.scheduler.is_empty() {
                 // Another cell is runnable now.
                 quantum_end = quantum_end.min(started + QUANTUM.min(terms.most));
             }
