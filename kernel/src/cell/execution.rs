@@ -65,7 +65,7 @@ impl SpuriousFaults {
     }
 }
 
-/// What runs on a vCPU for a cell: its CPU state, and its place in the scheduling of the kernel.
+/// The part of a cell that a vCPU runs: its CPU state, and its place in the scheduling of the kernel.
 pub struct ExecutionContext {
     run_state: RunState,
     /// All CPU state except the vector state.

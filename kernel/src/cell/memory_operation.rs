@@ -2,7 +2,7 @@
 //! Operations on a cell's memory, decoded from hypercalls and executed step by step.
 //!
 //! Decoding makes every check and changes nothing. Execution can then fail only for reasons that depend on the state of memory. An
-//! operation is bounded, or works in steps and returns [`Progress::More`], so that none keeps the kernel for long.
+//! operation is bounded, or works in steps and returns [`OperationProgress::More`], so that none keeps the kernel for long.
 
 use super::virtual_registers::RESERVED_PAGES;
 use crate::memory::copy::CopyAuthority;
@@ -109,7 +109,7 @@ pub(crate) enum MemoryOperation {
 /// How far an operation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Progress {
+pub(crate) enum OperationProgress {
     /// Done, with this result: 0, an index or a set of bits, as a hypercall returns it.
     Done(u64),
     /// The operation now describes the rest; another step follows.
@@ -177,7 +177,7 @@ impl MemoryOperation {
     ///
     /// # Errors
     /// A refusal that depends on the state of memory, a shortage, or a block that must be read first; the step has changed nothing.
-    pub(crate) fn step(&mut self, memory: &mut SpaceSet, frames: &mut Frames) -> Result<Progress, MemoryError> {
+    pub(crate) fn step(&mut self, memory: &mut SpaceSet, frames: &mut Frames) -> Result<OperationProgress, MemoryError> {
         let result = match self {
             MemoryOperation::Map { range, flags } => {
                 memory.map(frames, range, *flags)?;
@@ -233,21 +233,21 @@ impl MemoryOperation {
             MemoryOperation::Count { range, count } => {
                 memory.count_piece(frames, range, count);
                 if !range.pages.is_empty() {
-                    return Ok(Progress::More);
+                    return Ok(OperationProgress::More);
                 }
                 counted::bits(count.resident, count.own)
             }
             MemoryOperation::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
         };
-        Ok(Progress::Done(result))
+        Ok(OperationProgress::Done(result))
     }
 
     /// Goes on by making the mapped range present.
-    fn populate_next(&mut self) -> Progress {
+    fn populate_next(&mut self) -> OperationProgress {
         if let MemoryOperation::Map { range, .. } | MemoryOperation::MapBlocks { range, .. } = self {
             *self = MemoryOperation::Populate { range: range.clone() };
         }
-        Progress::More
+        OperationProgress::More
     }
 }
 
@@ -279,8 +279,8 @@ fn shareable(segment: u64) -> Result<SegmentIndex, Refusal> {
 }
 
 /// The progress of an operation after a step, given the rest of its range.
-fn rest(range: &PageSpan) -> Progress {
-    if range.pages.is_empty() { Progress::Done(0) } else { Progress::More }
+fn rest(range: &PageSpan) -> OperationProgress {
+    if range.pages.is_empty() { OperationProgress::Done(0) } else { OperationProgress::More }
 }
 
 /// The result of `inspect`.

@@ -60,7 +60,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// What it does, for messages: "cannot ... cell 7.0".
+    /// The verb for messages: "cannot ... cell 7.0".
     pub(crate) fn description(&self) -> &'static str {
         match self {
             Operation::Create(_) => "create",
@@ -98,7 +98,7 @@ impl Operation {
     }
 }
 
-/// What an execution context does before it runs again: the rest of a page fault, or a decoded hypercall.
+/// Work that comes before an execution context runs again: the rest of a page fault, or a decoded hypercall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Resolve a page fault.

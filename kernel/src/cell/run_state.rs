@@ -22,7 +22,7 @@ use std::fmt;
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
 /// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
 ///
-/// No transition leads out of `Frozen`. A cell that has ended has no run state: the kernel keeps its outcome only.
+/// `Frozen` is final. A cell that has ended has no run state: the kernel keeps its outcome only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// Being built; not yet started.
@@ -126,7 +126,7 @@ impl Requirement {
         }
     }
 
-    /// What to do about a run state that does not meet it.
+    /// The operator's remedy for a run state that does not meet it.
     pub(crate) const fn remedy(self) -> &'static str {
         match self {
             Requirement::Living => "retry",

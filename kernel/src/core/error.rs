@@ -197,7 +197,7 @@ pub enum OperatorError {
     Stopped,
 }
 
-/// What the operator can do about a shortage.
+/// The operator's remedy for a shortage.
 fn remedy_of(shortage: Shortage) -> &'static str {
     match shortage {
         Shortage::Quota => "give the cell a larger one",

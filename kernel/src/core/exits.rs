@@ -8,7 +8,7 @@ use super::state::{State, end_for};
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
-use crate::cell::memory_operation::Progress;
+use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::{Operation, Work};
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::copy::CopyError;
@@ -310,14 +310,14 @@ impl State {
         let progress = self.invoke(Subject::Caller(id), &mut operation);
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         match progress {
-            Ok(Progress::Done(result)) => {
+            Ok(OperationProgress::Done(result)) => {
                 execution.context.registers.rax = result;
                 let usage = frames.usage(cell.memory.account());
                 // The page was made the cell's own before the cell was entered.
                 let _ = cell.set_word(frames, offset::MEMORY + 8, usage.used.0);
                 NextStep::Resume
             }
-            Ok(Progress::More) => {
+            Ok(OperationProgress::More) => {
                 execution.work = Some(Work::Operation(operation));
                 NextStep::Again
             }

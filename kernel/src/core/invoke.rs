@@ -6,7 +6,7 @@ use super::error::{OperationError, OperatorError};
 use super::state::State;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
-use crate::cell::memory_operation::Progress;
+use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellConfig, CellId};
@@ -34,11 +34,11 @@ impl State {
     ///
     /// # Errors
     /// The step has changed nothing. There is no such cell, its run state does not allow the operation, or its memory does not.
-    pub(super) fn invoke(&mut self, subject: Subject, operation: &mut Operation) -> Result<Progress, OperationError> {
+    pub(super) fn invoke(&mut self, subject: Subject, operation: &mut Operation) -> Result<OperationProgress, OperationError> {
         let (id, requirement) = match subject {
             Subject::Machine => {
                 let Operation::Create(config) = operation else { return Err(Refusal::NoSuchCall.into()) };
-                return self.create(config).map(|id| Progress::Done(id.to_bits()));
+                return self.create(config).map(|id| OperationProgress::Done(id.to_bits()));
             }
             // Its vCPU is here, so nothing else uses its memory.
             Subject::Caller(id) if operation.requirement() == Requirement::AtRest => (id, Requirement::Living),
@@ -50,7 +50,7 @@ impl State {
         match operation {
             Operation::Memory(operation) => return Ok(operation.step(&mut cell.memory, frames)?),
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
-            Operation::Clone { quota } => return self.clone_cell(id, *quota).map(|id| Progress::Done(id.to_bits())),
+            Operation::Clone { quota } => return self.clone_cell(id, *quota).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {
                 execution.transition(RunState::Waiting);
                 self.gatekeeper.enqueue(id);
@@ -65,14 +65,14 @@ impl State {
                 cell.stop_request.withdraw_freeze();
                 // If the event was already shown, it has no effect in the libOS.
                 cell.events = cell.events.without(EventSet::NONE.with(Event::Freeze));
-                return Ok(Progress::Done((execution.run_state() != RunState::Frozen).into()));
+                return Ok(OperationProgress::Done((execution.run_state() != RunState::Frozen).into()));
             }
             Operation::Attach { disk, blocks } => {
                 let (disk, blocks) = (*disk, *blocks);
                 // It may have been removed meanwhile.
                 self.disk(disk).ok_or(OperatorError::NoSuchDisk)?;
                 let (live, _) = self.require(id, requirement)?;
-                return Ok(Progress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
+                return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
             Operation::SetRegisters(registers) => execution.context = Context { registers: **registers, ..Context::default() },
@@ -90,7 +90,7 @@ impl State {
                 live.cell.trains = Some(template);
             }
         }
-        Ok(Progress::Done(0))
+        Ok(OperationProgress::Done(0))
     }
 
     fn create(&mut self, config: &CellConfig) -> Result<CellId, OperationError> {

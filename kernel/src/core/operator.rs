@@ -7,7 +7,7 @@ use super::error::{OperationError, OperatorError};
 use super::invoke::Subject;
 use super::state::State;
 use crate::cell::end::{Counters, End, Outcome};
-use crate::cell::memory_operation::{MemoryOperation, Progress};
+use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::share::Share;
@@ -60,7 +60,7 @@ impl Kernel {
     pub(super) fn invoke(&self, subject: Subject, mut operation: Operation) -> Result<u64, OperatorError> {
         let description = operation.description();
         loop {
-            if let Progress::Done(result) = self.attempt(description, |state| state.invoke(subject, &mut operation))? {
+            if let OperationProgress::Done(result) = self.attempt(description, |state| state.invoke(subject, &mut operation))? {
                 return Ok(result);
             }
         }
@@ -74,8 +74,8 @@ impl Kernel {
             Ok((state.invoke(Subject::Cell(id), &mut operation)?, operation))
         })?;
         match progress {
-            Progress::Done(result) => Ok(result),
-            Progress::More => self.invoke(Subject::Cell(id), rest),
+            OperationProgress::Done(result) => Ok(result),
+            OperationProgress::More => self.invoke(Subject::Cell(id), rest),
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) struct Notifications {
 
 /// The kernel's state.
 pub(super) struct State {
-    /// What the ports of new cells wake.
+    /// The state that the ports of new cells lock when they wake a cell.
     pub(super) shared: Weak<Shared>,
     pub(super) frames: Frames,
     /// Indexed by disk; `None` where a disk was removed.
