@@ -44,7 +44,7 @@ pub enum Warning {
         reason: String,
     },
     /// A gateway was lost, and none takes its place.
-    #[error("{program}: the gateway was lost: {reason}; the cell continues without an uplink: {error}")]
+    #[error("{program}: the gateway was lost: {reason}; the cell continues without a way out of its network: {error}")]
     GatewayLost {
         /// The cell's program.
         program: String,
