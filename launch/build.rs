@@ -12,7 +12,7 @@ fn main() {
     // Read at run time: a target directory may be copied to another checkout, together with this compiled script.
     let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let workspace = manifest.parent().expect("the crate lies in the workspace").to_path_buf();
-    for watched in ["guest", "abi", "stack", "Cargo.lock", "Cargo.toml"] {
+    for watched in ["guest", "abi", "erofs", "stack", "Cargo.lock", "Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", workspace.join(watched).display());
     }
     if let Err(problem) = install_target().and_then(|()| build(&workspace)) {

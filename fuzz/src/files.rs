@@ -100,7 +100,7 @@ fn walk(image: &erofs::Image<'_>) {
     for _ in 0..LOOKED_AT {
         let Some(nid) = pending.pop() else { break };
         let Ok(inode) = image.inode(nid) else { continue };
-        image.attributes(&inode).take(LOOKED_AT).for_each(drop);
+        image.xattrs(&inode).take(LOOKED_AT).for_each(drop);
         let _ = image.link_target(&inode);
         if let Ok(data) = image.data(&inode) {
             for offset in [0, 4095, data.size() / 2, data.size().saturating_sub(1), u64::MAX] {

@@ -14,13 +14,13 @@ use std::{
     sync::Arc,
 };
 
+use pando_erofs::FileType;
 use rustix::fs::fstat;
 use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::{
-    Attributes, Builder, Error, Timestamp,
+    Attributes, BLOCK_SIZE, Builder, Error, Timestamp,
     builder::{check_target, shown},
-    format::{BLOCK_SIZE, FileType},
     image::open_held,
     tables::{FileRecord, NONE, Version},
     tree::{Content, InodeId},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The builder of an image's tree; it checks every name.
 
+use pando_erofs::{NAME_LEN, Timestamp};
+
 use crate::{
     Error, Image, Source,
     host::{attributes, look},
@@ -14,17 +16,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) const NAME_MAX: usize = 255;
 pub(crate) const TARGET_MAX: usize = 4095;
-
-/// A point in time, counted from 1970-01-01 00:00 UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Whole seconds, negative before 1970.
-    pub seconds: i64,
-    /// Nanoseconds after them, below a billion.
-    pub nanoseconds: u32,
-}
 
 /// A file's metadata besides its name, type and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +227,7 @@ pub(crate) fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
         match *name {
             b"" => return refused("a name is empty"),
             b"." | b".." => return refused("'.' and '..' cannot be names"),
-            name if name.len() > NAME_MAX => return refused("a name has more than 255 bytes"),
+            name if name.len() > NAME_LEN => return refused("a name has more than 255 bytes"),
             name if name.contains(&0) => return refused("a name has a NUL"),
             _ => {}
         }

@@ -26,8 +26,8 @@ use rustix::{
 };
 
 use crate::{
-    Error, Image,
-    format::{BLOCK, BLOCK_SIZE},
+    BLOCK_SIZE, Error, Image,
+    encode::BLOCK,
     host::{HostBlocks, open_at},
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes, CheckedFile, checksum},

@@ -26,8 +26,7 @@ use rustix::{
 };
 
 use crate::{
-    Attributes, BlockError, Timestamp,
-    format::BLOCK_SIZE,
+    Attributes, BLOCK_SIZE, BlockError, Timestamp,
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use pando_erofs::{BLOCK_SIZE, IdentityTable, SuperBlock};
 use rustix::{
     fs::{FileType, OFlags, fstat},
     io::Errno,
@@ -18,10 +19,9 @@ use rustix::{
 
 use crate::{
     BlockError, Error,
+    encode::BLOCK,
     fingerprint::Fingerprint,
-    format::{BLOCK, BLOCK_SIZE, MAGIC, SUPERBLOCK_OFFSET},
     host::{HostBlocks, open_at},
-    identity,
     replaced::Replaced,
     store::{Blocks, Bytes},
     tables::{Extent, FileRecord, NONE, Name, Sizes, Tables, Version},
@@ -79,18 +79,17 @@ impl Image {
             return refused("it is too short");
         }
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, 0).map_err(|source| Error::Host { path: path.into(), source })?;
-        if !begins_an_image(&block) {
+        let Some(superblock) = SuperBlock::decode(&block) else {
             return refused("it has no EROFS superblock");
-        }
-        let superblock = &block[SUPERBLOCK_OFFSET..];
-        if superblock[12] != BLOCK_SIZE.trailing_zeros() as u8 {
+        };
+        if !superblock.has_supported_blocks() {
             return refused("its blocks are not of 4 KiB: create it with `mkfs.erofs -b 4096`, or with `pando image build`");
         }
-        let blocks = u64::from(u32::from_le_bytes([superblock[36], superblock[37], superblock[38], superblock[39]]));
-        if blocks * BLOCK_SIZE > version.size {
+        let blocks = u64::from(superblock.blocks);
+        if superblock.size() > version.size {
             return refused("it is truncated: blocks are missing at its end");
         }
-        let extent = Extent { first: 0, file: 0, offset: 0, size: blocks * BLOCK_SIZE };
+        let extent = Extent { first: 0, file: 0, offset: 0, size: superblock.size() };
         let source = BlockSource::Host(Box::new(one_file(extent, path, version, [(0, Arc::new(file))])?));
         Ok(Image::new(blocks, vec![BlockRange { blocks: 0..blocks, source }]))
     }
@@ -173,7 +172,7 @@ impl Image {
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Fingerprint::default();
-        let identities = self.identities().map_or(0, identity::DataPlace::blocks);
+        let identities = self.identities().map_or(0, IdentityTable::blocks);
         self.blocks.hash(&mut hasher);
         for BlockRange { blocks, source } in &self.parts {
             blocks.hash(&mut hasher);
@@ -231,10 +230,8 @@ impl Image {
     }
 
     /// Where the host's numbers of what it shows lie, if it has them.
-    fn identities(&self) -> Option<identity::DataPlace> {
-        let mut label = [0; 16];
-        self.read_bytes(identity::LABEL_OFFSET as u64, &mut label).ok()?;
-        identity::DataPlace::read(&label)
+    fn identities(&self) -> Option<IdentityTable> {
+        IdentityTable::decode(&self.superblock().ok()?.volume_name)
     }
 
     /// Lets a kept image follow changes of files, if it was made for that.
@@ -257,12 +254,12 @@ impl Image {
         self.parts.iter().find_map(|part| if let BlockSource::Host(host) = &part.source { Some(&**host) } else { None })
     }
 
-    /// Lets it say nothing of which files of the host it shows, because another image says that of the same files.
+    /// Removes the position of the identity table, because another image gives the identities of the same files.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn hide_identities(&mut self) -> Result<(), Error> {
-        self.alter(identity::LABEL_OFFSET as u64, &[0; 16])
+        self.change_superblock(|superblock| superblock.volume_name = [0; 16])
     }
 
     /// Adds blocks behind the last one, from this source; returns the first.
@@ -279,12 +276,7 @@ impl Image {
 pub fn is_image(path: &Path) -> bool {
     let mut block = [0; BLOCK];
     let read = open_at(path, OFlags::empty()).is_ok_and(|file| std::os::unix::fs::FileExt::read_exact_at(&file, &mut block, 0).is_ok());
-    read && begins_an_image(&block)
-}
-
-/// Whether a block has a superblock.
-fn begins_an_image(block: &[u8]) -> bool {
-    block.get(SUPERBLOCK_OFFSET..).is_some_and(|superblock| superblock.starts_with(&MAGIC.to_le_bytes()))
+    read && SuperBlock::decode(&block).is_some()
 }
 
 /// The source for blocks of one host file.

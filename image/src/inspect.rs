@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 
+use pando_erofs::{
+    BLOCK_SIZE, Corrupt, DataLayout, DirectoryBlock, Dirent, DiskInode, FileType, InodeVersion, Nid, SUPER_OFFSET, SuperBlock,
+};
+
 use crate::{
     BlockError, Error, Image,
     builder::{TARGET_MAX, shown},
-    format::{
-        BLOCK, BLOCK_SIZE, Dirent, ENTRY_SIZE, EXTENDED, FileType, INLINE, INODE_SIZE, LAYOUT_SHIFT, Nid, PLAIN, SLOT_SIZE,
-        SUPERBLOCK_OFFSET,
-    },
+    encode::BLOCK,
 };
 
 /// Maximal number of links in a path, as in Linux.
@@ -20,7 +21,6 @@ const LINKS_MAX: usize = 40;
 const DIRECTORY_MAX: u64 = 64 << 20;
 /// Maximal bytes of a text file.
 const TEXT_MAX: u64 = 1 << 20;
-const COMPACT_SIZE: usize = 32;
 
 /// The type of a file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +33,19 @@ pub enum Kind {
     Other,
 }
 
-/// The fields of an inode that are needed here.
+/// An inode and its location.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) nid: Nid,
     /// Its offset in the image, in bytes.
     pub(crate) offset: u64,
-    pub(crate) kind: FileType,
-    pub(crate) extended: bool,
-    layout: u16,
-    size: u64,
-    first_block: u32,
-    /// Bytes between the inode's start and inline data.
-    header: u64,
-    pub(crate) links: u32,
+    pub(crate) inode: DiskInode,
+}
+
+impl Node {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.inode.file_type == FileType::Directory
+    }
 }
 
 /// A resolved path.
@@ -72,7 +71,7 @@ impl Image {
             Err(error) => return Err(error),
         };
         let last = found.chain.last().filter(|_| found.missing.is_empty());
-        Ok(last.map(|node| match node.kind {
+        Ok(last.map(|node| match node.inode.file_type {
             FileType::Directory => Kind::Directory,
             FileType::Regular => Kind::File,
             _ => Kind::Other,
@@ -86,7 +85,7 @@ impl Image {
         let mut links = 0;
         while let Some(name) = pending.pop_front() {
             let here = found.chain[found.chain.len() - 1];
-            if here.kind != FileType::Directory {
+            if !here.is_directory() {
                 return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&found.names.join(&b'/')) });
             }
             if name == b".." {
@@ -101,7 +100,7 @@ impl Image {
                     false => Ok(found),
                 };
             };
-            if node.kind != FileType::Symlink {
+            if node.inode.file_type != FileType::Symlink {
                 found.names.push(name);
                 found.chain.push(node);
                 continue;
@@ -123,70 +122,54 @@ impl Image {
     /// Looks up a name in a directory: binary search among the blocks, then in one.
     fn look_up(&self, directory: &Node, name: &[u8]) -> Result<Option<Node>, Error> {
         // The name is in the last block that does not start after it.
-        let (mut low, mut high) = (0, directory.size.div_ceil(BLOCK_SIZE));
+        let (mut low, mut high) = (0, directory.inode.size.div_ceil(BLOCK_SIZE));
         let mut found = None;
         while low < high {
             let middle = low + (high - low) / 2;
-            let block = self.piece(directory, middle * BLOCK_SIZE, BLOCK_SIZE)?;
-            let entries = entries(&block)?;
-            match entries.first().is_some_and(|first| first.name <= name) {
-                true => {
-                    found = entries.iter().find(|entry| entry.name == name).map(|entry| entry.nid);
-                    low = middle + 1;
-                }
-                false => high = middle,
+            let bytes = self.piece(directory, middle * BLOCK_SIZE, BLOCK_SIZE)?;
+            let block = DirectoryBlock::decode(&bytes)?;
+            if block.dirent(0)?.name <= name {
+                let entries: Vec<Dirent<'_>> = block.dirents().collect::<Result<_, _>>()?;
+                found = entries.iter().find(|entry| entry.name == name).map(|entry| entry.nid);
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         found.map(|nid| self.node(nid)).transpose()
     }
 
     fn root(&self) -> Result<Nid, Error> {
-        let mut bytes = [0; 2];
-        self.read_bytes(SUPERBLOCK_OFFSET as u64 + 14, &mut bytes)?;
-        Ok(Nid(u16::from_le_bytes(bytes).into()))
+        Ok(self.superblock()?.root_nid)
     }
 
     /// The offset of the inodes, in bytes.
     pub(crate) fn inodes(&self) -> Result<u64, Error> {
-        let mut bytes = [0; 4];
-        self.read_bytes(SUPERBLOCK_OFFSET as u64 + 40, &mut bytes)?;
-        Ok(u64::from(u32::from_le_bytes(bytes)) * BLOCK_SIZE)
+        Ok(self.superblock()?.inodes())
+    }
+
+    pub(crate) fn superblock(&self) -> Result<SuperBlock, Error> {
+        let mut bytes = [0; SUPER_OFFSET + SuperBlock::SIZE];
+        self.read_bytes(0, &mut bytes)?;
+        SuperBlock::decode(&bytes).ok_or(Corrupt("it has no EROFS superblock").into())
     }
 
     pub(crate) fn node(&self, nid: Nid) -> Result<Node, Error> {
-        let offset = nid.0.checked_mul(SLOT_SIZE as u64).and_then(|offset| offset.checked_add(self.inodes().ok()?));
-        let offset = offset.ok_or(damaged("an inode is outside of it"))?;
-        let mut bytes = [0; INODE_SIZE];
-        self.read_bytes(offset, &mut bytes[..COMPACT_SIZE])?;
-        let format = u16::from_le_bytes([bytes[0], bytes[1]]);
-        let extended = format & EXTENDED != 0;
-        if extended {
-            self.read_bytes(offset, &mut bytes)?;
-        }
-        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let attributes = half(2);
-        let attributes = if attributes == 0 { 0 } else { 12 + 4 * (u64::from(attributes) - 1) };
-        Ok(Node {
-            nid,
-            offset,
-            kind: FileType::from_mode(half(4).into()).ok_or(damaged("an inode is of an unknown type"))?,
-            extended,
-            layout: format >> LAYOUT_SHIFT,
-            size: if extended { u64::from(word(8)) | u64::from(word(12)) << 32 } else { word(8).into() },
-            first_block: word(16),
-            header: if extended { INODE_SIZE as u64 } else { COMPACT_SIZE as u64 } + attributes,
-            links: if extended { word(44) } else { half(6).into() },
-        })
+        let offset = nid.offset(self.inodes()?).ok_or(Corrupt("an inode is outside of it"))?;
+        let mut bytes = [0; DiskInode::SIZE_MAX];
+        self.read_bytes(offset, &mut bytes[..InodeVersion::Compact.size()])?;
+        let size = DiskInode::version(&bytes)?.size();
+        self.read_bytes(offset, &mut bytes[..size])?;
+        Ok(Node { nid, offset, inode: DiskInode::decode(&bytes)? })
     }
 
     /// The data of a directory or link.
     pub(crate) fn data(&self, node: &Node) -> Result<Vec<u8>, Error> {
-        let most = if node.kind == FileType::Symlink { TARGET_MAX as u64 } else { DIRECTORY_MAX };
-        if node.size > most.min(self.size()) {
-            return Err(damaged("a directory or link is too large"));
+        let most = if node.inode.file_type == FileType::Symlink { TARGET_MAX as u64 } else { DIRECTORY_MAX };
+        if node.inode.size > most.min(self.size()) {
+            return Err(Corrupt("a directory or link is too large").into());
         }
-        self.piece(node, 0, node.size)
+        self.piece(node, 0, node.inode.size)
     }
 
     /// The content of a small text file, following links; `None` if there is none, or it is not UTF-8.
@@ -195,7 +178,7 @@ impl Image {
     /// The image cannot be read, or is invalid.
     pub fn file_text(&self, path: &[u8]) -> Result<Option<String>, Error> {
         let Resolved { chain, missing, .. } = self.resolve(path)?;
-        let is_text = |node: &&Node| missing.is_empty() && node.kind == FileType::Regular && node.size <= TEXT_MAX;
+        let is_text = |node: &&Node| missing.is_empty() && node.inode.file_type == FileType::Regular && node.inode.size <= TEXT_MAX;
         match chain.last().filter(is_text) {
             Some(node) => Ok(String::from_utf8(self.data(node)?).ok()),
             None => Ok(None),
@@ -204,17 +187,16 @@ impl Image {
 
     /// At most `length` bytes of a directory or link from the start of a block on.
     fn piece(&self, node: &Node, start: u64, length: u64) -> Result<Vec<u8>, Error> {
-        let tail = match node.layout {
-            PLAIN => 0,
-            INLINE => node.size % BLOCK_SIZE,
-            _ => return Err(damaged("a directory or link is stored in an unsupported layout")),
-        };
-        let end = start.saturating_add(length).min(node.size);
-        let head_end = (node.size - tail).min(end);
+        let DiskInode { layout, size, startblk_or_rdev, .. } = node.inode;
+        if !matches!(layout, DataLayout::FlatPlain | DataLayout::FlatInline) {
+            return Err(Corrupt("a directory or link is stored in an unsupported layout").into());
+        }
+        let end = start.saturating_add(length).min(size);
+        let head_end = (size - node.inode.inline_size()).min(end);
         let mut data = vec![0; end.saturating_sub(start) as usize];
         let (head, rest) = data.split_at_mut(head_end.saturating_sub(start) as usize);
-        self.read_bytes((u64::from(node.first_block) * BLOCK_SIZE).saturating_add(start), head)?;
-        self.read_bytes(node.offset.saturating_add(node.header), rest)?;
+        self.read_bytes((u64::from(startblk_or_rdev) * BLOCK_SIZE).saturating_add(start), head)?;
+        self.read_bytes(node.offset.saturating_add(node.inode.header_size()), rest)?;
         Ok(data)
     }
 
@@ -227,7 +209,7 @@ impl Image {
         let within = (offset % BLOCK_SIZE) as usize;
         let mut blocks = vec![0; (within + buffer.len()).next_multiple_of(BLOCK)];
         self.read_blocks(first, &mut blocks).map_err(|error| match error {
-            BlockError::Outside { .. } => damaged("a block is outside of it"),
+            BlockError::Outside { .. } => Error::from(Corrupt("a block is outside of it")),
             error => error.into(),
         })?;
         buffer.copy_from_slice(&blocks[within..][..buffer.len()]);
@@ -244,26 +226,21 @@ fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
 pub(crate) fn entries(data: &[u8]) -> Result<Vec<Dirent<'_>>, Error> {
     let mut entries = Vec::new();
     for block in data.chunks(BLOCK) {
-        let offset_of_name = |index: usize| -> Option<usize> {
-            let field = block.get(index * ENTRY_SIZE..)?.get(8..10)?;
-            Some(u16::from_le_bytes([field[0], field[1]]).into())
-        };
-        let names = offset_of_name(0).filter(|names| *names >= ENTRY_SIZE && names.is_multiple_of(ENTRY_SIZE) && *names <= block.len());
-        let count = names.ok_or(damaged("a directory has no entries"))? / ENTRY_SIZE;
-        for index in 0..count {
-            let end = if index + 1 < count { offset_of_name(index + 1) } else { Some(block.len()) };
-            let name = offset_of_name(index).zip(end).and_then(|(start, end)| block.get(start..end));
-            // The last name may be followed by zeros.
-            let name = name.and_then(|name| name.split(|&byte| byte == 0).next()).filter(|name| !name.is_empty());
-            let name = name.ok_or(damaged("a directory's entry has no name"))?;
-            let fields = &block[index * ENTRY_SIZE..][..ENTRY_SIZE];
-            let nid = fields.first_chunk().map_or(0, |nid| u64::from_le_bytes(*nid));
-            entries.push(Dirent { name, nid: Nid(nid), kind: fields[10] });
+        for entry in DirectoryBlock::decode(block)?.dirents() {
+            entries.push(entry?);
         }
     }
     Ok(entries)
 }
 
-pub(crate) fn damaged(what: &'static str) -> Error {
-    Error::Block(BlockError::Damaged(what))
+impl From<Corrupt> for BlockError {
+    fn from(Corrupt(what): Corrupt) -> Self {
+        BlockError::Damaged(what)
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(error: Corrupt) -> Self {
+        Error::Block(error.into())
+    }
 }

@@ -12,14 +12,12 @@
 
 use std::sync::Arc;
 
+use pando_erofs::{BLOCK_SIZE, Dirent, FileType, HostIdentity, ISLOT_SIZE, IdentityTable, Nid, directory_size, encode_directory};
+
 use crate::{
     Error, Image,
-    format::{
-        BLOCK, BLOCK_SIZE, BlockNumber, DataPlace, Dirent, INODE_SIZE, Inode, Nid, SLOT_SIZE, directory_size, encode_directory, put,
-        write_superblock,
-    },
+    encode::{self, BLOCK, BlockNumber, DataLocation, INODE_SIZE, write_superblock},
     host::HostBlocks,
-    identity,
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes},
     tables::{Extent, Sizes, SlotRecord, Tables},
@@ -45,11 +43,11 @@ impl Layout {
         let mut kept = vec![0; plan.kept_blocks as usize * BLOCK];
         plan.write(&mut kept)?;
         let end = BlockNumber::new(plan.next.saturating_add(tree.spare_blocks))?;
-        if let Some(place) = plan.identities {
-            place.write(&mut kept);
-            plan.write_identities(&mut kept[place.first_block as usize * BLOCK..]);
+        if let Some(table) = plan.identities {
+            plan.write_identities(&mut kept[table.first_block as usize * BLOCK..]);
         }
-        write_superblock(&mut kept, plan.order.len() as u64, end);
+        let volume_name = plan.identities.map_or([0; 16], IdentityTable::encode);
+        write_superblock(&mut kept, plan.order.len() as u64, end, volume_name);
         let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names, &plan.slots());
         Ok(Layout { blocks: end.number().into(), kept, tables, sizes, held: tree.held })
     }
@@ -67,7 +65,7 @@ impl Layout {
 /// The location of an inode.
 #[derive(Clone, Copy, Default)]
 struct InodeSpot {
-    /// Its offset in units of [`SLOT_SIZE`]; 0 if it has none.
+    /// Its offset in units of [`ISLOT_SIZE`]; 0 if it has none.
     slot: u32,
     /// The number of its names; for a directory, the number of its subdirectories.
     names: u32,
@@ -89,8 +87,8 @@ struct Plan<'a> {
     /// The first free block.
     next: u64,
     kept_blocks: u64,
-    /// Where the host's numbers of the inodes lie.
-    identities: Option<identity::DataPlace>,
+    /// The position of the identity table, if there is one.
+    identities: Option<IdentityTable>,
     extents: Vec<Extent>,
 }
 
@@ -168,9 +166,9 @@ impl<'a> Plan<'a> {
             if length > left {
                 offset += left as u64;
             }
-            let slot = offset / SLOT_SIZE as u64;
+            let slot = offset / ISLOT_SIZE;
             self.spots[id.index()].slot = u32::try_from(slot).map_err(|_| Error::TooLarge { blocks: offset / BLOCK_SIZE })?;
-            offset = (offset + length as u64).next_multiple_of(SLOT_SIZE as u64);
+            offset = (offset + length as u64).next_multiple_of(ISLOT_SIZE);
             self.order.push(id);
         }
         self.next = offset.div_ceil(BLOCK_SIZE);
@@ -206,9 +204,9 @@ impl<'a> Plan<'a> {
         }
         if self.tree.identified {
             let last = self.order.iter().map(|id| self.spots[id.index()].slot).max().unwrap_or(0);
-            let place = identity::DataPlace { first_block: BlockNumber::new(self.next)?.number(), records: last / 2 + 1 };
-            self.next += place.blocks();
-            self.identities = Some(place);
+            let table = IdentityTable { first_block: BlockNumber::new(self.next)?.number(), records: last / 2 + 1 };
+            self.next += table.blocks();
+            self.identities = Some(table);
         }
         self.kept_blocks = self.next;
         Ok(())
@@ -258,27 +256,30 @@ impl<'a> Plan<'a> {
             let spot = &self.spots[id.index()];
             let inode = self.tree.inode(id);
             let first = spot.first_block.map(|first| BlockNumber::new(first.into())).transpose()?;
-            let plain = first.map_or(DataPlace::Nowhere(0), DataPlace::Blocks);
-            let place = |behind: usize| if behind == 0 { plain } else { DataPlace::Inline(first) };
+            let plain = first.map_or(DataLocation::Absent, DataLocation::Blocks);
+            let location = |inline: usize| if inline == 0 { plain } else { DataLocation::Inline(first) };
             let directory;
-            let (place, size, data): (DataPlace, u64, &[u8]) = match &inode.content {
+            let (location, size, data): (DataLocation, u64, &[u8]) = match &inode.content {
                 &Content::Directory { parent, .. } => {
                     directory = self.encode(id, parent);
-                    (place(inline(spot.size)), spot.size as u64, &directory)
+                    (location(inline(spot.size)), spot.size as u64, &directory)
                 }
-                &Content::Symlink(target) => (place(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
+                &Content::Symlink(target) => (location(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
                 Content::Bytes(bytes) => (plain, bytes.len() as u64, bytes),
                 &Content::Host { size, .. } => (plain, size, &[]),
-                &Content::Special { device, .. } => (DataPlace::Nowhere(device), 0, &[]),
+                &Content::Special { kind: FileType::CharacterDevice | FileType::BlockDevice, device } => {
+                    (DataLocation::Device(device), 0, &[])
+                }
+                Content::Special { .. } => (DataLocation::Absent, 0, &[]),
             };
             let is_directory = matches!(inode.content, Content::Directory { .. });
             // A directory's own name and `.`, besides the `..` of its subdirectories.
             let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
-            let header = Inode { kind: inode.content.kind(), attributes: inode.attributes, links, size, place };
-            let offset = spot.slot as usize * SLOT_SIZE;
-            kept[offset..offset + INODE_SIZE].copy_from_slice(&header.encode(serial));
-            let behind = if let DataPlace::Inline(_) = place { data.len() % BLOCK } else { 0 };
-            let (head, tail) = data.split_at(data.len() - behind);
+            let header = encode::inode(inode.content.kind(), inode.attributes, links, size, location, serial);
+            let offset = spot.slot as usize * ISLOT_SIZE as usize;
+            kept[offset..offset + INODE_SIZE].copy_from_slice(&header);
+            let tail_size = if let DataLocation::Inline(_) = location { data.len() % BLOCK } else { 0 };
+            let (head, tail) = data.split_at(data.len() - tail_size);
             kept[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
             if let Some(first) = first.filter(|_| !head.is_empty()) {
                 kept[first.number() as usize * BLOCK..][..head.len()].copy_from_slice(head);
@@ -296,27 +297,30 @@ impl<'a> Plan<'a> {
         if self.tree.spare_blocks > 0 { self.order.iter().filter_map(slot).collect() } else { Vec::new() }
     }
 
-    /// Writes the table of the host's numbers.
+    /// Writes the identity table.
     fn write_identities(&self, table: &mut [u8]) {
+        let mut write = |index: usize, identity: HostIdentity| {
+            table[index * HostIdentity::SIZE..][..HostIdentity::SIZE].copy_from_slice(&identity.encode());
+        };
         let mut volume = None;
         for &id in &self.order {
             let (inode, spot) = (self.tree.inode(id), &self.spots[id.index()]);
             if let Some(mut identity) = inode.identity {
-                volume = volume.or(Some(identity.device));
+                volume = volume.or(identity.device);
                 if !matches!(inode.content, Content::Directory { .. }) && identity.links != spot.names {
-                    identity.device = 0;
+                    identity.device = None;
                 }
-                put(table, spot.slot as usize / 2 * identity::SIZE, identity.encode());
+                write(spot.slot as usize / 2, identity);
             }
         }
-        put(table, 0, volume.unwrap_or(0).to_le_bytes());
+        write(0, HostIdentity { device: volume, ..HostIdentity::default() });
     }
 
     fn encode(&self, directory: InodeId, parent: InodeId) -> Vec<u8> {
         let all = self.all_children(directory, parent);
         let entry = |&(name, inode): &(&'a [u8], InodeId)| {
-            let nid = Nid::at(u64::from(self.spots[inode.index()].slot) * SLOT_SIZE as u64);
-            Dirent { name, nid, kind: self.tree.inode(inode).content.kind() as u8 }
+            let nid = Nid::new(self.spots[inode.index()].slot.into());
+            Dirent { name, nid, file_type: Some(self.tree.inode(inode).content.kind()) }
         };
         encode_directory(&all.iter().map(entry).collect::<Vec<_>>())
     }

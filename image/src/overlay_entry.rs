@@ -4,13 +4,14 @@
 //! New data is in memory, after the image's last block. The parent directory keeps its inode, which then refers to a new copy of its
 //! entries; so nothing else in the image changes.
 
+use pando_erofs::{
+    BLOCK_SIZE, Corrupt, DataLayout, Dirent, DiskInode, FileType, NAME_LEN, Nid, SuperBlock, directory_size, encode_directory,
+};
+
 use crate::{
     Attributes, Error, HostFile, Image,
-    builder::{NAME_MAX, shown},
-    format::{
-        BLOCK, BLOCK_SIZE, BlockNumber, DataPlace, Dirent, EXTENDED, FileType, Inode, LAYOUT_SHIFT, Nid, PLAIN, directory_size,
-        encode_directory, resize,
-    },
+    builder::shown,
+    encode::{self, BLOCK, BlockNumber, DataLocation, write_checksummed},
     image::{BlockSource, one_file},
     inspect::{Node, Resolved, entries},
     tables::Extent,
@@ -28,7 +29,7 @@ impl Image {
     pub fn add_directory(&mut self, path: &[u8], attributes: Attributes) -> Result<Vec<u8>, Error> {
         let Resolved { chain, names, missing } = self.resolve(path)?;
         let here = chain[chain.len() - 1];
-        if here.kind != FileType::Directory {
+        if !here.is_directory() {
             return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
         self.add_directories(path, here, &missing, attributes)?;
@@ -46,30 +47,29 @@ impl Image {
         if missing.is_empty() {
             // The existing file's name.
             missing.extend(names.pop());
-            if chain.pop().is_none_or(|there| there.kind == FileType::Directory) {
+            if chain.pop().is_none_or(|existing| existing.is_directory()) {
                 return Err(Error::Duplicate { path: shown(path) });
             }
         }
         let (Some(&here), Some((name, directories))) = (chain.last(), missing.split_last()) else {
             return Err(Error::Duplicate { path: shown(path) });
         };
-        if here.kind != FileType::Directory {
+        if !here.is_directory() {
             return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
         check_names(path, &missing)?;
         let here = self.add_directories(path, here, directories, MADE)?;
         let size = file.version.size;
-        let mut place = DataPlace::Nowhere(0);
+        let mut data = DataLocation::Absent;
         if size > 0 && self.size().saturating_add(size) <= most {
             let first = BlockNumber::new(self.blocks())?;
             let blocks = size.div_ceil(BLOCK_SIZE);
             BlockNumber::new(self.blocks().saturating_add(blocks))?;
             let extent = Extent { first: first.number(), file: 0, offset: 0, size };
             self.append(blocks, Some(BlockSource::Host(Box::new(one_file(extent, file.path(), file.version, [])?))));
-            place = DataPlace::Blocks(first);
+            data = DataLocation::Blocks(first);
         }
-        let inode = Inode { kind: FileType::Regular, attributes: file.attributes(), links: 1, size, place };
-        let nid = self.append_block(&inode.encode(0))?;
+        let nid = self.append_block(&encode::inode(FileType::Regular, file.attributes(), 1, size, data, 0))?;
         self.add_entry(&here, name, nid, FileType::Regular)
     }
 
@@ -84,19 +84,19 @@ impl Image {
         let last = loop {
             let own = self.next_nid(0)?;
             let mut all = vec![
-                Dirent { name: b".", nid: own, kind: FileType::Directory as u8 },
-                Dirent { name: b"..", nid: parent, kind: FileType::Directory as u8 },
+                Dirent { name: b".", nid: own, file_type: Some(FileType::Directory) },
+                Dirent { name: b"..", nid: parent, file_type: Some(FileType::Directory) },
             ];
             let child = below.next();
             if let Some(name) = child {
-                all.push(Dirent { name, nid: self.next_nid(1)?, kind: FileType::Directory as u8 });
+                all.push(Dirent { name, nid: self.next_nid(1)?, file_type: Some(FileType::Directory) });
             }
             all.sort_unstable_by_key(|entry| entry.name);
             let size = directory_size(all.iter().map(|entry| entry.name)) as u64;
             let links = 2 + u32::from(child.is_some());
             let attributes = if child.is_some() { MADE } else { attributes };
-            let inode = Inode { kind: FileType::Directory, attributes, links, size, place: DataPlace::Inline(None) };
-            parent = self.append_block(&[&inode.encode(0)[..], &encode_directory(&all)].concat())?;
+            let inode = encode::inode(FileType::Directory, attributes, links, size, DataLocation::Inline(None), 0);
+            parent = self.append_block(&[&inode[..], &encode_directory(&all)].concat())?;
             outermost = outermost.or(Some(parent));
             if child.is_none() {
                 break parent;
@@ -107,29 +107,30 @@ impl Image {
     }
 
     /// Sets a directory's entry for a name. The directory gets new blocks for all its entries.
-    fn add_entry(&mut self, directory: &Node, name: &[u8], nid: Nid, kind: FileType) -> Result<(), Error> {
+    fn add_entry(&mut self, directory: &Node, name: &[u8], nid: Nid, file_type: FileType) -> Result<(), Error> {
         let data = self.data(directory)?;
         let mut all = entries(&data)?;
         all.retain(|entry| entry.name != name);
-        all.push(Dirent { name, nid, kind: kind as u8 });
+        all.push(Dirent { name, nid, file_type: Some(file_type) });
         all.sort_unstable_by_key(|entry| entry.name);
         let encoded = encode_directory(&all);
         let first = BlockNumber::new(self.blocks())?;
         for block in encoded.chunks(BLOCK) {
             self.append_block(block)?;
         }
-        let links = directory.links.saturating_add(u32::from(kind == FileType::Directory));
-        let format = PLAIN << LAYOUT_SHIFT | if directory.extended { EXTENDED } else { 0 };
-        self.alter(directory.offset, &format.to_le_bytes())?;
-        self.alter(directory.offset + 16, &first.number().to_le_bytes())?;
-        if directory.extended {
-            self.alter(directory.offset + 8, &(encoded.len() as u64).to_le_bytes())?;
-            self.alter(directory.offset + 44, &links.to_le_bytes())
-        } else {
-            // The size fits: larger directories cannot be read.
-            self.alter(directory.offset + 8, &(encoded.len() as u32).to_le_bytes())?;
-            self.alter(directory.offset + 6, &u16::try_from(links).unwrap_or(u16::MAX).to_le_bytes())
-        }
+        // The size fits a compact inode too: larger directories cannot be read.
+        let inode = DiskInode {
+            layout: DataLayout::FlatPlain,
+            startblk_or_rdev: first.number(),
+            size: encoded.len() as u64,
+            nlink: directory.inode.nlink.saturating_add(u32::from(file_type == FileType::Directory)),
+            ..directory.inode
+        };
+        let mut bytes = [0; DiskInode::SIZE_MAX];
+        let bytes = &mut bytes[..inode.version.size()];
+        self.read_bytes(directory.offset, bytes)?;
+        inode.encode_into(bytes);
+        self.alter(directory.offset, bytes)
     }
 
     /// The number of the inode at the start of the block that is this many after the next.
@@ -145,18 +146,26 @@ impl Image {
         block.resize(BLOCK, 0);
         let number = self.append(1, None);
         self.altered.insert(number, block.into());
-        // Updates the superblock's number of blocks.
-        self.alter(0, &[])?;
+        self.change_superblock(|_| ())?;
         Ok(nid)
     }
 
-    /// Changes bytes of the image, and makes the superblock's size and checksum right.
-    pub(crate) fn alter(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// Changes bytes of the image, and updates the superblock.
+    fn alter(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         for (at, byte) in (offset..).zip(bytes) {
             self.altered_block(at / BLOCK_SIZE)?[(at % BLOCK_SIZE) as usize] = *byte;
         }
+        self.change_superblock(|_| ())
+    }
+
+    /// Changes the superblock, and updates its number of blocks and its checksum.
+    pub(crate) fn change_superblock(&mut self, change: impl FnOnce(&mut SuperBlock)) -> Result<(), Error> {
         let blocks = BlockNumber::new(self.blocks())?;
-        resize(self.altered_block(0)?, blocks);
+        let block = self.altered_block(0)?;
+        let mut superblock = SuperBlock::decode(block).ok_or(Corrupt("it has no EROFS superblock"))?;
+        change(&mut superblock);
+        superblock.blocks = blocks.number();
+        write_checksummed(block, &mut superblock);
         Ok(())
     }
 
@@ -172,7 +181,7 @@ impl Image {
 
 fn check_names(path: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
     let refused = |reason| Err(Error::Path { path: shown(path), reason });
-    match names.iter().find(|name| name.len() > NAME_MAX || name.contains(&0)) {
+    match names.iter().find(|name| name.len() > NAME_LEN || name.contains(&0)) {
         Some(name) if name.contains(&0) => refused("a name has a NUL"),
         Some(_) => refused("a name has more than 255 bytes"),
         None => Ok(()),

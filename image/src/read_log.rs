@@ -13,7 +13,8 @@ use std::{
 };
 
 use crate::{
-    format::{BLOCK, BLOCK_SIZE},
+    BLOCK_SIZE,
+    encode::BLOCK,
     store::checksum,
     tables::{ChangeTime, Extent, Version},
 };

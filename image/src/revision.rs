@@ -8,29 +8,30 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
+use pando_erofs::{BLOCK_SIZE, DiskInode, HostIdentity, ISLOT_SIZE, IdentityTable, NULL_ADDR};
 use rustix::fs::{FileType, Stat};
 
 use crate::{
     BlockError,
-    format::{BLOCK, NO_BLOCK, SLOT_SIZE, put},
+    encode::BLOCK,
     host::{HostBlocks, attributes, lock, look},
-    identity::{self, HostIdentity},
+    identity::host_identity,
     tables::{Extent, SlotRecord, Version},
 };
 
 /// Blocks for the content of files that changed: 4 GiB.
 pub(crate) const SPARE_BLOCKS: u64 = 1 << 20;
-/// Units of [`SLOT_SIZE`] in a block.
-const SLOTS: u64 = (BLOCK / SLOT_SIZE) as u64;
-/// Records of the table of identities in a block.
-const RECORDS: u64 = (BLOCK / identity::SIZE) as u64;
+/// Units of [`ISLOT_SIZE`] in a block.
+const SLOTS: u64 = BLOCK_SIZE / ISLOT_SIZE;
+/// Records of the identity table in a block.
+const RECORDS: u64 = BLOCK_SIZE / HostIdentity::SIZE as u64;
 
 /// The changes of an image's files.
 #[derive(Debug)]
 pub(crate) struct Revisions {
     /// The first free spare block, and the end of the spare blocks.
     spare: (u64, u64),
-    identities: Option<identity::DataPlace>,
+    identities: Option<IdentityTable>,
     /// Inodes that were compared, by unit; `None`: the file has not changed.
     files: HashMap<u32, Option<Revision>>,
     /// Content in spare blocks, by first block.
@@ -41,7 +42,7 @@ pub(crate) struct Revisions {
 #[derive(Clone, Copy, Debug)]
 struct Revision {
     stat: Stat,
-    /// The first block of its content; [`NO_BLOCK`]: it has none.
+    /// The first block of its content; [`NULL_ADDR`]: it has none.
     first: u32,
 }
 
@@ -56,7 +57,7 @@ impl Revisions {
         let version = Version::of(&stat);
         let blocks = version.size.div_ceil(BLOCK as u64);
         if blocks == 0 {
-            return Some(Revision { stat, first: NO_BLOCK });
+            return Some(Revision { stat, first: NULL_ADDR });
         }
         let (next, end) = self.spare;
         let first = u32::try_from(next).ok().filter(|_| next.saturating_add(blocks) <= end)?;
@@ -69,7 +70,7 @@ impl Revisions {
 impl HostBlocks {
     /// Allows revisions if the tables give the inodes of the host's files. The image has `blocks` blocks; the last [`SPARE_BLOCKS`]
     /// are spare.
-    pub(crate) fn allow_revisions(&mut self, blocks: u64, identities: Option<identity::DataPlace>) {
+    pub(crate) fn allow_revisions(&mut self, blocks: u64, identities: Option<IdentityTable>) {
         if self.tables.has_slots() {
             let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
             self.revisions = Some(Mutex::new(Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new() }));
@@ -88,15 +89,15 @@ impl HostBlocks {
         for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
             for record in self.tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
                 if let Some(revision) = self.revision(&mut revisions, record)? {
-                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * SLOT_SIZE..]);
+                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..])?;
                 }
             }
             let table = revisions.identities.and_then(|place| number.checked_sub(place.first_block.into()).filter(|n| *n < place.blocks()));
             let Some(index) = table else { continue };
             for record in self.tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
                 if let Some(revision) = self.revision(&mut revisions, record)? {
-                    let place = (u64::from(record.slot) / 2 % RECORDS) as usize * identity::SIZE;
-                    revision.write_identity(&mut block[place..][..identity::SIZE]);
+                    let place = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
+                    revision.write_identity(&mut block[place..][..HostIdentity::SIZE]);
                 }
             }
         }
@@ -120,24 +121,23 @@ impl HostBlocks {
 
 impl Revision {
     /// Updates an extended inode whose content lies in whole blocks.
-    fn write_inode(&self, inode: &mut [u8]) {
+    fn write_inode(&self, bytes: &mut [u8]) -> Result<(), BlockError> {
         let now = attributes(&self.stat);
-        let kind = u16::from_le_bytes([inode[4], inode[5]]) & 0o170_000;
-        put(inode, 4, (kind | now.permissions).to_le_bytes());
-        put(inode, 8, self.stat.st_size.cast_unsigned().to_le_bytes());
-        put(inode, 16, self.first.to_le_bytes());
-        put(inode, 24, now.uid.to_le_bytes());
-        put(inode, 28, now.gid.to_le_bytes());
-        put(inode, 32, now.modified.seconds.to_le_bytes());
-        put(inode, 40, now.modified.nanoseconds.to_le_bytes());
+        let mut inode = DiskInode::decode(bytes)?;
+        inode.permissions = now.permissions;
+        inode.size = self.stat.st_size.cast_unsigned();
+        inode.startblk_or_rdev = self.first;
+        (inode.uid, inode.gid, inode.mtime) = (now.uid, now.gid, Some(now.modified));
+        inode.encode_into(bytes);
+        Ok(())
     }
 
-    /// Updates a record of the table of identities. If the link count changed, names may lie outside the image: the record then has
+    /// Updates a record of the identity table. If the link count changed, names may lie outside the image: the record then has
     /// no device.
     fn write_identity(&self, record: &mut [u8]) {
-        let Some(mut now) = HostIdentity::of(&self.stat) else { return record.fill(0) };
-        let is_whole = record[..8] != [0; 8] && record[28..] == now.links.to_le_bytes();
-        now.device = if is_whole { now.device } else { 0 };
+        let Some(mut now) = host_identity(&self.stat) else { return record.fill(0) };
+        let is_whole = HostIdentity::decode(record).is_some_and(|before| before.device.is_some() && before.links == now.links);
+        now.device = now.device.filter(|_| is_whole);
         record.copy_from_slice(&now.encode());
     }
 }

@@ -16,15 +16,15 @@ use std::{
     thread,
 };
 
+use pando_erofs::NAME_LEN;
 use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat, statfs};
 use rustix::io::Errno;
 
 use crate::{
     Attributes, Builder, Error,
-    builder::{NAME_MAX, components, is_target, shown},
-    format,
+    builder::{components, is_target, shown},
     host::{attributes, look, open_at},
-    identity::HostIdentity,
+    identity::host_identity,
     tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
     tree::{Content, InodeId},
 };
@@ -138,7 +138,7 @@ impl Builder {
     /// Takes note of which file of the host an inode is, where the image is to say that.
     fn identify(&mut self, id: InodeId, stat: &Stat, walk: &Scan<'_>) {
         if self.tree.identified && walk.readable != Readable::None {
-            self.tree.inode_mut(id).identity = HostIdentity::of(stat);
+            self.tree.inode_mut(id).identity = host_identity(stat);
         }
     }
 
@@ -239,14 +239,14 @@ impl Builder {
     /// The content of a found file for the tree; `directory` and `name` are its name on the host.
     fn content(&mut self, found: &FoundEntry, parent: InodeId, directory: u32, name: Name) -> Result<Content, Error> {
         let stat = &found.stat;
-        Ok(match format::FileType::from_mode(stat.st_mode) {
-            Some(format::FileType::Directory) => Content::Directory { parent, implied: false },
-            Some(format::FileType::Symlink) => Content::Symlink(self.tree.intern(&found.target)?),
-            Some(format::FileType::Regular) | None => {
+        Ok(match pando_erofs::FileType::from_mode(stat.st_mode) {
+            Some(pando_erofs::FileType::Directory) => Content::Directory { parent, implied: false },
+            Some(pando_erofs::FileType::Symlink) => Content::Symlink(self.tree.intern(&found.target)?),
+            Some(pando_erofs::FileType::Regular) | None => {
                 let version = Version::of(stat);
                 Content::Host { file: self.tree.add_file(FileRecord { directory, name, version })?, offset: 0, size: version.size }
             }
-            Some(kind @ (format::FileType::CharacterDevice | format::FileType::BlockDevice)) => {
+            Some(kind @ (pando_erofs::FileType::CharacterDevice | pando_erofs::FileType::BlockDevice)) => {
                 Content::Special { kind, device: stat.st_rdev as u32 }
             }
             Some(kind) => Content::Special { kind, device: 0 },
@@ -386,7 +386,7 @@ fn look_at(directory: &File, name: &CStr, readable: Readable) -> Result<Option<F
         FileType::RegularFile => may(0o004, Access::READ_OK),
         _ => true,
     };
-    if name.to_bytes().len() > NAME_MAX || !taken && readable != Readable::ByCaller {
+    if name.to_bytes().len() > NAME_LEN || !taken && readable != Readable::ByCaller {
         return Ok(None);
     }
     let mut target = Vec::new();

@@ -14,11 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{
-    BlockError,
-    format::{BLOCK, BLOCK_SIZE},
-    store::Bytes,
-};
+use crate::{BLOCK_SIZE, BlockError, encode::BLOCK, store::Bytes};
 
 /// The parent of a record without one: its name is a whole path.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -4,11 +4,10 @@
 use std::{fs::File, hash::BuildHasher, hash::RandomState, sync::Arc};
 
 use hashbrown::HashTable;
+use pando_erofs::{FileType, HostIdentity};
 
 use crate::{
     Attributes, Error,
-    format::FileType,
-    identity::HostIdentity,
     tables::{DirectoryRecord, FileRecord, Name},
 };
 

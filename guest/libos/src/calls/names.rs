@@ -39,7 +39,7 @@ pub fn mknod(system: &mut System, [path, mode, device, ..]: [u64; 6]) -> Result<
 /// `mknodat(directory, path, mode, device)`.
 pub fn mknodat(system: &mut System, [directory, path, mode, device, ..]: [u64; 6]) -> Result<u64, Errno> {
     let mode = mode as u32;
-    let kind = match FileType::of_mode(mode) {
+    let kind = match FileType::from_mode(mode) {
         None if mode & S_IFMT == 0 => FileType::Regular,
         Some(FileType::Directory) => return Err(Errno::EPERM),
         None | Some(FileType::Symlink) => return Err(Errno::EINVAL),

@@ -4,6 +4,8 @@
 
 use alloc::{vec, vec::Vec};
 
+use pando_erofs::SUPER_MAGIC_V1;
+
 use super::*;
 
 const ROOT: u64 = 64;
@@ -46,7 +48,7 @@ fn directory_block(entries: &[(&str, u64, u8)]) -> Vec<u8> {
 /// Three blocks: one with superblock and inodes, then the 5000 bytes of `big`.
 fn sample() -> Vec<u8> {
     let mut image = vec![0; 3 * 4096];
-    put(&mut image, 1024, &MAGIC.to_le_bytes());
+    put(&mut image, 1024, &SUPER_MAGIC_V1.to_le_bytes());
     put(&mut image, 1024 + 12, &[12]);
     put(&mut image, 1024 + 14, &(ROOT as u16).to_le_bytes());
     put(&mut image, 1024 + 24, &1_700_000_000u64.to_le_bytes());
@@ -150,12 +152,12 @@ fn lists_a_directory_from_any_position() {
     let bytes = sample();
     let image = Image::new(&bytes).unwrap();
     let root = image.directory(&image.inode(image.root()).unwrap()).unwrap();
-    let all: Vec<Dirent<'_>> = root.entries(Position::default()).collect::<Result<_, _>>().unwrap();
+    let all: Vec<ListedName<'_>> = root.entries(Position::default()).collect::<Result<_, _>>().unwrap();
     let names: Vec<&[u8]> = all.iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"."[..], b"..", b"big", b"hello", b"link", b"loop"]);
     assert_eq!(all[4].kind, Some(FileType::Symlink));
     for (index, entry) in all.iter().enumerate() {
-        let rest: Vec<Dirent<'_>> = root.entries(entry.next).collect::<Result<_, _>>().unwrap();
+        let rest: Vec<ListedName<'_>> = root.entries(entry.next).collect::<Result<_, _>>().unwrap();
         assert_eq!(rest, all[index + 1..]);
     }
     assert_eq!(root.entries(Position(u64::MAX)).count(), 0);

@@ -5,8 +5,8 @@ use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
 use crate::credentials::Credentials;
-use crate::erofs::{FileType, Identity, Image, Inode, Nid, Time};
-use crate::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use crate::erofs::{FileType, HostIdentity, Image, Inode, Nid, Time};
+use crate::uapi::S_IFMT;
 
 /// Unit of `st_blocks` in bytes.
 const SECTOR: u64 = 512;
@@ -63,39 +63,9 @@ pub fn device_of(index: VolumeIndex, image: &Image<'_>) -> u64 {
 #[must_use]
 pub fn number_of(index: VolumeIndex, image: &Image<'_>, nid: Nid) -> u64 {
     let unknown = || if image.device().is_some() { UNKNOWN | u64::from(index.0) << 40 | nid.number() } else { nid.number() };
-    image.identity(nid).map_or_else(unknown, |identity| identity.number)
+    image.identity(nid).map_or_else(unknown, |identity| identity.inode)
 }
 
-impl FileType {
-    /// Its mode bits.
-    #[must_use]
-    pub const fn mode(self) -> u32 {
-        match self {
-            FileType::Fifo => S_IFIFO,
-            FileType::CharacterDevice => S_IFCHR,
-            FileType::Directory => S_IFDIR,
-            FileType::BlockDevice => S_IFBLK,
-            FileType::Regular => S_IFREG,
-            FileType::Symlink => S_IFLNK,
-            FileType::Socket => S_IFSOCK,
-        }
-    }
-
-    /// The file type of mode bits.
-    #[must_use]
-    pub const fn of_mode(mode: u32) -> Option<FileType> {
-        Some(match mode & S_IFMT {
-            S_IFIFO => FileType::Fifo,
-            S_IFCHR => FileType::CharacterDevice,
-            S_IFDIR => FileType::Directory,
-            S_IFBLK => FileType::BlockDevice,
-            S_IFREG => FileType::Regular,
-            S_IFLNK => FileType::Symlink,
-            S_IFSOCK => FileType::Socket,
-            _ => return None,
-        })
-    }
-}
 
 /// A time, from nanoseconds since 1970.
 #[must_use]
@@ -139,8 +109,8 @@ impl Status {
     pub fn of_inode(volume: VolumeIndex, image: &Image<'_>, inode: &Inode) -> Status {
         let identity = image.identity(inode.nid);
         let device = match identity {
-            Some(Identity { device: None, .. }) => made_up(minor::VOLUMES + u32::from(volume.0)),
-            Some(Identity { device: Some(device), .. }) => device,
+            Some(HostIdentity { device: None, .. }) => made_up(minor::VOLUMES + u32::from(volume.0)),
+            Some(HostIdentity { device: Some(device), .. }) => device,
             None => device_of(volume, image),
         };
         let is_directory = inode.kind == FileType::Directory;
@@ -199,7 +169,7 @@ impl Status {
     /// The file type; `None`: an anonymous inode.
     #[must_use]
     pub fn kind(&self) -> Option<FileType> {
-        FileType::of_mode(self.mode)
+        FileType::from_mode(self.mode)
     }
 
     /// Whether it is a directory.

@@ -8,7 +8,7 @@ use pando_rt::user::fetch;
 
 use super::volume::ImagePlace;
 use super::{InodeRef, Tree, room};
-use crate::erofs::{Attribute, Time};
+use crate::erofs::{Time, Xattr};
 use crate::errno::Errno;
 
 /// Upper limit on the bytes of a value.
@@ -31,7 +31,7 @@ pub enum Setting {
 }
 
 /// Whether this is the attribute's name.
-fn is_named(attribute: &Attribute<'_>, name: &[u8]) -> bool {
+fn is_named(attribute: &Xattr<'_>, name: &[u8]) -> bool {
     name.strip_prefix(attribute.prefix) == Some(attribute.name)
 }
 
@@ -39,7 +39,7 @@ impl Tree {
     /// Copies the attributes of a volume's file.
     pub(super) fn attributes_below(&self, place: ImagePlace) -> Result<Values, Errno> {
         let inode = self.inode(place)?;
-        let attributes = self.volume(place.volume)?.image.attributes(&inode);
+        let attributes = self.volume(place.volume)?.image.xattrs(&inode);
         attributes
             .map(|attribute| {
                 let mut value = alloc::vec![0; attribute.value.len()];
@@ -59,7 +59,7 @@ impl Tree {
         match self.settle(place) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
-                let mut attributes = self.volume(image.volume)?.image.attributes(&inode);
+                let mut attributes = self.volume(image.volume)?.image.xattrs(&inode);
                 attributes.find(|attribute| is_named(attribute, name)).map(|attribute| attribute.value).ok_or(Errno::ENODATA)
             }
             InodeRef::Node(id) => self.node(id)?.attributes.get(name).map(|value| &**value).ok_or(Errno::ENODATA),
@@ -75,7 +75,7 @@ impl Tree {
         match self.settle(place) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
-                self.volume(image.volume)?.image.attributes(&inode).try_for_each(|attribute| take(attribute.prefix, attribute.name))
+                self.volume(image.volume)?.image.xattrs(&inode).try_for_each(|attribute| take(attribute.prefix, attribute.name))
             }
             InodeRef::Node(id) => self.node(id)?.attributes.keys().try_for_each(|name| take(name, b"")),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Ok(()),

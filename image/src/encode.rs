@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The superblock and the inodes of images that are written here. The crate `erofs` has the format.
+
+use crc::{CRC_32_ISCSI, Crc};
+use pando_erofs::{
+    BLOCK_SIZE, DataLayout, DiskInode, FEATURE_COMPAT_MTIME, FEATURE_COMPAT_SB_CHKSUM, FileType, ISLOT_SIZE, InodeVersion, NULL_ADDR, Nid,
+    SUPER_OFFSET, SuperBlock,
+};
+
+use crate::{Attributes, Error};
+
+pub(crate) const BLOCK: usize = BLOCK_SIZE as usize;
+/// The size of the inodes that are written here.
+pub(crate) const INODE_SIZE: usize = InodeVersion::Extended.size();
+
+/// A block of the image, by number. Never [`NULL_ADDR`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockNumber(u32);
+
+impl BlockNumber {
+    /// The block with this number.
+    pub(crate) fn new(number: u64) -> Result<Self, Error> {
+        match u32::try_from(number) {
+            Ok(number) if number != NULL_ADDR => Ok(BlockNumber(number)),
+            _ => Err(Error::TooLarge { blocks: number }),
+        }
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The location of an inode's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DataLocation {
+    /// No data.
+    Absent,
+    /// No data, but the number of a device.
+    Device(u32),
+    /// In whole blocks, starting with this one.
+    Blocks(BlockNumber),
+    /// In whole blocks, if there are any, and the rest directly after the inode.
+    Inline(Option<BlockNumber>),
+}
+
+/// An inode of the extended form; `serial` is a number for 32-bit stat only.
+pub(crate) fn inode(
+    file_type: FileType,
+    attributes: Attributes,
+    links: u32,
+    size: u64,
+    data: DataLocation,
+    serial: u32,
+) -> [u8; INODE_SIZE] {
+    let (layout, startblk_or_rdev) = match data {
+        DataLocation::Absent => (DataLayout::FlatPlain, NULL_ADDR),
+        DataLocation::Device(number) => (DataLayout::FlatPlain, number),
+        DataLocation::Blocks(first) => (DataLayout::FlatPlain, first.0),
+        DataLocation::Inline(first) => (DataLayout::FlatInline, first.map_or(NULL_ADDR, |first| first.0)),
+    };
+    let mut bytes = [0; INODE_SIZE];
+    let inode = DiskInode {
+        version: InodeVersion::Extended,
+        layout,
+        xattr_icount: 0,
+        file_type,
+        permissions: attributes.permissions,
+        nlink: links,
+        size,
+        startblk_or_rdev,
+        ino: serial,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mtime: Some(attributes.modified),
+    };
+    inode.encode_into(&mut bytes);
+    bytes
+}
+
+/// Writes the superblock into the image's first block. The root's inode lies at the start of the second.
+pub(crate) fn write_superblock(block: &mut [u8], inos: u64, blocks: BlockNumber, volume_name: [u8; 16]) {
+    let mut superblock = SuperBlock {
+        checksum: 0,
+        feature_compat: FEATURE_COMPAT_SB_CHKSUM | FEATURE_COMPAT_MTIME,
+        blkszbits: BLOCK_SIZE.trailing_zeros() as u8,
+        root_nid: Nid::new(BLOCK_SIZE / ISLOT_SIZE),
+        inos,
+        epoch: 0,
+        fixed_nsec: 0,
+        blocks: blocks.0,
+        meta_blkaddr: 0,
+        xattr_blkaddr: 0,
+        volume_name,
+        feature_incompat: 0,
+        dirblkbits: 0,
+    };
+    write_checksummed(block, &mut superblock);
+}
+
+/// Writes a superblock into the image's first block, with its checksum if it has one.
+pub(crate) fn write_checksummed(block: &mut [u8], superblock: &mut SuperBlock) {
+    if superblock.feature_compat & FEATURE_COMPAT_SB_CHKSUM != 0 {
+        superblock.checksum = 0;
+        superblock.encode_into(block);
+        // EROFS leaves out the final inversion of CRC-32C, and counts from the superblock to the end of its block.
+        superblock.checksum = !Crc::<u32>::new(&CRC_32_ISCSI).checksum(&block[SUPER_OFFSET..BLOCK]);
+    }
+    superblock.encode_into(block);
+}
