@@ -115,7 +115,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     let until = deadline(socket.options.send_timeout);
     let length = Cursor::length(ranges);
     if family == Family::Netlink {
-        return super::netdevice::ask(system, id, ranges);
+        return super::rtnetlink::send(system, id, ranges);
     }
     if family == Family::Unix && passes {
         system.files.sockets.bind_any(id)?;

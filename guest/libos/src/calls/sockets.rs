@@ -8,6 +8,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::{clock, user as memory};
 
 use super::blocking::with_timeout;
+use super::interfaces::{IFNAMSIZ, name_of_number, number_of};
 use super::netdevice;
 use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
@@ -382,11 +383,11 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         return Ok(0);
     }
     if (of, name) == (SOL_SOCKET, SO_BINDTODEVICE) {
-        let mut bytes = [0; netdevice::NAME];
-        let given = (length as usize).min(netdevice::NAME - 1);
+        let mut bytes = [0; IFNAMSIZ];
+        let given = (length as usize).min(IFNAMSIZ - 1);
         memory::read(value, &mut bytes[..given])?;
         // An empty name means all interfaces.
-        socket.options.interface = if bytes[0] == 0 { None } else { Some(netdevice::number_of(&bytes)?) };
+        socket.options.interface = if bytes[0] == 0 { None } else { Some(number_of(&bytes)?) };
         return Ok(0);
     }
     // Some options of IPv4 may be bytes.
@@ -422,10 +423,10 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
         }
         (SOL_SOCKET, SO_BINDTODEVICE) => {
             let bound = socket.options.interface;
-            if bound.is_some() && room < netdevice::NAME {
+            if bound.is_some() && room < IFNAMSIZ {
                 return Err(Errno::EINVAL);
             }
-            bound.and_then(netdevice::name_of_number).unwrap_or_default().to_vec()
+            bound.and_then(name_of_number).unwrap_or_default().to_vec()
         }
         _ if name == ICMP_FILTER && socket.has_filter(of) => {
             let words = if socket.family == Family::Internet4 { 1 } else { socket.filter.len() };
@@ -447,8 +448,8 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
 /// # Errors
 /// `ENOTTY`: there is no such request. `EFAULT`, `EINVAL`.
 pub fn ioctl(system: &mut System, id: SocketId, request: u32, argument: u64) -> Result<u64, Errno> {
-    if let Some(told) = netdevice::ioctl(system, request, argument) {
-        return told;
+    if let Some(result) = netdevice::ioctl(system, request, argument) {
+        return result;
     }
     let sockets = &system.files.sockets;
     let socket = sockets.get(id)?;
