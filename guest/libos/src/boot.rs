@@ -24,7 +24,7 @@ use pando_rt::abi::note::options;
 use pando_rt::abi::{Registers, layout};
 use pando_rt::global::Global;
 use pando_rt::memory::{self, Arguments};
-use pando_rt::{clock, hypercall, patched, upcall};
+use pando_rt::{clock, hypercall, patched, template, upcall};
 
 /// Exit statuses, as shells use them.
 const OWN_FAILURE: u64 = 125;
@@ -51,7 +51,7 @@ pub(crate) fn boot() -> ! {
         let mounted = shared.and_then(|shared| hypercall::share(shared, space.0.into(), layout::SHARED));
         assert_eq!(mounted, Ok(()), "nothing lies there yet");
     }
-    hypercall::freeze();
+    template::freeze();
     let start = SYSTEM.with(|system| start(system, patches));
     upcall::enter(&start)
 }

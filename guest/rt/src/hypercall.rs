@@ -8,7 +8,7 @@ use core::arch::asm;
 use pando_abi::hypercall::PORT;
 use pando_abi::{EventSet, Hypercall, Refusal, SegmentIndex, SpaceIndex};
 
-use crate::{clock, generation, registers, vector};
+use crate::vector;
 
 /// A deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;
@@ -47,11 +47,11 @@ pub fn exit(status: u64, signal: u64, address: u64, instruction: u64) -> ! {
     }
 }
 
-/// Gives up the CPU until an unmasked event is pending or the clock reaches `deadline` (nanoseconds of the cell's clock). Returns the
-/// pending events. The application's vector registers survive.
-pub fn idle(deadline: u64) -> EventSet {
+/// Gives up the CPU until an unmasked event is pending or the kernel's clock reaches `deadline`, in nanoseconds. Returns the pending
+/// events. The application's vector registers survive.
+pub(crate) fn idle(deadline: u64) -> EventSet {
     // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
-    let pending = vector::preserved(|| unsafe { perform(Hypercall::Idle { deadline: clock::to_kernel(deadline) }) });
+    let pending = vector::preserved(|| unsafe { perform(Hypercall::Idle { deadline }) });
     pending.map_or(EventSet::NONE, EventSet)
 }
 
@@ -59,31 +59,6 @@ pub fn idle(deadline: u64) -> EventSet {
 pub fn relinquish() {
     // SAFETY: as for `idle`. The call cannot be refused.
     let _ = vector::preserved(|| unsafe { perform(Hypercall::Relinquish {}) });
-}
-
-/// Makes this cell a template forever: it returns in each of its clones, whose clocks continue at the template's time.
-/// The application's vector registers survive.
-pub fn freeze() {
-    freeze_by(Hypercall::Freeze {});
-}
-
-/// The same if the operator's request still stands; `unaware`: programs run that do not notice it. Returns whether
-/// this is a clone; if not, nothing has happened.
-pub fn freeze_if_asked(unaware: bool) -> bool {
-    freeze_by(Hypercall::FreezeIfAsked { unaware: unaware.into() })
-}
-
-fn freeze_by(call: Hypercall) -> bool {
-    let (frozen, own) = (clock::now(), registers::generation());
-    // SAFETY: 1: it changes no memory but the virtual registers and what ring descriptors name. 2: they are saved around it.
-    let generation = vector::preserved(|| unsafe { perform(call) });
-    // The call cannot be refused.
-    let is_clone = generation.is_ok_and(|generation| generation != own);
-    if is_clone {
-        generation::catch_up();
-        clock::go_on_from(frozen);
-    }
-    is_clone
 }
 
 /// Makes the kernel process the rings now.

@@ -23,7 +23,9 @@ pub mod hypercall;
 pub mod memory;
 pub mod network;
 pub mod registers;
+pub mod template;
 pub mod thread_base;
+pub mod timer;
 pub mod user;
 pub mod vector;
 
@@ -35,6 +37,7 @@ mod generation;
 #[cfg(target_os = "none")]
 mod heap;
 mod hot;
+mod kernel_clock;
 pub mod patched;
 mod ring;
 #[cfg(target_os = "none")]

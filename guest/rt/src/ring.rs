@@ -151,7 +151,7 @@ impl Ring {
 
     /// Waits until a descriptor is taken, the clock reaches `deadline`, or an event was noted that the outer caller should handle.
     pub(crate) fn wait(&self, number: Number, deadline: u64) -> Option<Descriptor> {
-        self.wait_unless(number, || events::disturb() || deadline != NO_DEADLINE && clock::now() >= deadline, deadline)
+        self.wait_unless(number, || events::is_interrupted() || deadline != NO_DEADLINE && clock::now() >= deadline, deadline)
     }
 
     /// Waits until a descriptor is taken, regardless of events.

@@ -7,7 +7,7 @@
 
 use pando_abi::note::options;
 use pando_abi::{Event, EventSet};
-use pando_rt::{console, events, hypercall, memory, registers};
+use pando_rt::{console, events, memory, registers, template};
 
 use super::System;
 use crate::process::{Process, ProcessNumber};
@@ -20,7 +20,7 @@ impl System {
     pub fn ready(&mut self) {
         if memory::arguments().header.options & options::TEMPLATE != 0 {
             self.prepare_to_freeze();
-            hypercall::freeze();
+            template::freeze();
             // The calling program learns it from the call's return.
             self.go_on(Some(self.process.number));
         }
@@ -41,7 +41,7 @@ impl System {
             self.prepare_to_freeze();
             let unaware = !self.processes_where(|process| !process.has_ended() && process.clone_news().is_none()).is_empty();
             // The request may have been for the source, or the operator may have withdrawn it.
-            if hypercall::freeze_if_asked(unaware) {
+            if template::freeze_if_requested(unaware) {
                 self.go_on(None);
             }
         }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use pando_abi::{SavedContext, SpaceIndex};
 use pando_rt::hypercall::{self, NO_DEADLINE};
-use pando_rt::{clock, events};
+use pando_rt::{clock, events, timer};
 
 use super::System;
 use super::zygotes::Zygotes;
@@ -186,7 +186,7 @@ impl System {
             let deadline = deadline.into_iter().chain(self.network_due()).min().unwrap_or(NO_DEADLINE);
             if deadline > clock::now() {
                 // While no thread runs, the deadline of the last time slice does not matter.
-                events::set_timer(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
+                timer::set(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
                 events::wait(deadline);
                 // No thread has used the CPU meanwhile.
                 self.others.turn_began = clock::now();
@@ -269,13 +269,13 @@ impl System {
             let now = clock::now();
             self.others.turn_ends.get_or_insert(now + TURN);
         }
-        events::set_timer_by(self.due());
+        timer::set_by(self.due());
         self.remind();
     }
 
     /// Advances the timer event to the network stack's next timer. It takes effect at the next exit, as transmitted packets do.
     pub(super) fn remind(&self) {
-        events::lower_timer(self.network_due().unwrap_or(NO_DEADLINE));
+        timer::lower(self.network_due().unwrap_or(NO_DEADLINE));
     }
 
     /// When the next deadline of a thread is due.
