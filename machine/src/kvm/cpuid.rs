@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPUID of cells: KVM's list without the features that the virtual architecture lacks.
 
-use super::system::{Virtualization, virtualization};
+use super::virtualization::{Virtualization, virtualization};
 use crate::HostError;
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::Kvm as System;

@@ -7,6 +7,7 @@
 mod cpuid;
 mod decode;
 mod descriptors;
+mod probe;
 mod registers;
 mod selectors;
 mod signals;
@@ -15,9 +16,12 @@ mod supervisor;
 mod system;
 mod timer;
 mod vcpu;
+mod virtualization;
 
+pub use probe::Probe;
 pub(crate) use supervisor::COMPATIBILITY_ENTRY;
-pub use system::{Probe, Virtualization, running_requests};
+pub use system::running_requests;
+pub use virtualization::Virtualization;
 
 use crate::retry::retry;
 use crate::{Arena, HostError, HugeFrame, Machine, Nanos, PageCount, Time, Vcpu};
@@ -115,8 +119,14 @@ impl Kvm {
             (0..config.vcpus as u64).map(|id| HostError::kvm("create a vCPU", || vm.create_vcpu(id))).collect::<Result<_, _>>()?;
         let clock = timer::calibrate(&fds)?;
         let supervisor_entry = supervisor.root_entry();
-        let shared =
-            Arc::new(Shared { vm, arena, slots, clock, nested: system::virtualization() == Virtualization::Software, omit: config.omit });
+        let shared = Arc::new(Shared {
+            vm,
+            arena,
+            slots,
+            clock,
+            nested: virtualization::virtualization() == Virtualization::Software,
+            omit: config.omit,
+        });
         let vcpus = fds
             .into_iter()
             .enumerate()

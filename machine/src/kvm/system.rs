@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The properties of the host's KVM, and the settings that `kvm-ioctls` lacks.
+//! The host's KVM: its capabilities, and the settings that `kvm-ioctls` lacks.
 
-use super::{cpuid, registers};
 use crate::HostError;
 use crate::retry::retry;
 use kvm_bindings::{
@@ -79,7 +78,7 @@ fn capability(action: &'static str, mut query: impl FnMut() -> libc::c_int) -> R
 }
 
 /// Whether bus locks can be made to exit.
-fn has_bus_lock_exits(vm: &VmFd) -> Result<bool, HostError> {
+pub(super) fn has_bus_lock_exits(vm: &VmFd) -> Result<bool, HostError> {
     let query = || vm.check_extension_raw(u64::from(KVM_CAP_X86_BUS_LOCK_EXIT));
     Ok(capability("ask KVM for KVM_CAP_X86_BUS_LOCK_EXIT", query)? & KVM_BUS_LOCK_DETECTION_EXIT as i32 != 0)
 }
@@ -111,73 +110,6 @@ pub(super) fn entropy(bytes: &mut [u8]) {
         let count = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         // Only a signal can interrupt it; then it is called again.
         filled += usize::try_from(count).unwrap_or(0);
-    }
-}
-
-/// The kind of virtualisation of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Virtualization {
-    /// Intel VMX.
-    Vmx,
-    /// AMD SVM.
-    Svm,
-    /// KVM is available although the CPU offers neither: a host that is itself a VM, with page tables in software.
-    Software,
-}
-
-/// The properties of this host.
-#[derive(Clone, Debug)]
-pub struct Probe {
-    /// How cells would run.
-    pub virtualization: Virtualization,
-    /// KVM's API version: 12 since 2007.
-    pub api_version: i32,
-    /// The maximum number of vCPUs of a VM.
-    pub max_vcpus: usize,
-    /// Whether CPL 0 can be kept from executing user pages (SMEP); without it, no machine can be made.
-    pub smep: bool,
-    /// Whether `cpuid` can be made to fault in cells, so that their libOS answers it.
-    pub cpuid_faulting: bool,
-    /// Whether split locks exit.
-    pub bus_lock_exits: bool,
-    /// TSC cycles per second, in kHz.
-    pub tsc_khz: u32,
-}
-
-impl Probe {
-    /// Probes the host.
-    ///
-    /// # Errors
-    /// KVM is missing, not permitted or too old.
-    pub fn host() -> Result<Probe, HostError> {
-        const MSR_PLATFORM_INFO: u32 = 0xce;
-        let system = open()?;
-        let vm = HostError::kvm("create a VM", || system.create_vm())?;
-        let vcpu = HostError::kvm("create a vCPU", || vm.create_vcpu(0))?;
-        let cpuid = cpuid::for_cells(&system)?;
-        HostError::kvm("set the vCPU's CPUID", || vcpu.set_cpuid2(&cpuid))?;
-        let features = system.get_msr_feature_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
-        let listed = system.get_msr_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
-        Ok(Probe {
-            virtualization: virtualization(),
-            api_version: system.get_api_version(),
-            max_vcpus: system.get_max_vcpus(),
-            smep: registers::has_smep(&vcpu)?,
-            cpuid_faulting: features || listed,
-            bus_lock_exits: has_bus_lock_exits(&vm)?,
-            tsc_khz: vcpu.get_tsc_khz().unwrap_or(0),
-        })
-    }
-}
-
-/// Detects the kind of virtualisation of this host.
-pub(super) fn virtualization() -> Virtualization {
-    let leaf_1 = std::arch::x86_64::__cpuid(1);
-    let extended = std::arch::x86_64::__cpuid(0x8000_0001);
-    match (leaf_1.ecx >> 5 & 1, extended.ecx >> 2 & 1) {
-        (1, _) => Virtualization::Vmx,
-        (_, 1) => Virtualization::Svm,
-        _ => Virtualization::Software,
     }
 }
 
