@@ -5,7 +5,7 @@ use pando_erofs::{NAME_LEN, Timestamp};
 
 use crate::{
     Error, Image, Source,
-    host::{attributes, look},
+    host_stat::{attributes, look},
     layout::Layout,
     revision::SPARE_BLOCKS,
     tables::{FileRecord, NONE},

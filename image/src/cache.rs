@@ -28,7 +28,8 @@ use rustix::{
 use crate::{
     BLOCK_SIZE, Error, Image,
     encode::BLOCK,
-    host::{HostBlocks, open_at},
+    host::HostBlocks,
+    host_stat::open_at,
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes, CheckedFile, checksum},
     tables::{Fields, Sizes, Tables},

@@ -17,83 +17,39 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread,
-    time::{Duration, SystemTime},
 };
 
+use pando_erofs::IdentityTable;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, statat},
-    io::{Errno, retry_on_intr},
+    fs::{FileType, OFlags, Stat, fstat},
+    io::Errno,
 };
 
 use crate::{
-    Attributes, BLOCK_SIZE, BlockError, Timestamp,
+    BLOCK_SIZE, BlockError,
+    host_stat::{look, open_at, version},
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,
     revision::Revisions,
-    tables::{ChangeTime, DirectoryRecord, Extent, FileRecord, Sizes, Tables, Version},
+    tables::{DirectoryRecord, Extent, FileRecord, Sizes, Tables, Version},
 };
 
-/// Read permission for owner, group and others.
-const READABLE: u16 = 0o444;
 /// How often one read retries a file whose change time moves.
 const CHECKS_MAX: usize = 4;
 /// Directories that are worth a second thread.
 const SHARE: usize = 256;
-/// Twice the longest tick that Linux is built with.
-const TICK: Duration = Duration::from_millis(20);
-
-impl Version {
-    pub(crate) fn of(stat: &Stat) -> Self {
-        Version {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size.cast_unsigned(),
-            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
-            permissions: (stat.st_mode & 0o7777) as u16,
-            changed: ChangeTime { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },
-        }
-    }
-
-    /// Whether it has the same content as an earlier version, judged by inode, size and modification time, and may be read by all who could
-    /// read that. Additional names change none of these.
-    pub(crate) fn has_content_of(&self, earlier: &Version) -> bool {
-        let is_closed = earlier.permissions & !self.permissions & READABLE != 0;
-        Version { changed: earlier.changed, permissions: earlier.permissions, ..*self } == *earlier && !is_closed
-    }
-
-    /// Waits until another change would show in the times.
-    pub(crate) fn settle(&self) {
-        let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
-        // A modification time in the future, after the clock was set back, cannot be waited for.
-        if let Ok(age) = changed.elapsed() {
-            thread::sleep(TICK.saturating_sub(age));
-        }
-    }
-}
-
-/// The status of a file, without following a link or triggering an automatic mount.
-pub(crate) fn look(path: &Path) -> Result<Stat, Errno> {
-    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
-}
-
-/// Opens a file without blocking, whatever its type, and without following a link.
-pub(crate) fn open_at(path: &Path, more: OFlags) -> Result<File, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
-    Ok(retry_on_intr(|| open(path, flags, Mode::empty()))?.into())
-}
 
 /// The part of an image whose blocks are in host files.
 #[derive(Debug)]
 pub(crate) struct HostBlocks {
-    pub(crate) tables: Tables,
+    tables: Tables,
     /// Files that stay open whatever happens.
     held: HashMap<u32, Arc<File>>,
     open: OpenFiles,
     /// The log of what was read from them.
     log: Mutex<ReadLog>,
-    pub(crate) revisions: Option<Mutex<Revisions>>,
+    revisions: Option<Mutex<Revisions>>,
 }
 
 impl HostBlocks {
@@ -229,6 +185,27 @@ impl HostBlocks {
         Ok(())
     }
 
+    /// Allows revisions if the tables give the inodes of the host's files. The image has `blocks` blocks; the last
+    /// [`SPARE_BLOCKS`](crate::revision::SPARE_BLOCKS) are spare.
+    pub(crate) fn allow_revisions(&mut self, blocks: u64, identities: Option<IdentityTable>) {
+        if self.tables.has_slots() {
+            self.revisions = Some(Mutex::new(Revisions::new(blocks, identities)));
+        }
+    }
+
+    /// Whether its inodes are compared with the host when they are read.
+    pub(crate) fn is_revised(&self) -> bool {
+        self.revisions.is_some()
+    }
+
+    /// Updates the inodes and identities in blocks that were just read to the host's present state.
+    pub(crate) fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
+        match &self.revisions {
+            Some(revisions) => lock(revisions).revise(&self.tables, first, blocks),
+            None => Ok(()),
+        }
+    }
+
     fn opened(&self, number: u32) -> Option<Arc<File>> {
         if let Some(file) = self.held.get(&number) {
             return Some(Arc::clone(file));
@@ -240,16 +217,6 @@ impl HostBlocks {
     pub(crate) fn close_files(&self) {
         self.open.close();
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // The data is consistent even if a thread panicked while it held the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The present version of an open file.
-fn version(file: &File) -> io::Result<Version> {
-    Ok(Version::of(&fstat(file)?))
 }
 
 impl Extent {
@@ -283,12 +250,7 @@ fn failure(error: io::Error, path: PathBuf) -> BlockError {
     }
 }
 
-/// The attributes of a host file in an image.
-pub(crate) fn attributes(stat: &Stat) -> Attributes {
-    Attributes {
-        permissions: (stat.st_mode & 0o7777) as u16,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        modified: Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // The data is consistent even if a thread panicked while it held the lock.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

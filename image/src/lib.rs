@@ -29,7 +29,7 @@ mod error;
 mod escape;
 mod fingerprint;
 mod host;
-mod identity;
+mod host_stat;
 mod image;
 mod inspect;
 mod layout;

@@ -6,7 +6,6 @@
 //! inode describes the new version, and the new content gets blocks behind all others. Later changes do not alter the inode again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 
 use pando_erofs::{BLOCK_SIZE, DiskInode, HostIdentity, ISLOT_SIZE, IdentityTable, NULL_ADDR};
 use rustix::fs::{FileType, Stat};
@@ -14,9 +13,8 @@ use rustix::fs::{FileType, Stat};
 use crate::{
     BlockError,
     encode::BLOCK,
-    host::{HostBlocks, attributes, lock, look},
-    identity::host_identity,
-    tables::{Extent, SlotRecord, Version},
+    host_stat::{attributes, host_identity, look},
+    tables::{Extent, SlotRecord, Tables, Version},
 };
 
 /// Blocks for the content of files that changed: 4 GiB.
@@ -47,6 +45,46 @@ struct Revision {
 }
 
 impl Revisions {
+    /// None, for an image of this many blocks.
+    pub(crate) fn new(blocks: u64, identities: Option<IdentityTable>) -> Self {
+        let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
+        Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new() }
+    }
+
+    /// Updates the inodes and identities in blocks that were just read to the host's present state.
+    pub(crate) fn revise(&mut self, tables: &Tables, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
+        for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
+            for record in tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
+                if let Some(revision) = self.revision(tables, record)? {
+                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..])?;
+                }
+            }
+            let index = self.identities.and_then(|table| number.checked_sub(table.first_block.into()).filter(|n| *n < table.blocks()));
+            let Some(index) = index else { continue };
+            for record in tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
+                if let Some(revision) = self.revision(tables, record)? {
+                    let offset = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
+                    revision.write_identity(&mut block[offset..][..HostIdentity::SIZE]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The change of a file, which is compared with the host only once.
+    fn revision(&mut self, tables: &Tables, SlotRecord { slot, file }: SlotRecord) -> Result<Option<Revision>, BlockError> {
+        if let Some(known) = self.files.get(&slot) {
+            return Ok(*known);
+        }
+        let record = tables.file(file)?;
+        let later = look(&tables.path(&record)?)
+            .ok()
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
+        let revision = later.and_then(|stat| self.add(file, stat));
+        self.files.insert(slot, revision);
+        Ok(revision)
+    }
+
     /// The content to which a spare block belongs.
     pub(crate) fn extent(&self, block: u64) -> Option<(Extent, Version)> {
         self.extents.range(..=block).next_back().map(|(_, found)| *found)
@@ -64,58 +102,6 @@ impl Revisions {
         self.spare.0 += blocks;
         self.extents.insert(next, (Extent { first, file, offset: 0, size: version.size }, version));
         Some(Revision { stat, first })
-    }
-}
-
-impl HostBlocks {
-    /// Allows revisions if the tables give the inodes of the host's files. The image has `blocks` blocks; the last [`SPARE_BLOCKS`]
-    /// are spare.
-    pub(crate) fn allow_revisions(&mut self, blocks: u64, identities: Option<IdentityTable>) {
-        if self.tables.has_slots() {
-            let spare = (blocks.saturating_sub(SPARE_BLOCKS), blocks);
-            self.revisions = Some(Mutex::new(Revisions { spare, identities, files: HashMap::new(), extents: BTreeMap::new() }));
-        }
-    }
-
-    /// Whether its inodes are compared with the host when they are read.
-    pub(crate) fn is_revised(&self) -> bool {
-        self.revisions.is_some()
-    }
-
-    /// Updates the inodes and identities in blocks that were just read to the host's present state.
-    pub(crate) fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
-        let Some(revisions) = &self.revisions else { return Ok(()) };
-        let mut revisions = lock(revisions);
-        for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
-            for record in self.tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
-                if let Some(revision) = self.revision(&mut revisions, record)? {
-                    revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..])?;
-                }
-            }
-            let table = revisions.identities.and_then(|place| number.checked_sub(place.first_block.into()).filter(|n| *n < place.blocks()));
-            let Some(index) = table else { continue };
-            for record in self.tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
-                if let Some(revision) = self.revision(&mut revisions, record)? {
-                    let place = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
-                    revision.write_identity(&mut block[place..][..HostIdentity::SIZE]);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The change of a file, which is compared with the host only once.
-    fn revision(&self, revisions: &mut Revisions, SlotRecord { slot, file }: SlotRecord) -> Result<Option<Revision>, BlockError> {
-        if let Some(known) = revisions.files.get(&slot) {
-            return Ok(*known);
-        }
-        let record = self.tables.file(file)?;
-        let later = look(&self.tables.path(&record)?)
-            .ok()
-            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
-        let revision = later.and_then(|stat| revisions.add(file, stat));
-        revisions.files.insert(slot, revision);
-        Ok(revision)
     }
 }
 

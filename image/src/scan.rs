@@ -23,8 +23,7 @@ use rustix::io::Errno;
 use crate::{
     Attributes, Builder, Error,
     builder::{components, is_target, shown},
-    host::{attributes, look, open_at},
-    identity::host_identity,
+    host_stat::{attributes, host_identity, look, open_at},
     tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
     tree::{Content, InodeId},
 };

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::{
     Attributes, Error,
-    host::{attributes, look, open_at},
+    host_stat::{attributes, look, open_at},
     scan::shows_kernel,
     tables::Version,
 };
