@@ -13,6 +13,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, TcpControl, TcpRepr, TcpSeqNumber};
 
 use crate::ack_policy::AckPolicy;
+use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
 use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
@@ -45,16 +46,6 @@ fn paced_span(span: Duration) -> smoltcp::time::Duration {
     smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(PACE).clamp(1, 1 << 40))
 }
 
-/// The state of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionStage {
-    /// This side has asked for it.
-    Opening,
-    Open,
-    /// It is closed for sending and receiving; received data may be unread.
-    Over,
-}
-
 /// A change that [`Connection::look`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -74,29 +65,21 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) tuple: Tuple,
-    pub(crate) stage: ConnectionStage,
+    pub(crate) state: ConnectionState,
+    pub(crate) hold: UserHold,
+    pub(crate) open_mode: OpenMode,
     pub(crate) options: TcpOptions,
-    /// The peer opened it.
-    pub(crate) is_incoming: bool,
     /// The reason why it failed.
     pub(crate) failure: Failure,
-    /// The user has released its id.
-    pub(crate) is_released: bool,
-    /// Start of the orphan timeout: when the user stopped reading, or when the peer last acknowledged some of the remaining data.
-    orphaned: Option<u64>,
     /// It is in the queue of connections that may have something to send.
     pub(crate) is_dirty: bool,
-    /// Pending events for the user, as bits in their order.
+    /// Pending events for the user, as bits in their order. The connection is in the queue of socket events while there are any.
     pub(crate) news: u8,
-    /// It is in the queue of socket events.
-    pub(crate) has_events: bool,
     pub(crate) said: TxSummary,
     single: SingleSocket,
-    state: State,
-    /// The user has finished sending.
-    finishing: bool,
-    /// This side aborted it, and the reset is not sent yet.
-    owes_reset: bool,
+    /// The state of smoltcp's socket at the last look.
+    socket_state: State,
+    /// The user waits for room to send.
     wants_room: bool,
     /// Bytes that could be read at the last look.
     readable: usize,
@@ -117,8 +100,8 @@ pub(crate) struct Connection {
 impl Connection {
     /// Whether all data of the user has been acknowledged, the FIN included.
     pub(crate) fn is_said(&self) -> bool {
-        let is_ending = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck)
-            || self.finishing && matches!(self.state, State::Established | State::CloseWait);
+        let is_ending = matches!(self.socket_state, State::FinWait1 | State::Closing | State::LastAck)
+            || self.state.is_finished() && matches!(self.socket_state, State::Established | State::CloseWait);
         self.socket().send_queue() == 0 && !is_ending
     }
 
@@ -126,20 +109,16 @@ impl Connection {
     pub(crate) fn new(tuple: Tuple, single: SingleSocket, now: u64) -> Self {
         let mut connection = Self {
             tuple,
-            stage: ConnectionStage::Opening,
+            state: ConnectionState::Opening,
+            hold: UserHold::Attached,
+            open_mode: OpenMode::Active,
             options: TcpOptions::default(),
-            is_incoming: false,
             failure: Failure::Reset,
-            is_released: false,
-            orphaned: None,
             is_dirty: false,
             news: 0,
-            has_events: false,
             said: TxSummary::default(),
             single,
-            state: State::Closed,
-            finishing: false,
-            owes_reset: false,
+            socket_state: State::Closed,
             wants_room: false,
             readable: 0,
             begin: TcpSeqNumber(0),
@@ -172,7 +151,7 @@ impl Connection {
     pub(crate) fn connect(&mut self, interface: &mut Interface) -> bool {
         let Tuple { local, remote } = self.tuple;
         let connected = self.single.get_mut().connect(interface.context(), remote, local).is_ok();
-        self.state = self.socket().state();
+        self.socket_state = self.socket().state();
         connected
     }
 
@@ -197,7 +176,7 @@ impl Connection {
     ) {
         let socket = self.socket();
         let room = socket.recv_capacity() - socket.recv_queue();
-        let is_synchronized = !matches!(self.state, State::Closed | State::Listen | State::SynSent);
+        let is_synchronized = !matches!(self.socket_state, State::Closed | State::Listen | State::SynSent);
         match fit(segment, self.expected(), room).filter(|_| is_synchronized) {
             None => self.process_in_order(interface, transmitter, packet, segment, now),
             Some(segment) => {
@@ -211,7 +190,7 @@ impl Connection {
         self.heard = now;
         self.waits = self.waits.map(|_| now);
         self.socket_mut().set_keep_alive(None);
-        if segment.control == TcpControl::Syn && self.stage == ConnectionStage::Opening {
+        if segment.control == TcpControl::Syn && self.state.is_opening() {
             self.begin = segment.seq_number + 1;
             self.scale = segment.window_scale.map_or(0, |_| scale(self.socket().recv_capacity()));
             let header = if self.tuple.remote.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
@@ -232,7 +211,7 @@ impl Connection {
         self.ack_policy.came(segment, progress);
         if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
             self.answered = number;
-            self.orphaned = self.orphaned.map(|_| now);
+            self.hold.restart_timeout(now);
         }
         let is_waited_for = progress.sent != progress.unanswered;
         if is_waited_for && is_repetition(segment, progress) {
@@ -272,13 +251,13 @@ impl Connection {
 
     /// Sequence numbers of both directions, once it is open.
     fn progress(&self, said: &TxSummary) -> Option<Progress> {
-        let sent = said.last.filter(|_| self.stage == ConnectionStage::Open)?.sequence;
+        let sent = said.last.filter(|_| self.state.is_open())?.sequence;
         Some(Progress { expected: self.expected(), unanswered: self.answered, sent })
     }
 
     /// The next sequence number that is expected from the peer.
     fn expected(&self) -> TcpSeqNumber {
-        let finished = i32::from(has_finished(self.state));
+        let finished = i32::from(has_finished(self.socket_state));
         let received = (self.received as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
         TcpSeqNumber(self.begin.0.wrapping_add(received))
     }
@@ -309,7 +288,7 @@ impl Connection {
             let said = transmitter.said;
             if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
                 self.ack_policy.sent(said.length, last.sequence);
-                if self.stage == ConnectionStage::Opening {
+                if self.state.is_opening() {
                     self.recovery.accepts_echo(said.again > before.again, now);
                 }
             }
@@ -345,7 +324,7 @@ impl Connection {
 
     /// Whether there may be something to send now. If only an acknowledgement is due, it may be delayed.
     pub(crate) fn must_transmit(&mut self, now: u64) -> bool {
-        let is_steady = self.stage == ConnectionStage::Open && matches!(self.state, State::Established | State::FinWait2);
+        let is_steady = self.state.is_open() && matches!(self.socket_state, State::Established | State::FinWait2);
         if !is_steady || !self.said.has_acknowledged || self.socket().send_queue() > 0 {
             return true;
         }
@@ -391,40 +370,35 @@ impl Connection {
     /// When an orphaned connection is aborted: it has no reader, and the peer neither acknowledges the remaining data
     /// nor finishes. Such a peer may still answer.
     fn orphan_deadline(&self) -> Option<u64> {
-        let since = self.orphaned.filter(|_| self.stage == ConnectionStage::Open)?;
-        Some(since.saturating_add(if self.state == State::FinWait2 { limits::HALF_CLOSED } else { limits::ORPHAN_TIMEOUT }))
+        let since = self.hold.orphaned_since().filter(|_| self.state.is_open())?;
+        Some(since.saturating_add(if self.socket_state == State::FinWait2 { limits::HALF_CLOSED } else { limits::ORPHAN_TIMEOUT }))
     }
 
-    /// Orphans the connection: the user will not read from it any more.
-    pub(crate) fn orphan(&mut self, now: u64) {
-        self.orphaned.get_or_insert(now);
-    }
-
-    /// Whether the connection is orphaned.
-    pub(crate) const fn is_deserted(&self) -> bool {
-        self.orphaned.is_some()
+    /// Whether the user has stopped reading.
+    pub(crate) const fn is_orphaned(&self) -> bool {
+        self.hold.orphaned_since().is_some()
     }
 
     fn timeout(&self) -> u64 {
         let timeout = nanoseconds(self.options.timeout);
-        if self.stage == ConnectionStage::Opening { timeout.min(limits::OPENING) } else { timeout }
+        if self.state.is_opening() { timeout.min(limits::OPENING) } else { timeout }
     }
 
     fn is_silence_watched(&self) -> bool {
-        self.stage == ConnectionStage::Open && self.waits.is_none()
+        self.state.is_open() && self.waits.is_none()
     }
 
     /// Compares the state with the last look, and calls `tell` with each change.
     pub(crate) fn look(&mut self, now: u64, tell: &mut dyn FnMut(Change)) {
-        let before = self.state;
+        let before = self.socket_state;
         let state = self.socket().state();
-        self.state = state;
-        if self.stage == ConnectionStage::Opening && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
-            self.stage = ConnectionStage::Open;
+        self.socket_state = state;
+        if self.state.is_opening() && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
+            self.state.establish();
             self.recovery.open(self.answered);
             tell(Change::Opened);
         }
-        if self.finishing && self.stage == ConnectionStage::Open && matches!(state, State::Established | State::CloseWait) {
+        if self.state == ConnectionState::Finishing && matches!(state, State::Established | State::CloseWait) {
             self.close();
         }
         let readable = self.socket().recv_queue();
@@ -437,12 +411,12 @@ impl Connection {
             tell(Change::Room);
         }
         let owed = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
-            && (self.stage == ConnectionStage::Opening
+            && (self.state.is_opening()
                 || self.socket().send_queue() > 0
                 || matches!(state, State::FinWait1 | State::Closing | State::LastAck));
         self.waits = owed.then(|| self.waits.unwrap_or(now));
-        if self.stage != ConnectionStage::Over && matches!(state, State::Closed | State::TimeWait) {
-            self.stage = ConnectionStage::Over;
+        if !self.state.is_closed() && matches!(state, State::Closed | State::TimeWait) {
+            self.state.close();
             self.waits = None;
             tell(match (before, state) {
                 (_, State::TimeWait) => Change::Lingers,
@@ -456,7 +430,7 @@ impl Connection {
     /// Bytes that can be sent at once.
     pub(crate) fn writable(&self) -> usize {
         let socket = self.socket();
-        if socket.may_send() && !self.finishing { socket.send_capacity() - socket.send_queue() } else { 0 }
+        if socket.may_send() && !self.state.is_finished() { socket.send_capacity() - socket.send_queue() } else { 0 }
     }
 
     pub(crate) fn send(&mut self, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
@@ -505,13 +479,13 @@ impl Connection {
     }
 
     pub(crate) fn has_finished(&self) -> bool {
-        self.stage == ConnectionStage::Over || has_finished(self.state)
+        self.state.is_closed() || has_finished(self.socket_state)
     }
 
     /// Ends the data to send.
     pub(crate) fn finish(&mut self, now: u64) {
-        self.finishing = true;
-        if self.stage == ConnectionStage::Open {
+        self.state.finish();
+        if self.state.is_open() {
             self.waits.get_or_insert(now);
             self.close();
         }
@@ -520,35 +494,25 @@ impl Connection {
     /// Sends a FIN. It waits while the peer has finished and data is unacknowledged: smoltcp would ignore window updates
     /// (in LAST-ACK it takes each acknowledgement of nothing new for a stray one), and a closed window would stay closed.
     fn close(&mut self) {
-        if self.state != State::CloseWait || self.socket().send_queue() == 0 {
+        if self.socket_state != State::CloseWait || self.socket().send_queue() == 0 {
             self.socket_mut().close();
-            self.state = self.socket().state();
+            self.socket_state = self.socket().state();
         }
     }
 
     /// Aborts it. The peer gets a reset, if it is open.
     pub(crate) fn abort(&mut self) {
-        if self.stage == ConnectionStage::Over {
+        if self.state.is_closed() {
             return;
         }
-        self.owes_reset = self.stage == ConnectionStage::Open;
         self.socket_mut().abort();
-        (self.state, self.stage, self.waits) = (State::Closed, ConnectionStage::Over, None);
-    }
-
-    /// Whether the peer must still get a reset.
-    pub(crate) const fn owes_reset(&self) -> bool {
-        self.owes_reset
-    }
-
-    /// Forgets the reset that is due.
-    pub(crate) const fn forgive_reset(&mut self) {
-        self.owes_reset = false;
+        self.state.abort();
+        (self.socket_state, self.waits) = (State::Closed, None);
     }
 
     /// Whether it is in TIME-WAIT: both sides have finished, and this side's last segment may have to be sent again.
     pub(crate) fn has_lingered(&self) -> bool {
-        self.state == State::TimeWait
+        self.socket_state == State::TimeWait
     }
 }
 

@@ -10,7 +10,6 @@ use smoltcp::wire::{
     NdiscNeighborFlags, NdiscRepr, RawHardwareAddress, TcpPacket, TcpRepr,
 };
 
-use crate::connection::ConnectionStage;
 use crate::network::Recipients;
 use crate::packet::{Ends, Mac, Packet, compose};
 use crate::receive::Context;
@@ -218,7 +217,7 @@ impl Stack {
         }
         // An open connection goes on: the error may be temporary, and any host can forge one.
         let id = *self.tuples.get(&tuple)?;
-        if self.connections.get(&id)?.stage == ConnectionStage::Opening && unreachable != Unreachable::TooLong {
+        if self.connections.get(&id)?.state.is_opening() && unreachable != Unreachable::TooLong {
             self.break_off(id, Failure::Unreachable(unreachable));
         }
         Some(())

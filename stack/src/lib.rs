@@ -50,6 +50,7 @@ mod ack_policy;
 mod config;
 mod congestion_window;
 mod connection;
+mod connection_state;
 mod datagram;
 mod icmp_arp;
 mod limits;

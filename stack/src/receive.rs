@@ -6,7 +6,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr};
 
-use crate::connection::{Change, ConnectionStage};
+use crate::connection::Change;
+use crate::connection_state::{ConnectionState, OpenMode};
 use crate::network::Recipients;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::TxSummary;
@@ -138,7 +139,7 @@ impl Stack {
                 // When the connection table is full, the peer retries.
                 if !self.is_full() {
                     let (mut connection, is_as_answered) = self.syn_backlog.open(tuple, &mut self.sockets, context.now)?;
-                    connection.is_incoming = true;
+                    connection.open_mode = OpenMode::Passive;
                     let id = self.keep(connection);
                     if is_as_answered {
                         self.process_connection(id, packet, repr, context);
@@ -166,7 +167,7 @@ impl Stack {
         self.look(id, context.now);
         // Both have finished: the last acknowledgement remains, perhaps more than once.
         if let Some(connection) = self.connections.get(&id)
-            && connection.stage == ConnectionStage::Over
+            && connection.state.is_closed()
             && connection.has_lingered()
             && let Some(last) = connection.said.last
         {
@@ -186,7 +187,10 @@ impl Stack {
     pub(crate) fn look(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut bits = 0;
-        let opened = if connection.is_incoming { socket_events::ACCEPTED } else { socket_events::OPENED };
+        let opened = match connection.open_mode {
+            OpenMode::Passive => socket_events::ACCEPTED,
+            OpenMode::Active => socket_events::OPENED,
+        };
         connection.look(now, &mut |change| {
             bits |= match change {
                 Change::Opened => opened,
@@ -199,9 +203,9 @@ impl Stack {
         if bits != 0 {
             self.news.add(id, connection, bits);
         }
-        if connection.stage == ConnectionStage::Over {
+        if connection.state.is_closed() {
             self.unhook(id);
-        } else if connection.is_deserted() && connection.socket().recv_queue() > 0 {
+        } else if connection.is_orphaned() && connection.socket().recv_queue() > 0 {
             // This data will never be read.
             self.break_off(id, Failure::Reset);
         }
@@ -210,12 +214,12 @@ impl Stack {
     /// Reports that a connection is closed, or removes it if its id is released.
     pub(crate) fn close_if_done(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.stage != ConnectionStage::Over || connection.owes_reset() {
+        if connection.state != ConnectionState::Closed {
             return;
         }
-        if connection.is_released {
+        if connection.hold.is_released() {
             self.forget(id);
-        } else if connection.socket().recv_queue() == 0 || connection.is_deserted() {
+        } else if connection.socket().recv_queue() == 0 || connection.is_orphaned() {
             self.news.add(id, connection, socket_events::CLOSED);
         }
     }

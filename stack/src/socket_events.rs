@@ -39,14 +39,13 @@ impl EventQueue {
 
     /// Adds an event of a connection, unless its id is released.
     pub(crate) fn add(&mut self, id: ConnectionId, connection: &mut Connection, bit: u8) {
-        if connection.is_released {
+        if connection.hold.is_released() {
             return;
         }
-        connection.news |= bit;
-        if !connection.has_events {
-            connection.has_events = true;
+        if connection.news == 0 {
             self.queue.push_back(Item::Of(id));
         }
+        connection.news |= bit;
     }
 
     /// Adds another event, if there is room for it.
@@ -75,7 +74,6 @@ impl EventQueue {
             let bit = connection.news & connection.news.wrapping_neg();
             connection.news &= !bit;
             if connection.news == 0 {
-                connection.has_events = false;
                 self.queue.pop_front();
             }
             return Some(match bit {

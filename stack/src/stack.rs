@@ -9,7 +9,7 @@ use smoltcp::iface::{self, Interface};
 use smoltcp::phy::DeviceCapabilities;
 use smoltcp::wire::HardwareAddress;
 
-use crate::connection::{Connection, ConnectionStage, paced};
+use crate::connection::{Connection, paced};
 use crate::neighbours::Neighbours;
 use crate::network::NetworkConfig;
 use crate::packet::checksums;
@@ -194,7 +194,7 @@ impl Stack {
     /// peer that acknowledges nothing for some minutes.
     pub fn orphan(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.orphan(now);
+        connection.hold.orphan(now);
         self.look(id, now);
         self.stir(id);
     }
@@ -202,13 +202,13 @@ impl Stack {
     /// Closes the connection and releases its id. Queued data is still sent; unread or new data resets the connection (RST).
     pub fn leave(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.orphan(now);
-        connection.is_released = true;
+        connection.hold.orphan(now);
+        connection.hold.release();
         connection.news = 0;
-        if connection.stage == ConnectionStage::Over {
+        if connection.state.is_closed() {
             return self.forget(id);
         }
-        if connection.stage == ConnectionStage::Opening || connection.socket().recv_queue() > 0 {
+        if connection.state.is_opening() || connection.socket().recv_queue() > 0 {
             return self.abort(id);
         }
         self.finish(id, now);
@@ -217,7 +217,8 @@ impl Stack {
     /// Aborts the connection (RST), and releases its id.
     pub fn abort(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        (connection.is_released, connection.news) = (true, 0);
+        connection.hold.release();
+        connection.news = 0;
         connection.abort();
         self.unhook(id);
         self.stir(id);

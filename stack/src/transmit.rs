@@ -7,7 +7,7 @@ use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol, Icmpv6Packet, Icmpv6Repr, IpProtocol, IpRepr, NdiscRepr,
 };
 
-use crate::connection::ConnectionStage;
+use crate::connection_state::ConnectionState;
 use crate::icmp_arp::UnreachableReport;
 use crate::neighbours::{Task, Waiting};
 use crate::packet::{Ends, Mac, Packet};
@@ -51,10 +51,10 @@ impl Stack {
         self.look(id, now);
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.is_dirty = false;
-        if connection.stage == ConnectionStage::Over && !connection.owes_reset() {
+        if connection.state == ConnectionState::Closed {
             return false;
         }
-        if connection.stage != ConnectionStage::Over && connection.is_given_up(now) {
+        if !connection.state.is_closed() && connection.is_given_up(now) {
             self.break_off(id, Failure::TimedOut);
         }
         let Some(connection) = self.connections.get_mut(&id) else { return false };
@@ -78,7 +78,7 @@ impl Stack {
         self.counts.sent_again += said.again;
         connection.said = said;
         if connection.socket().local_endpoint().is_none() {
-            connection.forgive_reset();
+            connection.state.reset_done();
         }
         self.look(id, now);
         self.close_if_done(id);
@@ -89,7 +89,7 @@ impl Stack {
     /// Sets the time of a connection's next look.
     pub(crate) fn plan(&mut self, id: ConnectionId, now: u64, said: TxSummary) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.stage == ConnectionStage::Over && !connection.owes_reset() {
+        if connection.state == ConnectionState::Closed {
             return self.timer_queue.set(id, None);
         }
         let next = connection.deadline(&mut self.interface, now);
@@ -120,11 +120,11 @@ impl Stack {
     fn give_up(&mut self, waiting: Waiting) {
         for id in waiting.connections {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            match connection.stage {
-                ConnectionStage::Opening => self.break_off(id, Failure::Unreachable(Unreachable::Host)),
-                ConnectionStage::Open => {}
-                ConnectionStage::Over => {
-                    connection.forgive_reset();
+            match connection.state {
+                ConnectionState::Opening | ConnectionState::OpeningFinished => self.break_off(id, Failure::Unreachable(Unreachable::Host)),
+                ConnectionState::Open | ConnectionState::Finishing => {}
+                ConnectionState::Resetting | ConnectionState::Closed => {
+                    connection.state.reset_done();
                     self.close_if_done(id);
                 }
             }
