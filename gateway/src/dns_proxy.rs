@@ -266,7 +266,7 @@ impl ResolverLink {
                 Ok(ResolverLink::Datagrams(socket))
             }
             DnsClient::Stream(_) => {
-                let socket = sockets::call(to)?;
+                let socket = sockets::connect_stream(to)?;
                 poll.add(&socket, token, Ready::IN | Ready::OUT | Ready::ET).map_err(added)?;
                 let length = u16::try_from(message.len()).map_err(|_| Errno::MSGSIZE)?;
                 Ok(ResolverLink::Stream(socket, [&length.to_be_bytes(), &message[..]].concat(), Vec::new()))

@@ -136,7 +136,7 @@ impl Gateway {
             tcp_proxy: TcpProxy::default(),
             udp_proxy: UdpProxy::new(inside, MAX_FLOWS.min(descriptors / 4)),
             questions: DnsProxy::new(resolvers, MAX_QUESTIONS.min(descriptors / 8)),
-            ringing: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
+            may_accept: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
             listeners,
             most,
             port: *PORTS.start(),
@@ -194,7 +194,7 @@ struct HostSide {
     questions: DnsProxy,
     listeners: Vec<HostListener>,
     /// Whether each listener may have pending connections.
-    ringing: Vec<bool>,
+    may_accept: Vec<bool>,
     most: usize,
     /// The source port of the last connection to a cell.
     port: u16,
@@ -227,7 +227,7 @@ impl Listeners for HostSide {
             None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
             Some(_) if self.tcp_proxy.len() + self.questions.len() >= self.most => Verdict::Ignore,
             Some(Destination::Resolver) => Verdict::Admit,
-            Some(Destination::Host(to)) => self.tcp_proxy.call(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold),
+            Some(Destination::Host(to)) => self.tcp_proxy.connect_host(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold),
         }
     }
 
@@ -295,8 +295,8 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
         let now = outside.now;
         match token {
             Token::Waker => {}
-            Token::Listener(index) => outside.ringing.iter_mut().skip(index as usize).take(1).for_each(|ringing| *ringing = true),
-            Token::Splice(index) => outside.tcp_proxy.process(index as usize, ready, stack, host_port, now),
+            Token::Listener(index) => outside.may_accept.iter_mut().skip(index as usize).take(1).for_each(|may_accept| *may_accept = true),
+            Token::Proxy(index) => outside.tcp_proxy.process(index as usize, ready, stack, host_port, now),
             Token::Flow(index) => outside.udp_proxy.take(index as usize, stack, host_port, now),
             Token::Datagrams(index) => {
                 let number = index as usize;
@@ -323,9 +323,9 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
             }
             frames += 1;
         }
-        let ringing = self.accept();
-        while let Some((index, call)) = self.outside.tcp_proxy.again(self.outside.now) {
-            self.ring(index, call);
+        let may_accept = self.accept();
+        while let Some((index, incoming)) = self.outside.tcp_proxy.next_retry(self.outside.now) {
+            self.connect_cell(index, incoming);
         }
         self.expire();
         self.events();
@@ -336,7 +336,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
         self.full = !stack.run(outside.now, host_port);
         host_port.flush();
         self.events();
-        frames == FRAMES || ringing || carrying || answering || self.outside.tcp_proxy.is_ready()
+        frames == FRAMES || may_accept || carrying || answering || self.outside.tcp_proxy.is_ready()
     }
 
     fn expire(&mut self) {
@@ -368,9 +368,9 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
                 questions.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
             }
             // Its server may be about to start.
-            SocketEvent::Failed(id, _) if tcp_proxy.hold(id, answered, *now) => {}
+            SocketEvent::Failed(id, _) if tcp_proxy.retry_later(id, answered, *now) => {}
             SocketEvent::Failed(id, _) => {
-                *unanswered += u64::from(tcp_proxy.is_ringing(id));
+                *unanswered += u64::from(tcp_proxy.is_connecting_cell(id));
                 tcp_proxy.failed(id, stack, *now);
                 questions.close(id, stack);
             }
@@ -401,7 +401,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
     fn accept(&mut self) -> bool {
         let mut accepted = 0;
         for index in 0..self.outside.listeners.len() {
-            while self.outside.ringing.get(index) == Some(&true) && self.outside.has_room() {
+            while self.outside.may_accept.get(index) == Some(&true) && self.outside.has_room() {
                 if accepted == ACCEPTED {
                     return true;
                 }
@@ -413,9 +413,9 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
                         // A socket without these options works all the same.
                         let _ = sockets::prepare(&socket);
                         let HostSide { poll, tcp_proxy, now, .. } = &mut self.outside;
-                        let call = IncomingConnection { to, since: *now };
-                        match tcp_proxy.wait(poll, socket, call) {
-                            Ok(index) => self.ring(index, call),
+                        let incoming = IncomingConnection { to, since: *now };
+                        match tcp_proxy.insert_incoming(poll, socket, incoming) {
+                            Ok(index) => self.connect_cell(index, incoming),
                             Err(_) => self.outside.unanswered += 1,
                         }
                     }
@@ -423,7 +423,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
                     Err(Errno::CONNABORTED | Errno::INTR) => {}
                     // Without descriptors they stay in the backlog.
                     Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
-                    Err(_) => self.outside.ringing.iter_mut().skip(index).take(1).for_each(|ringing| *ringing = false),
+                    Err(_) => self.outside.may_accept.iter_mut().skip(index).take(1).for_each(|may_accept| *may_accept = false),
                 }
             }
         }
@@ -431,19 +431,19 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
     }
 
     /// Connects to the cell on behalf of a forward's client.
-    fn ring(&mut self, index: usize, call: IncomingConnection) {
+    fn connect_cell(&mut self, index: usize, incoming: IncomingConnection) {
         let Engine { stack, outside, inside, .. } = self;
         for _ in PORTS {
             outside.port = if outside.port == *PORTS.end() { *PORTS.start() } else { outside.port + 1 };
-            let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: call.to };
+            let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: incoming.to };
             match stack.connect(tuple, TcpOptions { no_delay: true, ..TcpOptions::default() }, outside.now) {
-                Ok(id) => return outside.tcp_proxy.ring(index, id, call),
+                Ok(id) => return outside.tcp_proxy.set_connecting_cell(index, id, incoming),
                 Err(pando_stack::Error::InUse) => {}
                 Err(_) => break,
             }
         }
         outside.unanswered += 1;
-        outside.tcp_proxy.give_up(index);
+        outside.tcp_proxy.abandon(index);
     }
 }
 

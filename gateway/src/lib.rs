@@ -25,6 +25,7 @@ mod limits;
 mod listeners;
 mod poll;
 mod port_forward;
+mod proxy_state;
 mod routes;
 mod rules;
 mod sockets;

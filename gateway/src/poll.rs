@@ -27,7 +27,7 @@ pub(crate) enum Token {
     /// A UDP forward.
     Datagrams(u32),
     /// A TCP connection.
-    Splice(u32),
+    Proxy(u32),
     /// A UDP flow.
     Flow(u32),
     /// A DNS query.
@@ -40,7 +40,7 @@ impl Token {
             Token::Waker => (0, 0),
             Token::Listener(index) => (1, index),
             Token::Datagrams(index) => (2, index),
-            Token::Splice(index) => (3, index),
+            Token::Proxy(index) => (3, index),
             Token::Flow(index) => (4, index),
             Token::Question(index) => (5, index),
         };
@@ -52,7 +52,7 @@ impl Token {
         match bits >> 32 {
             1 => Token::Listener(index),
             2 => Token::Datagrams(index),
-            3 => Token::Splice(index),
+            3 => Token::Proxy(index),
             4 => Token::Flow(index),
             5 => Token::Question(index),
             _ => Token::Waker,

@@ -26,7 +26,7 @@ fn family(address: IpAddr) -> AddressFamily {
 }
 
 /// Starts to connect to a destination; [`Ready::OUT`](crate::poll::Ready) reports success or failure.
-pub(crate) fn call(to: SocketAddr) -> Result<OwnedFd> {
+pub(crate) fn connect_stream(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::STREAM)?;
     prepare(&socket)?;
     match connect(&socket, &to) {

@@ -3,6 +3,8 @@
 
 use crate::limits::{AGAIN, HANDSHAKE, HELD, HELD_MOST, TURN};
 use crate::poll::{Poll, Ready, Token};
+pub(crate) use crate::proxy_state::IncomingConnection;
+use crate::proxy_state::{CellStream, HostStream, ProxyState};
 use crate::sockets;
 use crate::timers::Timers;
 use pando_stack::{ConnectionId, Refusal, Stack, TcpOptions, Tuple, TxSink, Unreachable};
@@ -17,49 +19,19 @@ use std::os::fd::OwnedFd;
 /// The events of a connection's descriptor.
 const WATCHED: Ready = Ready::IN.union(Ready::OUT).union(Ready::RDHUP).union(Ready::ET);
 
-/// A forwarded connection to a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IncomingConnection {
-    /// The destination.
-    pub(crate) to: SocketAddr,
-    /// When it started.
-    pub(crate) since: u64,
-}
-
-/// The state of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProxyStage {
-    /// The host's side is connecting; the cell waits.
-    Calling(Tuple),
-    /// The cell's SYN was answered; the handshake must end by this time.
-    Admitted(Tuple, u64),
-    /// The host's side is connected; the cell is to be connected at this time.
-    Held(IncomingConnection, u64),
-    /// The cell's side is connecting; the host's is connected.
-    Ringing(ConnectionId, IncomingConnection),
-    /// Both sides are connected.
-    Open(ConnectionId),
-}
-
 /// A pair of connections.
 #[derive(Debug)]
 struct ProxiedConnection {
     socket: OwnedFd,
-    stage: ProxyStage,
+    state: ProxyState,
+    from_host: HostStream,
+    from_cell: CellStream,
     /// The host's side may be readable, or at its end.
-    readable: bool,
+    is_readable: bool,
     /// The host's side may be writable.
-    writable: bool,
-    /// The host's side has ended: an end follows its remaining bytes.
-    ends: bool,
-    /// The host's side has failed: nothing follows its remaining bytes.
-    broken: bool,
-    /// The host's end was passed to the cell.
-    host_finished: bool,
-    /// The cell's end was passed to the host.
-    cell_finished: bool,
+    is_writable: bool,
     /// It is in the ready queue.
-    queued: bool,
+    is_queued: bool,
 }
 
 /// The result of a turn.
@@ -68,14 +40,14 @@ enum TurnResult {
     /// It waits for a side.
     Waits,
     /// It has more to transfer.
-    GoesOn,
+    HasMore,
     /// Both sides have finished.
     Done,
     /// The host's side failed.
-    Broken,
+    Failed,
 }
 
-/// Bytes and connections that were carried.
+/// Counters of connections and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferCounts {
     /// Connections that cells opened.
@@ -96,11 +68,11 @@ pub(crate) struct TcpProxy {
     list: Slab<ProxiedConnection>,
     /// Half-open connections, which have no ID in the stack yet.
     unaccepted: HashMap<Tuple, usize>,
-    named: HashMap<ConnectionId, usize>,
+    by_id: HashMap<ConnectionId, usize>,
     ready: VecDeque<usize>,
     handshakes: Timers,
     /// The retries of connections to cells.
-    calls: Timers,
+    retries: Timers,
     pub(crate) carried: TransferCounts,
 }
 
@@ -115,54 +87,51 @@ impl TcpProxy {
     }
 
     /// Whether a forward waits for the cell to accept this connection.
-    pub(crate) fn is_ringing(&self, id: ConnectionId) -> bool {
-        self.named
+    pub(crate) fn is_connecting_cell(&self, id: ConnectionId) -> bool {
+        self.by_id
             .get(&id)
             .and_then(|index| self.list.get(*index))
-            .is_some_and(|connection| matches!(connection.stage, ProxyStage::Ringing(..)))
+            .is_some_and(|connection| matches!(connection.state, ProxyState::ConnectingCell(..)))
     }
 
     /// Whether no bytes from cells are pending.
     pub(crate) fn is_idle(&self, stack: &Stack) -> bool {
-        self.named.keys().all(|id| stack.readable(*id) == 0)
+        self.by_id.keys().all(|id| stack.readable(*id) == 0)
     }
 
     /// Closes all connections. If a cell has not finished sending, its peer gets a reset, because its data is incomplete.
     pub(crate) fn close(&mut self) {
-        for connection in self.list.drain().filter(|connection| !connection.cell_finished) {
+        for connection in self.list.drain().filter(|connection| connection.from_cell == CellStream::Open) {
             sockets::reset(connection.socket);
         }
     }
 
-    fn insert(&mut self, poll: &Poll, socket: OwnedFd, stage: ProxyStage) -> Result<usize, Errno> {
+    fn insert(&mut self, poll: &Poll, socket: OwnedFd, state: ProxyState) -> Result<usize, Errno> {
         let entry = self.list.vacant_entry();
         let index = entry.key();
-        poll.add(&socket, Token::Splice(index as u32), WATCHED).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        let (readable, writable, ends, broken) = (false, false, false, false);
+        poll.add(&socket, Token::Proxy(index as u32), WATCHED).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         entry.insert(ProxiedConnection {
             socket,
-            stage,
-            readable,
-            writable,
-            ends,
-            broken,
-            host_finished: false,
-            cell_finished: false,
-            queued: false,
+            state,
+            from_host: HostStream::Open,
+            from_cell: CellStream::Open,
+            is_readable: false,
+            is_writable: false,
+            is_queued: false,
         });
         Ok(index)
     }
 
     fn remove(&mut self, index: usize) -> Option<OwnedFd> {
         let connection = self.list.try_remove(index)?;
-        match connection.stage {
-            ProxyStage::Calling(tuple) => drop(self.unaccepted.remove(&tuple)),
-            ProxyStage::Admitted(tuple, until) => {
+        match connection.state {
+            ProxyState::ConnectingHost(tuple) => drop(self.unaccepted.remove(&tuple)),
+            ProxyState::AcceptingCell(tuple, until) => {
                 self.unaccepted.remove(&tuple);
                 self.handshakes.remove(until, index);
             }
-            ProxyStage::Held(_, at) => self.calls.remove(at, index),
-            ProxyStage::Ringing(id, _) | ProxyStage::Open(id) => drop(self.named.remove(&id)),
+            ProxyState::Waiting(_, at) => self.retries.remove(at, index),
+            ProxyState::ConnectingCell(id, _) | ProxyState::Established(id) => drop(self.by_id.remove(&id)),
         }
         Some(connection.socket)
     }
@@ -177,13 +146,13 @@ impl TcpProxy {
     /// Whether a half-open connection is known, and if so whether the host's side is connected.
     pub(crate) fn unaccepted(&self, tuple: &Tuple) -> Option<bool> {
         let connection = self.list.get(*self.unaccepted.get(tuple)?)?;
-        Some(matches!(connection.stage, ProxyStage::Admitted(..)))
+        Some(matches!(connection.state, ProxyState::AcceptingCell(..)))
     }
 
     /// Starts to connect the host's side of a half-open connection.
-    pub(crate) fn call(&mut self, poll: &Poll, tuple: Tuple, to: SocketAddr) -> Result<(), Refusal> {
-        let socket = sockets::call(to);
-        match socket.and_then(|socket| self.insert(poll, socket, ProxyStage::Calling(tuple))) {
+    pub(crate) fn connect_host(&mut self, poll: &Poll, tuple: Tuple, to: SocketAddr) -> Result<(), Refusal> {
+        let socket = sockets::connect_stream(to);
+        match socket.and_then(|socket| self.insert(poll, socket, ProxyState::ConnectingHost(tuple))) {
             Ok(index) => {
                 self.unaccepted.insert(tuple, index);
                 Ok(())
@@ -196,46 +165,46 @@ impl TcpProxy {
     }
 
     /// Adds a forward's accepted connection; the cell is to be connected now.
-    pub(crate) fn wait(&mut self, poll: &Poll, socket: OwnedFd, call: IncomingConnection) -> Result<usize, Errno> {
-        self.insert(poll, socket, ProxyStage::Held(call, call.since))
+    pub(crate) fn insert_incoming(&mut self, poll: &Poll, socket: OwnedFd, incoming: IncomingConnection) -> Result<usize, Errno> {
+        self.insert(poll, socket, ProxyState::Waiting(incoming, incoming.since))
     }
 
     /// Records that the stack is connecting to the cell.
-    pub(crate) fn ring(&mut self, index: usize, id: ConnectionId, call: IncomingConnection) {
+    pub(crate) fn set_connecting_cell(&mut self, index: usize, id: ConnectionId, incoming: IncomingConnection) {
         if let Some(connection) = self.list.get_mut(index) {
-            connection.stage = ProxyStage::Ringing(id, call);
-            self.named.insert(id, index);
+            connection.state = ProxyState::ConnectingCell(id, incoming);
+            self.by_id.insert(id, index);
         }
     }
 
     /// Schedules a retry of a connection that the cell refused, unless the cell has accepted at this port before or the time limit has
     /// passed. Returns whether it did.
-    pub(crate) fn hold(&mut self, id: ConnectionId, answered: &BTreeSet<u16>, now: u64) -> bool {
-        let Some(index) = self.named.get(&id).copied() else { return false };
+    pub(crate) fn retry_later(&mut self, id: ConnectionId, answered: &BTreeSet<u16>, now: u64) -> bool {
+        let Some(index) = self.by_id.get(&id).copied() else { return false };
         let Some(connection) = self.list.get_mut(index) else { return false };
-        let ProxyStage::Ringing(_, call) = connection.stage else { return false };
-        let is_late = now >= call.since.saturating_add(HELD.as_nanos() as u64);
-        if answered.contains(&call.to.port()) || connection.broken || is_late || self.calls.len() >= HELD_MOST {
+        let ProxyState::ConnectingCell(_, incoming) = connection.state else { return false };
+        let is_late = now >= incoming.since.saturating_add(HELD.as_nanos() as u64);
+        if answered.contains(&incoming.to.port()) || connection.from_host.has_failed() || is_late || self.retries.len() >= HELD_MOST {
             return false;
         }
         let at = now.saturating_add(AGAIN.as_nanos() as u64);
-        connection.stage = ProxyStage::Held(call, at);
-        self.named.remove(&id);
-        self.calls.add(at, index);
+        connection.state = ProxyState::Waiting(incoming, at);
+        self.by_id.remove(&id);
+        self.retries.add(at, index);
         true
     }
 
     /// A connection to retry now.
-    pub(crate) fn again(&mut self, now: u64) -> Option<(usize, IncomingConnection)> {
-        let index = self.calls.due(now)?;
-        match self.list.get(index)?.stage {
-            ProxyStage::Held(call, _) => Some((index, call)),
+    pub(crate) fn next_retry(&mut self, now: u64) -> Option<(usize, IncomingConnection)> {
+        let index = self.retries.due(now)?;
+        match self.list.get(index)?.state {
+            ProxyState::Waiting(incoming, _) => Some((index, incoming)),
             _ => None,
         }
     }
 
-    /// Gives up a forwarded connection.
-    pub(crate) fn give_up(&mut self, index: usize) {
+    /// Ends a forwarded connection.
+    pub(crate) fn abandon(&mut self, index: usize) {
         self.reset(index);
     }
 
@@ -246,7 +215,7 @@ impl TcpProxy {
             return stack.abort(id);
         };
         if let Some(connection) = self.list.get_mut(index) {
-            if let ProxyStage::Admitted(_, until) = connection.stage {
+            if let ProxyState::AcceptingCell(_, until) = connection.state {
                 self.handshakes.remove(until, index);
             }
             self.carried.outgoing += 1;
@@ -256,29 +225,28 @@ impl TcpProxy {
 
     /// Handles the cell's acceptance of a forward. Returns the port.
     pub(crate) fn opened(&mut self, id: ConnectionId, stack: &mut Stack) -> Option<u16> {
-        let index = self.named.get(&id).copied()?;
-        let ProxyStage::Ringing(_, call) = self.list.get(index)?.stage else { return None };
+        let index = self.by_id.get(&id).copied()?;
+        let ProxyState::ConnectingCell(_, incoming) = self.list.get(index)?.state else { return None };
         self.carried.incoming += 1;
         self.open(index, id, stack);
-        Some(call.to.port())
+        Some(incoming.to.port())
     }
 
     fn open(&mut self, index: usize, id: ConnectionId, stack: &mut Stack) {
         // The sender has decided already which bytes go together.
         stack.set(id, TcpOptions { no_delay: true, ..TcpOptions::default() });
         if let Some(connection) = self.list.get_mut(index) {
-            connection.stage = ProxyStage::Open(id);
-            self.named.insert(id, index);
+            connection.state = ProxyState::Established(id);
+            self.by_id.insert(id, index);
             self.queue(index);
         }
     }
 
     /// Handles a failure of the cell's side: the host's side fails, too, after the data that arrived before.
     pub(crate) fn failed(&mut self, id: ConnectionId, stack: &mut Stack, now: u64) {
-        if let Some(index) = self.named.get(&id).copied() {
+        if let Some(index) = self.by_id.get(&id).copied() {
             if let Some(connection) = self.list.get_mut(index) {
-                // A failed side did not finish: the host must not see an end.
-                connection.cell_finished = true;
+                connection.from_cell = CellStream::Failed;
             }
             let _ = self.turn(index, stack, now);
             stack.abort(id);
@@ -288,24 +256,24 @@ impl TcpProxy {
 
     /// Handles the end of the cell's side.
     pub(crate) fn closed(&mut self, id: ConnectionId) {
-        if let Some(index) = self.named.get(&id).copied() {
+        if let Some(index) = self.by_id.get(&id).copied() {
             self.remove(index);
         }
     }
 
     /// Queues a connection for transfer.
     pub(crate) fn wake(&mut self, id: ConnectionId) {
-        if let Some(index) = self.named.get(&id).copied() {
+        if let Some(index) = self.by_id.get(&id).copied() {
             self.queue(index);
         }
     }
 
     fn queue(&mut self, index: usize) {
         if let Some(connection) = self.list.get_mut(index)
-            && !connection.queued
-            && matches!(connection.stage, ProxyStage::Open(_))
+            && !connection.is_queued
+            && matches!(connection.state, ProxyState::Established(_))
         {
-            connection.queued = true;
+            connection.is_queued = true;
             self.ready.push_back(index);
         }
     }
@@ -314,24 +282,23 @@ impl TcpProxy {
     pub(crate) fn process(&mut self, index: usize, ready: Ready, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
         // It may have been closed after the event was reported.
         let Some(connection) = self.list.get_mut(index) else { return };
-        connection.readable |= ready.intersects(Ready::IN | Ready::RDHUP | Ready::HUP | Ready::ERR);
-        connection.writable |= ready.intersects(Ready::OUT | Ready::HUP | Ready::ERR);
-        connection.ends |= ready.intersects(Ready::RDHUP | Ready::HUP | Ready::ERR);
-        connection.broken |= ready.intersects(Ready::ERR);
-        if connection.broken && matches!(connection.stage, ProxyStage::Held(..)) {
+        connection.is_readable |= ready.intersects(Ready::IN | Ready::RDHUP | Ready::HUP | Ready::ERR);
+        connection.is_writable |= ready.intersects(Ready::OUT | Ready::HUP | Ready::ERR);
+        connection.from_host.process(ready);
+        if connection.from_host.has_failed() && matches!(connection.state, ProxyState::Waiting(..)) {
             // The client has disconnected.
             return self.reset(index);
         }
-        let ProxyStage::Calling(tuple) = connection.stage else { return self.queue(index) };
+        let ProxyState::ConnectingHost(tuple) = connection.state else { return self.queue(index) };
         match sockopt::socket_error(&connection.socket).unwrap_or_else(Err) {
-            Ok(()) if connection.writable => {
+            Ok(()) if connection.is_writable => {
                 if !stack.admit(&tuple, now) {
                     // The half-open connection has expired.
                     self.remove(index);
                     return;
                 }
                 let until = now.saturating_add(HANDSHAKE.as_nanos() as u64);
-                connection.stage = ProxyStage::Admitted(tuple, until);
+                connection.state = ProxyState::AcceptingCell(tuple, until);
                 self.handshakes.add(until, index);
             }
             Ok(()) => {}
@@ -348,16 +315,16 @@ impl TcpProxy {
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };
             let Some(connection) = self.list.get_mut(index) else { continue };
-            connection.queued = false;
-            let ProxyStage::Open(id) = connection.stage else { continue };
+            connection.is_queued = false;
+            let ProxyState::Established(id) = connection.state else { continue };
             match self.turn(index, stack, now) {
                 TurnResult::Waits => {}
-                TurnResult::GoesOn => self.queue(index),
+                TurnResult::HasMore => self.queue(index),
                 TurnResult::Done => {
                     stack.leave(id, now);
                     self.remove(index);
                 }
-                TurnResult::Broken => {
+                TurnResult::Failed => {
                     stack.abort(id);
                     self.reset(index);
                 }
@@ -368,13 +335,13 @@ impl TcpProxy {
 
     fn turn(&mut self, index: usize, stack: &mut Stack, now: u64) -> TurnResult {
         let Some(connection) = self.list.get_mut(index) else { return TurnResult::Waits };
-        let ProxyStage::Open(id) = connection.stage else { return TurnResult::Waits };
+        let ProxyState::Established(id) = connection.state else { return TurnResult::Waits };
         let TransferCounts { bytes_out, bytes_in, .. } = &mut self.carried;
         match connection.give(id, stack, bytes_out).and_then(|out| Ok([out, connection.take(id, stack, bytes_in, now)?])) {
-            Err(_) => TurnResult::Broken,
-            _ if connection.host_finished && connection.cell_finished => TurnResult::Done,
+            Err(_) => TurnResult::Failed,
+            _ if connection.from_host.is_finished() && connection.from_cell != CellStream::Open => TurnResult::Done,
             Ok([false, false]) => TurnResult::Waits,
-            Ok(_) => TurnResult::GoesOn,
+            Ok(_) => TurnResult::HasMore,
         }
     }
 
@@ -386,27 +353,27 @@ impl TcpProxy {
     }
 
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.handshakes.next().into_iter().chain(self.calls.next()).min()
+        self.handshakes.next().into_iter().chain(self.retries.next()).min()
     }
 }
 
 impl ProxiedConnection {
     /// Transfers bytes from the cell to the host. Returns whether there may be more at once.
     fn give(&mut self, id: ConnectionId, stack: &mut Stack, carried: &mut u64) -> Result<bool, Errno> {
-        let ProxiedConnection { socket, writable, .. } = self;
+        let ProxiedConnection { socket, is_writable, .. } = self;
         let (mut moved, mut outcome) = (0, Ok(()));
-        while *writable && outcome.is_ok() && moved < TURN {
+        while *is_writable && outcome.is_ok() && moved < TURN {
             let took = stack.receive(id, &mut |bytes| {
-                if !*writable || outcome.is_err() {
+                if !*is_writable || outcome.is_err() {
                     return 0;
                 }
                 match send(&*socket, bytes, SendFlags::NOSIGNAL) {
                     Ok(sent) => {
-                        *writable = sent == bytes.len();
+                        *is_writable = sent == bytes.len();
                         sent
                     }
                     Err(Errno::AGAIN) => {
-                        *writable = false;
+                        *is_writable = false;
                         0
                     }
                     Err(errno) => {
@@ -423,24 +390,24 @@ impl ProxiedConnection {
         *carried += moved as u64;
         outcome?;
         let is_empty = stack.readable(id) == 0;
-        if is_empty && !self.cell_finished && stack.has_finished(id) {
-            self.cell_finished = true;
+        if is_empty && self.from_cell == CellStream::Open && stack.has_finished(id) {
+            self.from_cell = CellStream::Finished;
             // The peer may have disconnected.
             let _ = shutdown(&self.socket, Shutdown::Write);
         }
-        Ok(!is_empty && self.writable)
+        Ok(!is_empty && self.is_writable)
     }
 
     /// Transfers bytes from the host to the cell. Returns whether there may be more at once.
     fn take(&mut self, id: ConnectionId, stack: &mut Stack, carried: &mut u64, now: u64) -> Result<bool, Errno> {
-        if self.host_finished {
-            return if self.broken { Err(Errno::CONNRESET) } else { Ok(false) };
+        if self.from_host.is_finished() {
+            return if self.from_host.has_failed() { Err(Errno::CONNRESET) } else { Ok(false) };
         }
-        let ProxiedConnection { socket, readable, ends, .. } = self;
+        let ProxiedConnection { socket, is_readable, from_host, .. } = self;
         let (mut moved, mut outcome, mut finished) = (0, Ok(()), false);
-        while *readable && moved < TURN {
+        while *is_readable && moved < TURN {
             let gave = stack.send(id, &mut |room| {
-                if !*readable {
+                if !*is_readable {
                     return 0;
                 }
                 let length = room.len();
@@ -448,11 +415,11 @@ impl ProxiedConnection {
                     // A short read means that no more is available, unless an end follows.
                     Ok((read, _)) => {
                         finished = read == 0;
-                        *readable = !finished && (read == length || *ends);
+                        *is_readable = !finished && (read == length || from_host.is_ending());
                         read
                     }
                     Err(errno) => {
-                        *readable = false;
+                        *is_readable = false;
                         outcome = if errno == Errno::AGAIN { Ok(()) } else { Err(errno) };
                         0
                     }
@@ -466,10 +433,10 @@ impl ProxiedConnection {
         *carried += moved as u64;
         outcome?;
         if finished {
-            self.host_finished = true;
+            self.from_host.finish();
             stack.finish(id, now);
         }
-        Ok(self.readable && stack.writable(id) > 0)
+        Ok(self.is_readable && stack.writable(id) > 0)
     }
 }
 
