@@ -17,76 +17,76 @@ use crate::segment_rewrite::{Progress, is_before};
 #[derive(Debug)]
 pub(crate) struct AckPolicy {
     /// The longest payload that both sides take (MSS).
-    piece: usize,
+    mss: usize,
     /// The end of the last shorter segment that was sent.
-    little: Option<TcpSeqNumber>,
+    small_segment_end: Option<TcpSeqNumber>,
     /// Lengths of the last two received payloads.
-    came: [usize; 2],
+    received: [usize; 2],
     /// Remaining number of long segments that are acknowledged at once (quick ACKs).
-    quick: u32,
+    quick_acks: u32,
     /// Deadline of the delayed acknowledgement.
-    acknowledges: Option<u64>,
+    ack_deadline: Option<u64>,
 }
 
 impl AckPolicy {
     pub(crate) const fn new() -> Self {
-        Self { piece: 536, little: None, came: [0; 2], quick: limits::QUICK, acknowledges: None }
+        Self { mss: 536, small_segment_end: None, received: [0; 2], quick_acks: limits::QUICK_ACKS, ack_deadline: None }
     }
 
     /// Processes the MSS of the peer's SYN; `own` is this side's. Returns the lesser.
-    pub(crate) fn agree(&mut self, syn: &TcpRepr, own: usize) -> usize {
-        self.piece = syn.max_seg_size.filter(|size| *size > 0).map_or(536, |size| usize::from(size).max(48)).min(own);
-        self.piece
+    pub(crate) fn process_syn_options(&mut self, syn: &TcpRepr, own: usize) -> usize {
+        self.mss = syn.max_seg_size.filter(|size| *size > 0).map_or(536, |size| usize::from(size).max(48)).min(own);
+        self.mss
     }
 
     /// Whether a small segment has to wait.
-    pub(crate) fn holds_back(&self, unanswered: TcpSeqNumber) -> bool {
-        self.little.is_some_and(|end| is_before(unanswered, end))
+    pub(crate) fn must_delay_small(&self, unacknowledged: TcpSeqNumber) -> bool {
+        self.small_segment_end.is_some_and(|end| is_before(unacknowledged, end))
     }
 
     /// Records that the connection transmits, acknowledgements included.
     pub(crate) const fn note_transmit(&mut self) {
-        self.acknowledges = None;
+        self.ack_deadline = None;
     }
 
     /// Records that a segment with this payload length and this end was sent.
     pub(crate) const fn sent(&mut self, length: usize, end: TcpSeqNumber) {
-        if length > 0 && length < self.piece {
-            self.little = Some(end);
+        if length > 0 && length < self.mss {
+            self.small_segment_end = Some(end);
         }
     }
 
     /// Records a received segment.
-    pub(crate) fn came(&mut self, segment: &TcpRepr, before: Progress) {
+    pub(crate) fn received(&mut self, segment: &TcpRepr, before: Progress) {
         if !segment.payload.is_empty() {
-            self.came = [segment.payload.len(), self.came[0]];
+            self.received = [segment.payload.len(), self.received[0]];
             if segment.seq_number != before.expected {
                 // Loss or reordering: the sender may have to start over.
-                self.quick = limits::QUICK;
+                self.quick_acks = limits::QUICK_ACKS;
             }
         }
     }
 
-    /// Whether `owed` received bytes must be acknowledged at once, rather than with the next data.
-    pub(crate) fn acknowledges_now(&mut self, owed: usize, now: u64) -> bool {
-        if owed == 0 {
-            self.acknowledges = None;
+    /// Whether `unacknowledged` received bytes must be acknowledged at once, rather than with the next data.
+    pub(crate) fn must_ack_now(&mut self, unacknowledged: usize, now: u64) -> bool {
+        if unacknowledged == 0 {
+            self.ack_deadline = None;
             return false;
         }
-        let [last, before] = self.came;
-        if last >= limits::LONG && self.quick > 0 {
-            self.quick -= 1;
+        let [last, before] = self.received;
+        if last >= limits::BULK_SEGMENT && self.quick_acks > 0 {
+            self.quick_acks -= 1;
             return true;
         }
-        if owed >= 2 * last.max(before) {
+        if unacknowledged >= 2 * last.max(before) {
             return true;
         }
-        let moment = *self.acknowledges.get_or_insert(now.saturating_add(limits::ACKNOWLEDGES));
+        let moment = *self.ack_deadline.get_or_insert(now.saturating_add(limits::DELAYED_ACK));
         moment <= now
     }
 
     /// Deadline of the delayed acknowledgement.
-    pub(crate) const fn acknowledges(&self) -> Option<u64> {
-        self.acknowledges
+    pub(crate) const fn ack_deadline(&self) -> Option<u64> {
+        self.ack_deadline
     }
 }

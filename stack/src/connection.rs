@@ -17,7 +17,7 @@ use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
 use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
-use crate::segment_rewrite::{Progress, Rewrite, fit, is_before, is_repetition, repetition, rewrite, rewritten};
+use crate::segment_rewrite::{Progress, Rewrite, duplicate_ack, fit, is_before, is_duplicate_ack, rewrite, rewritten};
 use crate::sockets::SingleSocket;
 use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
 
@@ -46,7 +46,7 @@ fn paced_span(span: Duration) -> smoltcp::time::Duration {
     smoltcp::time::Duration::from_micros((nanoseconds(span) / 1000).saturating_mul(PACE).clamp(1, 1 << 40))
 }
 
-/// A change that [`Connection::look`] found.
+/// A change that [`Connection::update`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Opened,
@@ -54,11 +54,11 @@ pub(crate) enum Change {
     Data,
     Room,
     /// The peer reset it.
-    Broken,
+    Reset,
     /// Both sides have finished, and this side's last segment may have to be sent again.
-    Lingers,
+    TimeWait,
     /// Both sides have finished.
-    Ended,
+    Closed,
 }
 
 /// A connection.
@@ -72,34 +72,34 @@ pub(crate) struct Connection {
     /// The reason why it failed.
     pub(crate) failure: Failure,
     /// It is in the queue of connections that may have something to send.
-    pub(crate) is_dirty: bool,
+    pub(crate) is_tx_ready: bool,
     /// Pending events for the user, as bits in their order. The connection is in the queue of socket events while there are any.
-    pub(crate) news: u8,
-    pub(crate) said: TxSummary,
+    pub(crate) pending_events: u8,
+    pub(crate) tx: TxSummary,
     single: SingleSocket,
-    /// The state of smoltcp's socket at the last look.
+    /// The state of smoltcp's socket at the last update.
     socket_state: State,
     /// The user waits for room to send.
-    wants_room: bool,
-    /// Bytes that could be read at the last look.
+    waits_for_room: bool,
+    /// Bytes that could be read at the last update.
     readable: usize,
     /// The peer's first sequence number, the number of its bytes that were read, and the last acknowledgement from it.
-    begin: TcpSeqNumber,
-    received: u32,
-    answered: TcpSeqNumber,
+    peer_start: TcpSeqNumber,
+    read_bytes: u32,
+    acknowledged: TcpSeqNumber,
     /// The window scale that this side announced.
-    scale: u8,
+    window_scale: u8,
     ack_policy: AckPolicy,
     recovery: Recovery,
     /// When the last segment was received.
-    heard: u64,
+    last_received: u64,
     /// Since when an acknowledgement is due, or since the last segment if that acknowledged only a part.
-    waits: Option<u64>,
+    unacknowledged_since: Option<u64>,
 }
 
 impl Connection {
     /// Whether all data of the user has been acknowledged, the FIN included.
-    pub(crate) fn is_said(&self) -> bool {
+    pub(crate) fn is_all_acknowledged(&self) -> bool {
         let is_ending = matches!(self.socket_state, State::FinWait1 | State::Closing | State::LastAck)
             || self.state.is_finished() && matches!(self.socket_state, State::Established | State::CloseWait);
         self.socket().send_queue() == 0 && !is_ending
@@ -114,21 +114,21 @@ impl Connection {
             open_mode: OpenMode::Active,
             options: TcpOptions::default(),
             failure: Failure::Reset,
-            is_dirty: false,
-            news: 0,
-            said: TxSummary::default(),
+            is_tx_ready: false,
+            pending_events: 0,
+            tx: TxSummary::default(),
             single,
             socket_state: State::Closed,
-            wants_room: false,
+            waits_for_room: false,
             readable: 0,
-            begin: TcpSeqNumber(0),
-            received: 0,
-            answered: TcpSeqNumber(0),
-            scale: 0,
+            peer_start: TcpSeqNumber(0),
+            read_bytes: 0,
+            acknowledged: TcpSeqNumber(0),
+            window_scale: 0,
             ack_policy: AckPolicy::new(),
             recovery: Recovery::new(),
-            heard: now,
-            waits: Some(now),
+            last_received: now,
+            unacknowledged_since: Some(now),
         };
         connection.set(TcpOptions::default());
         connection
@@ -187,19 +187,20 @@ impl Connection {
     }
 
     fn process_in_order(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, packet: &Packet, segment: &TcpRepr, now: u64) {
-        self.heard = now;
-        self.waits = self.waits.map(|_| now);
+        self.last_received = now;
+        self.unacknowledged_since = self.unacknowledged_since.map(|_| now);
         self.socket_mut().set_keep_alive(None);
         if segment.control == TcpControl::Syn && self.state.is_opening() {
-            self.begin = segment.seq_number + 1;
-            self.scale = segment.window_scale.map_or(0, |_| scale(self.socket().recv_capacity()));
+            self.peer_start = segment.seq_number + 1;
+            self.window_scale = segment.window_scale.map_or(0, |_| window_scale(self.socket().recv_capacity()));
             let header = if self.tuple.remote.is_ipv4() { IPV4_HEADER_LEN } else { IPV6_HEADER_LEN };
-            let piece = self.ack_policy.agree(segment, transmitter.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
-            self.recovery.agree(segment, piece);
+            let mss =
+                self.ack_policy.process_syn_options(segment, transmitter.capabilities.max_transmission_unit - header - TCP_HEADER_LEN);
+            self.recovery.process_syn_options(segment, mss);
         }
-        let Some(progress) = self.progress(&transmitter.said) else {
-            self.answered = segment.ack_number.unwrap_or(self.answered);
-            self.recovery.is_answered(segment, now);
+        let Some(progress) = self.progress(&transmitter.tx) else {
+            self.acknowledged = segment.ack_number.unwrap_or(self.acknowledged);
+            self.recovery.process_handshake(segment, now);
             return self.take(interface, transmitter, packet.bytes, now);
         };
         if segment.ack_number.is_some_and(|number| segment.control != TcpControl::Rst && is_before(progress.sent, number)) {
@@ -208,13 +209,15 @@ impl Connection {
             return;
         }
         self.recovery.process(segment, progress, now);
-        self.ack_policy.came(segment, progress);
-        if let Some(number) = segment.ack_number.filter(|number| is_before(self.answered, *number) && !is_before(progress.sent, *number)) {
-            self.answered = number;
+        self.ack_policy.received(segment, progress);
+        if let Some(number) =
+            segment.ack_number.filter(|number| is_before(self.acknowledged, *number) && !is_before(progress.sent, *number))
+        {
+            self.acknowledged = number;
             self.hold.restart_timeout(now);
         }
-        let is_waited_for = progress.sent != progress.unanswered;
-        if is_waited_for && is_repetition(segment, progress) {
+        let is_in_flight = progress.sent != progress.unacknowledged;
+        if is_in_flight && is_duplicate_ack(segment, progress) {
             // smoltcp would retransmit, or stop the timer of a FIN that is in flight alone. Before it transmits, it
             // learns of a larger window.
             return;
@@ -222,20 +225,20 @@ impl Connection {
         let checksums = transmitter.capabilities.checksum.clone();
         let window = self.recovery.wanted_window();
         match rewrite(packet, segment, progress, window, &checksums) {
-            Rewrite::Sound => {
-                self.recovery.may_believe(segment.window_len);
+            Rewrite::Unchanged => {
+                self.recovery.note_unconfirmed_window(segment.window_len);
                 self.take(interface, transmitter, packet.bytes, now);
             }
-            Rewrite::Instead(other) => {
+            Rewrite::Replaced(other) => {
                 if segment.segment_len() == 0 {
-                    self.recovery.telling();
+                    self.recovery.announce_window();
                 } else {
-                    self.recovery.may_believe(window);
+                    self.recovery.note_unconfirmed_window(window);
                 }
                 self.take(interface, transmitter, &other, now);
             }
-            Rewrite::Before(other, wants_answer) => {
-                self.recovery.telling();
+            Rewrite::Preceded(other, wants_answer) => {
+                self.recovery.announce_window();
                 self.take(interface, transmitter, &other, now);
                 if wants_answer {
                     self.take(interface, transmitter, packet.bytes, now);
@@ -245,32 +248,32 @@ impl Connection {
     }
 
     fn take(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, bytes: &[u8], now: u64) {
-        let mut port = Port { transmitter, recovery: &mut self.recovery, now, arrived: Some(bytes) };
+        let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: Some(bytes) };
         interface.poll_ingress_single(paced(now), &mut port, &mut self.single.set);
     }
 
     /// Sequence numbers of both directions, once it is open.
-    fn progress(&self, said: &TxSummary) -> Option<Progress> {
-        let sent = said.last.filter(|_| self.state.is_open())?.sequence;
-        Some(Progress { expected: self.expected(), unanswered: self.answered, sent })
+    fn progress(&self, tx: &TxSummary) -> Option<Progress> {
+        let sent = tx.last.filter(|_| self.state.is_open())?.sequence;
+        Some(Progress { expected: self.expected(), unacknowledged: self.acknowledged, sent })
     }
 
     /// The next sequence number that is expected from the peer.
     fn expected(&self) -> TcpSeqNumber {
         let finished = i32::from(has_finished(self.socket_state));
-        let received = (self.received as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
-        TcpSeqNumber(self.begin.0.wrapping_add(received))
+        let received = (self.read_bytes as i32).wrapping_add(self.socket().recv_queue() as i32).wrapping_add(finished);
+        TcpSeqNumber(self.peer_start.0.wrapping_add(received))
     }
 
     /// The context for transmitting.
     pub(crate) fn transmitter<'a>(&self, capabilities: &'a DeviceCapabilities, sink: &'a mut dyn TxSink, ends: Ends) -> Transmitter<'a> {
-        Transmitter { capabilities, sink, ends, said: self.said.anew(), scale: self.scale }
+        Transmitter { capabilities, sink, ends, tx: self.tx.without_counts(), window_scale: self.window_scale }
     }
 
     /// Transmits one packet, if there is one to transmit.
     pub(crate) fn send_queued(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, now: u64) {
         if let Some(keep_alive) = self.options.keep_alive
-            && now >= self.heard.saturating_add(nanoseconds(keep_alive.idle))
+            && now >= self.last_received.saturating_add(nanoseconds(keep_alive.idle))
             && self.socket().keep_alive().is_none()
         {
             self.socket_mut().set_keep_alive(Some(paced_span(keep_alive.interval)));
@@ -278,24 +281,24 @@ impl Connection {
         self.ack_policy.note_transmit();
         self.recover(interface, transmitter, now);
         loop {
-            let holds_back = self.recovery.is_full() || !self.options.no_delay && self.ack_policy.holds_back(self.answered);
-            let is_behind = self.recovery.is_behind();
-            self.socket_mut().set_nagle_enabled(holds_back && !is_behind);
-            let before = transmitter.said;
-            transmitter.said.is_swallowed = false;
-            let mut port = Port { transmitter, recovery: &mut self.recovery, now, arrived: None };
+            let must_delay_small = self.recovery.is_full() || !self.options.no_delay && self.ack_policy.must_delay_small(self.acknowledged);
+            let is_resending = self.recovery.is_resending();
+            self.socket_mut().set_nagle_enabled(must_delay_small && !is_resending);
+            let before = transmitter.tx;
+            transmitter.tx.is_suppressed = false;
+            let mut port = Port { transmitter, recovery: &mut self.recovery, now, received: None };
             interface.poll_egress(paced(now), &mut port, &mut self.single.set);
-            let said = transmitter.said;
-            if let Some(last) = said.last.filter(|_| said.frames > before.frames) {
-                self.ack_policy.sent(said.length, last.sequence);
+            let tx = transmitter.tx;
+            if let Some(last) = tx.last.filter(|_| tx.frames > before.frames) {
+                self.ack_policy.sent(tx.length, last.sequence);
                 if self.state.is_opening() {
-                    self.recovery.accepts_echo(said.again > before.again, now);
+                    self.recovery.note_syn(tx.retransmitted > before.retransmitted, now);
                 }
             }
             // A suppressed segment advances smoltcp, so the loop ends.
-            if !said.is_swallowed {
-                if said.frames == before.frames && !said.is_cut_short {
-                    self.recovery.is_through();
+            if !tx.is_suppressed {
+                if tx.frames == before.frames && !tx.is_out_of_room {
+                    self.recovery.note_all_sent();
                 }
                 break;
             }
@@ -304,74 +307,74 @@ impl Connection {
 
     /// Detects losses, and lets smoltcp retransmit them and send as much new data as the window allows.
     fn recover(&mut self, interface: &mut Interface, transmitter: &mut Transmitter, now: u64) {
-        let Some(progress) = self.progress(&transmitter.said) else { return };
-        self.recovery.look(now);
+        let Some(progress) = self.progress(&transmitter.tx) else { return };
+        self.recovery.handle_timers(now);
         let has_more = self.socket().send_queue() > 0;
-        if if has_more { self.recovery.must_tell() } else { self.recovery.is_believed_closed() } {
-            let is_unsure = self.recovery.is_unsure();
-            let window = if has_more { self.recovery.telling() } else { self.recovery.opening() };
+        if if has_more { self.recovery.needs_window_update() } else { self.recovery.sees_closed_window() } {
+            let is_window_unknown = self.recovery.is_window_unknown();
+            let window = if has_more { self.recovery.announce_window() } else { self.recovery.announce_smallest_window() };
             // Not the same window twice: smoltcp takes a duplicate acknowledgement for a loss.
-            for window in is_unsure.then_some(window.checked_add(1).unwrap_or(u16::MAX - 1)).into_iter().chain([window]) {
-                let told = repetition(&self.tuple, progress, window, &transmitter.capabilities.checksum);
-                self.take(interface, transmitter, &told, now);
+            for window in is_window_unknown.then_some(window.checked_add(1).unwrap_or(u16::MAX - 1)).into_iter().chain([window]) {
+                let update_packet = duplicate_ack(&self.tuple, progress, window, &transmitter.capabilities.checksum);
+                self.take(interface, transmitter, &update_packet, now);
             }
         }
         if self.recovery.must_go_back() {
             interface.poll_egress(LATE, &mut RxOnlyDevice(transmitter.capabilities), &mut self.single.set);
-            self.recovery.goes_back();
+            self.recovery.note_going_back();
         }
     }
 
     /// Whether there may be something to send now. If only an acknowledgement is due, it may be delayed.
     pub(crate) fn must_transmit(&mut self, now: u64) -> bool {
         let is_steady = self.state.is_open() && matches!(self.socket_state, State::Established | State::FinWait2);
-        if !is_steady || !self.said.has_acknowledged || self.socket().send_queue() > 0 {
+        if !is_steady || !self.tx.has_acknowledged || self.socket().send_queue() > 0 {
             return true;
         }
-        self.ack_policy.acknowledges_now(self.owed(), now)
+        self.ack_policy.must_ack_now(self.unacknowledged_received(), now)
     }
 
     /// Whether a window update is due: the room has become twice as much as the peer knows, which is smoltcp's rule.
-    pub(crate) fn must_tell_room(&self) -> bool {
+    pub(crate) fn must_update_window(&self) -> bool {
         let room = self.socket().recv_capacity() - self.socket().recv_queue();
-        room / 2 >= self.said.window.saturating_sub(self.owed())
+        room / 2 >= self.tx.window.saturating_sub(self.unacknowledged_received())
     }
 
     /// Bytes that were received and are not acknowledged.
-    fn owed(&self) -> usize {
-        let (Some(progress), Some(last)) = (self.progress(&self.said), self.said.last) else { return 0 };
+    fn unacknowledged_received(&self) -> usize {
+        let (Some(progress), Some(last)) = (self.progress(&self.tx), self.tx.last) else { return 0 };
         progress.expected.0.wrapping_sub(last.acknowledged.0).max(0) as usize
     }
 
-    /// The time of the next look.
+    /// The time of the next update.
     pub(crate) fn deadline(&mut self, interface: &mut Interface, now: u64) -> Option<u64> {
-        let asked = match self.ack_policy.acknowledges() {
+        let poll_at = match self.ack_policy.ack_deadline() {
             Some(moment) => Some(moment),
             None => interface.poll_at(paced(now), &self.single.set).map(unpaced),
         };
-        let given_up = self.waits.map(|since| since.saturating_add(self.timeout()));
-        let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).map(|keep_alive| {
-            let idle = self.heard.saturating_add(nanoseconds(keep_alive.idle));
+        let unanswered_deadline = self.unacknowledged_since.map(|since| since.saturating_add(self.timeout()));
+        let keep_alive_deadline = self.options.keep_alive.filter(|_| self.is_idle()).map(|keep_alive| {
+            let idle = self.last_received.saturating_add(nanoseconds(keep_alive.idle));
             if now < idle { idle } else { idle.saturating_add(nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into())) }
         });
-        [asked, self.recovery.deadline(now), given_up, silent, self.orphan_deadline()].into_iter().flatten().min()
+        [poll_at, self.recovery.deadline(now), unanswered_deadline, keep_alive_deadline, self.orphan_deadline()].into_iter().flatten().min()
     }
 
     /// Whether the peer has not answered for too long.
-    pub(crate) fn is_given_up(&self, now: u64) -> bool {
-        let unanswered = self.waits.is_some_and(|since| now >= since.saturating_add(self.timeout()));
-        let silent = self.options.keep_alive.filter(|_| self.is_silence_watched()).is_some_and(|keep_alive| {
-            let questions = nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into());
-            now >= self.heard.saturating_add(nanoseconds(keep_alive.idle)).saturating_add(questions)
+    pub(crate) fn is_timed_out(&self, now: u64) -> bool {
+        let is_unacknowledged = self.unacknowledged_since.is_some_and(|since| now >= since.saturating_add(self.timeout()));
+        let is_silent = self.options.keep_alive.filter(|_| self.is_idle()).is_some_and(|keep_alive| {
+            let probe_time = nanoseconds(keep_alive.interval).saturating_mul(keep_alive.count.into());
+            now >= self.last_received.saturating_add(nanoseconds(keep_alive.idle)).saturating_add(probe_time)
         });
-        unanswered || silent || self.orphan_deadline().is_some_and(|moment| now >= moment)
+        is_unacknowledged || is_silent || self.orphan_deadline().is_some_and(|moment| now >= moment)
     }
 
     /// When an orphaned connection is aborted: it has no reader, and the peer neither acknowledges the remaining data
     /// nor finishes. Such a peer may still answer.
     fn orphan_deadline(&self) -> Option<u64> {
         let since = self.hold.orphaned_since().filter(|_| self.state.is_open())?;
-        Some(since.saturating_add(if self.socket_state == State::FinWait2 { limits::HALF_CLOSED } else { limits::ORPHAN_TIMEOUT }))
+        Some(since.saturating_add(if self.socket_state == State::FinWait2 { limits::FIN_WAIT_2_TIMEOUT } else { limits::ORPHAN_TIMEOUT }))
     }
 
     /// Whether the user has stopped reading.
@@ -381,48 +384,48 @@ impl Connection {
 
     fn timeout(&self) -> u64 {
         let timeout = nanoseconds(self.options.timeout);
-        if self.state.is_opening() { timeout.min(limits::OPENING) } else { timeout }
+        if self.state.is_opening() { timeout.min(limits::OPEN_TIMEOUT) } else { timeout }
     }
 
-    fn is_silence_watched(&self) -> bool {
-        self.state.is_open() && self.waits.is_none()
+    fn is_idle(&self) -> bool {
+        self.state.is_open() && self.unacknowledged_since.is_none()
     }
 
-    /// Compares the state with the last look, and calls `tell` with each change.
-    pub(crate) fn look(&mut self, now: u64, tell: &mut dyn FnMut(Change)) {
+    /// Compares the state with that of the last update, and calls `report` with each change.
+    pub(crate) fn update(&mut self, now: u64, report: &mut dyn FnMut(Change)) {
         let before = self.socket_state;
         let state = self.socket().state();
         self.socket_state = state;
         if self.state.is_opening() && !matches!(state, State::Closed | State::SynSent | State::SynReceived | State::Listen) {
             self.state.establish();
-            self.recovery.open(self.answered);
-            tell(Change::Opened);
+            self.recovery.open(self.acknowledged);
+            report(Change::Opened);
         }
         if self.state == ConnectionState::Finishing && matches!(state, State::Established | State::CloseWait) {
             self.close();
         }
         let readable = self.socket().recv_queue();
         if readable > self.readable || (has_finished(state) && !has_finished(before) && state != State::Closed) {
-            tell(Change::Data);
+            report(Change::Data);
         }
         self.readable = readable;
-        if self.wants_room && self.writable() >= self.socket().send_capacity() / 4 {
-            self.wants_room = false;
-            tell(Change::Room);
+        if self.waits_for_room && self.writable() >= self.socket().send_capacity() / 4 {
+            self.waits_for_room = false;
+            report(Change::Room);
         }
-        let owed = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
+        let is_ack_due = !matches!(state, State::Closed | State::TimeWait | State::FinWait2)
             && (self.state.is_opening()
                 || self.socket().send_queue() > 0
                 || matches!(state, State::FinWait1 | State::Closing | State::LastAck));
-        self.waits = owed.then(|| self.waits.unwrap_or(now));
+        self.unacknowledged_since = is_ack_due.then(|| self.unacknowledged_since.unwrap_or(now));
         if !self.state.is_closed() && matches!(state, State::Closed | State::TimeWait) {
             self.state.close();
-            self.waits = None;
-            tell(match (before, state) {
-                (_, State::TimeWait) => Change::Lingers,
+            self.unacknowledged_since = None;
+            report(match (before, state) {
+                (_, State::TimeWait) => Change::TimeWait,
                 // A peer that has forgotten the connection had received the FIN.
-                (State::LastAck | State::Closing, _) => Change::Ended,
-                _ => Change::Broken,
+                (State::LastAck | State::Closing, _) => Change::Closed,
+                _ => Change::Reset,
             });
         }
     }
@@ -435,16 +438,16 @@ impl Connection {
 
     pub(crate) fn send(&mut self, give: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
         let mut sent = 0;
-        // The free part of a ring buffer consists of two pieces at most.
+        // The free part of a ring buffer consists of two chunks at most.
         for _ in 0..2 {
             let room = self.writable();
             if room == 0 {
                 break;
             }
             let mut is_taken = true;
-            let written = self.socket_mut().send(|piece| {
-                let written = give(piece).min(piece.len());
-                is_taken = written == piece.len();
+            let written = self.socket_mut().send(|chunk| {
+                let written = give(chunk).min(chunk.len());
+                is_taken = written == chunk.len();
                 (written, written)
             });
             sent += written.unwrap_or(0);
@@ -452,30 +455,30 @@ impl Connection {
                 break;
             }
         }
-        self.wants_room = self.wants_room || self.writable() == 0;
+        self.waits_for_room = self.waits_for_room || self.writable() == 0;
         sent
     }
 
     pub(crate) fn receive(&mut self, take: &mut dyn FnMut(&[u8]) -> usize) -> usize {
-        let mut received = 0;
+        let mut read_bytes = 0;
         for _ in 0..2 {
             if self.socket().recv_queue() == 0 {
                 break;
             }
             let mut is_taken = true;
-            let read = self.socket_mut().recv(|piece| {
-                let read = take(piece).min(piece.len());
-                is_taken = read == piece.len();
+            let read = self.socket_mut().recv(|chunk| {
+                let read = take(chunk).min(chunk.len());
+                is_taken = read == chunk.len();
                 (read, read)
             });
-            received += read.unwrap_or(0);
+            read_bytes += read.unwrap_or(0);
             if !is_taken {
                 break;
             }
         }
         self.readable = self.socket().recv_queue();
-        self.received = self.received.wrapping_add(received as u32);
-        received
+        self.read_bytes = self.read_bytes.wrapping_add(read_bytes as u32);
+        read_bytes
     }
 
     pub(crate) fn has_finished(&self) -> bool {
@@ -486,7 +489,7 @@ impl Connection {
     pub(crate) fn finish(&mut self, now: u64) {
         self.state.finish();
         if self.state.is_open() {
-            self.waits.get_or_insert(now);
+            self.unacknowledged_since.get_or_insert(now);
             self.close();
         }
     }
@@ -507,17 +510,17 @@ impl Connection {
         }
         self.socket_mut().abort();
         self.state.abort();
-        (self.socket_state, self.waits) = (State::Closed, None);
+        (self.socket_state, self.unacknowledged_since) = (State::Closed, None);
     }
 
     /// Whether it is in TIME-WAIT: both sides have finished, and this side's last segment may have to be sent again.
-    pub(crate) fn has_lingered(&self) -> bool {
+    pub(crate) fn is_time_wait(&self) -> bool {
         self.socket_state == State::TimeWait
     }
 }
 
 /// The window scale for a buffer of this size, as smoltcp computes it.
-pub(crate) const fn scale(buffer: usize) -> u8 {
+pub(crate) const fn window_scale(buffer: usize) -> u8 {
     (usize::BITS - buffer.leading_zeros()).saturating_sub(16) as u8
 }
 

@@ -115,9 +115,7 @@ pub(crate) enum UserHold {
     /// The user reads, sends and gets events.
     Attached,
     /// The user has stopped reading; the timeout started at `since`.
-    Orphaned {
-        since: u64,
-    },
+    Orphaned { since: u64 },
     /// The user has released the id and gets no events.
     Released {
         /// The start of the timeout; `None` if the connection was aborted.

@@ -22,7 +22,7 @@ impl Stack {
         match context.listeners.accepts_datagram(local, remote) {
             DatagramVerdict::Delivered => {
                 let bytes = Vec::from(datagram.payload());
-                self.news.post(SocketEvent::Datagram(Datagram { local, remote, bytes, hops: packet.hops }));
+                self.events.post(SocketEvent::Datagram(Datagram { local, remote, bytes, hops: packet.hops }));
                 Some(())
             }
             DatagramVerdict::Nobody => self.send_unreachable(packet, Unreachable::Port, context),
@@ -59,8 +59,8 @@ impl Stack {
         let remote = IpAddr::from(header.dst_addr());
         let next_hop = self.network.next_hop(remote).ok_or(Error::NoRoute)?;
         let checksums = &self.capabilities.checksum;
-        let Some(to) = self.network.group(next_hop).or_else(|| self.neighbours.find(next_hop, now)) else {
-            self.neighbours.post(next_hop, compose(header, checksums, write), now);
+        let Some(to) = self.network.group_mac(next_hop).or_else(|| self.neighbours.find(next_hop, now)) else {
+            self.neighbours.wait_packet(next_hop, compose(header, checksums, write), now);
             return Ok(());
         };
         if !(Ends { from: self.network.mac, to }.packet(sink, header, checksums, write)) {

@@ -49,16 +49,16 @@ impl Stack {
         else {
             return None;
         };
-        let is_sound = source_hardware_addr == EthernetAddress(from)
-            && self.network.is_sender(source_protocol_addr.into())
-            && self.network.is_near(source_protocol_addr.into())
+        let is_valid = source_hardware_addr == EthernetAddress(from)
+            && self.network.is_valid_source(source_protocol_addr.into())
+            && self.network.is_on_link(source_protocol_addr.into())
             && self.network.is_own(target_protocol_addr.into());
-        if !is_sound {
+        if !is_valid {
             return None;
         }
         let waiting = self.neighbours.learn(source_protocol_addr.into(), from, now);
         if operation == ArpOperation::Request {
-            let answer = ArpRepr::EthernetIpv4 {
+            let reply = ArpRepr::EthernetIpv4 {
                 operation: ArpOperation::Reply,
                 source_hardware_addr: EthernetAddress(self.network.mac),
                 source_protocol_addr: target_protocol_addr,
@@ -66,12 +66,12 @@ impl Stack {
                 target_protocol_addr: source_protocol_addr,
             };
             let ends = Ends { from: self.network.mac, to: from };
-            let is_said = ends.frame(sink, EthernetProtocol::Arp, answer.buffer_len(), |room| {
-                answer.emit(&mut ArpPacket::new_unchecked(room));
+            let is_sent = ends.frame(sink, EthernetProtocol::Arp, reply.buffer_len(), |room| {
+                reply.emit(&mut ArpPacket::new_unchecked(room));
             });
-            self.counts.sent += u64::from(is_said);
+            self.counts.sent += u64::from(is_sent);
         }
-        self.go_on(waiting, from, sink);
+        self.resume_waiting(waiting, from, sink);
         Some(())
     }
 
@@ -82,8 +82,8 @@ impl Stack {
                 let Icmpv4Repr::EchoRequest { ident, seq_no, data } = Icmpv4Repr::parse(&message, &self.capabilities.checksum).ok()? else {
                     return None;
                 };
-                let answer = Icmpv4Repr::EchoReply { ident, seq_no, data };
-                self.send_icmp4(packet.destination, packet.source, &answer, 64, context.from, context.sink);
+                let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
+                self.send_icmp4(packet.destination, packet.source, &reply, 64, context.from, context.sink);
                 return Some(());
             }
             Icmpv4Message::EchoRequest => return self.process_echo_request(packet, context),
@@ -108,13 +108,13 @@ impl Stack {
             Icmpv6Message::EchoRequest | Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert => {
                 return match Icmpv6Repr::parse(&source, &destination, &message, &self.capabilities.checksum).ok()? {
                     Icmpv6Repr::EchoRequest { ident, seq_no, data } if self.network.is_own(packet.destination) => {
-                        let answer = Icmpv6Repr::EchoReply { ident, seq_no, data };
-                        let is_said = self.send_icmp6(packet.destination, packet.source, &answer, 64, context.from, context.sink);
-                        self.counts.sent += u64::from(is_said);
+                        let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
+                        let is_sent = self.send_icmp6(packet.destination, packet.source, &reply, 64, context.from, context.sink);
+                        self.counts.sent += u64::from(is_sent);
                         Some(())
                     }
                     Icmpv6Repr::EchoRequest { .. } => self.process_echo_request(packet, context),
-                    Icmpv6Repr::Ndisc(talk) => self.process_neighbour(packet, &talk, context),
+                    Icmpv6Repr::Ndisc(message) => self.process_neighbour(packet, &message, context),
                     _ => None,
                 };
             }
@@ -134,44 +134,46 @@ impl Stack {
 
     /// Receives an echo request for an address that is not this stack's own.
     fn process_echo_request(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
-        let number = packet.payload.get(4..6).filter(|_| context.audience == Recipients::Own)?;
-        let remote = SocketAddr::new(packet.source, u16::from_be_bytes([number[0], number[1]]));
+        let identifier = packet.payload.get(4..6).filter(|_| context.recipients == Recipients::Own)?;
+        let remote = SocketAddr::new(packet.source, u16::from_be_bytes([identifier[0], identifier[1]]));
         match context.listeners.accepts_echo(packet.destination, remote) {
             Ok(()) => {
                 let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
-                self.news.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+                self.events.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
             }
-            Err(unreachable) => self.send_back(packet, unreachable, context.from, context.sink),
+            Err(unreachable) => self.send_error(packet, unreachable, context.from, context.sink),
         }
         Some(())
     }
 
     /// Receives a neighbour solicitation or advertisement. A hop limit of 255 proves that the sender is on the link.
-    fn process_neighbour(&mut self, packet: &Packet, talk: &NdiscRepr, context: &mut Context) -> Option<()> {
+    fn process_neighbour(&mut self, packet: &Packet, message: &NdiscRepr, context: &mut Context) -> Option<()> {
         let is_from = |lladdr: Option<RawHardwareAddress>| lladdr.is_none_or(|address| address.as_bytes() == context.from);
-        if packet.hops != 255 || !self.network.is_near(packet.source) {
+        if packet.hops != 255 || !self.network.is_on_link(packet.source) {
             return None;
         }
-        match *talk {
+        match *message {
             NdiscRepr::NeighborSolicit { target_addr, lladdr } if is_from(lladdr) && self.network.is_own(target_addr.into()) => {
                 let waiting = self.neighbours.learn(packet.source, context.from, context.now);
-                let answer = NdiscRepr::NeighborAdvert {
+                let reply = NdiscRepr::NeighborAdvert {
                     flags: NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE,
                     target_addr,
                     lladdr: Some(EthernetAddress(self.network.mac).into()),
                 };
-                let is_said =
-                    self.send_icmp6(target_addr.into(), packet.source, &Icmpv6Repr::Ndisc(answer), 255, context.from, context.sink);
-                self.counts.sent += u64::from(is_said);
-                self.go_on(waiting, context.from, context.sink);
+                let is_sent =
+                    self.send_icmp6(target_addr.into(), packet.source, &Icmpv6Repr::Ndisc(reply), 255, context.from, context.sink);
+                self.counts.sent += u64::from(is_sent);
+                self.resume_waiting(waiting, context.from, context.sink);
                 Some(())
             }
-            NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } if is_from(lladdr) && self.network.is_sender(target_addr.into()) => {
-                if !self.neighbours.is_wanted(target_addr.into()) {
+            NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }
+                if is_from(lladdr) && self.network.is_valid_source(target_addr.into()) =>
+            {
+                if !self.neighbours.is_known(target_addr.into()) {
                     return None;
                 }
                 let waiting = self.neighbours.learn(target_addr.into(), context.from, context.now);
-                self.go_on(waiting, context.from, context.sink);
+                self.resume_waiting(waiting, context.from, context.sink);
                 Some(())
             }
             _ => None,
@@ -179,8 +181,8 @@ impl Stack {
     }
 
     /// Receives an ICMP error about the packet that begins with `quoted`, whose end may be cut off.
-    pub(crate) fn process_unreachable(&mut self, quoted: &[u8], complaint: UnreachableReport) -> Option<()> {
-        let UnreachableReport { unreachable, from, kind, code, mtu } = complaint;
+    pub(crate) fn process_unreachable(&mut self, quoted: &[u8], report: UnreachableReport) -> Option<()> {
+        let UnreachableReport { unreachable, from, kind, code, mtu } = report;
         let (protocol, local, remote, payload): (_, IpAddr, IpAddr, _) = match quoted.first()? >> 4 {
             4 if quoted.len() >= 20 => {
                 let header = Ipv4Packet::new_unchecked(quoted);
@@ -193,7 +195,7 @@ impl Stack {
             }
             _ => return None,
         };
-        self.network.audience(local)?;
+        self.network.recipients(local)?;
         let port = |at: usize| payload.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         let (source, destination) = match protocol {
             IpProtocol::Tcp | IpProtocol::Udp => (port(0)?, port(2)?),
@@ -203,7 +205,7 @@ impl Stack {
         let tuple = Tuple { local: SocketAddr::new(local, source), remote: SocketAddr::new(remote, destination) };
         if protocol != IpProtocol::Tcp {
             let Tuple { local, remote } = tuple;
-            self.news.post(SocketEvent::Unreachable(IcmpError {
+            self.events.post(SocketEvent::Unreachable(IcmpError {
                 local,
                 remote,
                 unreachable,
@@ -218,15 +220,15 @@ impl Stack {
         // An open connection goes on: the error may be temporary, and any host can forge one.
         let id = *self.tuples.get(&tuple)?;
         if self.connections.get(&id)?.state.is_opening() && unreachable != Unreachable::TooLong {
-            self.break_off(id, Failure::Unreachable(unreachable));
+            self.fail(id, Failure::Unreachable(unreachable));
         }
         Some(())
     }
 
     /// Sends an unreachable message for a packet, if it was for this stack alone.
     pub(crate) fn send_unreachable(&mut self, packet: &Packet, unreachable: Unreachable, context: &mut Context) -> Option<()> {
-        if context.audience == Recipients::Own {
-            self.send_back(packet, unreachable, context.from, context.sink);
+        if context.recipients == Recipients::Own {
+            self.send_error(packet, unreachable, context.from, context.sink);
         }
         Some(())
     }
@@ -240,11 +242,11 @@ impl Stack {
             syn.emit(&mut TcpPacket::new_unchecked(room), &source.into(), &destination.into(), checksums);
         });
         if let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)) {
-            self.send_back(&packet, unreachable, to, sink);
+            self.send_error(&packet, unreachable, to, sink);
         }
     }
 
-    fn send_back(&mut self, packet: &Packet, unreachable: Unreachable, to: Mac, sink: &mut dyn TxSink) {
+    fn send_error(&mut self, packet: &Packet, unreachable: Unreachable, to: Mac, sink: &mut dyn TxSink) {
         let quoted = |most: usize| &packet.payload[..packet.payload.len().min(most)];
         match (packet.source, packet.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -255,8 +257,8 @@ impl Stack {
                     payload_len: packet.payload.len(),
                     hop_limit: packet.hops,
                 };
-                let what = Icmpv4Repr::DstUnreachable { reason: reason4(unreachable), header, data: quoted(QUOTED4) };
-                self.send_icmp4(packet.destination, packet.source, &what, 64, to, sink);
+                let repr = Icmpv4Repr::DstUnreachable { reason: reason4(unreachable), header, data: quoted(QUOTED4) };
+                self.send_icmp4(packet.destination, packet.source, &repr, 64, to, sink);
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let header = Ipv6Repr {
@@ -266,9 +268,9 @@ impl Stack {
                     payload_len: packet.payload.len(),
                     hop_limit: packet.hops,
                 };
-                let what = Icmpv6Repr::DstUnreachable { reason: reason6(unreachable), header, data: quoted(QUOTED6) };
-                let is_said = self.send_icmp6(packet.destination, packet.source, &what, 64, to, sink);
-                self.counts.sent += u64::from(is_said);
+                let repr = Icmpv6Repr::DstUnreachable { reason: reason6(unreachable), header, data: quoted(QUOTED6) };
+                let is_sent = self.send_icmp6(packet.destination, packet.source, &repr, 64, to, sink);
+                self.counts.sent += u64::from(is_sent);
             }
             _ => {}
         }
@@ -285,13 +287,13 @@ impl Stack {
         self.send_packet(&header, now, sink, &mut |room| room.copy_from_slice(bytes))
     }
 
-    fn send_icmp4(&mut self, from: IpAddr, remote: IpAddr, what: &Icmpv4Repr, hops: u8, to: Mac, sink: &mut dyn TxSink) {
-        let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmp, what.buffer_len(), hops);
+    fn send_icmp4(&mut self, from: IpAddr, remote: IpAddr, repr: &Icmpv4Repr, hops: u8, to: Mac, sink: &mut dyn TxSink) {
+        let header = IpRepr::new(from.into(), remote.into(), IpProtocol::Icmp, repr.buffer_len(), hops);
         let checksums = &self.capabilities.checksum;
-        let is_said = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
-            what.emit(&mut Icmpv4Packet::new_unchecked(room), checksums);
+        let is_sent = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+            repr.emit(&mut Icmpv4Packet::new_unchecked(room), checksums);
         });
-        self.counts.sent += u64::from(is_said);
+        self.counts.sent += u64::from(is_sent);
     }
 }
 

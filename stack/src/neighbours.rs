@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The neighbour table: Ethernet addresses on this network, pending requests, and packets that wait for an answer.
 //!
-//! Each neighbour is resolved on its own, so a thousand of them are found at once. An entry is valid for [`limits::KNOWN`]
+//! Each neighbour is resolved on its own, so a thousand of them are found at once. An entry is valid for [`limits::NEIGHBOUR_LIFETIME`]
 //! after the last confirmation. In the second half of that time, its use triggers a new request, and nothing waits.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,9 +16,9 @@ use crate::{ConnectionId, limits};
 #[derive(Debug, Default)]
 struct Neighbour {
     /// Ethernet address, and the time of the last confirmation.
-    known: Option<(Mac, u64)>,
+    link_address: Option<(Mac, u64)>,
     /// Requests since then.
-    asked: u32,
+    solicitations: u32,
     connections: BTreeSet<ConnectionId>,
     /// Packets to it, in their order.
     packets: Vec<Vec<u8>>,
@@ -35,7 +35,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Send a request for this address.
-    Ask(IpAddr),
+    Solicit(IpAddr),
     /// No host has answered.
     GiveUp(Waiting),
 }
@@ -65,32 +65,32 @@ impl Neighbours {
     /// The Ethernet address of a neighbour, if it is known.
     pub(crate) fn find(&mut self, address: IpAddr, now: u64) -> Option<Mac> {
         let neighbour = self.all.get(&address)?;
-        let (mac, learned) = neighbour.known?;
+        let (mac, learned) = neighbour.link_address?;
         let age = now.saturating_sub(learned);
-        if age >= limits::KNOWN / 2 && neighbour.asked == 0 {
+        if age >= limits::NEIGHBOUR_LIFETIME / 2 && neighbour.solicitations == 0 {
             self.timer_queue.set(address, Some(now));
         }
-        (age < limits::KNOWN).then_some(mac)
+        (age < limits::NEIGHBOUR_LIFETIME).then_some(mac)
     }
 
     /// Queues a connection until the neighbour is resolved.
     pub(crate) fn wait(&mut self, address: IpAddr, connection: ConnectionId, now: u64) {
-        self.want(address, now).connections.insert(connection);
+        self.entry(address, now).connections.insert(connection);
     }
 
     /// Queues a packet until the neighbour is resolved. If the queue is full, the oldest packet is dropped.
-    pub(crate) fn post(&mut self, address: IpAddr, packet: Vec<u8>, now: u64) {
-        let packets = &mut self.want(address, now).packets;
-        if packets.len() == limits::PACKETS_FOR_A_NEIGHBOUR {
+    pub(crate) fn wait_packet(&mut self, address: IpAddr, packet: Vec<u8>, now: u64) {
+        let packets = &mut self.entry(address, now).packets;
+        if packets.len() == limits::PACKETS_PER_NEIGHBOUR {
             packets.remove(0);
         }
         packets.push(packet);
     }
 
-    fn want(&mut self, address: IpAddr, now: u64) -> &mut Neighbour {
+    fn entry(&mut self, address: IpAddr, now: u64) -> &mut Neighbour {
         self.make_room(address);
         let neighbour = self.all.entry(address).or_default();
-        if neighbour.asked == 0 {
+        if neighbour.solicitations == 0 {
             self.timer_queue.set(address, Some(now));
         }
         neighbour
@@ -101,21 +101,21 @@ impl Neighbours {
         self.make_room(address);
         self.timer_queue.set(address, None);
         let neighbour = self.all.entry(address).or_default();
-        (neighbour.known, neighbour.asked) = (Some((mac, now)), 0);
+        (neighbour.link_address, neighbour.solicitations) = (Some((mac, now)), 0);
         Waiting { connections: take(&mut neighbour.connections), packets: take(&mut neighbour.packets) }
     }
 
     /// Whether this address is in the table. Unsolicited advertisements of other addresses are ignored.
-    pub(crate) fn is_wanted(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_known(&self, address: IpAddr) -> bool {
         self.all.contains_key(&address)
     }
 
     /// Confirms a known neighbour.
     pub(crate) fn confirm(&mut self, address: IpAddr, mac: Mac, now: u64) {
-        if let Some(known) = self.all.get_mut(&address).and_then(|neighbour| neighbour.known.as_mut())
-            && known.0 == mac
+        if let Some(link_address) = self.all.get_mut(&address).and_then(|neighbour| neighbour.link_address.as_mut())
+            && link_address.0 == mac
         {
-            known.1 = now;
+            link_address.1 = now;
         }
     }
 
@@ -124,10 +124,10 @@ impl Neighbours {
         loop {
             let address = self.timer_queue.take_due(now)?;
             let Some(neighbour) = self.all.get_mut(&address) else { continue };
-            if neighbour.asked < limits::QUESTIONS {
-                neighbour.asked += 1;
-                self.timer_queue.set(address, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
-                return Some(Task::Ask(address));
+            if neighbour.solicitations < limits::SOLICITATIONS {
+                neighbour.solicitations += 1;
+                self.timer_queue.set(address, Some(now.saturating_add(limits::SOLICITATION_INTERVAL)));
+                return Some(Task::Solicit(address));
             }
             self.order.retain(|other| *other != address);
             let neighbour = self.all.remove(&address).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Neighbours {
         if self.all.contains_key(&address) {
             return;
         }
-        if self.all.len() >= limits::NEIGHBOURS
+        if self.all.len() >= limits::MAX_NEIGHBOURS
             && let Some(oldest) = self.order.pop_front()
         {
             self.timer_queue.set(oldest, None);

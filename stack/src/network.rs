@@ -44,19 +44,19 @@ impl NetworkConfig {
     }
 
     /// The receivers of a packet to this address. `None`: not this stack.
-    pub(crate) fn audience(&self, destination: IpAddr) -> Option<Recipients> {
+    pub(crate) fn recipients(&self, destination: IpAddr) -> Option<Recipients> {
         if self.is_own(destination) {
             return Some(Recipients::Own);
         }
-        if self.is_for_all(destination) {
+        if self.is_group(destination) {
             return Some(Recipients::All);
         }
-        let is_somebody = !destination.is_multicast() && !destination.is_loopback() && !destination.is_unspecified();
-        (self.any_address && is_somebody).then_some(Recipients::Own)
+        let is_unicast = !destination.is_multicast() && !destination.is_loopback() && !destination.is_unspecified();
+        (self.any_address && is_unicast).then_some(Recipients::Own)
     }
 
     /// Whether this is a broadcast address, or a multicast group that this stack belongs to.
-    pub(crate) fn is_for_all(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_group(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => address == Ipv4Addr::new(224, 0, 0, 1) || self.is_broadcast(address),
             IpAddr::V6(address) => {
@@ -75,14 +75,14 @@ impl NetworkConfig {
     }
 
     /// Whether this is a valid source address: unicast, and not this stack's.
-    pub(crate) fn is_sender(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_valid_source(&self, address: IpAddr) -> bool {
         let is_all =
             matches!(address, IpAddr::V4(address) if self.is_broadcast(address) || address.octets()[0] == 0 || address.octets()[0] >= 240);
         !is_all && !address.is_multicast() && !address.is_loopback() && !address.is_unspecified() && !self.is_own(address)
     }
 
     /// Whether an address is on-link.
-    pub(crate) fn is_near(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         is_link_local || self.networks.iter().any(|network| network.contains_addr(&address.into()))
     }
@@ -92,7 +92,7 @@ impl NetworkConfig {
         if remote.is_unspecified() || remote.is_loopback() {
             return None;
         }
-        if self.is_near(remote) || remote.is_multicast() || matches!(remote, IpAddr::V4(address) if address.is_broadcast()) {
+        if self.is_on_link(remote) || remote.is_multicast() || matches!(remote, IpAddr::V4(address) if address.is_broadcast()) {
             return Some(remote);
         }
         match remote {
@@ -102,7 +102,7 @@ impl NetworkConfig {
     }
 
     /// The Ethernet address of broadcast and multicast addresses, which need no resolution.
-    pub(crate) fn group(&self, address: IpAddr) -> Option<Mac> {
+    pub(crate) fn group_mac(&self, address: IpAddr) -> Option<Mac> {
         match address {
             IpAddr::V4(address) if self.is_broadcast(address) => Some([0xff; 6]),
             IpAddr::V4(address) if address.is_multicast() => {

@@ -18,7 +18,7 @@ const HEADERS6: usize = 60;
 const HEADER_TCP: usize = 20;
 
 /// A complete, unfragmented IP packet in a frame.
-struct ChecksumPlace {
+struct LocatedPacket {
     source: IpAddress,
     destination: IpAddress,
     protocol: IpProtocol,
@@ -27,7 +27,7 @@ struct ChecksumPlace {
 }
 
 /// Finds the packet in a frame; `None` if there is no complete one.
-fn place(frame: &[u8]) -> Option<ChecksumPlace> {
+fn find_packet(frame: &[u8]) -> Option<LocatedPacket> {
     let ethernet = EthernetFrame::new_checked(frame).ok()?;
     match ethernet.ethertype() {
         EthernetProtocol::Ipv4 => {
@@ -35,13 +35,13 @@ fn place(frame: &[u8]) -> Option<ChecksumPlace> {
             let payload = HEADER + usize::from(packet.header_len())..HEADER + usize::from(packet.total_len());
             let is_whole = !packet.more_frags() && packet.frag_offset() == 0;
             let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
-            is_whole.then(|| ChecksumPlace { source, destination, protocol: packet.next_header(), payload })
+            is_whole.then(|| LocatedPacket { source, destination, protocol: packet.next_header(), payload })
         }
         EthernetProtocol::Ipv6 => {
             let packet = Ipv6Packet::new_checked(ethernet.payload()).ok().filter(|packet| packet.version() == 6)?;
             let payload = HEADER + packet.header_len()..HEADER + packet.total_len();
             let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
-            Some(ChecksumPlace { source, destination, protocol: packet.next_header(), payload })
+            Some(LocatedPacket { source, destination, protocol: packet.next_header(), payload })
         }
         _ => None,
     }
@@ -63,7 +63,7 @@ pub struct Offload {
 /// Prepares a frame for checksum offload (and for segmentation, if it is TCP): writes the sum of the pseudo header into
 /// the checksum field. Returns the offload and the length of the frame without padding; `None` if it has no such checksum.
 pub fn offload_checksum(frame: &mut [u8]) -> Option<(Offload, usize)> {
-    let ChecksumPlace { source, destination, protocol, payload } = place(frame)?;
+    let LocatedPacket { source, destination, protocol, payload } = find_packet(frame)?;
     let (start, end) = (payload.start, payload.end);
     let partial = checksum::pseudo_header(&source, &destination, protocol, payload.len() as u32);
     let bytes = frame.get_mut(payload)?;
@@ -79,7 +79,7 @@ pub fn offload_checksum(frame: &mut [u8]) -> Option<(Offload, usize)> {
 
 /// Writes the TCP or UDP checksum into a frame. The cost is a pass over it.
 pub fn fill_checksum(frame: &mut [u8]) {
-    let Some(ChecksumPlace { source, destination, protocol, payload }) = place(frame) else { return };
+    let Some(LocatedPacket { source, destination, protocol, payload }) = find_packet(frame) else { return };
     let Some(bytes) = frame.get_mut(payload) else { return };
     match protocol {
         IpProtocol::Tcp => {
@@ -108,7 +108,7 @@ pub fn is_sound(frame: &[u8], all: bool) -> bool {
     if header_is_wrong() == Some(true) {
         return false;
     }
-    let Some(ChecksumPlace { source, destination, protocol, payload }) = place(frame).filter(|_| all) else { return true };
+    let Some(LocatedPacket { source, destination, protocol, payload }) = find_packet(frame).filter(|_| all) else { return true };
     let bytes = frame.get(payload).unwrap_or_default();
     match (protocol, source, destination) {
         (IpProtocol::Tcp, ..) => TcpPacket::new_checked(bytes).is_ok_and(|packet| packet.verify_checksum(&source, &destination)),
@@ -126,9 +126,9 @@ pub fn is_sound(frame: &[u8], all: bool) -> bool {
 pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
     /// Kinds of options (RFC 9293).
     const END: u8 = 0;
-    const NOTHING: u8 = 1;
-    const LONGEST_SEGMENT: u8 = 2;
-    let Some(ChecksumPlace { source, protocol: IpProtocol::Tcp, payload, .. }) = place(frame) else { return };
+    const NOP: u8 = 1;
+    const MSS: u8 = 2;
+    let Some(LocatedPacket { source, protocol: IpProtocol::Tcp, payload, .. }) = find_packet(frame) else { return };
     let Some(Ok(packet)) = frame.get(payload.clone()).map(TcpPacket::new_checked) else { return };
     if !packet.syn() {
         return;
@@ -139,11 +139,11 @@ pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
     while at + 1 < options {
         match (frame[at], frame[at + 1]) {
             (END, _) => return,
-            (NOTHING, _) => at += 1,
-            (LONGEST_SEGMENT, 4) if at + 4 <= options => {
-                let longest = usize::from(u16::from_be_bytes([frame[at + 2], frame[at + 3]]));
+            (NOP, _) => at += 1,
+            (MSS, 4) if at + 4 <= options => {
+                let mss = usize::from(u16::from_be_bytes([frame[at + 2], frame[at + 3]]));
                 let raised = u16::try_from(to.saturating_sub(headers)).unwrap_or(u16::MAX);
-                if longest + headers >= from && longest < usize::from(raised) {
+                if mss + headers >= from && mss < usize::from(raised) {
                     frame[at + 2..at + 4].copy_from_slice(&raised.to_be_bytes());
                 }
                 return;
@@ -156,7 +156,7 @@ pub fn raise_segments(frame: &mut [u8], from: usize, to: usize) {
 /// Clears "don't fragment" of an IPv4 packet that may be longer than the next link's MTU. The identification `number`
 /// must be unique among the sender's packets in flight.
 pub fn allow_fragments(frame: &mut [u8], number: u16) {
-    if !matches!(place(frame), Some(ChecksumPlace { source: IpAddress::Ipv4(_), .. })) {
+    if !matches!(find_packet(frame), Some(LocatedPacket { source: IpAddress::Ipv4(_), .. })) {
         return;
     }
     if let Some(Ok(mut packet)) = frame.get_mut(HEADER..).map(Ipv4Packet::new_checked) {
@@ -196,8 +196,8 @@ mod tests {
     }
 
     /// A SYN whose MSS option stands behind padding.
-    fn beginning(longest: u16) -> Vec<u8> {
-        let [high, low] = longest.to_be_bytes();
+    fn beginning(mss: u16) -> Vec<u8> {
+        let [high, low] = mss.to_be_bytes();
         [&[0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 2, 0xff, 0xff, 0, 0, 0, 0][..], &[1, 3, 3, 7, 2, 4, high, low, 1, 1, 1, 0]]
             .concat()
     }
@@ -241,8 +241,8 @@ mod tests {
 
     #[test]
     fn long_segments_are_allowed_where_whole_packets_were() {
-        let raised = |[from, to]: [&str; 2], longest: u16| {
-            let mut frame = frame(from, to, 6, &beginning(longest));
+        let raised = |[from, to]: [&str; 2], mss: u16| {
+            let mut frame = frame(from, to, 6, &beginning(mss));
             raise_segments(&mut frame, 1500, 65_535);
             let at = frame.len() - 6;
             u16::from_be_bytes([frame[at], frame[at + 1]])

@@ -20,11 +20,11 @@ pub(crate) struct TxSummary {
     /// Frames.
     pub(crate) frames: usize,
     /// Segments that retransmitted something.
-    pub(crate) again: u64,
+    pub(crate) retransmitted: u64,
     /// The tx sink had no room, so data is unsent.
-    pub(crate) is_cut_short: bool,
+    pub(crate) is_out_of_room: bool,
     /// A segment was suppressed, so smoltcp may have more to send.
-    pub(crate) is_swallowed: bool,
+    pub(crate) is_suppressed: bool,
     /// Where the sequence numbers of both sides ended in the last segment.
     pub(crate) last: Option<LastSegment>,
     /// An acknowledgement was sent: before that, a connection is not open at the peer.
@@ -36,25 +36,26 @@ pub(crate) struct TxSummary {
 
 impl TxSummary {
     /// The state for the next transmission, with all counts reset.
-    pub(crate) const fn anew(self) -> Self {
-        Self { frames: 0, again: 0, is_cut_short: false, is_swallowed: false, ..self }
+    pub(crate) const fn without_counts(self) -> Self {
+        Self { frames: 0, retransmitted: 0, is_out_of_room: false, is_suppressed: false, ..self }
     }
 
     /// Whether a segment has a new acknowledgement or a larger window.
-    fn is_news(&self, segment: &TcpPacket<&[u8]>, scale: u8) -> bool {
-        self.last.is_none_or(|last| last.acknowledged != segment.ack_number()) || usize::from(segment.window_len()) << scale > self.window
+    fn has_new_ack(&self, segment: &TcpPacket<&[u8]>, window_scale: u8) -> bool {
+        self.last.is_none_or(|last| last.acknowledged != segment.ack_number())
+            || usize::from(segment.window_len()) << window_scale > self.window
     }
 
     /// Records a sent segment.
-    fn note(&mut self, segment: &TcpPacket<&[u8]>, scale: u8) {
+    fn note(&mut self, segment: &TcpPacket<&[u8]>, window_scale: u8) {
         let begin = segment.seq_number();
         let end = begin + segment.segment_len();
         let before = self.last.map_or(begin, |last| last.sequence);
-        self.again += u64::from(end > begin && begin < before);
+        self.retransmitted += u64::from(end > begin && begin < before);
         self.last = Some(LastSegment { sequence: before.max(end), acknowledged: segment.ack_number() });
         self.has_acknowledged |= segment.ack();
         self.length = segment.payload().len();
-        self.window = usize::from(segment.window_len()) << if segment.syn() { 0 } else { scale };
+        self.window = usize::from(segment.window_len()) << if segment.syn() { 0 } else { window_scale };
     }
 }
 
@@ -63,9 +64,9 @@ pub(crate) struct Transmitter<'a> {
     pub(crate) capabilities: &'a DeviceCapabilities,
     pub(crate) sink: &'a mut dyn TxSink,
     pub(crate) ends: Ends,
-    pub(crate) said: TxSummary,
+    pub(crate) tx: TxSummary,
     /// The window scale that this side announced.
-    pub(crate) scale: u8,
+    pub(crate) window_scale: u8,
 }
 
 /// A link for one look at one connection.
@@ -74,7 +75,7 @@ pub(crate) struct Port<'a, 'v> {
     /// Decides which segments are suppressed.
     pub(crate) recovery: &'a mut Recovery,
     pub(crate) now: u64,
-    pub(crate) arrived: Option<&'a [u8]>,
+    pub(crate) received: Option<&'a [u8]>,
 }
 
 /// A receive-only link: smoltcp checks its timers, and keeps its segments.
@@ -132,13 +133,13 @@ impl<'v> Device for Port<'_, 'v> {
         Self: 't;
 
     fn receive(&mut self, _: Instant) -> Option<(PortRxToken<'_>, PortTxToken<'_, 'v>)> {
-        let bytes = self.arrived.take()?;
+        let bytes = self.received.take()?;
         Some((PortRxToken(bytes), PortTxToken { transmitter: self.transmitter, recovery: self.recovery, now: self.now }))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<PortTxToken<'_, 'v>> {
         if self.transmitter.sink.room(HEADER + self.transmitter.capabilities.max_transmission_unit).is_none() {
-            self.transmitter.said.is_cut_short = true;
+            self.transmitter.tx.is_out_of_room = true;
             return None;
         }
         Some(PortTxToken { transmitter: self.transmitter, recovery: self.recovery, now: self.now })
@@ -167,7 +168,7 @@ pub(crate) struct PortTxToken<'t, 'v> {
 
 impl TxToken for PortTxToken<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let Transmitter { capabilities, sink, ends, said, scale } = self.transmitter;
+        let Transmitter { capabilities, sink, ends, tx, window_scale } = self.transmitter;
         let Some(room) = sink.room(HEADER + length).and_then(|room| room.get_mut(..HEADER + length)) else {
             // An answer to the received packet without room: dropped, as packets are. TCP recovers.
             return write(&mut vec![0; length]);
@@ -178,19 +179,19 @@ impl TxToken for PortTxToken<'_, '_> {
         if let Some(segment) = segment(packet) {
             let begin = segment.seq_number();
             let end = begin + segment.segment_len();
-            let is_out = self.recovery.passes(begin, end, self.now);
-            said.is_swallowed |= !is_out;
-            if !is_out && !said.is_news(&segment, *scale) {
+            let is_admitted = self.recovery.admits(begin, end, self.now);
+            tx.is_suppressed |= !is_admitted;
+            if !is_admitted && !tx.has_new_ack(&segment, *window_scale) {
                 return result;
             }
-            if let Some(number) = self.recovery.number().filter(|number| !is_out || begin == end && begin != *number) {
-                length = bare(packet, number, capabilities.checksum.tcp.tx());
+            if let Some(number) = self.recovery.number().filter(|number| !is_admitted || begin == end && begin != *number) {
+                length = truncate_to_header(packet, number, capabilities.checksum.tcp.tx());
             }
         }
         if let Some(segment) = segment(packet) {
-            said.note(&segment, *scale);
+            tx.note(&segment, *window_scale);
         }
-        said.frames += 1;
+        tx.frames += 1;
         let mut frame = EthernetFrame::new_unchecked(header);
         frame.set_src_addr(EthernetAddress(ends.from));
         frame.set_dst_addr(EthernetAddress(ends.to));
@@ -211,7 +212,7 @@ fn segment(packet: &[u8]) -> Option<TcpPacket<&[u8]>> {
 }
 
 /// Turns a packet into a bare acknowledgement with this sequence number. Returns its new length.
-fn bare(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) -> usize {
+fn truncate_to_header(packet: &mut [u8], number: TcpSeqNumber, has_sum: bool) -> usize {
     let write = |payload: &mut [u8]| {
         let mut segment = TcpPacket::new_unchecked(payload);
         segment.set_seq_number(number);

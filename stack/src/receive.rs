@@ -12,7 +12,7 @@ use crate::network::Recipients;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::TxSummary;
 use crate::socket_events;
-use crate::syn_backlog::{AcceptOptions, bare, read, without_payload};
+use crate::syn_backlog::{AcceptOptions, empty_segment, parse_segment, without_payload};
 use crate::time_wait::LastSegment;
 use crate::{ConnectionId, Failure, Listeners, Message, Refusal, SocketEvent, Stack, Tuple, TxSink, Verdict};
 
@@ -20,7 +20,7 @@ use crate::{ConnectionId, Failure, Listeners, Message, Refusal, SocketEvent, Sta
 pub(crate) struct Context<'a> {
     pub(crate) now: u64,
     pub(crate) from: Mac,
-    pub(crate) audience: Recipients,
+    pub(crate) recipients: Recipients,
     pub(crate) listeners: &'a mut dyn Listeners,
     pub(crate) sink: &'a mut dyn TxSink,
 }
@@ -48,32 +48,32 @@ impl Stack {
             EthernetProtocol::Ipv6 => Packet::v6(frame.payload())?,
             EthernetProtocol::Unknown(_) => return None,
         };
-        let audience = self.network.audience(packet.destination)?;
+        let recipients = self.network.recipients(packet.destination)?;
         // Unicast packets in broadcast frames are ignored.
-        if !self.network.is_sender(packet.source) || (audience == Recipients::Own && !is_own) {
+        if !self.network.is_valid_source(packet.source) || (recipients == Recipients::Own && !is_own) {
             return None;
         }
-        if self.network.is_near(packet.source) {
+        if self.network.is_on_link(packet.source) {
             self.neighbours.confirm(packet.source, from, now);
         }
         if matches!(packet.protocol, IpProtocol::Icmp | IpProtocol::Icmpv6) && listeners.wants_icmp() {
             let (local, remote, hops) = (packet.destination, packet.source, packet.hops);
-            self.news.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
+            self.events.post(SocketEvent::Message(Message { local, remote, bytes: Vec::from(packet.payload), hops }));
         }
-        let mut context = Context { now, from, audience, listeners, sink };
+        let mut context = Context { now, from, recipients, listeners, sink };
         match (packet.protocol, packet.source) {
-            (IpProtocol::Tcp, _) if audience == Recipients::Own => self.process_segment(&packet, &mut context),
+            (IpProtocol::Tcp, _) if recipients == Recipients::Own => self.process_segment(&packet, &mut context),
             (IpProtocol::Tcp, _) => None,
             (IpProtocol::Udp, _) => self.process_datagram(&packet, &mut context),
             (IpProtocol::Icmp, IpAddr::V4(_)) => self.process_icmp4(&packet, &mut context),
             (IpProtocol::Icmpv6, IpAddr::V6(_)) => self.process_icmp6(&packet, &mut context),
-            _ if audience == Recipients::Own => self.send_unreachable(&packet, crate::Unreachable::Port, &mut context),
+            _ if recipients == Recipients::Own => self.send_unreachable(&packet, crate::Unreachable::Port, &mut context),
             _ => None,
         }
     }
 
     fn process_segment(&mut self, packet: &Packet, context: &mut Context) -> Option<()> {
-        let repr = read(packet, &self.capabilities.checksum)?;
+        let repr = parse_segment(packet, &self.capabilities.checksum)?;
         let tuple =
             Tuple { local: SocketAddr::new(packet.destination, repr.dst_port), remote: SocketAddr::new(packet.source, repr.src_port) };
         if let Some(&id) = self.tuples.get(&tuple) {
@@ -84,12 +84,12 @@ impl Stack {
         if self.syn_backlog.get(&tuple).is_some() {
             return self.process_half_open(&tuple, packet, &repr, context);
         }
-        if let Some(word) = self.time_wait.get(&tuple, context.now) {
-            let is_new = is_connection_request && (repr.seq_number > word.acknowledged || self.time_wait.is_quiet(&tuple, context.now));
+        if let Some(last) = self.time_wait.get(&tuple, context.now) {
+            let is_new = is_connection_request && (repr.seq_number > last.acknowledged || self.time_wait.is_quiet(&tuple, context.now));
             if !is_new {
                 if repr.control != TcpControl::Rst && repr.segment_len() > 0 {
-                    self.send_last_segment(&tuple, word, context.from, context.sink);
-                    self.time_wait.add(tuple, word, context.now);
+                    self.send_last_segment(&tuple, last, context.from, context.sink);
+                    self.time_wait.add(tuple, last, context.now);
                 }
                 return Some(());
             }
@@ -115,9 +115,9 @@ impl Stack {
             }
             Verdict::Ignore => return Some(()),
         };
-        let options = AcceptOptions { is_held, seed: self.draw(), buffer: self.sockets.size(self.syn_backlog.promised()) };
-        let has_forgotten = self.syn_backlog.add(*tuple, without_payload(syn), context.from, options, context.now)?;
-        self.counts.forgotten += u64::from(has_forgotten);
+        let options = AcceptOptions { is_held, seed: self.random(), buffer: self.sockets.size(self.syn_backlog.reserved()) };
+        let has_dropped = self.syn_backlog.add(*tuple, without_payload(syn), context.from, options, context.now)?;
+        self.counts.forgotten += u64::from(has_dropped);
         Some(())
     }
 
@@ -125,7 +125,7 @@ impl Stack {
         let half_open = self.syn_backlog.get(tuple)?;
         let expected = half_open.syn.seq_number + 1;
         match (repr.control, repr.ack_number) {
-            (TcpControl::Syn, None) if repr.seq_number == half_open.syn.seq_number => self.syn_backlog.answer_again(tuple, context.now),
+            (TcpControl::Syn, None) if repr.seq_number == half_open.syn.seq_number => self.syn_backlog.resend_syn_ack(tuple, context.now),
             (TcpControl::Syn, None) => {
                 self.syn_backlog.remove(tuple);
                 return self.process_syn(tuple, repr, context);
@@ -134,14 +134,14 @@ impl Stack {
                 self.syn_backlog.remove(tuple);
             }
             (TcpControl::None | TcpControl::Psh | TcpControl::Fin, Some(number))
-                if !half_open.is_held && number == half_open.answer.seq_number + 1 =>
+                if !half_open.is_held && number == half_open.syn_ack.seq_number + 1 =>
             {
                 // When the connection table is full, the peer retries.
                 if !self.is_full() {
-                    let (mut connection, is_as_answered) = self.syn_backlog.open(tuple, &mut self.sockets, context.now)?;
+                    let (mut connection, is_same_syn_ack) = self.syn_backlog.open(tuple, &mut self.sockets, context.now)?;
                     connection.open_mode = OpenMode::Passive;
-                    let id = self.keep(connection);
-                    if is_as_answered {
+                    let id = self.insert(connection);
+                    if is_same_syn_ack {
                         self.process_connection(id, packet, repr, context);
                     } else {
                         self.abort(id);
@@ -161,53 +161,53 @@ impl Stack {
         let mut transmitter = connection.transmitter(&self.capabilities, context.sink, ends);
         connection.process(&mut self.interface, &mut transmitter, packet, segment, context.now);
         self.counts.looks += 1;
-        self.counts.sent += transmitter.said.frames as u64;
-        connection.said = transmitter.said;
+        self.counts.sent += transmitter.tx.frames as u64;
+        connection.tx = transmitter.tx;
         let end = segment.seq_number + segment.segment_len();
-        self.look(id, context.now);
+        self.update(id, context.now);
         // Both have finished: the last acknowledgement remains, perhaps more than once.
         if let Some(connection) = self.connections.get(&id)
             && connection.state.is_closed()
-            && connection.has_lingered()
-            && let Some(last) = connection.said.last
+            && connection.is_time_wait()
+            && let Some(last) = connection.tx.last
         {
-            let (tuple, word) = (connection.tuple, LastSegment { acknowledged: end, ..last });
-            self.send_last_segment(&tuple, word, context.from, context.sink);
-            self.time_wait.add(tuple, word, context.now);
+            let (tuple, last) = (connection.tuple, LastSegment { acknowledged: end, ..last });
+            self.send_last_segment(&tuple, last, context.from, context.sink);
+            self.time_wait.add(tuple, last, context.now);
         }
         self.close_if_done(id);
         if self.connections.get_mut(&id).is_some_and(|connection| connection.must_transmit(context.now)) {
-            self.stir(id);
+            self.queue_for_tx(id);
         } else {
-            self.plan(id, context.now, TxSummary::default());
+            self.schedule(id, context.now, TxSummary::default());
         }
     }
 
     /// Turns the changes of a connection into events.
-    pub(crate) fn look(&mut self, id: ConnectionId, now: u64) {
+    pub(crate) fn update(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut bits = 0;
         let opened = match connection.open_mode {
             OpenMode::Passive => socket_events::ACCEPTED,
             OpenMode::Active => socket_events::OPENED,
         };
-        connection.look(now, &mut |change| {
+        connection.update(now, &mut |change| {
             bits |= match change {
                 Change::Opened => opened,
                 Change::Data => socket_events::DATA,
                 Change::Room => socket_events::ROOM,
-                Change::Broken => socket_events::FAILED,
-                Change::Lingers | Change::Ended => 0,
+                Change::Reset => socket_events::FAILED,
+                Change::TimeWait | Change::Closed => 0,
             };
         });
         if bits != 0 {
-            self.news.add(id, connection, bits);
+            self.events.add(id, connection, bits);
         }
         if connection.state.is_closed() {
-            self.unhook(id);
+            self.detach(id);
         } else if connection.is_orphaned() && connection.socket().recv_queue() > 0 {
             // This data will never be read.
-            self.break_off(id, Failure::Reset);
+            self.fail(id, Failure::Reset);
         }
     }
 
@@ -218,9 +218,9 @@ impl Stack {
             return;
         }
         if connection.hold.is_released() {
-            self.forget(id);
+            self.remove_connection(id);
         } else if connection.socket().recv_queue() == 0 || connection.is_orphaned() {
-            self.news.add(id, connection, socket_events::CLOSED);
+            self.events.add(id, connection, socket_events::CLOSED);
         }
     }
 
@@ -233,19 +233,19 @@ impl Stack {
     }
 
     /// Answers a segment that belongs to no connection with a reset.
-    fn send_reset(&mut self, tuple: &Tuple, to_what: &TcpRepr, to: Mac, sink: &mut dyn TxSink) {
-        let knocks = to_what.ack_number.is_none();
+    fn send_reset(&mut self, tuple: &Tuple, segment: &TcpRepr, to: Mac, sink: &mut dyn TxSink) {
+        let has_no_ack = segment.ack_number.is_none();
         let reset = TcpRepr {
             control: TcpControl::Rst,
-            seq_number: to_what.ack_number.unwrap_or_default(),
-            ack_number: knocks.then(|| to_what.seq_number + to_what.segment_len()),
-            ..bare(tuple)
+            seq_number: segment.ack_number.unwrap_or_default(),
+            ack_number: has_no_ack.then(|| segment.seq_number + segment.segment_len()),
+            ..empty_segment(tuple)
         };
         self.send_segment(tuple, &reset, to, sink);
     }
 
-    fn send_last_segment(&mut self, tuple: &Tuple, word: LastSegment, to: Mac, sink: &mut dyn TxSink) {
-        let repr = TcpRepr { seq_number: word.sequence, ack_number: Some(word.acknowledged), ..bare(tuple) };
+    fn send_last_segment(&mut self, tuple: &Tuple, last: LastSegment, to: Mac, sink: &mut dyn TxSink) {
+        let repr = TcpRepr { seq_number: last.sequence, ack_number: Some(last.acknowledged), ..empty_segment(tuple) };
         self.send_segment(tuple, &repr, to, sink);
     }
 
@@ -254,15 +254,15 @@ impl Stack {
         let (from, remote) = (tuple.local.ip().into(), tuple.remote.ip().into());
         let header = IpRepr::new(from, remote, IpProtocol::Tcp, repr.buffer_len(), 64);
         let checksums = &self.capabilities.checksum;
-        let is_said = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
+        let is_sent = Ends { from: self.network.mac, to }.packet(sink, &header, checksums, |room| {
             repr.emit(&mut TcpPacket::new_unchecked(room), &from, &remote, checksums);
         });
-        self.counts.sent += u64::from(is_said);
-        is_said
+        self.counts.sent += u64::from(is_sent);
+        is_sent
     }
 
     /// A random number that peers cannot guess from the ones before.
-    fn draw(&mut self) -> u64 {
+    fn random(&mut self) -> u64 {
         // SplitMix64: a step, and a mix of it.
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -14,9 +14,9 @@ use crate::segment_rewrite::is_before;
 /// The state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentState {
-    UnderWay,
+    InFlight,
     /// The peer has it, though not everything before it.
-    Arrived,
+    Sacked,
     /// It has to be retransmitted.
     Lost,
 }
@@ -26,8 +26,8 @@ struct Segment {
     end: TcpSeqNumber,
     /// When it was sent last.
     sent: u64,
-    fate: SegmentState,
-    is_again: bool,
+    state: SegmentState,
+    is_retransmitted: bool,
 }
 
 /// The result of an acknowledgement.
@@ -36,7 +36,7 @@ pub(crate) struct AckSummary {
     /// Bytes that are newly acknowledged cumulatively.
     pub(crate) acknowledged: usize,
     /// The shortest RTT of the newly acknowledged segments that were sent once.
-    pub(crate) round: Option<u64>,
+    pub(crate) rtt: Option<u64>,
     /// Newly acknowledged retransmissions that were answered too soon: the first transmission was not lost.
     pub(crate) spurious: u32,
     /// A segment arrived after one that was sent later.
@@ -48,7 +48,7 @@ pub(crate) struct AckSummary {
 struct NewestArrival {
     sent: u64,
     end: TcpSeqNumber,
-    round: u64,
+    rtt: u64,
 }
 
 /// All sent and unacknowledged segments, without gaps.
@@ -58,10 +58,10 @@ pub(crate) struct Scoreboard {
     /// Where the first begins.
     begin: TcpSeqNumber,
     /// Bytes of the segments in flight, and of the lost ones.
-    under_way: usize,
+    in_flight: usize,
     lost: usize,
     /// The number of segments that have arrived, and the end of the last one.
-    arrived: usize,
+    sacked: usize,
     highest: TcpSeqNumber,
     newest: Option<NewestArrival>,
 }
@@ -74,7 +74,7 @@ pub(crate) const fn distance(from: TcpSeqNumber, to: TcpSeqNumber) -> usize {
 
 impl Scoreboard {
     pub(crate) const fn new(begin: TcpSeqNumber) -> Self {
-        Self { segments: VecDeque::new(), begin, under_way: 0, lost: 0, arrived: 0, highest: begin, newest: None }
+        Self { segments: VecDeque::new(), begin, in_flight: 0, lost: 0, sacked: 0, highest: begin, newest: None }
     }
 
     /// The first unacknowledged sequence number.
@@ -92,8 +92,8 @@ impl Scoreboard {
     }
 
     /// Bytes in flight: neither arrived nor lost.
-    pub(crate) const fn under_way(&self) -> usize {
-        self.under_way
+    pub(crate) const fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     pub(crate) const fn has_lost(&self) -> bool {
@@ -101,13 +101,13 @@ impl Scoreboard {
     }
 
     /// Segments that have arrived beyond a hole.
-    pub(crate) const fn arrived(&self) -> usize {
-        self.arrived
+    pub(crate) const fn sacked(&self) -> usize {
+        self.sacked
     }
 
     /// The end of the first lost segment.
     pub(crate) fn first_lost(&self) -> Option<TcpSeqNumber> {
-        self.segments.iter().find(|segment| segment.fate == SegmentState::Lost).map(|segment| segment.end)
+        self.segments.iter().find(|segment| segment.state == SegmentState::Lost).map(|segment| segment.end)
     }
 
     /// The index of the segment that holds this number: the first that ends after it.
@@ -129,7 +129,7 @@ impl Scoreboard {
             if !is_before(begin, to) {
                 break;
             }
-            if segment.fate == SegmentState::Lost && segment.sent < now {
+            if segment.state == SegmentState::Lost && segment.sent < now {
                 return true;
             }
             begin = segment.end;
@@ -142,7 +142,7 @@ impl Scoreboard {
     fn split(&mut self, number: TcpSeqNumber) {
         let index = self.find(number);
         if is_before(self.begin_of(index), number)
-            && let Some(&segment) = self.segments.get(index).filter(|segment| segment.fate == SegmentState::Lost)
+            && let Some(&segment) = self.segments.get(index).filter(|segment| segment.state == SegmentState::Lost)
             && self.segments.len() < limits::SEGMENTS
         {
             self.segments.insert(index, Segment { end: number, ..segment });
@@ -162,9 +162,9 @@ impl Scoreboard {
                 }
                 let length = distance(begin, segment.end);
                 begin = segment.end;
-                if segment.fate == SegmentState::Lost {
-                    (segment.sent, segment.fate, segment.is_again) = (now, SegmentState::UnderWay, true);
-                    (self.lost, self.under_way) = (self.lost - length, self.under_way + length);
+                if segment.state == SegmentState::Lost {
+                    (segment.sent, segment.state, segment.is_retransmitted) = (now, SegmentState::InFlight, true);
+                    (self.lost, self.in_flight) = (self.lost - length, self.in_flight + length);
                 }
             }
         }
@@ -172,18 +172,18 @@ impl Scoreboard {
         if !is_before(end, to) {
             return;
         }
-        self.under_way += distance(end, to);
+        self.in_flight += distance(end, to);
         let is_full = self.segments.len() >= limits::SEGMENTS;
-        match self.segments.back_mut().filter(|last| is_full && last.fate == SegmentState::UnderWay) {
+        match self.segments.back_mut().filter(|last| is_full && last.state == SegmentState::InFlight) {
             Some(last) => (last.end, last.sent) = (to, now),
-            None => self.segments.push_back(Segment { end: to, sent: now, fate: SegmentState::UnderWay, is_again: false }),
+            None => self.segments.push_back(Segment { end: to, sent: now, state: SegmentState::InFlight, is_retransmitted: false }),
         }
     }
 
     /// Processes an acknowledgement: the peer has everything before `number`, and `ranges` of the rest. No answer
-    /// comes sooner than after `least`.
-    pub(crate) fn process(&mut self, number: TcpSeqNumber, ranges: &[Option<(u32, u32)>], now: u64, least: u64) -> AckSummary {
-        let mut heard = AckSummary { acknowledged: distance(self.begin, number), ..AckSummary::default() };
+    /// comes sooner than after `min_rtt`.
+    pub(crate) fn process(&mut self, number: TcpSeqNumber, ranges: &[Option<(u32, u32)>], now: u64, min_rtt: u64) -> AckSummary {
+        let mut summary = AckSummary { acknowledged: distance(self.begin, number), ..AckSummary::default() };
         while let Some(&first) = self.segments.front()
             && is_before(self.begin, number)
         {
@@ -192,37 +192,37 @@ impl Scoreboard {
             self.begin = end;
             if end == first.end {
                 self.segments.pop_front();
-                self.note(&first, now, least, &mut heard);
+                self.note_arrival(&first, now, min_rtt, &mut summary);
             }
-            self.drop(first.fate, length, end == first.end);
+            self.subtract(first.state, length, end == first.end);
         }
         if is_before(self.begin, number) {
             self.begin = number;
         }
-        if self.segments.is_empty() && self.segments.capacity() > limits::KEPT_SEGMENTS {
+        if self.segments.is_empty() && self.segments.capacity() > limits::IDLE_SEGMENTS {
             self.segments = VecDeque::new();
         }
         for &(from, to) in ranges.iter().flatten() {
             let (from, to) = (TcpSeqNumber(from as i32), TcpSeqNumber(to as i32));
             if is_before(self.begin, from) && !is_before(self.end(), to) {
-                self.process_range(from, to, now, least, &mut heard);
+                self.process_range(from, to, now, min_rtt, &mut summary);
             }
         }
-        heard
+        summary
     }
 
-    fn process_range(&mut self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64, least: u64, heard: &mut AckSummary) {
+    fn process_range(&mut self, from: TcpSeqNumber, to: TcpSeqNumber, now: u64, min_rtt: u64, summary: &mut AckSummary) {
         let mut begin = self.begin;
         for index in 0..self.segments.len() {
             let segment = self.segments[index];
             if is_before(to, segment.end) {
                 break;
             }
-            if segment.fate != SegmentState::Arrived && !is_before(begin, from) {
-                self.note(&segment, now, least, heard);
-                self.drop(segment.fate, distance(begin, segment.end), true);
-                self.segments[index].fate = SegmentState::Arrived;
-                self.arrived += 1;
+            if segment.state != SegmentState::Sacked && !is_before(begin, from) {
+                self.note_arrival(&segment, now, min_rtt, summary);
+                self.subtract(segment.state, distance(begin, segment.end), true);
+                self.segments[index].state = SegmentState::Sacked;
+                self.sacked += 1;
                 if is_before(self.highest, segment.end) {
                     self.highest = segment.end;
                 }
@@ -232,32 +232,32 @@ impl Scoreboard {
     }
 
     /// Subtracts bytes of a segment in this state from the counts.
-    const fn drop(&mut self, fate: SegmentState, length: usize, is_whole: bool) {
-        match fate {
-            SegmentState::UnderWay => self.under_way -= length,
+    const fn subtract(&mut self, state: SegmentState, length: usize, is_whole: bool) {
+        match state {
+            SegmentState::InFlight => self.in_flight -= length,
             SegmentState::Lost => self.lost -= length,
-            SegmentState::Arrived => self.arrived -= is_whole as usize,
+            SegmentState::Sacked => self.sacked -= is_whole as usize,
         }
     }
 
     /// Updates the RTT, the reordering and the newest arrival for a segment that has arrived.
-    fn note(&mut self, segment: &Segment, now: u64, least: u64, heard: &mut AckSummary) {
-        if segment.fate == SegmentState::Arrived {
+    fn note_arrival(&mut self, segment: &Segment, now: u64, min_rtt: u64, summary: &mut AckSummary) {
+        if segment.state == SegmentState::Sacked {
             return;
         }
-        let round = now.saturating_sub(segment.sent);
-        if segment.is_again {
+        let rtt = now.saturating_sub(segment.sent);
+        if segment.is_retransmitted {
             // An eighth is the margin for clocks and paths that vary.
-            if round < least - least / 8 {
-                heard.spurious += 1;
+            if rtt < min_rtt - min_rtt / 8 {
+                summary.spurious += 1;
                 return;
             }
         } else {
-            heard.is_reordered |= is_before(segment.end, self.highest);
-            heard.round = Some(heard.round.map_or(round, |before| before.min(round)));
+            summary.is_reordered |= is_before(segment.end, self.highest);
+            summary.rtt = Some(summary.rtt.map_or(rtt, |before| before.min(rtt)));
         }
         if self.newest.is_none_or(|newest| (newest.sent, newest.end.0.wrapping_sub(segment.end.0)) < (segment.sent, 0)) {
-            self.newest = Some(NewestArrival { sent: segment.sent, end: segment.end, round });
+            self.newest = Some(NewestArrival { sent: segment.sent, end: segment.end, rtt });
         }
     }
 
@@ -265,71 +265,71 @@ impl Scoreboard {
     /// any was found, and when to check again.
     pub(crate) fn find_lost(&mut self, timeout: u64, now: u64) -> (bool, Option<u64>) {
         let Some(newest) = self.newest else { return (false, None) };
-        let (mut begin, mut has_found, mut again) = (self.begin, false, None::<u64>);
+        let (mut begin, mut has_found, mut next_check) = (self.begin, false, None::<u64>);
         for segment in &mut self.segments {
             let length = distance(begin, segment.end);
             begin = segment.end;
             let is_older = segment.sent < newest.sent || segment.sent == newest.sent && is_before(segment.end, newest.end);
-            if !is_older && !segment.is_again {
+            if !is_older && !segment.is_retransmitted {
                 break;
             }
-            if segment.fate != SegmentState::UnderWay || !is_older {
+            if segment.state != SegmentState::InFlight || !is_older {
                 continue;
             }
-            let due = segment.sent.saturating_add(newest.round).saturating_add(timeout);
+            let due = segment.sent.saturating_add(newest.rtt).saturating_add(timeout);
             if due <= now {
-                segment.fate = SegmentState::Lost;
-                (self.under_way, self.lost) = (self.under_way - length, self.lost + length);
+                segment.state = SegmentState::Lost;
+                (self.in_flight, self.lost) = (self.in_flight - length, self.lost + length);
                 has_found = true;
             } else {
-                again = Some(again.map_or(due, |before| before.min(due)));
+                next_check = Some(next_check.map_or(due, |before| before.min(due)));
             }
         }
-        (has_found, again)
+        (has_found, next_check)
     }
 
     /// Marks everything in flight as lost. With `is_forgetful`, also the selectively acknowledged segments, which the
     /// peer may have discarded.
-    pub(crate) fn lose_all(&mut self, is_forgetful: bool) {
+    pub(crate) fn mark_all_lost(&mut self, is_forgetful: bool) {
         for segment in &mut self.segments {
-            if segment.fate == SegmentState::UnderWay || is_forgetful {
-                segment.fate = SegmentState::Lost;
+            if segment.state == SegmentState::InFlight || is_forgetful {
+                segment.state = SegmentState::Lost;
             }
         }
         if is_forgetful {
-            self.arrived = 0;
+            self.sacked = 0;
         }
         self.recount();
     }
 
     /// Marks the last segment in flight as lost.
-    pub(crate) fn lose_last(&mut self) {
-        if let Some(last) = self.segments.iter_mut().rev().find(|segment| segment.fate == SegmentState::UnderWay) {
-            last.fate = SegmentState::Lost;
+    pub(crate) fn mark_last_lost(&mut self) {
+        if let Some(last) = self.segments.iter_mut().rev().find(|segment| segment.state == SegmentState::InFlight) {
+            last.state = SegmentState::Lost;
         }
         self.recount();
     }
 
     /// Undoes all losses: nothing was lost after all.
-    pub(crate) fn find_all(&mut self) {
+    pub(crate) fn undo_losses(&mut self) {
         for segment in &mut self.segments {
-            if segment.fate == SegmentState::Lost {
-                segment.fate = SegmentState::UnderWay;
+            if segment.state == SegmentState::Lost {
+                segment.state = SegmentState::InFlight;
             }
         }
         self.recount();
     }
 
     fn recount(&mut self) {
-        (self.under_way, self.lost) = (0, 0);
+        (self.in_flight, self.lost) = (0, 0);
         let mut begin = self.begin;
         for segment in &self.segments {
             let length = distance(begin, segment.end);
             begin = segment.end;
-            match segment.fate {
-                SegmentState::UnderWay => self.under_way += length,
+            match segment.state {
+                SegmentState::InFlight => self.in_flight += length,
                 SegmentState::Lost => self.lost += length,
-                SegmentState::Arrived => {}
+                SegmentState::Sacked => {}
             }
         }
     }

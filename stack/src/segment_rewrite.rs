@@ -12,7 +12,7 @@ use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRep
 
 use crate::Tuple;
 use crate::packet::{Packet, compose};
-use crate::syn_backlog::bare;
+use crate::syn_backlog::empty_segment;
 
 /// The sequence numbers of a connection, as smoltcp counts them.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     /// The next sequence number that is expected from the peer.
     pub(crate) expected: TcpSeqNumber,
     /// The first unacknowledged sequence number.
-    pub(crate) unanswered: TcpSeqNumber,
+    pub(crate) unacknowledged: TcpSeqNumber,
     /// The end of the sent data.
     pub(crate) sent: TcpSeqNumber,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) enum Rewrite {
     /// The segment is passed on unchanged.
-    Sound,
+    Unchanged,
     /// This packet, and then the segment itself if it needs an answer.
-    Before(Vec<u8>, bool),
+    Preceded(Vec<u8>, bool),
     /// This packet.
-    Instead(Vec<u8>),
+    Replaced(Vec<u8>),
 }
 
 /// Whether one sequence number comes before another, modulo 2^32.
@@ -42,8 +42,8 @@ pub(crate) const fn is_before(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
 }
 
 /// Whether a segment is a duplicate acknowledgement, possibly with a new window.
-pub(crate) fn is_repetition(segment: &TcpRepr, progress: Progress) -> bool {
-    segment.ack_number == Some(progress.unanswered)
+pub(crate) fn is_duplicate_ack(segment: &TcpRepr, progress: Progress) -> bool {
+    segment.ack_number == Some(progress.unacknowledged)
         && segment.segment_len() == 0
         && segment.control != TcpControl::Rst
         && !is_before(segment.seq_number, progress.expected)
@@ -52,28 +52,28 @@ pub(crate) fn is_repetition(segment: &TcpRepr, progress: Progress) -> bool {
 /// Returns how a segment must be rewritten for smoltcp, with this window.
 pub(crate) fn rewrite(packet: &Packet, segment: &TcpRepr, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Rewrite {
     let Some(number) = segment.ack_number.filter(|_| !matches!(segment.control, TcpControl::Rst | TcpControl::Syn)) else {
-        return Rewrite::Sound;
+        return Rewrite::Unchanged;
     };
     let length = segment.segment_len() as i32;
     let end = TcpSeqNumber(segment.seq_number.0.wrapping_add(length));
     let is_old = is_before(segment.seq_number, progress.expected) && !is_before(progress.expected, end);
-    if is_old && is_before(progress.unanswered, number) && !is_before(progress.sent, number) {
-        let alone = TcpRepr { seq_number: progress.expected, control: TcpControl::None, window_len: window, payload: &[], ..*segment };
-        return Rewrite::Before(rewritten(packet, &alone, checksums), length > 0);
+    if is_old && is_before(progress.unacknowledged, number) && !is_before(progress.sent, number) {
+        let ack_only = TcpRepr { seq_number: progress.expected, control: TcpControl::None, window_len: window, payload: &[], ..*segment };
+        return Rewrite::Preceded(rewritten(packet, &ack_only, checksums), length > 0);
     }
-    if length == 0 && !is_before(segment.seq_number, progress.expected) && !is_before(number, progress.unanswered) {
-        let heard = TcpRepr { seq_number: progress.expected, window_len: window, sack_ranges: [None; 3], ..*segment };
-        return Rewrite::Instead(rewritten(packet, &heard, checksums));
+    if length == 0 && !is_before(segment.seq_number, progress.expected) && !is_before(number, progress.unacknowledged) {
+        let replaced = TcpRepr { seq_number: progress.expected, window_len: window, sack_ranges: [None; 3], ..*segment };
+        return Rewrite::Replaced(rewritten(packet, &replaced, checksums));
     }
-    if !is_old && length > 0 && is_before(number, progress.unanswered) {
-        let renewed = TcpRepr { ack_number: Some(progress.unanswered), window_len: window, ..*segment };
-        return Rewrite::Instead(rewritten(packet, &renewed, checksums));
+    if !is_old && length > 0 && is_before(number, progress.unacknowledged) {
+        let replaced = TcpRepr { ack_number: Some(progress.unacknowledged), window_len: window, ..*segment };
+        return Rewrite::Replaced(rewritten(packet, &replaced, checksums));
     }
     if !is_old && segment.window_len < window {
         // A window smaller than the data in flight stops smoltcp's timer.
-        return Rewrite::Instead(rewritten(packet, &TcpRepr { window_len: window, ..*segment }, checksums));
+        return Rewrite::Replaced(rewritten(packet, &TcpRepr { window_len: window, ..*segment }, checksums));
     }
-    Rewrite::Sound
+    Rewrite::Unchanged
 }
 
 /// Cuts a segment to the `room` bytes from the next expected one on; `None` if all of it fits. If nothing fits, the
@@ -93,10 +93,11 @@ pub(crate) fn fit<'a>(segment: &TcpRepr<'a>, expected: TcpSeqNumber, room: usize
 }
 
 /// A packet from the peer that repeats its last acknowledgement, with a new window.
-pub(crate) fn repetition(tuple: &Tuple, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Vec<u8> {
+pub(crate) fn duplicate_ack(tuple: &Tuple, progress: Progress, window: u16, checksums: &ChecksumCapabilities) -> Vec<u8> {
     let (from, to) = (IpAddress::from(tuple.remote.ip()), IpAddress::from(tuple.local.ip()));
-    let back = Tuple { local: tuple.remote, remote: tuple.local };
-    let segment = TcpRepr { seq_number: progress.expected, ack_number: Some(progress.unanswered), window_len: window, ..bare(&back) };
+    let reverse = Tuple { local: tuple.remote, remote: tuple.local };
+    let segment =
+        TcpRepr { seq_number: progress.expected, ack_number: Some(progress.unacknowledged), window_len: window, ..empty_segment(&reverse) };
     let header = IpRepr::new(from, to, IpProtocol::Tcp, segment.buffer_len(), 64);
     compose(&header, checksums, |room| segment.emit(&mut TcpPacket::new_unchecked(room), &from, &to, checksums))
 }

@@ -17,8 +17,8 @@ pub(crate) const CLOSED: u8 = 32;
 
 #[derive(Debug)]
 enum Item {
-    Of(ConnectionId),
-    Other(SocketEvent),
+    Connection(ConnectionId),
+    Standalone(SocketEvent),
 }
 
 #[derive(Debug)]
@@ -42,10 +42,10 @@ impl EventQueue {
         if connection.hold.is_released() {
             return;
         }
-        if connection.news == 0 {
-            self.queue.push_back(Item::Of(id));
+        if connection.pending_events == 0 {
+            self.queue.push_back(Item::Connection(id));
         }
-        connection.news |= bit;
+        connection.pending_events |= bit;
     }
 
     /// Adds another event, if there is room for it.
@@ -53,16 +53,16 @@ impl EventQueue {
         let bytes = weight(&event);
         if self.bytes + bytes <= limits::WAITING_BYTES {
             self.bytes += bytes;
-            self.queue.push_back(Item::Other(event));
+            self.queue.push_back(Item::Standalone(event));
         }
     }
 
     pub(crate) fn next(&mut self, connections: &mut BTreeMap<ConnectionId, Box<Connection>>) -> Option<SocketEvent> {
         loop {
             let id = match self.queue.front()? {
-                Item::Of(id) => *id,
-                Item::Other(_) => {
-                    let Some(Item::Other(event)) = self.queue.pop_front() else { return None };
+                Item::Connection(id) => *id,
+                Item::Standalone(_) => {
+                    let Some(Item::Standalone(event)) = self.queue.pop_front() else { return None };
                     self.bytes -= weight(&event);
                     return Some(event);
                 }
@@ -71,9 +71,9 @@ impl EventQueue {
                 self.queue.pop_front();
                 continue;
             };
-            let bit = connection.news & connection.news.wrapping_neg();
-            connection.news &= !bit;
-            if connection.news == 0 {
+            let bit = connection.pending_events & connection.pending_events.wrapping_neg();
+            connection.pending_events &= !bit;
+            if connection.pending_events == 0 {
                 self.queue.pop_front();
             }
             return Some(match bit {
@@ -91,7 +91,7 @@ impl EventQueue {
 
 /// The size of an event in the queue.
 fn weight(event: &SocketEvent) -> usize {
-    limits::PLACE
+    limits::EVENT_OVERHEAD
         + match event {
             SocketEvent::Datagram(datagram) => datagram.bytes.len(),
             SocketEvent::Message(message) => message.bytes.len(),

@@ -46,7 +46,7 @@ impl SingleSocket {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     /// Maximum size of a buffer in bytes.
-    most: usize,
+    max_buffer: usize,
     memory: usize,
     used: usize,
     /// Spare sockets with buffers of the maximum size.
@@ -54,8 +54,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) const fn new(most: usize, memory: usize) -> Self {
-        Self { most, memory, used: 0, spare: Vec::new() }
+    pub(crate) const fn new(max_buffer: usize, memory: usize) -> Self {
+        Self { max_buffer, memory, used: 0, spare: Vec::new() }
     }
 
     /// Bytes of buffers in use.
@@ -64,14 +64,14 @@ impl Sockets {
     }
 
     /// The size of each buffer of a new socket, while so many bytes are promised to half-open connections.
-    pub(crate) fn size(&self, promised: usize) -> usize {
-        let share = self.memory.saturating_sub(self.used + promised) / 32;
-        if share >= self.most { self.most } else { (share & !0xfff).max(limits::LEAST_BUFFER).min(self.most) }
+    pub(crate) fn size(&self, reserved: usize) -> usize {
+        let share = self.memory.saturating_sub(self.used + reserved) / 32;
+        if share >= self.max_buffer { self.max_buffer } else { (share & !0xfff).max(limits::MIN_BUFFER).min(self.max_buffer) }
     }
 
     /// A socket with buffers of this size.
     pub(crate) fn make(&mut self, size: usize) -> SingleSocket {
-        let mut single = if size == self.most { self.spare.pop() } else { None }.unwrap_or_else(|| SingleSocket::new(size));
+        let mut single = if size == self.max_buffer { self.spare.pop() } else { None }.unwrap_or_else(|| SingleSocket::new(size));
         self.used += single.bytes();
         let socket = single.get_mut();
         // Congestion control and delayed acknowledgements are done elsewhere.
@@ -84,7 +84,7 @@ impl Sockets {
     pub(crate) fn put_back(&mut self, mut single: SingleSocket) {
         let bytes = single.bytes();
         self.used -= bytes;
-        if single.get().recv_capacity() == self.most && (self.spare.len() + 1) * bytes <= self.memory / 8 {
+        if single.get().recv_capacity() == self.max_buffer && (self.spare.len() + 1) * bytes <= self.memory / 8 {
             single.get_mut().abort();
             self.spare.push(single);
         }

@@ -31,12 +31,12 @@ pub struct Stack {
     pub(crate) connections: BTreeMap<ConnectionId, Box<Connection>>,
     pub(crate) tuples: BTreeMap<Tuple, ConnectionId>,
     /// Connections that may have something to send.
-    pub(crate) dirty: VecDeque<ConnectionId>,
+    pub(crate) tx_ready: VecDeque<ConnectionId>,
     pub(crate) timer_queue: TimerQueue<ConnectionId>,
     pub(crate) syn_backlog: SynBacklog,
     pub(crate) sockets: Sockets,
     pub(crate) time_wait: TimeWait,
-    pub(crate) news: EventQueue,
+    pub(crate) events: EventQueue,
     pub(crate) counts: Counts,
     /// The seed of new connections' initial sequence numbers.
     pub(crate) seed: u64,
@@ -59,12 +59,12 @@ impl Stack {
             neighbours: Neighbours::new(),
             connections: BTreeMap::new(),
             tuples: BTreeMap::new(),
-            dirty: VecDeque::new(),
+            tx_ready: VecDeque::new(),
             timer_queue: TimerQueue::new(),
             syn_backlog: SynBacklog::new(config.half_open, capabilities.clone()),
             sockets: Sockets::new(buffer, config.memory),
             time_wait: TimeWait::new(config.time_wait),
-            news: EventQueue::new(),
+            events: EventQueue::new(),
             counts: Counts::default(),
             seed: config.seed,
             last_id: 0,
@@ -76,7 +76,7 @@ impl Stack {
     /// When [`Stack::run`] must be called next, unless something happens before. The time may have passed. Idle
     /// connections have no deadline.
     pub fn deadline(&self) -> Option<u64> {
-        if !self.dirty.is_empty() {
+        if !self.tx_ready.is_empty() {
             return Some(0);
         }
         [self.timer_queue.next(), self.syn_backlog.next(), self.neighbours.next()].into_iter().flatten().min()
@@ -84,9 +84,9 @@ impl Stack {
 
     /// Returns the next event.
     pub fn next_event(&mut self) -> Option<SocketEvent> {
-        let event = self.news.next(&mut self.connections)?;
+        let event = self.events.next(&mut self.connections)?;
         if let SocketEvent::Closed(id) = event {
-            self.forget(id);
+            self.remove_connection(id);
         }
         Some(event)
     }
@@ -94,8 +94,8 @@ impl Stack {
     /// Opens a connection (active open).
     pub fn connect(&mut self, tuple: Tuple, options: TcpOptions, now: u64) -> Result<ConnectionId, Error> {
         let Tuple { local, remote } = tuple;
-        let is_sound = self.network.is_sender(remote.ip()) && local.is_ipv4() == remote.is_ipv4() && !local.ip().is_multicast();
-        if !is_sound {
+        let is_valid = self.network.is_valid_source(remote.ip()) && local.is_ipv4() == remote.is_ipv4() && !local.ip().is_multicast();
+        if !is_valid {
             return Err(Error::Unaddressable);
         }
         self.network.next_hop(remote.ip()).ok_or(Error::NoRoute)?;
@@ -105,14 +105,14 @@ impl Stack {
         if self.is_full() {
             return Err(Error::TooMany);
         }
-        let size = self.sockets.size(self.syn_backlog.promised());
+        let size = self.sockets.size(self.syn_backlog.reserved());
         let mut connection = Connection::new(tuple, self.sockets.make(size), now);
         connection.set(options);
         if !connection.connect(&mut self.interface) {
             self.sockets.put_back(connection.into_socket());
             return Err(Error::Unaddressable);
         }
-        Ok(self.keep(connection))
+        Ok(self.insert(connection))
     }
 
     /// Admits a connection request that was held. Returns whether it is still there.
@@ -139,7 +139,7 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let sent = connection.send(give);
         if sent > 0 {
-            self.stir(id);
+            self.queue_for_tx(id);
         }
         sent
     }
@@ -149,8 +149,8 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(&id) else { return 0 };
         let received = connection.receive(take);
         if received > 0 {
-            if connection.must_tell_room() {
-                self.stir(id);
+            if connection.must_update_window() {
+                self.queue_for_tx(id);
             }
             self.close_if_done(id);
         }
@@ -173,8 +173,8 @@ impl Stack {
     }
 
     /// Whether all data of all connections has been acknowledged, the FINs of finished ones included.
-    pub fn is_said(&self) -> bool {
-        self.dirty.is_empty() && self.connections.values().all(|connection| connection.is_said())
+    pub fn is_all_acknowledged(&self) -> bool {
+        self.tx_ready.is_empty() && self.connections.values().all(|connection| connection.is_all_acknowledged())
     }
 
     /// Whether the peer will send no more than what can be read.
@@ -186,7 +186,7 @@ impl Stack {
     pub fn finish(&mut self, id: ConnectionId, now: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.finish(now);
-            self.stir(id);
+            self.queue_for_tx(id);
         }
     }
 
@@ -195,8 +195,8 @@ impl Stack {
     pub fn orphan(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.hold.orphan(now);
-        self.look(id, now);
-        self.stir(id);
+        self.update(id, now);
+        self.queue_for_tx(id);
     }
 
     /// Closes the connection and releases its id. Queued data is still sent; unread or new data resets the connection (RST).
@@ -204,9 +204,9 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.hold.orphan(now);
         connection.hold.release();
-        connection.news = 0;
+        connection.pending_events = 0;
         if connection.state.is_closed() {
-            return self.forget(id);
+            return self.remove_connection(id);
         }
         if connection.state.is_opening() || connection.socket().recv_queue() > 0 {
             return self.abort(id);
@@ -218,10 +218,10 @@ impl Stack {
     pub fn abort(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.hold.release();
-        connection.news = 0;
+        connection.pending_events = 0;
         connection.abort();
-        self.unhook(id);
-        self.stir(id);
+        self.detach(id);
+        self.queue_for_tx(id);
         self.close_if_done(id);
     }
 
@@ -229,7 +229,7 @@ impl Stack {
     pub fn set(&mut self, id: ConnectionId, options: TcpOptions) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.set(options);
-            self.stir(id);
+            self.queue_for_tx(id);
         }
     }
 
@@ -247,7 +247,7 @@ impl Stack {
             time_wait: self.time_wait.len(),
             neighbours: self.neighbours.len(),
             buffer_bytes: self.sockets.used(),
-            waiting_bytes: self.news.bytes(),
+            waiting_bytes: self.events.bytes(),
             ..self.counts
         }
     }
@@ -257,27 +257,27 @@ impl Stack {
     }
 
     /// Adds a connection under a new id.
-    pub(crate) fn keep(&mut self, connection: Connection) -> ConnectionId {
+    pub(crate) fn insert(&mut self, connection: Connection) -> ConnectionId {
         self.last_id += 1;
         let id = ConnectionId(self.last_id);
         self.tuples.insert(connection.tuple, id);
         self.connections.insert(id, Box::new(connection));
-        self.stir(id);
+        self.queue_for_tx(id);
         id
     }
 
     /// Queues a connection that may have something to send.
-    pub(crate) fn stir(&mut self, id: ConnectionId) {
+    pub(crate) fn queue_for_tx(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
-            && !connection.is_dirty
+            && !connection.is_tx_ready
         {
-            connection.is_dirty = true;
-            self.dirty.push_back(id);
+            connection.is_tx_ready = true;
+            self.tx_ready.push_back(id);
         }
     }
 
     /// Removes a connection from the timers and from the lookup of received segments.
-    pub(crate) fn unhook(&mut self, id: ConnectionId) {
+    pub(crate) fn detach(&mut self, id: ConnectionId) {
         self.timer_queue.set(id, None);
         if let Some(connection) = self.connections.get(&id)
             && self.tuples.get(&connection.tuple) == Some(&id)
@@ -287,8 +287,8 @@ impl Stack {
     }
 
     /// Removes a connection and its id.
-    pub(crate) fn forget(&mut self, id: ConnectionId) {
-        self.unhook(id);
+    pub(crate) fn remove_connection(&mut self, id: ConnectionId) {
+        self.detach(id);
         if let Some(connection) = self.connections.remove(&id) {
             self.sockets.put_back(connection.into_socket());
         }

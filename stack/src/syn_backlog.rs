@@ -11,7 +11,7 @@ use smoltcp::iface::{Config, Interface};
 use smoltcp::phy::{ChecksumCapabilities, DeviceCapabilities};
 use smoltcp::wire::{HardwareAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
-use crate::connection::{Connection, paced, scale};
+use crate::connection::{Connection, paced, window_scale};
 use crate::packet::{Ends, HEADER, Mac, Packet, compose};
 use crate::port::RxOnlyDevice;
 use crate::sockets::{SingleSocket, Sockets};
@@ -24,7 +24,7 @@ pub(crate) struct HalfOpen {
     /// The peer's SYN.
     pub(crate) syn: TcpRepr<'static>,
     /// The SYN-ACK.
-    pub(crate) answer: TcpRepr<'static>,
+    pub(crate) syn_ack: TcpRepr<'static>,
     /// The user has not decided yet.
     pub(crate) is_held: bool,
     /// The peer's Ethernet address.
@@ -32,8 +32,8 @@ pub(crate) struct HalfOpen {
     /// The seed of its random numbers.
     seed: u64,
     /// The number of SYN-ACKs, and the time of the first.
-    answers: u32,
-    answered: u64,
+    syn_acks: u32,
+    first_syn_ack: u64,
     serial: u64,
     /// The size of its future buffers.
     buffer: usize,
@@ -56,7 +56,7 @@ pub(crate) struct SynBacklog {
     serial: u64,
     bound: usize,
     /// Bytes of their future buffers.
-    promised: usize,
+    reserved: usize,
     capabilities: DeviceCapabilities,
 }
 
@@ -68,7 +68,7 @@ impl SynBacklog {
             timer_queue: TimerQueue::new(),
             serial: 0,
             bound: bound.max(1),
-            promised: 0,
+            reserved: 0,
             capabilities,
         }
     }
@@ -78,8 +78,8 @@ impl SynBacklog {
     }
 
     /// Bytes of their future buffers.
-    pub(crate) const fn promised(&self) -> usize {
-        self.promised
+    pub(crate) const fn reserved(&self) -> usize {
+        self.reserved
     }
 
     pub(crate) fn next(&self) -> Option<u64> {
@@ -94,26 +94,26 @@ impl SynBacklog {
     pub(crate) fn add(&mut self, tuple: Tuple, syn: TcpRepr<'static>, mac: Mac, options: AcceptOptions, now: u64) -> Option<bool> {
         let AcceptOptions { is_held, seed, buffer } = options;
         self.remove(&tuple);
-        let mut answer = self.replay(tuple, &syn, seed, SingleSocket::new(1), now).1?;
-        answer.window_len = u16::try_from(buffer).unwrap_or(u16::MAX);
-        answer.window_scale = syn.window_scale.map(|_| scale(buffer));
+        let mut syn_ack = self.replay(tuple, &syn, seed, SingleSocket::new(1), now).1?;
+        syn_ack.window_len = u16::try_from(buffer).unwrap_or(u16::MAX);
+        syn_ack.window_scale = syn.window_scale.map(|_| window_scale(buffer));
         let is_full = self.all.len() >= self.bound;
         if is_full && let Some(oldest) = self.order.first_key_value().map(|(_, oldest)| *oldest) {
             self.remove(&oldest);
         }
-        self.promised += 2 * buffer;
+        self.reserved += 2 * buffer;
         self.serial += 1;
         let serial = self.serial;
         self.order.insert(serial, tuple);
         self.timer_queue.set(tuple, Some(if is_held { now.saturating_add(limits::HOLD_TIMEOUT) } else { now }));
-        self.all.insert(tuple, HalfOpen { syn, answer, is_held, mac, seed, answers: 0, answered: now, serial, buffer });
+        self.all.insert(tuple, HalfOpen { syn, syn_ack, is_held, mac, seed, syn_acks: 0, first_syn_ack: now, serial, buffer });
         Some(is_full)
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) -> Option<HalfOpen> {
         let half_open = self.all.remove(tuple)?;
         self.order.remove(&half_open.serial);
-        self.promised -= 2 * half_open.buffer;
+        self.reserved -= 2 * half_open.buffer;
         self.timer_queue.set(*tuple, None);
         Some(half_open)
     }
@@ -127,7 +127,7 @@ impl SynBacklog {
     }
 
     /// Schedules another SYN-ACK, because the SYN was retransmitted.
-    pub(crate) fn answer_again(&mut self, tuple: &Tuple, now: u64) {
+    pub(crate) fn resend_syn_ack(&mut self, tuple: &Tuple, now: u64) {
         if self.all.get(tuple).is_some_and(|half_open| !half_open.is_held) {
             self.timer_queue.set(*tuple, Some(now));
         }
@@ -137,25 +137,25 @@ impl SynBacklog {
     pub(crate) fn take_due(&mut self, now: u64) -> Option<(Tuple, Mac, TcpRepr<'static>)> {
         loop {
             let tuple = self.timer_queue.take_due(now)?;
-            let Some(half_open) = self.all.get_mut(&tuple).filter(|half_open| !half_open.is_held && half_open.answers < limits::ANSWERS)
+            let Some(half_open) = self.all.get_mut(&tuple).filter(|half_open| !half_open.is_held && half_open.syn_acks < limits::SYN_ACKS)
             else {
                 self.remove(&tuple);
                 continue;
             };
-            if half_open.answers == 0 {
-                half_open.answered = now;
+            if half_open.syn_acks == 0 {
+                half_open.first_syn_ack = now;
             }
-            let pause = limits::ANSWER_AGAIN << half_open.answers;
-            half_open.answers += 1;
+            let pause = limits::SYN_ACK_INTERVAL << half_open.syn_acks;
+            half_open.syn_acks += 1;
             self.timer_queue.set(tuple, Some(now.saturating_add(pause)));
-            return Some((tuple, half_open.mac, half_open.answer));
+            return Some((tuple, half_open.mac, half_open.syn_ack));
         }
     }
 
     /// Reschedules a SYN-ACK that could not be sent for lack of room.
     pub(crate) fn put_back(&mut self, tuple: &Tuple, now: u64) {
         if let Some(half_open) = self.all.get_mut(tuple) {
-            half_open.answers -= 1;
+            half_open.syn_acks -= 1;
             self.timer_queue.set(*tuple, Some(now));
         }
     }
@@ -164,9 +164,9 @@ impl SynBacklog {
     pub(crate) fn open(&mut self, tuple: &Tuple, sockets: &mut Sockets, now: u64) -> Option<(Connection, bool)> {
         let half_open = self.remove(tuple)?;
         // Only a SYN-ACK that was sent once gives a valid RTT.
-        let answered = if half_open.answers == 1 { half_open.answered } else { now };
-        let (connection, answer) = self.replay(*tuple, &half_open.syn, half_open.seed, sockets.make(half_open.buffer), answered);
-        Some((connection, answer == Some(half_open.answer)))
+        let first_syn_ack = if half_open.syn_acks == 1 { half_open.first_syn_ack } else { now };
+        let (connection, syn_ack) = self.replay(*tuple, &half_open.syn, half_open.seed, sockets.make(half_open.buffer), first_syn_ack);
+        Some((connection, syn_ack == Some(half_open.syn_ack)))
     }
 
     /// Passes a SYN to a new socket, and returns its SYN-ACK too.
@@ -187,42 +187,42 @@ impl SynBacklog {
         let listens = connection.socket_mut().listen(tuple.local).is_ok();
         let Some(packet) = Packet::v4(&bytes, false).or_else(|| Packet::v6(&bytes)).filter(|_| listens) else { return (connection, None) };
 
-        let mut note = Note { bytes: [0; NOTE], length: 0 };
+        let mut capture = SegmentCapture { bytes: [0; CAPTURE_SIZE], length: 0 };
         let ends = Ends { from: [0; 6], to: [0; 6] };
-        let mut transmitter = connection.transmitter(&self.capabilities, &mut note, ends);
+        let mut transmitter = connection.transmitter(&self.capabilities, &mut capture, ends);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
         let mut interface = Interface::new(config, &mut RxOnlyDevice(&self.capabilities), paced(now));
         interface.set_any_ip(true);
         connection.process(&mut interface, &mut transmitter, &packet, syn, now);
         connection.send_queued(&mut interface, &mut transmitter, now);
-        connection.said = transmitter.said;
-        connection.look(now, &mut |_| {});
-        let answer = note.segment(checksums);
-        (connection, answer)
+        connection.tx = transmitter.tx;
+        connection.update(now, &mut |_| {});
+        let syn_ack = capture.segment(checksums);
+        (connection, syn_ack)
     }
 }
 
 /// Longer than the headers of Ethernet, IPv6 and TCP with all options.
-const NOTE: usize = 256;
+const CAPTURE_SIZE: usize = 256;
 
 /// A buffer for the one packet that a new socket sends.
-struct Note {
-    bytes: [u8; NOTE],
+struct SegmentCapture {
+    bytes: [u8; CAPTURE_SIZE],
     length: usize,
 }
 
-impl Note {
+impl SegmentCapture {
     /// Parses the SYN-ACK.
     fn segment(&self, checksums: &ChecksumCapabilities) -> Option<TcpRepr<'static>> {
         let bytes = self.bytes[..self.length].get(HEADER..)?;
         let packet = Packet::v4(bytes, false).or_else(|| Packet::v6(bytes))?;
-        let segment = read(&packet, checksums)?;
+        let segment = parse_segment(&packet, checksums)?;
         (segment.control == TcpControl::Syn && segment.ack_number.is_some()).then(|| without_payload(&segment))
     }
 }
 
-impl TxSink for Note {
+impl TxSink for SegmentCapture {
     /// Ignores the requested length: only a short packet will be written.
     fn room(&mut self, _: usize) -> Option<&mut [u8]> {
         Some(&mut self.bytes)
@@ -234,7 +234,7 @@ impl TxSink for Note {
 }
 
 /// Parses a segment, and verifies its checksum if that is enabled.
-pub(crate) fn read<'a>(packet: &Packet<'a>, checksums: &ChecksumCapabilities) -> Option<TcpRepr<'a>> {
+pub(crate) fn parse_segment<'a>(packet: &Packet<'a>, checksums: &ChecksumCapabilities) -> Option<TcpRepr<'a>> {
     let segment = TcpPacket::new_checked(packet.payload).ok()?;
     TcpRepr::parse(&segment, &packet.source.into(), &packet.destination.into(), checksums).ok()
 }
@@ -258,7 +258,7 @@ pub(crate) fn without_payload(segment: &TcpRepr) -> TcpRepr<'static> {
 }
 
 /// An empty segment from this side.
-pub(crate) const fn bare(tuple: &Tuple) -> TcpRepr<'static> {
+pub(crate) const fn empty_segment(tuple: &Tuple) -> TcpRepr<'static> {
     TcpRepr {
         src_port: tuple.local.port(),
         dst_port: tuple.remote.port(),

@@ -32,24 +32,24 @@ impl TimeWait {
         self.all.len()
     }
 
-    pub(crate) fn add(&mut self, tuple: Tuple, word: LastSegment, now: u64) {
+    pub(crate) fn add(&mut self, tuple: Tuple, last: LastSegment, now: u64) {
         let until = now.saturating_add(limits::TIME_WAIT);
-        self.all.insert(tuple, (word, until));
+        self.all.insert(tuple, (last, until));
         self.order.push_back((until, tuple));
         if self.order.len() > self.bound {
-            self.forget_first();
+            self.remove_first();
         }
     }
 
     pub(crate) fn get(&mut self, tuple: &Tuple, now: u64) -> Option<LastSegment> {
         self.expire(now);
-        self.all.get(tuple).map(|(word, _)| *word)
+        self.all.get(tuple).map(|(last, _)| *last)
     }
 
     /// Whether no packet of the old connection can be in flight any more.
     pub(crate) fn is_quiet(&self, tuple: &Tuple, now: u64) -> bool {
         let until = self.all.get(tuple).map_or(0, |(_, until)| *until);
-        now.saturating_add(limits::TIME_WAIT).saturating_sub(until) >= limits::QUIET
+        now.saturating_add(limits::TIME_WAIT).saturating_sub(until) >= limits::REUSE_DELAY
     }
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) {
@@ -59,11 +59,11 @@ impl TimeWait {
     /// Removes expired entries. This needs no wake-up.
     pub(crate) fn expire(&mut self, now: u64) {
         while self.order.front().is_some_and(|(until, _)| *until <= now) {
-            self.forget_first();
+            self.remove_first();
         }
     }
 
-    fn forget_first(&mut self) {
+    fn remove_first(&mut self) {
         if let Some((until, tuple)) = self.order.pop_front()
             && self.all.get(&tuple).is_some_and(|(_, moment)| *moment == until)
         {

@@ -6,20 +6,20 @@ use alloc::collections::{BTreeMap, BTreeSet};
 /// Deadlines, at most one for each key.
 #[derive(Debug)]
 pub(crate) struct TimerQueue<K> {
-    moments: BTreeMap<K, u64>,
+    deadlines: BTreeMap<K, u64>,
     order: BTreeSet<(u64, K)>,
 }
 
 impl<K: Ord + Copy> TimerQueue<K> {
     pub(crate) const fn new() -> Self {
-        Self { moments: BTreeMap::new(), order: BTreeSet::new() }
+        Self { deadlines: BTreeMap::new(), order: BTreeSet::new() }
     }
 
     /// Sets or moves the deadline of a key; `None` removes it.
     pub(crate) fn set(&mut self, key: K, moment: Option<u64>) {
         let before = match moment {
-            Some(moment) => self.moments.insert(key, moment),
-            None => self.moments.remove(&key),
+            Some(moment) => self.deadlines.insert(key, moment),
+            None => self.deadlines.remove(&key),
         };
         if before == moment {
             return;

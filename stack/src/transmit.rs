@@ -19,12 +19,12 @@ impl Stack {
     pub fn run(&mut self, now: u64, sink: &mut dyn TxSink) -> bool {
         self.time_wait.expire(now);
         while let Some(id) = self.timer_queue.take_due(now) {
-            self.stir(id);
+            self.queue_for_tx(id);
         }
         // Each connection with data has its turn. Those with more than one turn's data come again, up to a limit.
         for _ in 0..limits::TURNS {
-            for _ in 0..self.dirty.len() {
-                let Some(id) = self.dirty.pop_front() else { break };
+            for _ in 0..self.tx_ready.len() {
+                let Some(id) = self.tx_ready.pop_front() else { break };
                 if self.send_queued(id, now, sink) {
                     return false;
                 }
@@ -38,81 +38,81 @@ impl Stack {
         }
         while let Some(task) = self.neighbours.take_due(now) {
             match task {
-                Task::Ask(address) => self.ask_for(address, sink),
+                Task::Solicit(address) => self.solicit(address, sink),
                 Task::GiveUp(waiting) => self.give_up(waiting),
             }
         }
-        self.dirty.is_empty()
+        self.tx_ready.is_empty()
     }
 
     /// Transmits for a connection. Returns whether the tx sink ran out of room.
     fn send_queued(&mut self, id: ConnectionId, now: u64, sink: &mut dyn TxSink) -> bool {
         // The user's calls may have changed the timers.
-        self.look(id, now);
+        self.update(id, now);
         let Some(connection) = self.connections.get_mut(&id) else { return false };
-        connection.is_dirty = false;
+        connection.is_tx_ready = false;
         if connection.state == ConnectionState::Closed {
             return false;
         }
-        if !connection.state.is_closed() && connection.is_given_up(now) {
-            self.break_off(id, Failure::TimedOut);
+        if !connection.state.is_closed() && connection.is_timed_out(now) {
+            self.fail(id, Failure::TimedOut);
         }
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let Some(next_hop) = self.network.next_hop(connection.tuple.remote.ip()) else { return false };
         let Some(to) = self.neighbours.find(next_hop, now) else {
             self.neighbours.wait(next_hop, id, now);
-            self.timer_queue.set(id, Some(now.saturating_add(limits::BETWEEN_QUESTIONS)));
+            self.timer_queue.set(id, Some(now.saturating_add(limits::SOLICITATION_INTERVAL)));
             return false;
         };
         let ends = Ends { from: self.network.mac, to };
         let mut transmitter = connection.transmitter(&self.capabilities, sink, ends);
         for turn in 1..=limits::TURN {
             connection.send_queued(&mut self.interface, &mut transmitter, now);
-            if transmitter.said.frames < turn {
+            if transmitter.tx.frames < turn {
                 break;
             }
         }
-        let said = transmitter.said;
+        let tx = transmitter.tx;
         self.counts.looks += 1;
-        self.counts.sent += said.frames as u64;
-        self.counts.sent_again += said.again;
-        connection.said = said;
+        self.counts.sent += tx.frames as u64;
+        self.counts.sent_again += tx.retransmitted;
+        connection.tx = tx;
         if connection.socket().local_endpoint().is_none() {
             connection.state.reset_done();
         }
-        self.look(id, now);
+        self.update(id, now);
         self.close_if_done(id);
-        self.plan(id, now, said);
-        said.is_cut_short
+        self.schedule(id, now, tx);
+        tx.is_out_of_room
     }
 
     /// Sets the time of a connection's next look.
-    pub(crate) fn plan(&mut self, id: ConnectionId, now: u64, said: TxSummary) {
+    pub(crate) fn schedule(&mut self, id: ConnectionId, now: u64, tx: TxSummary) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state == ConnectionState::Closed {
             return self.timer_queue.set(id, None);
         }
         let next = connection.deadline(&mut self.interface, now);
-        if said.is_cut_short || (said.frames > 0 && next.is_some_and(|moment| moment <= now)) {
-            connection.is_dirty = true;
-            if said.is_cut_short {
-                self.dirty.push_front(id)
+        if tx.is_out_of_room || (tx.frames > 0 && next.is_some_and(|moment| moment <= now)) {
+            connection.is_tx_ready = true;
+            if tx.is_out_of_room {
+                self.tx_ready.push_front(id)
             } else {
-                self.dirty.push_back(id)
+                self.tx_ready.push_back(id)
             }
             return self.timer_queue.set(id, None);
         }
         // A connection that is due at once and then sends nothing rests before the next look.
-        self.timer_queue.set(id, next.map(|moment| if moment <= now { now.saturating_add(limits::REST) } else { moment }));
+        self.timer_queue.set(id, next.map(|moment| if moment <= now { now.saturating_add(limits::MIN_POLL_INTERVAL) } else { moment }));
     }
 
     /// Ends a connection that cannot go on.
-    pub(crate) fn break_off(&mut self, id: ConnectionId, failure: Failure) {
+    pub(crate) fn fail(&mut self, id: ConnectionId, failure: Failure) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.failure = failure;
         connection.abort();
-        self.news.add(id, connection, socket_events::FAILED);
-        self.unhook(id);
+        self.events.add(id, connection, socket_events::FAILED);
+        self.detach(id);
         self.close_if_done(id);
     }
 
@@ -121,7 +121,7 @@ impl Stack {
         for id in waiting.connections {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             match connection.state {
-                ConnectionState::Opening | ConnectionState::OpeningFinished => self.break_off(id, Failure::Unreachable(Unreachable::Host)),
+                ConnectionState::Opening | ConnectionState::OpeningFinished => self.fail(id, Failure::Unreachable(Unreachable::Host)),
                 ConnectionState::Open | ConnectionState::Finishing => {}
                 ConnectionState::Resetting | ConnectionState::Closed => {
                     connection.state.reset_done();
@@ -130,49 +130,49 @@ impl Stack {
             }
         }
         for packet in waiting.packets {
-            let Some(own) = sender(&packet) else { continue };
-            self.process_unreachable(&packet, UnreachableReport::own(own));
+            let Some(source) = sender(&packet) else { continue };
+            self.process_unreachable(&packet, UnreachableReport::own(source));
         }
     }
 
     /// Resumes the connections and packets that waited for a neighbour.
-    pub(crate) fn go_on(&mut self, waiting: Waiting, to: Mac, sink: &mut dyn TxSink) {
+    pub(crate) fn resume_waiting(&mut self, waiting: Waiting, to: Mac, sink: &mut dyn TxSink) {
         for id in waiting.connections {
-            self.stir(id);
+            self.queue_for_tx(id);
         }
         for packet in waiting.packets {
             let kind = if packet.first().is_some_and(|byte| byte >> 4 == 6) { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 };
-            let is_said = Ends { from: self.network.mac, to }.frame(sink, kind, packet.len(), |room| room.copy_from_slice(&packet));
-            self.counts.sent += u64::from(is_said);
+            let is_sent = Ends { from: self.network.mac, to }.frame(sink, kind, packet.len(), |room| room.copy_from_slice(&packet));
+            self.counts.sent += u64::from(is_sent);
         }
     }
 
     /// Sends a neighbour request to all hosts. One without room is sent again later.
-    fn ask_for(&mut self, address: IpAddr, sink: &mut dyn TxSink) {
-        let Some(own) = self.network.address_for(address) else { return };
+    fn solicit(&mut self, address: IpAddr, sink: &mut dyn TxSink) {
+        let Some(source) = self.network.address_for(address) else { return };
         let from = self.network.mac;
-        let is_said = match (address, own) {
-            (IpAddr::V4(address), IpAddr::V4(own)) => {
-                let question = ArpRepr::EthernetIpv4 {
+        let is_sent = match (address, source) {
+            (IpAddr::V4(address), IpAddr::V4(source)) => {
+                let request = ArpRepr::EthernetIpv4 {
                     operation: ArpOperation::Request,
                     source_hardware_addr: EthernetAddress(from),
-                    source_protocol_addr: own,
+                    source_protocol_addr: source,
                     target_hardware_addr: EthernetAddress([0; 6]),
                     target_protocol_addr: address,
                 };
-                Ends { from, to: [0xff; 6] }.frame(sink, EthernetProtocol::Arp, question.buffer_len(), |room| {
-                    question.emit(&mut ArpPacket::new_unchecked(room));
+                Ends { from, to: [0xff; 6] }.frame(sink, EthernetProtocol::Arp, request.buffer_len(), |room| {
+                    request.emit(&mut ArpPacket::new_unchecked(room));
                 })
             }
             (IpAddr::V6(address), IpAddr::V6(_)) => {
-                let group = network::solicited(address);
-                let question = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: Some(EthernetAddress(from).into()) };
-                let to = self.network.group(group.into()).unwrap_or([0xff; 6]);
-                self.send_icmp6(own, group.into(), &Icmpv6Repr::Ndisc(question), 255, to, sink)
+                let group_mac = network::solicited(address);
+                let request = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: Some(EthernetAddress(from).into()) };
+                let to = self.network.group_mac(group_mac.into()).unwrap_or([0xff; 6]);
+                self.send_icmp6(source, group_mac.into(), &Icmpv6Repr::Ndisc(request), 255, to, sink)
             }
             _ => false,
         };
-        self.counts.sent += u64::from(is_said);
+        self.counts.sent += u64::from(is_sent);
     }
 
     /// Sends an ICMPv6 message. Returns whether there was room.
