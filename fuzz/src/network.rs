@@ -72,7 +72,7 @@ impl Listeners for TestListeners {
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, _: SocketAddr) -> DatagramVerdict {
-        if local.port() == PORT { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
+        if local.port() == PORT { DatagramVerdict::Accepted } else { DatagramVerdict::Closed }
     }
 }
 
@@ -116,7 +116,7 @@ fn attend(stack: &mut Stack, how: u8, now: u64) {
         });
         match how {
             0xf0..=0xf7 => stack.finish(id, now),
-            0xf8..=0xfb => stack.leave(id, now),
+            0xf8..=0xfb => stack.release(id, now),
             0xfc..=0xfd => stack.orphan(id, now),
             0xfe..=0xff => stack.abort(id),
             _ => {}
@@ -160,7 +160,7 @@ pub fn stack(data: &[u8]) {
             0 => [&MAC, rest.get(6..).unwrap_or(&[])].concat(),
             _ => segment(&wire, rest),
         };
-        stack.take(&frame, now, &mut TestListeners, &mut wire);
+        stack.receive_frame(&frame, now, &mut TestListeners, &mut wire);
         go_on(&mut stack, &mut wire, *how, now);
         let counts = stack.counts();
         assert!(counts.connections <= 4 && counts.half_open <= 8, "{counts:?}");

@@ -155,7 +155,7 @@ impl DnsProxy {
             Some(_) => self.close(id, context.stack),
             None if context.stack.has_finished(id) && context.stack.readable(id) == 0 => {
                 self.streams.remove(&id);
-                context.stack.leave(id, context.now);
+                context.stack.release(id, context.now);
             }
             None => {}
         }

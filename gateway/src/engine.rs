@@ -227,15 +227,17 @@ impl Listeners for HostSide {
             None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
             Some(_) if self.tcp_proxy.len() + self.questions.len() >= self.most => Verdict::Ignore,
             Some(Destination::Resolver) => Verdict::Admit,
-            Some(Destination::Host(to)) => self.tcp_proxy.connect_host(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold),
+            Some(Destination::Host(to)) => {
+                self.tcp_proxy.connect_host(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold)
+            }
         }
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, remote: SocketAddr) -> DatagramVerdict {
         if self.udp_proxy.knows(&(local, remote)) || self.routes.way(local, self.now).is_some() {
-            DatagramVerdict::Delivered
+            DatagramVerdict::Accepted
         } else {
-            DatagramVerdict::Nobody
+            DatagramVerdict::Closed
         }
     }
 
@@ -319,7 +321,7 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
         {
             let Engine { stack, host_port, outside, inside, .. } = self;
             if !inside.lease(frame.as_ref(), host_port) {
-                stack.take(frame.as_ref(), outside.now, outside, host_port);
+                stack.receive_frame(frame.as_ref(), outside.now, outside, host_port);
             }
             frames += 1;
         }

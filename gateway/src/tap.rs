@@ -199,7 +199,7 @@ impl<S: HostPort> TapPump<S> {
             counts.too_long += 1;
             return Ok(ReadState::GoesOn);
         };
-        if !offload::is_sound(frame, header[0] & (NEEDS_SUM | SUM_IS_RIGHT) == 0) {
+        if !offload::has_valid_checksums(frame, header[0] & (NEEDS_SUM | SUM_IS_RIGHT) == 0) {
             counts.damaged += 1;
             return Ok(ReadState::GoesOn);
         }

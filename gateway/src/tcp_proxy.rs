@@ -321,7 +321,7 @@ impl TcpProxy {
                 TurnResult::Waits => {}
                 TurnResult::HasMore => self.queue(index),
                 TurnResult::Done => {
-                    stack.leave(id, now);
+                    stack.release(id, now);
                     self.remove(index);
                 }
                 TurnResult::Failed => {

@@ -119,7 +119,7 @@ fn carried_by_gateway(gateway: &Gateway) -> [(&'static str, u64); 14] {
         ("names_refused", asking.refused),
         ("names_unanswered", asking.unanswered),
         ("destinations_refused", refused),
-        ("segments_sent_again", stack.sent_again),
+        ("segments_sent_again", stack.retransmitted),
     ]
 }
 

@@ -20,13 +20,13 @@ impl Stack {
         let local = SocketAddr::new(packet.destination, datagram.dst_port());
         let remote = SocketAddr::new(packet.source, datagram.src_port());
         match context.listeners.accepts_datagram(local, remote) {
-            DatagramVerdict::Delivered => {
+            DatagramVerdict::Accepted => {
                 let bytes = Vec::from(datagram.payload());
                 self.events.post(SocketEvent::Datagram(Datagram { local, remote, bytes, hops: packet.hops }));
                 Some(())
             }
-            DatagramVerdict::Nobody => self.send_unreachable(packet, Unreachable::Port, context),
-            DatagramVerdict::Lost => Some(()),
+            DatagramVerdict::Closed => self.send_unreachable(packet, Unreachable::Port, context),
+            DatagramVerdict::Dropped => Some(()),
         }
     }
 

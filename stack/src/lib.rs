@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! TCP/IP for cells and for the gateway. It looks up the connection of a packet itself and uses smoltcp for TCP.
 //!
-//! A [`Stack`] does no I/O and has no clock. The user passes received frames to [`Stack::take`], lets [`Stack::run`] transmit
+//! A [`Stack`] does no I/O and has no clock. The user passes received frames to [`Stack::receive_frame`], lets [`Stack::run`] transmit
 //! into an [`TxSink`], and reads events from [`Stack::next_event`]. It calls the stack again when a frame arrives, when it
 //! has given the stack data or commands, or at [`Stack::deadline`]. Times are nanoseconds of any monotonic clock of the user.
 //!
@@ -9,7 +9,7 @@
 //!
 //! # A loop
 //!
-//! Each [`Stack::take`] and each [`Stack::run`] may cause events, and each event may cause something to send. The loop is:
+//! Each [`Stack::receive_frame`] and each [`Stack::run`] may cause events, and each event may cause something to send. The loop is:
 //!
 //! 1. Take all received frames.
 //! 2. Process events until there are none.
@@ -23,7 +23,7 @@
 //! smoltcp provides the state machine of a connection, its send and receive buffers, and the packet formats. For each packet it walks
 //! all its sockets, so each connection has a socket set of its own and the stack finds it (`receive.rs`). Measured, in `tests/stack/`:
 //!
-//! - One byte and its echo take six looks at connections with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leak nothing.
+//! - One byte and its echo take six polls of connections' sockets with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leak nothing.
 //! - smoltcp sends one neighbour request per second for all addresses together, so the stack has its own neighbour table (`neighbours.rs`).
 //! - It has no SYN backlog, and the buffers of a socket never change. A half-open connection takes a KiB or two (`syn_backlog.rs`),
 //!   one in TIME-WAIT some hundred bytes (`time_wait.rs`). New connections get smaller buffers as memory fills (`sockets.rs`).

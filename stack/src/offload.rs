@@ -99,7 +99,7 @@ pub fn fill_checksum(frame: &mut [u8]) {
 /// Whether the verifiable checksums in a frame are right. Those after the IP header are verified only with `all`,
 /// which costs a pass over the frame.
 #[must_use]
-pub fn is_sound(frame: &[u8], all: bool) -> bool {
+pub fn has_valid_checksums(frame: &[u8], all: bool) -> bool {
     let header_is_wrong = || {
         let ethernet = EthernetFrame::new_checked(frame).ok()?;
         let packet = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
@@ -168,7 +168,7 @@ pub fn allow_fragments(frame: &mut [u8], number: u16) {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEADER, Offload, allow_fragments, fill_checksum, is_sound, offload_checksum, raise_segments};
+    use super::{HEADER, Offload, allow_fragments, fill_checksum, has_valid_checksums, offload_checksum, raise_segments};
     use alloc::vec::Vec;
     use core::net::IpAddr;
 
@@ -210,16 +210,16 @@ mod tests {
         for [from, to] in [V4, V6] {
             for (protocol, payload) in [(6, beginning(1460)), (17, [0, 7, 0, 7, 0, 11, 0, 0, 1, 2, 3].to_vec())] {
                 let mut frame = frame(from, to, protocol, &payload);
-                assert!(!is_sound(&frame, true) || protocol == 17, "{from} {protocol}");
+                assert!(!has_valid_checksums(&frame, true) || protocol == 17, "{from} {protocol}");
                 fill_checksum(&mut frame);
-                assert!(is_sound(&frame, true), "{from} {protocol}");
+                assert!(has_valid_checksums(&frame, true), "{from} {protocol}");
                 *frame.last_mut().expect("it has bytes") ^= 1;
-                assert!(!is_sound(&frame, true) && is_sound(&frame, false), "{from} {protocol}");
+                assert!(!has_valid_checksums(&frame, true) && has_valid_checksums(&frame, false), "{from} {protocol}");
             }
         }
         let mut damaged = frame(V4[0], V4[1], 6, &beginning(1460));
         damaged[HEADER + 8] ^= 1;
-        assert!(!is_sound(&damaged, false), "the header's own sum is looked at always");
+        assert!(!has_valid_checksums(&damaged, false), "the header's own sum is looked at always");
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             left.truncate(whole);
             let sum = !smoltcp::wire::checksum::data(&left[start..]);
             left[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
-            assert!(is_sound(&left, true));
+            assert!(has_valid_checksums(&left, true));
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     fn routers_may_cut_what_was_allowed() {
         let mut long = frame(V4[0], V4[1], 17, &[0; 3000]);
         allow_fragments(&mut long, 7);
-        assert!(is_sound(&long, false));
+        assert!(has_valid_checksums(&long, false));
         assert_eq!((long[HEADER + 6], long[HEADER + 5]), (0, 7));
     }
 
@@ -273,7 +273,7 @@ mod tests {
                     frame[at] = random.u8(..);
                 }
             }
-            let _ = is_sound(&frame, true);
+            let _ = has_valid_checksums(&frame, true);
             fill_checksum(&mut frame);
             raise_segments(&mut frame, 1500, 65_535);
             allow_fragments(&mut frame, 1);

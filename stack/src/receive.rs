@@ -27,8 +27,8 @@ pub(crate) struct Context<'a> {
 
 impl Stack {
     /// Receives an Ethernet frame. Urgent answers are sent at once; [`Stack::run`] sends the rest.
-    pub fn take(&mut self, frame: &[u8], now: u64, listeners: &mut dyn Listeners, sink: &mut dyn TxSink) {
-        self.counts.taken += 1;
+    pub fn receive_frame(&mut self, frame: &[u8], now: u64, listeners: &mut dyn Listeners, sink: &mut dyn TxSink) {
+        self.counts.received += 1;
         if self.process(frame, now, listeners, sink).is_none() {
             self.counts.ignored += 1;
         }
@@ -117,7 +117,7 @@ impl Stack {
         };
         let options = AcceptOptions { is_held, seed: self.random(), buffer: self.sockets.size(self.syn_backlog.reserved()) };
         let has_dropped = self.syn_backlog.add(*tuple, without_payload(syn), context.from, options, context.now)?;
-        self.counts.forgotten += u64::from(has_dropped);
+        self.counts.half_open_dropped += u64::from(has_dropped);
         Some(())
     }
 
@@ -160,7 +160,7 @@ impl Stack {
         let ends = Ends { from: self.network.mac, to: context.from };
         let mut transmitter = connection.transmitter(&self.capabilities, context.sink, ends);
         connection.process(&mut self.interface, &mut transmitter, packet, segment, context.now);
-        self.counts.looks += 1;
+        self.counts.polls += 1;
         self.counts.sent += transmitter.tx.frames as u64;
         connection.tx = transmitter.tx;
         let end = segment.seq_number + segment.segment_len();

@@ -168,7 +168,7 @@ impl Stack {
     }
 
     /// Bytes in the send buffer that are not acknowledged.
-    pub fn unanswered(&self, id: ConnectionId) -> usize {
+    pub fn unacknowledged(&self, id: ConnectionId) -> usize {
         self.connections.get(&id).map_or(0, |connection| connection.socket().send_queue())
     }
 
@@ -200,7 +200,7 @@ impl Stack {
     }
 
     /// Closes the connection and releases its id. Queued data is still sent; unread or new data resets the connection (RST).
-    pub fn leave(&mut self, id: ConnectionId, now: u64) {
+    pub fn release(&mut self, id: ConnectionId, now: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.hold.orphan(now);
         connection.hold.release();

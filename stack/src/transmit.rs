@@ -73,9 +73,9 @@ impl Stack {
             }
         }
         let tx = transmitter.tx;
-        self.counts.looks += 1;
+        self.counts.polls += 1;
         self.counts.sent += tx.frames as u64;
-        self.counts.sent_again += tx.retransmitted;
+        self.counts.retransmitted += tx.retransmitted;
         connection.tx = tx;
         if connection.socket().local_endpoint().is_none() {
             connection.state.reset_done();

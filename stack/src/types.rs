@@ -167,11 +167,11 @@ pub enum Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramVerdict {
     /// The port is open.
-    Delivered,
+    Accepted,
     /// The port is closed: the sender gets an ICMP error.
-    Nobody,
+    Closed,
     /// Dropped silently, as if the receive buffer were full.
-    Lost,
+    Dropped,
 }
 
 /// An operation that failed.
@@ -213,15 +213,15 @@ pub struct Counts {
     /// Bytes of datagrams and messages that wait for the user.
     pub waiting_bytes: usize,
     /// Received frames.
-    pub taken: u64,
+    pub received: u64,
     /// Received frames that were ignored, because they were not for this stack or malformed.
     pub ignored: u64,
     /// Sent frames.
     pub sent: u64,
     /// Retransmitted segments.
-    pub sent_again: u64,
+    pub retransmitted: u64,
     /// Half-open connections that were dropped because there were too many.
-    pub forgotten: u64,
-    /// Looks at connections: the measure of the work.
-    pub looks: u64,
+    pub half_open_dropped: u64,
+    /// Polls of connections' sockets: the measure of the work.
+    pub polls: u64,
 }

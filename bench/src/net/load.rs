@@ -48,7 +48,7 @@ impl Listeners for Closed {
     }
 
     fn accepts_datagram(&mut self, _: SocketAddr, _: SocketAddr) -> DatagramVerdict {
-        DatagramVerdict::Nobody
+        DatagramVerdict::Closed
     }
 }
 
@@ -79,7 +79,7 @@ impl Load {
             let arrived = self.host_port.receive(FRAMES);
             let now = self.now();
             for frame in &arrived {
-                self.stack.take(frame, now, &mut Closed, &mut tx_queue);
+                self.stack.receive_frame(frame, now, &mut Closed, &mut tx_queue);
             }
             let before = done;
             while let Some(event) = self.stack.next_event() {
@@ -136,7 +136,7 @@ impl Load {
                 }
                 if self.stack.has_finished(id) && under_way.contains_key(&id) {
                     let received = under_way.remove(&id).map_or(0, |asking| asking.received);
-                    self.stack.leave(id, self.now());
+                    self.stack.release(id, self.now());
                     if received < bytes {
                         return Err(BenchError::Failed(format!("a server sent {received} bytes instead of {bytes}")));
                     }

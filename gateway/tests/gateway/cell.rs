@@ -57,7 +57,7 @@ impl Listeners for Ports {
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, _remote: SocketAddr) -> DatagramVerdict {
-        if self.udp.contains(&local.port()) { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
+        if self.udp.contains(&local.port()) { DatagramVerdict::Accepted } else { DatagramVerdict::Closed }
     }
 }
 
@@ -155,7 +155,7 @@ impl TestCell {
 
     /// Whether all bytes of a connection were sent and acknowledged.
     pub fn has_said(&mut self, id: ConnectionId) -> bool {
-        let unanswered = self.stack.unanswered(id);
+        let unanswered = self.stack.unacknowledged(id);
         let (said, bytes) = &self.connection(id).says;
         *said == bytes.len() && unanswered == 0
     }
@@ -225,7 +225,7 @@ impl TestCell {
     fn state(&self) -> String {
         let state = |(id, connection): (&ConnectionId, &TestConnection)| {
             let TestConnection { open, failed, closed, heard, finished, says: (said, bytes), .. } = connection;
-            let [readable, writable, unanswered] = [self.stack.readable(*id), self.stack.writable(*id), self.stack.unanswered(*id)];
+            let [readable, writable, unanswered] = [self.stack.readable(*id), self.stack.writable(*id), self.stack.unacknowledged(*id)];
             format!(
                 "{id:?}: open {open}, {failed:?}, closed {closed}, finished {finished}, heard {}, said {said} of {}; {readable} {writable} {unanswered}\n",
                 heard.len(),
@@ -269,7 +269,7 @@ impl TestCell {
     fn step(&mut self) {
         let now = self.now();
         while let Some(frame) = self.end.receive() {
-            self.stack.take(&frame, now, &mut self.ports, &mut self.end);
+            self.stack.receive_frame(&frame, now, &mut self.ports, &mut self.end);
         }
         self.stack.run(now, &mut self.end);
         while let Some(event) = self.stack.next_event() {

@@ -92,9 +92,9 @@ impl Listeners for SocketListeners<'_> {
 
     fn accepts_datagram(&mut self, local: SocketAddr, remote: SocketAddr) -> DatagramVerdict {
         match self.0.accepts_datagram(local, remote) {
-            Some(true) => DatagramVerdict::Delivered,
-            Some(false) => DatagramVerdict::Lost,
-            None => DatagramVerdict::Nobody,
+            Some(true) => DatagramVerdict::Accepted,
+            Some(false) => DatagramVerdict::Dropped,
+            None => DatagramVerdict::Closed,
         }
     }
 
@@ -199,7 +199,7 @@ impl NetworkStack {
                 sockets.process_frame(frame);
                 changed = true;
             }
-            stack.take(frame, now, &mut SocketListeners(sockets), &mut CardSink(sender));
+            stack.receive_frame(frame, now, &mut SocketListeners(sockets), &mut CardSink(sender));
         });
         changed |= self.hear(stack, sockets, now);
         while let Some(wish) = sockets.next_wish() {
@@ -374,7 +374,7 @@ impl NetworkStack {
         if breaks {
             stack.abort(id);
         } else {
-            stack.leave(id, now);
+            stack.release(id, now);
         }
         self.far.remove(&id);
         self.connections.remove(&far);

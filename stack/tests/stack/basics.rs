@@ -19,7 +19,7 @@ fn bytes_arrive_both_ways_and_both_ends_close() {
     net.run_until(10_000 * MS, "closed", |net| net.end(0, client).is_closed && net.end(1, server).is_closed);
     assert_eq!(net.end(1, server).received, sent);
     assert_eq!(net.end(0, client).received, sent);
-    assert_eq!(net.hosts[0].stack.counts().sent_again, 0);
+    assert_eq!(net.hosts[0].stack.counts().retransmitted, 0);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn leaving_sends_what_was_given_and_breaks_what_is_unread() {
     let (client, server) = net.open();
     net.send(0, client, &noise(60_000, 1));
     let now = net.now;
-    net.hosts[0].stack.leave(client, now);
+    net.hosts[0].stack.release(client, now);
     net.run_until(SECOND, "all arrives", |net| net.end(1, server).has_finished);
     assert_eq!(net.end(1, server).received, noise(60_000, 1));
     net.send(1, server, b"is anybody there?");
@@ -90,7 +90,7 @@ fn leaving_sends_what_was_given_and_breaks_what_is_unread() {
     net.send(1, server, b"unread");
     net.run_until(SECOND, "arrived", |net| net.hosts[0].stack.readable(client) == 6);
     let now = net.now;
-    net.hosts[0].stack.leave(client, now);
+    net.hosts[0].stack.release(client, now);
     net.run_until(SECOND, "broken", |net| net.end(1, server).failure == Some(Failure::Reset));
 }
 
@@ -99,7 +99,7 @@ fn whoever_has_left_waits_a_minute_for_the_other() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     let now = net.now;
-    net.hosts[0].stack.leave(client, now);
+    net.hosts[0].stack.release(client, now);
     net.run_for(59 * SECOND);
     assert_eq!(net.hosts[0].stack.counts().connections, 1);
     net.run_for(2 * SECOND);
@@ -120,7 +120,7 @@ fn connections_at_rest_have_no_timers() {
     assert_eq!(net.frames, before);
     net.send(0, client, b"still there");
     net.run_until(2 * SECOND, "heard", |net| net.end(1, server).received.ends_with(b"still there"));
-    assert_eq!(net.hosts[0].stack.counts().sent_again, 0);
+    assert_eq!(net.hosts[0].stack.counts().retransmitted, 0);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn what_is_left_to_be_said_waits_some_minutes_for_a_reader_that_rests() {
         if is_known {
             net.hosts[0].stack.orphan(client, now);
         } else {
-            net.hosts[0].stack.leave(client, now);
+            net.hosts[0].stack.release(client, now);
         }
         // It acknowledges a little now and then, so the connection stays.
         for _ in 0..2 {

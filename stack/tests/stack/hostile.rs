@@ -67,7 +67,7 @@ fn go_on(net: &mut Net, rng: &mut Rng) {
                 host.stack.send(id, &mut |room| room.len().min(100));
                 match rng.u8(..20) {
                     0 => host.stack.finish(id, now),
-                    1 => host.stack.leave(id, now),
+                    1 => host.stack.release(id, now),
                     2 => host.stack.abort(id),
                     _ => {}
                 }
@@ -88,7 +88,7 @@ fn attack(seed: u64, frames: usize, checksums: bool) {
             frame[..6].copy_from_slice(&mac(1));
         }
         let (host, now) = (&mut net.hosts[1], net.now);
-        host.stack.take(&frame, now, &mut host.listeners, &mut host.tx_queue);
+        host.stack.receive_frame(&frame, now, &mut host.listeners, &mut host.tx_queue);
         host.listeners.asked.clear();
         if number % 16 == 0 {
             go_on(&mut net, &mut rng);
@@ -96,7 +96,7 @@ fn attack(seed: u64, frames: usize, checksums: bool) {
         assert!(is_bounded(net.hosts[1].stack.counts()), "{:?}", net.hosts[1].stack.counts());
     }
     let counts = net.hosts[1].stack.counts();
-    assert!(counts.ignored < counts.taken * 9 / 10, "most frames were not even looked at: {counts:?}");
+    assert!(counts.ignored < counts.received * 9 / 10, "most frames were not even looked at: {counts:?}");
     // After all that, it still serves.
     net.hosts[1].ends.clear();
     net.now += 400 * SECOND;
@@ -156,7 +156,7 @@ fn segments_of_a_hostile_peer_break_nothing() {
             frame[48..50].copy_from_slice(&(EDGES[rng.usize(..EDGES.len())] as u16).to_be_bytes());
             frame.extend_from_slice(&payload);
             let (host, now) = (&mut net.hosts[1], net.now);
-            host.stack.take(&frame, now, &mut host.listeners, &mut host.tx_queue);
+            host.stack.receive_frame(&frame, now, &mut host.listeners, &mut host.tx_queue);
             match rng.u8(..12) {
                 0 => drop(host.stack.receive(server, &mut |piece| piece.len())),
                 1 => drop(host.stack.send(server, &mut |room| room.len())),

@@ -13,12 +13,12 @@ fn carry(link: Link, mtu: usize, bytes: usize, seed: u64) -> (f64, u64) {
     }
     let mut net = Net::new(configs, link, seed);
     let (client, server) = net.open();
-    let (begin, before) = (net.now, net.hosts[0].stack.counts().sent_again);
+    let (begin, before) = (net.now, net.hosts[0].stack.counts().retransmitted);
     let words = noise(bytes, seed);
     net.send(0, client, &words);
     net.run_until(3_600_000 * MS, "all has arrived", |net| net.end(1, server).received.len() == bytes);
     assert!(net.end(1, server).received == words, "something was changed on the way");
-    (bytes as f64 * 1e3 / (net.now - begin) as f64, net.hosts[0].stack.counts().sent_again - before)
+    (bytes as f64 * 1e3 / (net.now - begin) as f64, net.hosts[0].stack.counts().retransmitted - before)
 }
 
 /// A link, the minimum MB/s in packets of 1500 and of 65535, and the maximum number of retransmitted segments of 2 MB.

@@ -166,7 +166,7 @@ impl Duel {
     /// The stack receives a frame and sends what is due. Frames and calls are bounded.
     fn take(&mut self, frame: &[u8]) {
         self.sink.frames = 0;
-        self.stack.take(frame, self.now, &mut self.listeners, &mut self.sink);
+        self.stack.receive_frame(frame, self.now, &mut self.listeners, &mut self.sink);
         self.run();
     }
 
@@ -187,7 +187,7 @@ impl Duel {
             if is_done && !std::mem::take(&mut self.sink.accepts_echo) {
                 return call;
             }
-            self.stack.take(&arp(), self.now, &mut self.listeners, &mut self.sink);
+            self.stack.receive_frame(&arp(), self.now, &mut self.listeners, &mut self.sink);
         }
         panic!("there is always more to send");
     }

@@ -54,7 +54,7 @@ impl Listeners for TestListeners {
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, _: SocketAddr) -> DatagramVerdict {
-        if self.udp.contains(&local.port()) { DatagramVerdict::Delivered } else { DatagramVerdict::Nobody }
+        if self.udp.contains(&local.port()) { DatagramVerdict::Accepted } else { DatagramVerdict::Closed }
     }
 
     fn wants_icmp(&mut self) -> bool {
@@ -300,7 +300,7 @@ impl Net {
         while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
             let (receiver, frame) = entry.remove();
             let host = &mut self.hosts[receiver];
-            host.stack.take(&frame, self.now, &mut host.listeners, &mut host.tx_queue);
+            host.stack.receive_frame(&frame, self.now, &mut host.listeners, &mut host.tx_queue);
             touched.insert(receiver);
         }
         true

@@ -63,7 +63,7 @@ impl Wire {
             let (from_box, to_box) = if side == 0 { (one, other) } else { (other, one) };
             from_box.drain(&mut |frame| {
                 heard += 1;
-                self.stacks[to].take(frame, self.now, &mut listeners, to_box);
+                self.stacks[to].receive_frame(frame, self.now, &mut listeners, to_box);
                 true
             });
             self.frames += heard;
@@ -105,7 +105,7 @@ fn rates() {
             "packets of {mtu}: {:.2} GB/s, {per_frame:.0} ns for each of {} frames, {} again",
             bytes as f64 / took.as_nanos() as f64,
             wire.frames,
-            wire.stacks[0].counts().sent_again
+            wire.stacks[0].counts().retransmitted
         );
     }
     let mut wire = Wire::new(65_535, 64 << 10);
@@ -122,7 +122,7 @@ fn rates() {
         wire.connect(net.tuple(0, 1000 + number as u16, 1, 80));
         wire.stacks[0].abort(wire.ids[0]);
         wire.exchange();
-        wire.stacks[1].leave(wire.ids[1], wire.now);
+        wire.stacks[1].release(wire.ids[1], wire.now);
     }
     println!("a connection opened and broken: {:?}", begin.elapsed() / OPENS);
 }

@@ -45,7 +45,7 @@ impl Listeners for Nobody {
     }
 
     fn accepts_datagram(&mut self, _: SocketAddr, _: SocketAddr) -> DatagramVerdict {
-        DatagramVerdict::Nobody
+        DatagramVerdict::Closed
     }
 }
 
@@ -106,7 +106,7 @@ impl HostPeer {
     pub fn step(&mut self, world: &CellNetwork) {
         let now = world.lab.kernel.now().0;
         for frame in self.host_port.receive(FRAMES) {
-            self.stack.take(&frame, now, &mut Nobody, &mut self.tx_queue);
+            self.stack.receive_frame(&frame, now, &mut Nobody, &mut self.tx_queue);
         }
         self.events(now);
         self.stack.run(now, &mut self.tx_queue);

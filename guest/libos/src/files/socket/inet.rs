@@ -202,7 +202,7 @@ impl InetState {
     /// Whether all data given to the stack has been acknowledged.
     #[must_use]
     pub fn is_said(&self) -> bool {
-        self.stack.as_ref().is_none_or(|stack| stack.is_said())
+        self.stack.as_ref().is_none_or(|stack| stack.is_all_acknowledged())
     }
 
     /// Bytes that a far socket can send at once.
