@@ -6,7 +6,6 @@ use super::tree::node::{Body, Node, Owner, Times};
 use super::tree::volume::VolumeIndex;
 use crate::credentials::Credentials;
 use crate::erofs::{FileType, HostIdentity, Image, Inode, Nid, Time};
-use crate::uapi::S_IFMT;
 
 /// Unit of `st_blocks` in bytes.
 const SECTOR: u64 = 512;
