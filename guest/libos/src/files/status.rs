@@ -65,7 +65,6 @@ pub fn number_of(index: VolumeIndex, image: &Image<'_>, nid: Nid) -> u64 {
     image.identity(nid).map_or_else(unknown, |identity| identity.inode)
 }
 
-
 /// A time, from nanoseconds since 1970.
 #[must_use]
 pub const fn time(nanoseconds: u64) -> Time {
