@@ -388,7 +388,7 @@ impl System {
                 continue;
             };
             let (shown, offset) = (shown.clone(), offset);
-            if let InodeRef::Node(node) = self.files.tree.settle(shown.place) {
+            if let InodeRef::Node(node) = self.files.tree.real_inode(shown.place) {
                 let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
                 // Without memory for it, the mapping is gone, as if the file could not be read.
                 if self.map_node(pages, region.permissions, file).is_ok() {

@@ -228,7 +228,7 @@ fn set_times(system: &mut System, place: InodeRef, [accessed, modified]: [NewTim
         files.check(place, WRITE)?;
     }
     let now = now();
-    let id = files.tree.own(place)?;
+    let id = files.tree.copy_up(place)?;
     let times = &mut files.tree.node_mut(id)?.times;
     for (time, wanted) in [(&mut times.accessed, accessed), (&mut times.modified, modified)] {
         *time = match wanted {

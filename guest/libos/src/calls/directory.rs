@@ -74,7 +74,7 @@ fn list(
     let file = system.files.file(fd)?;
     let DirectoryFile(directory) = file.downcast().ok_or(Errno::ENOTDIR)?;
     let mut position = file.offset;
-    let directory = system.files.tree.settle(directory);
+    let directory = system.files.tree.real_inode(directory);
     // A removed directory has no entries, not even `.`.
     if system.files.status(directory)?.links == 0 {
         return Err(Errno::ENOENT);

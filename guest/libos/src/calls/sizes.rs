@@ -36,7 +36,7 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
     if matches!(place, InodeRef::Proc(_)) {
         return Ok(0);
     }
-    let id = files.tree.own(place)?;
+    let id = files.tree.copy_up(place)?;
     resize(system, id, length)?;
     system.files.notify_at(AT_FDCWD, &path, 0, IN_MODIFY);
     Ok(0)

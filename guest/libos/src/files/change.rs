@@ -107,11 +107,11 @@ impl Files {
         }
         // Names that the file has on the host only do not count.
         let is_nameless = |node: &Node| node.links == 0 && !node.temporary;
-        if matches!(self.tree.settle(place), InodeRef::Node(id) if self.tree.node(id).is_ok_and(is_nameless)) {
+        if matches!(self.tree.real_inode(place), InodeRef::Node(id) if self.tree.node(id).is_ok_and(is_nameless)) {
             return Err(Errno::ENOENT);
         }
         self.tree.link(place, NameAt { directory: found.directory, name: name.bytes() }, now)?;
-        if let InodeRef::Node(id) = self.tree.settle(place) {
+        if let InodeRef::Node(id) = self.tree.real_inode(place) {
             self.tree.node_mut(id)?.temporary = false;
         }
         self.notify_self(place, IN_ATTRIB);
@@ -148,7 +148,7 @@ impl Files {
         if !there.is_directory {
             return Err(Errno::ENOTDIR);
         }
-        if self.tree.is_mount(there.place) || self.tree.settle(there.place) == self.tree.settle(self.own.root) {
+        if self.tree.is_mount(there.place) || self.tree.real_inode(there.place) == self.tree.real_inode(self.own.root) {
             return Err(Errno::EBUSY);
         }
         if !self.tree.is_empty(there.place)? {
@@ -166,7 +166,7 @@ impl Files {
             LastComponent::DotDot => return Err(dot_dot),
             LastComponent::Root => return Err(root),
         };
-        let place = self.tree.settle(found.place.ok_or(Errno::ENOENT)?);
+        let place = self.tree.real_inode(found.place.ok_or(Errno::ENOENT)?);
         let is_directory = self.status(place)?.is_directory();
         Ok(FoundEntry { directory: found.directory, name, place, is_directory, slash: found.slash })
     }
@@ -185,7 +185,7 @@ impl Files {
 
     /// Drops a file that has lost a name, if that was its last.
     fn lose(&mut self, gone: InodeRef) {
-        if let InodeRef::Image(_) = self.tree.settle(gone) {
+        if let InodeRef::Image(_) = self.tree.real_inode(gone) {
             // It had one name, and no process has it open.
             self.notify_gone(gone);
         }
@@ -195,7 +195,7 @@ impl Files {
     /// Makes a node of an open inode, so that it continues to exist without a name.
     fn keep_if_open(&mut self, place: InodeRef) -> Result<(), Errno> {
         if matches!(place, InodeRef::Image(_)) && self.is_open(place) {
-            self.tree.own(place)?;
+            self.tree.copy_up(place)?;
         }
         Ok(())
     }
@@ -218,12 +218,12 @@ impl Files {
         if self.tree.volume_of(old.directory) != self.tree.volume_of(new.directory) {
             return Err(Errno::EXDEV);
         }
-        let place = self.tree.settle(old.place.ok_or(Errno::ENOENT)?);
+        let place = self.tree.real_inode(old.place.ok_or(Errno::ENOENT)?);
         let is_directory = self.status(place)?.is_directory();
         let moved = FoundEntry { directory: old.directory, name: old_name, place, is_directory, slash: old.slash };
         let target = match new.place {
             Some(place) => {
-                let place = self.tree.settle(place);
+                let place = self.tree.real_inode(place);
                 let is_directory = self.status(place)?.is_directory();
                 Some(FoundEntry { directory: new.directory, name: new_name, place, is_directory, slash: new.slash })
             }
@@ -298,13 +298,13 @@ impl Files {
 
     /// Whether `above` is the directory itself or one of its ancestors.
     fn is_above(&self, above: InodeRef, directory: InodeRef) -> Result<bool, Errno> {
-        let (above, top) = (self.tree.settle(above), self.tree.root());
-        let mut here = self.tree.settle(directory);
+        let (above, top) = (self.tree.real_inode(above), self.tree.root());
+        let mut here = self.tree.real_inode(directory);
         while here != above {
             if here == top {
                 return Ok(false);
             }
-            here = self.tree.settle(self.tree.parent(here)?);
+            here = self.tree.real_inode(self.tree.parent(here)?);
         }
         Ok(true)
     }
@@ -324,13 +324,13 @@ impl Files {
             None => self.check_change(to)?,
         }
         // Moving a directory to another parent changes its `..`.
-        let changes_above = self.tree.settle(moved.directory) != self.tree.settle(to);
+        let changes_above = self.tree.real_inode(moved.directory) != self.tree.real_inode(to);
         for there in [Some(moved), target.filter(|_| exchange)].into_iter().flatten() {
             if there.is_directory && changes_above {
                 self.check(there.place, WRITE)?;
             }
         }
-        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.place) || self.tree.settle(self.own.root) == there.place;
+        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.place) || self.tree.real_inode(self.own.root) == there.place;
         let is_kept = !exchange && self.keeps_name(moved.directory, moved.name.bytes());
         if is_kept || is_busy(moved) || target.is_some_and(is_busy) {
             return Err(Errno::EBUSY);
@@ -378,7 +378,7 @@ impl Files {
     /// # Errors
     /// `ENOSPC`, `EIO`; `EPERM`: it is in a pseudo filesystem.
     pub fn owner_mut(&mut self, place: InodeRef, now: Time) -> Result<&mut Owner, Errno> {
-        let id = self.tree.own(place)?;
+        let id = self.tree.copy_up(place)?;
         let node = self.tree.node_mut(id)?;
         node.times.changed = now;
         Ok(&mut node.owner)

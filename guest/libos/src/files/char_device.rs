@@ -44,7 +44,7 @@ impl MemoryDevice {
 
 impl FileOperations for MemoryDevice {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.inode))
+        Some(files.tree.real_inode(self.inode))
     }
 
     fn offset_use(&self) -> OffsetUse {

@@ -53,7 +53,7 @@ impl ConsoleFile {
 
 impl FileOperations for ConsoleFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        self.terminal.map(|inode| files.tree.settle(inode))
+        self.terminal.map(|inode| files.tree.real_inode(inode))
     }
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {

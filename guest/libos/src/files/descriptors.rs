@@ -87,7 +87,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn opened(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        self.look(fd).and_then(|file| if file.is_name() { Err(Errno::EBADF) } else { Ok(file) })
+        self.look(fd).and_then(|file| if file.is_path() { Err(Errno::EBADF) } else { Ok(file) })
     }
 
     /// A descriptor's open file, mutably, unless it was opened with `O_PATH`.
@@ -95,7 +95,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn file(&mut self, fd: u64) -> Result<&mut OpenFile, Errno> {
-        self.get(fd).and_then(|file| if file.is_name() { Err(Errno::EBADF) } else { Ok(file) })
+        self.get(fd).and_then(|file| if file.is_path() { Err(Errno::EBADF) } else { Ok(file) })
     }
 
     /// Adds an initial file of the process at the next descriptor.
@@ -167,7 +167,7 @@ impl Files {
             object.operations().flush(self);
         }
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
-        if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_name)) {
+        if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_path)) {
             self.changed.push(Channel::Locks);
             self.locks.release(key, Owner::Process(self.own.process));
             if references == 1 {

@@ -15,7 +15,7 @@ pub struct DirectoryFile(pub InodeRef);
 
 impl FileOperations for DirectoryFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.0))
+        Some(files.tree.real_inode(self.0))
     }
 
     fn lookup_base(&self) -> Result<InodeRef, Errno> {
@@ -65,7 +65,7 @@ pub struct PathFile(pub InodeRef);
 
 impl FileOperations for PathFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.0))
+        Some(files.tree.real_inode(self.0))
     }
 
     fn lookup_base(&self) -> Result<InodeRef, Errno> {

@@ -136,7 +136,7 @@ impl OpenFile {
 
     /// Whether it was opened with `O_PATH`, so that most calls reject it.
     #[must_use]
-    pub fn is_name(&self) -> bool {
+    pub fn is_path(&self) -> bool {
         self.flags & O_PATH != 0
     }
 
@@ -216,7 +216,7 @@ pub struct Files {
     /// The directory of the last path lookup.
     recent: RefCell<LookupCache>,
     /// Readahead of volumes.
-    ahead: Readahead,
+    readahead: Readahead,
     /// Open files with their reference counts.
     open: IdTable<(OpenFile, usize)>,
 }
@@ -250,7 +250,7 @@ impl Files {
             changed: Vec::new(),
             exports: Vec::new(),
             recent: RefCell::default(),
-            ahead: Readahead::default(),
+            readahead: Readahead::default(),
             open: IdTable::default(),
         };
         let name = (terminals != 0).then(|| files.name_terminal(0, time(started)).ok()).flatten();
@@ -339,8 +339,8 @@ impl Files {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        let leads = self.lookup(*directory, name).ok().map(|place| self.tree.settle(place));
-        if leads.is_none() || leads != place.map(|place| self.tree.settle(place)) {
+        let leads = self.lookup(*directory, name).ok().map(|place| self.tree.real_inode(place));
+        if leads.is_none() || leads != place.map(|place| self.tree.real_inode(place)) {
             path.extend_from_slice(b" (deleted)");
         }
         path
@@ -348,14 +348,14 @@ impl Files {
 
     /// Whether a process has a place open, or uses it as a directory.
     fn is_open(&self, place: InodeRef) -> bool {
-        let is = |other| self.tree.settle(other) == place;
+        let is = |other| self.tree.real_inode(other) == place;
         let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.place);
         stands(&self.own) || self.others.values().any(stands) || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
     }
 
     /// Frees a file without names, if no process has it open.
     pub fn release(&mut self, place: InodeRef) {
-        if let InodeRef::Node(id) = self.tree.settle(place)
+        if let InodeRef::Node(id) = self.tree.real_inode(place)
             && self.tree.node(id).is_ok_and(|node| node.links == 0)
             && !self.is_open(InodeRef::Node(id))
         {

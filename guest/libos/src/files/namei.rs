@@ -193,9 +193,9 @@ impl Files {
             return Err(Errno::ENOENT);
         }
         let base = if way.resolve & RESOLVE_IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
-        let base = self.tree.settle(base);
+        let base = self.tree.real_inode(base);
         let confined = way.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0;
-        let root = if confined { base } else { self.tree.settle(self.own.root) };
+        let root = if confined { base } else { self.tree.real_inode(self.own.root) };
         if path.starts_with(b"/") && way.resolve & RESOLVE_BENEATH != 0 {
             return Err(Errno::EXDEV);
         }
@@ -240,9 +240,9 @@ impl Files {
     /// # Errors
     /// `ENOENT`: it was removed. `ENAMETOOLONG`, `EIO`.
     pub fn path_of(&self, directory: InodeRef) -> Result<Option<Vec<u8>>, Errno> {
-        let (root, top) = (self.tree.settle(self.own.root), self.tree.root());
+        let (root, top) = (self.tree.real_inode(self.own.root), self.tree.root());
         let mut reversed: Vec<u8> = Vec::new();
-        let mut here = self.tree.settle(directory);
+        let mut here = self.tree.real_inode(directory);
         let mut depth = 0;
         while here != root {
             if here == top {
@@ -252,7 +252,7 @@ impl Files {
             if depth > DEPTH_MAX {
                 return Err(Errno::ENAMETOOLONG);
             }
-            let parent = self.tree.settle(self.parent(here)?);
+            let parent = self.tree.real_inode(self.parent(here)?);
             let number = self.status(here)?.number;
             let mut found = false;
             self.list(parent, 0, |listed| {

@@ -134,7 +134,7 @@ impl Files {
             return;
         }
         let Ok(file) = self.look(fd) else { return };
-        let Some(place) = self.place_of(file).filter(|_| !file.is_name()) else { return };
+        let Some(place) = self.place_of(file).filter(|_| !file.is_path()) else { return };
         match file.name.as_ref().map(|OpenName { directory, name }| (*directory, name.clone())) {
             Some((directory, name)) => self.tell(Some((directory, &name)), place, mask),
             None => self.notify_directory(place, mask),

@@ -189,12 +189,12 @@ impl Files {
 
     fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
         if flags & O_TRUNC != 0 {
-            let id = self.tree.own(place)?;
+            let id = self.tree.copy_up(place)?;
             let node = self.tree.node_mut(id)?;
             node.content_mut()?.resize(0)?;
             node.touch(now);
         }
-        match self.tree.settle(place) {
+        match self.tree.real_inode(place) {
             InodeRef::Image(image) => Ok(RegularFile::Image(image, self.tree.image_file(image)?).into()),
             InodeRef::Node(id) => Ok(RegularFile::Node(id).into()),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENXIO),

@@ -39,7 +39,7 @@ impl PandoFile {
 
 impl FileOperations for PandoFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.inode))
+        Some(files.tree.real_inode(self.inode))
     }
 
     fn offset_use(&self) -> OffsetUse {

@@ -41,7 +41,7 @@ impl Files {
     pub fn find_socket(&self, address: &Address, style: Style) -> Result<SocketId, Errno> {
         match address {
             Address::Path(path) => {
-                let place = self.tree.settle(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
+                let place = self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
                 let status = self.status(place)?;
                 if !self.own.who.may(status.owner(), status.is_directory(), WRITE) {
                     return Err(Errno::EACCES);
@@ -65,7 +65,7 @@ impl Files {
             Address::Path(path) => {
                 let made = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
                 made.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
-                let bound = match self.tree.settle(self.find(AT_FDCWD, path, LookupFlags::KEEP)?) {
+                let bound = match self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::KEEP)?) {
                     InodeRef::Node(node) => self.sockets.bind_file(id, node, address.clone()),
                     _ => Err(Errno::EIO),
                 };
@@ -82,7 +82,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn to_pass(&self, fd: u64) -> Result<usize, Errno> {
-        if self.look(fd)?.is_name() { Err(Errno::EBADF) } else { self.index(fd) }
+        if self.look(fd)?.is_path() { Err(Errno::EBADF) } else { self.index(fd) }
     }
 
     /// Increments the reference counts of open files.

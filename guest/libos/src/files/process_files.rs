@@ -109,9 +109,9 @@ impl Files {
     /// # Errors
     /// `ETXTBSY`.
     pub fn check_not_running(&self, place: InodeRef) -> Result<(), Errno> {
-        let place = self.tree.settle(place);
+        let place = self.tree.real_inode(place);
         let mut all = self.others.values().chain([&self.own]);
-        if all.any(|own| self.tree.settle(own.program.place) == place) { Err(Errno::ETXTBSY) } else { Ok(()) }
+        if all.any(|own| self.tree.real_inode(own.program.place) == place) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
     /// Checks that no open file may write a file that is about to run.
@@ -119,7 +119,7 @@ impl Files {
     /// # Errors
     /// `ETXTBSY`.
     pub fn check_not_written(&self, place: InodeRef) -> Result<(), Errno> {
-        let place = self.tree.settle(place);
+        let place = self.tree.real_inode(place);
         let writes = |file: &OpenFile| file.writable() && self.place_of(file) == Some(place);
         if self.open.iter().any(|(_, (file, _))| writes(file)) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }

@@ -37,7 +37,7 @@ pub struct PtySlave {
 
 impl FileOperations for PtyMaster {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.inode))
+        Some(files.tree.real_inode(self.inode))
     }
 
     fn offset_use(&self) -> OffsetUse {
@@ -64,7 +64,7 @@ impl FileOperations for PtyMaster {
 
 impl FileOperations for PtySlave {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        Some(files.tree.settle(self.inode))
+        Some(files.tree.real_inode(self.inode))
     }
 
     fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {

@@ -21,7 +21,7 @@ impl Files {
     /// The readiness of a descriptor.
     fn ready(&self, question: PollQuery) -> u16 {
         match self.look(question.fd.into()) {
-            Ok(file) if !file.is_name() => file.operations().poll(self, file) & (question.wanted | POLLERR | POLLHUP),
+            Ok(file) if !file.is_path() => file.operations().poll(self, file) & (question.wanted | POLLERR | POLLHUP),
             _ => POLLNVAL,
         }
     }

@@ -33,9 +33,9 @@ pub enum RegularFile {
 
 impl RegularFile {
     /// The file as it is now: an inode of a volume may have become a node.
-    fn settled(self, tree: &Tree) -> RegularFile {
+    fn real(self, tree: &Tree) -> RegularFile {
         match self {
-            RegularFile::Image(place, _) => match tree.settle(InodeRef::Image(place)) {
+            RegularFile::Image(place, _) => match tree.real_inode(InodeRef::Image(place)) {
                 InodeRef::Node(id) => RegularFile::Node(id),
                 _ => self,
             },
@@ -46,7 +46,7 @@ impl RegularFile {
     /// The node, if the file has one by now.
     #[must_use]
     pub fn node(self, tree: &Tree) -> Option<NodeId> {
-        if let RegularFile::Node(id) = self.settled(tree) { Some(id) } else { None }
+        if let RegularFile::Node(id) = self.real(tree) { Some(id) } else { None }
     }
 
     /// The node; an inode of a volume becomes one now.
@@ -57,7 +57,7 @@ impl RegularFile {
         match self {
             RegularFile::Node(id) => Ok(id),
             RegularFile::Image(place, _) => {
-                let id = files.tree.own(InodeRef::Image(place))?;
+                let id = files.tree.copy_up(InodeRef::Image(place))?;
                 files.replace_object(number, RegularFile::Node(id));
                 Ok(id)
             }
@@ -96,7 +96,7 @@ impl RegularFile {
 impl FileOperations for RegularFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
         Some(match self {
-            RegularFile::Image(place, _) => files.tree.settle(InodeRef::Image(*place)),
+            RegularFile::Image(place, _) => files.tree.real_inode(InodeRef::Image(*place)),
             RegularFile::Node(id) => InodeRef::Node(*id),
         })
     }
@@ -107,7 +107,7 @@ impl FileOperations for RegularFile {
 
     fn seek_data(&self, files: &Files, offset: i64, data: bool) -> Result<u64, Errno> {
         let whole;
-        let content = match self.settled(&files.tree) {
+        let content = match self.real(&files.tree) {
             RegularFile::Image(_, file) => {
                 whole = Content::above(file);
                 &whole
@@ -123,11 +123,11 @@ impl FileOperations for RegularFile {
             let file = files.file_at(transfer.file)?;
             (transfer.offset.unwrap_or(file.offset), file.flags & O_NOATIME == 0)
         };
-        match self.settled(&files.tree) {
+        match self.real(&files.tree) {
             RegularFile::Image(_, data) => each(transfer.ranges, |range, done| {
                 let offset = start.saturating_add(done);
                 if let Some((read, end)) = data.addresses(offset, range.length())
-                    && let Some(wanted) = files.ahead.wanted(read, end)
+                    && let Some(wanted) = files.readahead.wanted(read, end)
                 {
                     // Blocks that readahead failed to load are read on access.
                     let _ = memory::populate(wanted.start, wanted.end - wanted.start);
@@ -178,7 +178,7 @@ impl FileOperations for RegularFile {
     }
 
     fn kernel_read(&self, files: &Files, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let id = match self.settled(&files.tree) {
+        let id = match self.real(&files.tree) {
             RegularFile::Image(_, data) => return data.read(offset, buffer),
             RegularFile::Node(id) => id,
         };
@@ -207,7 +207,7 @@ impl FileOperations for RegularFile {
     }
 
     fn image_file(&self, files: &Files) -> Option<ImageFile> {
-        if let RegularFile::Image(_, data) = self.settled(&files.tree) { Some(data) } else { None }
+        if let RegularFile::Image(_, data) = self.real(&files.tree) { Some(data) } else { None }
     }
 
     fn accepts_image_bytes(&self) -> bool {
@@ -240,7 +240,7 @@ impl FileOperations for RegularFile {
 
     fn mmap(&self, files: &mut Files, number: usize, sharing: Sharing, writes: bool) -> Result<Mappable, Errno> {
         // A shared writable mapping needs the file's node.
-        let file = if sharing == Sharing::Writes { RegularFile::Node(self.copy_up(files, number)?) } else { self.settled(&files.tree) };
+        let file = if sharing == Sharing::Writes { RegularFile::Node(self.copy_up(files, number)?) } else { self.real(&files.tree) };
         match file {
             RegularFile::Node(node) => {
                 if sharing == Sharing::Writes && writes {

@@ -83,7 +83,7 @@ impl Files {
     pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<Change, Errno>) -> Result<(), Errno> {
         let (watcher, key) = (self.index(epoll)?, Key { file: self.index(fd)?, fd: fd as u32 });
         let file = self.look(fd)?;
-        if file.is_name() || self.look(epoll)?.is_name() {
+        if file.is_path() || self.look(epoll)?.is_path() {
             return Err(Errno::EBADF);
         }
         if !file.operations().is_pollable() {

@@ -151,7 +151,7 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundF
         };
         (place, name)
     };
-    let place = files.tree.settle(place);
+    let place = files.tree.real_inode(place);
     let status = files.status(place)?;
     match status.kind() {
         Some(FileType::Symlink) => return Err(Errno::ELOOP),

@@ -25,7 +25,7 @@ impl ProgramSource {
     /// # Errors
     /// `EACCES`: it is no regular file. `EIO`.
     pub fn new(tree: &Tree, place: InodeRef) -> Result<ProgramSource, Errno> {
-        match tree.settle(place) {
+        match tree.real_inode(place) {
             InodeRef::Image(image) => Ok(ProgramSource::Image(tree.image_file(image)?, image.volume)),
             InodeRef::Node(id) => Ok(ProgramSource::Node(id)),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EACCES),

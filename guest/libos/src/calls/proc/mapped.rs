@@ -53,7 +53,7 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
         let mut line = format!("{:08x}-{:08x} {read}{write}{execute}{shared} ", range.start(), range.end());
         let name = match memory.shown(region.backing, range.start()) {
             Some((file, offset)) => {
-                let status = files.status(files.tree.settle(file.place));
+                let status = files.status(files.tree.real_inode(file.place));
                 let (device, number) = status.map_or((0, 0), |status| (status.device, status.number));
                 let (major, minor) = numbers(device);
                 let _ = write!(line, "{offset:08x} {major:02x}:{minor:02x} {number} ");

@@ -35,7 +35,7 @@ impl FileVersion {
     /// # Errors
     /// `ENOENT`, `EIO`.
     pub fn of(tree: &Tree, place: InodeRef) -> Result<FileVersion, Errno> {
-        match tree.settle(place) {
+        match tree.real_inode(place) {
             InodeRef::Image(image) => Ok(FileVersion::original(image)),
             InodeRef::Node(id) => {
                 let node = tree.node(id)?;

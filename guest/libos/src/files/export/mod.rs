@@ -75,7 +75,7 @@ impl Files {
     /// `EINVAL`: it is neither a mount point nor a regular file. Those of path lookup.
     pub fn export(&mut self, path: &[u8]) -> Result<(), Errno> {
         let found = self.walk(AT_FDCWD, path, LookupFlags::NAME)?;
-        let place = self.tree.settle(found.place.ok_or(Errno::ENOENT)?);
+        let place = self.tree.real_inode(found.place.ok_or(Errno::ENOENT)?);
         let root = match (self.tree.volume_of(place), found.last) {
             (Some(volume), _) if self.tree.is_mount(place) => Root::Volume(volume),
             (Some(_), LastComponent::Name(name)) if !self.status(place)?.is_directory() => {
@@ -90,8 +90,8 @@ impl Files {
     /// Whether a name is that of an exported file. Its file may be replaced but not removed, because the host cannot be told of a
     /// removal.
     pub(super) fn keeps_name(&self, directory: InodeRef, name: &[u8]) -> bool {
-        let directory = self.tree.settle(directory);
-        let is_it = |export: &Export| matches!(&export.root, Root::File { directory: kept, name: its, .. } if **its == *name && self.tree.settle(*kept) == directory);
+        let directory = self.tree.real_inode(directory);
+        let is_it = |export: &Export| matches!(&export.root, Root::File { directory: kept, name: its, .. } if **its == *name && self.tree.real_inode(*kept) == directory);
         self.exports.iter().any(is_it)
     }
 
@@ -104,11 +104,13 @@ impl Files {
             return Ok(());
         }
         let Ok(place) = self.place(fd) else { return Ok(()) };
-        let place = self.tree.settle(place);
+        let place = self.tree.real_inode(place);
         let Some(volume) = self.tree.volume_of(place) else { return Ok(()) };
         let is_it = |export: &Export| match &export.root {
             Root::Volume(exported) => *exported == volume,
-            Root::File { directory, name, .. } => self.tree.lookup(*directory, name).is_ok_and(|found| self.tree.settle(found) == place),
+            Root::File { directory, name, .. } => {
+                self.tree.lookup(*directory, name).is_ok_and(|found| self.tree.real_inode(found) == place)
+            }
         };
         let Some(number) = self.exports.iter().position(is_it) else { return Ok(()) };
         let path = self.path_in_volume(fd, place, volume);
@@ -146,7 +148,7 @@ impl Files {
         match root {
             Root::Volume(volume) => {
                 let top = ImagePlace { volume: *volume, nid: tree.volume(*volume)?.image.root() };
-                let here = DirectoryState { now: tree.settle(InodeRef::Image(top)), before: Some(top) };
+                let here = DirectoryState { now: tree.real_inode(InodeRef::Image(top)), before: Some(top) };
                 let mut walk = Walk::new(tree, number as u32, *volume, told, records);
                 let said = match path {
                     None => walk.directory(&[], here),
@@ -157,7 +159,7 @@ impl Files {
             }
             Root::File { directory, name, version } => {
                 let Ok(place) = tree.lookup(*directory, name) else { return Ok(()) };
-                let (place, now) = (tree.settle(place), FileVersion::of(tree, place)?);
+                let (place, now) = (tree.real_inode(place), FileVersion::of(tree, place)?);
                 let Some(volume) = tree.volume_of(place).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);
                 let said = walk.file(&[], place);
@@ -181,7 +183,7 @@ impl Files {
         let rest = whole.strip_prefix(&mount[..])?;
         let mut path = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
         if let Some(name) = name {
-            if self.tree.lookup(directory, name).map(|found| self.tree.settle(found)) != Ok(place) {
+            if self.tree.lookup(directory, name).map(|found| self.tree.real_inode(found)) != Ok(place) {
                 return None;
             }
             if !path.is_empty() {

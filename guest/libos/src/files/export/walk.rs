@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// `ENOENT`: the name does not exist. `EIO`, `ENOSPC`.
     pub fn child(&mut self, path: &mut Vec<u8>, here: DirectoryState, name: &[u8], deep: bool) -> Result<DirectoryState, Errno> {
-        let place = self.tree.settle(self.tree.lookup(here.now, name)?);
+        let place = self.tree.real_inode(self.tree.lookup(here.now, name)?);
         let original = self.original(here, name)?;
         let elsewhere = DirectoryState { now: place, before: None };
         if self.tree.volume_of(place) != Some(self.volume) {
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
             return self.records.named(Kind::Symlink, entry, path, self.tree.target(place)?);
         }
         self.records.named(Kind::File, entry, path, &[])?;
-        match self.tree.settle(place) {
+        match self.tree.real_inode(place) {
             InodeRef::Node(id) => {
                 let Body::Regular(content) = &self.tree.node(id)?.body else { return Err(Errno::EIO) };
                 let mut offset = 0;

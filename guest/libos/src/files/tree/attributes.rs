@@ -56,7 +56,7 @@ impl Tree {
     /// # Errors
     /// `ENODATA`: it does not exist.
     pub fn attribute(&self, place: InodeRef, name: &[u8]) -> Result<&[u8], Errno> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 let mut attributes = self.volume(image.volume)?.image.xattrs(&inode);
@@ -72,7 +72,7 @@ impl Tree {
     /// # Errors
     /// Those of `take`; `EIO`.
     pub fn attribute_names(&self, place: InodeRef, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 self.volume(image.volume)?.image.xattrs(&inode).try_for_each(|attribute| take(attribute.prefix, attribute.name))
@@ -94,7 +94,7 @@ impl Tree {
             _ => {}
         }
         room()?;
-        let id = self.own(place)?;
+        let id = self.copy_up(place)?;
         let node = self.node_mut(id)?;
         let names: usize = node.attributes.keys().map(|name| name.len() + 1).sum();
         if !is_there && names + name.len() >= LIST_MAX {
@@ -111,7 +111,7 @@ impl Tree {
     /// `ENODATA`: it does not exist.
     pub fn remove_attribute(&mut self, place: InodeRef, name: &[u8], now: Time) -> Result<(), Errno> {
         self.attribute(place, name)?;
-        let id = self.own(place)?;
+        let id = self.copy_up(place)?;
         let node = self.node_mut(id)?;
         node.attributes.remove(name);
         node.times.changed = now;

@@ -51,7 +51,7 @@ impl Tree {
     /// # Errors
     /// `ENOSPC`, `EIO`; `ENOENT`: the directory was removed; `EPERM`: it is in a pseudo filesystem.
     pub fn create(&mut self, at: NameAt<'_>, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
-        let directory = self.own(at.directory)?;
+        let directory = self.copy_up(at.directory)?;
         let volume = self.node(directory)?.volume;
         let id = self.make(volume, body, owner, now)?;
         if let Err(error) = self.enter(directory, at.name, InodeRef::Node(id), now) {
@@ -76,7 +76,7 @@ impl Tree {
     /// # Errors
     /// As for [`Tree::create`].
     pub fn link(&mut self, place: InodeRef, at: NameAt<'_>, now: Time) -> Result<(), Errno> {
-        let (directory, id) = (self.own(at.directory)?, self.own(place)?);
+        let (directory, id) = (self.copy_up(at.directory)?, self.copy_up(place)?);
         self.room()?;
         self.enter(directory, at.name, InodeRef::Node(id), now)?;
         let node = self.node_mut(id)?;
@@ -92,7 +92,7 @@ impl Tree {
     pub fn unlink(&mut self, at: NameAt<'_>, now: Time) -> Result<InodeRef, Errno> {
         let place = self.lookup(at.directory, at.name)?;
         self.room_to_remove()?;
-        let directory = self.own(at.directory)?;
+        let directory = self.copy_up(at.directory)?;
         let place = self.unnamed(directory, place, now)?;
         self.leave(directory, at.name, now)?;
         Ok(place)
@@ -105,10 +105,10 @@ impl Tree {
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_sub(u32::from(is_directory));
         // An inode with one name and no open file is unreachable without it: no node is created.
-        if matches!(self.settle(place), InodeRef::Image(_)) && (status.links == 1 || is_directory) {
+        if matches!(self.real_inode(place), InodeRef::Image(_)) && (status.links == 1 || is_directory) {
             return Ok(place);
         }
-        let id = self.own(place)?;
+        let id = self.copy_up(place)?;
         let node = self.node_mut(id)?;
         node.links = if is_directory { 0 } else { node.links.saturating_sub(1) };
         node.times.changed = now;
@@ -122,8 +122,8 @@ impl Tree {
     pub fn rename(&mut self, from: NameAt<'_>, to: NameAt<'_>, now: Time) -> Result<Option<InodeRef>, Errno> {
         let place = self.lookup(from.directory, from.name)?;
         self.room_to_remove()?;
-        let id = self.own(place)?;
-        let (source, target) = (self.own(from.directory)?, self.own(to.directory)?);
+        let id = self.copy_up(place)?;
+        let (source, target) = (self.copy_up(from.directory)?, self.copy_up(to.directory)?);
         let replaced = match self.lookup(to.directory, to.name) {
             Ok(replaced) => Some(self.unnamed(target, replaced, now)?),
             Err(Errno::ENOENT) => None,
@@ -140,9 +140,9 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn exchange(&mut self, one: NameAt<'_>, other: NameAt<'_>, now: Time) -> Result<(), Errno> {
-        let first = self.lookup(one.directory, one.name).and_then(|place| self.own(place))?;
-        let second = self.lookup(other.directory, other.name).and_then(|place| self.own(place))?;
-        let (source, target) = (self.own(one.directory)?, self.own(other.directory)?);
+        let first = self.lookup(one.directory, one.name).and_then(|place| self.copy_up(place))?;
+        let second = self.lookup(other.directory, other.name).and_then(|place| self.copy_up(place))?;
+        let (source, target) = (self.copy_up(one.directory)?, self.copy_up(other.directory)?);
         self.room()?;
         self.enter(target, other.name, InodeRef::Node(first), now)?;
         self.enter(source, one.name, InodeRef::Node(second), now)?;
@@ -181,7 +181,7 @@ impl Tree {
     /// `ENOSPC`, `EIO`, `EPERM`.
     pub fn graft(&mut self, at: NameAt<'_>, place: InodeRef, now: Time) -> Result<(), Errno> {
         let is_new = self.lookup(at.directory, at.name).is_err();
-        let directory = self.own(at.directory)?;
+        let directory = self.copy_up(at.directory)?;
         self.enter(directory, at.name, place, now)?;
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_add(is_new.into());

@@ -36,7 +36,7 @@ impl Tree {
     /// # Errors
     /// `ENOTDIR`, `ENOENT`, `EIO`.
     pub fn list(&self, directory: InodeRef, position: u64, mut take: impl FnMut(DirectoryEntry<'_>) -> bool) -> Result<(), Errno> {
-        match self.settle(directory) {
+        match self.real_inode(directory) {
             InodeRef::Image(image) => self.list_below(image, None, position, &mut take).map(|_| ()),
             InodeRef::Node(id) => {
                 let node = self.node(id)?;
@@ -105,7 +105,7 @@ impl Tree {
     }
 
     fn number_and_kind(&self, place: InodeRef) -> Result<(u64, Option<FileType>), Errno> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => {
                 let number = number_of(image.volume, &self.volume(image.volume)?.image, image.nid);
                 Ok((number, Some(self.inode(image)?.kind)))

@@ -2,8 +2,8 @@
 //! The tree of names: volumes below, one overlay above.
 //!
 //! A name leads to a [`InodeRef`]: an inode of a volume, or a [node](node::Node) of the overlay. Reading an inode creates no node; changing
-//! it does ([`Tree::own`]). The tree remembers which inodes became nodes, so that all names and earlier places of a file refer to the
-//! same node: [`Tree::settle`] resolves a place. A node exists while it has a name or is open. Open files are tracked by the callers,
+//! it does ([`Tree::copy_up`]). The tree remembers which inodes became nodes, so that all names and earlier places of a file refer to the
+//! same node: [`Tree::real_inode`] resolves a place. A node exists while it has a name or is open. Open files are tracked by the callers,
 //! which call [`Tree::forget`].
 //!
 //! A volume is mounted by letting a name of a directory lead to its root, so name lookup needs no mount handling. Permissions are checked
@@ -109,7 +109,7 @@ impl Tree {
             reserve: Default::default(),
         };
         tree.room()?;
-        tree.own(InodeRef::Image(place))?;
+        tree.copy_up(InodeRef::Image(place))?;
         Ok(tree)
     }
 
@@ -137,13 +137,13 @@ impl Tree {
     #[must_use]
     pub fn root(&self) -> InodeRef {
         self.volumes.first().map_or(InodeRef::Proc(ProcEntry::ROOT), |volume| {
-            self.settle(InodeRef::Image(ImagePlace { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
+            self.real_inode(InodeRef::Image(ImagePlace { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
         })
     }
 
-    /// The current place of a file: an inode may have become a node since it was found.
+    /// The inode that a file has now (`ovl_inode_real`): an inode of a volume may have been copied up to a node since it was found.
     #[must_use]
-    pub fn settle(&self, place: InodeRef) -> InodeRef {
+    pub fn real_inode(&self, place: InodeRef) -> InodeRef {
         match place {
             InodeRef::Image(image) => self.made.get(&image).map_or(place, |node| InodeRef::Node(*node)),
             other => other,
@@ -221,7 +221,7 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `EIO`.
     pub fn kind(&self, place: InodeRef) -> Result<FileType, Errno> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => Ok(self.inode(image)?.kind),
             InodeRef::Node(id) => Ok(self.node(id)?.kind()),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
@@ -233,7 +233,7 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `EIO`.
     pub fn status(&self, place: InodeRef) -> Result<Status, Errno> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => Ok(Status::of_inode(image.volume, &self.volume(image.volume)?.image, &self.inode(image)?)),
             InodeRef::Node(id) => Ok(Status::of_node(self.node(id)?)),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
@@ -245,15 +245,15 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `EIO`.
     pub fn lookup(&self, directory: InodeRef, name: &[u8]) -> Result<InodeRef, Errno> {
-        match self.settle(directory) {
-            InodeRef::Image(image) => Ok(self.settle(self.lookup_below(image, name)?)),
+        match self.real_inode(directory) {
+            InodeRef::Image(image) => Ok(self.real_inode(self.lookup_below(image, name)?)),
             InodeRef::Node(id) => {
                 let directory = self.node(id)?.directory()?;
                 match directory.get(name) {
-                    Dentry::Leads(place) => Ok(self.settle(place)),
+                    Dentry::Leads(place) => Ok(self.real_inode(place)),
                     Dentry::Gone => Err(Errno::ENOENT),
                     Dentry::Nothing if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
-                    Dentry::Nothing => Ok(self.settle(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
+                    Dentry::Nothing => Ok(self.real_inode(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
                 }
             }
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENOTDIR),
@@ -272,9 +272,9 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EIO`.
     pub fn parent(&self, directory: InodeRef) -> Result<InodeRef, Errno> {
-        match self.settle(directory) {
-            InodeRef::Image(image) => Ok(self.settle(self.parent_below(image)?)),
-            InodeRef::Node(id) => Ok(self.settle(self.node(id)?.directory()?.parent)),
+        match self.real_inode(directory) {
+            InodeRef::Image(image) => Ok(self.real_inode(self.parent_below(image)?)),
+            InodeRef::Node(id) => Ok(self.real_inode(self.node(id)?.directory()?.parent)),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENOTDIR),
         }
     }
@@ -290,7 +290,7 @@ impl Tree {
     /// # Errors
     /// `EINVAL`: it is no link.
     pub fn target(&self, link: InodeRef) -> Result<&[u8], Errno> {
-        match self.settle(link) {
+        match self.real_inode(link) {
             InodeRef::Image(image) => Ok(self.volume(image.volume)?.image.link_target(&self.inode(image)?)?),
             InodeRef::Node(id) => {
                 if let Body::Symlink(target) = &self.node(id)?.body {
@@ -303,12 +303,12 @@ impl Tree {
         }
     }
 
-    /// The node of a place; an inode becomes a node now.
+    /// The node of an inode; an inode of a volume is copied up now (`ovl_copy_up`).
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`; `EPERM`: pseudo filesystems cannot be changed.
-    pub fn own(&mut self, place: InodeRef) -> Result<NodeId, Errno> {
-        let image = match self.settle(place) {
+    pub fn copy_up(&mut self, place: InodeRef) -> Result<NodeId, Errno> {
+        let image = match self.real_inode(place) {
             InodeRef::Node(id) => return Ok(id),
             InodeRef::Image(image) => image,
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => return Err(Errno::EPERM),
@@ -354,7 +354,7 @@ impl Tree {
     /// The volume to which a place belongs; `None`: it is in a pseudo filesystem.
     #[must_use]
     pub fn volume_of(&self, place: InodeRef) -> Option<VolumeIndex> {
-        match self.settle(place) {
+        match self.real_inode(place) {
             InodeRef::Image(image) => Some(image.volume),
             InodeRef::Node(id) => self.node(id).ok().map(|node| node.volume),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => None,
@@ -366,7 +366,7 @@ impl Tree {
     pub fn is_mount(&self, place: InodeRef) -> bool {
         let is_root = |index: usize, volume: &Volume| {
             let root = InodeRef::Image(ImagePlace { volume: VolumeIndex(index as u8), nid: volume.image.root() });
-            self.settle(root) == self.settle(place)
+            self.real_inode(root) == self.real_inode(place)
         };
         matches!(place, InodeRef::Proc(ProcEntry::ROOT | ProcEntry::SYSTEM))
             || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
