@@ -5,12 +5,7 @@
 //! operation is bounded, or works in steps and returns [`OperationProgress::More`], so that none keeps the kernel for long.
 
 use super::virtual_registers::RESERVED_PAGES;
-use crate::memory::copy::CopyAuthority;
-use crate::memory::entry::View;
-use crate::memory::error::MemoryError;
-use crate::memory::spaces::PageSpan;
-use crate::memory::tree::{Count, Lookup};
-use crate::memory::{Block, Frames, SpaceSet};
+use crate::memory::{Block, CopyAuthority, Count, Frames, Lookup, MemoryError, PageSpan, SpaceSet, View};
 use pando_abi::layout::SYSTEM_SLOT;
 use pando_abi::limits::MAX_WRITE_BYTES;
 use pando_abi::memory::inspected::{self, LARGE, LAZY, RESIDENT};
@@ -194,7 +189,7 @@ impl MemoryOperation {
                 0
             }
             MemoryOperation::Populate { range } => {
-                memory.touch_piece(frames, range)?;
+                memory.populate_piece(frames, range)?;
                 return Ok(rest(range));
             }
             MemoryOperation::Unmap { range } => {

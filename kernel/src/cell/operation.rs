@@ -10,8 +10,7 @@ use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
 use super::share::Share;
 use super::{CellConfig, CellId};
-use crate::memory::prefetch_set::PrefetchBatch;
-use crate::memory::{DiskId, SpaceSet};
+use crate::memory::{DiskId, PrefetchBatch, SpaceSet};
 use pando_abi::{Event, Hypercall, Refusal, Registers};
 use pando_machine::{Exception, Nanos, PageCount};
 

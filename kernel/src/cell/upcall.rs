@@ -4,8 +4,7 @@
 use super::Cell;
 use super::end::{End, FaultReport};
 use super::execution::ExecutionContext;
-use crate::memory::Frames;
-use crate::memory::copy::CopyError;
+use crate::memory::{CopyError, Frames};
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, EventSet, SavedContext};

@@ -3,8 +3,7 @@
 
 use super::Cell;
 use super::end::Report;
-use crate::memory::copy::{CopyAuthority, CopyError};
-use crate::memory::{Frames, error::MemoryError};
+use crate::memory::{CopyAuthority, CopyError, Frames, MemoryError};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};

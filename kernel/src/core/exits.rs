@@ -11,9 +11,7 @@ use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::{Operation, Work};
 use crate::limits::SPURIOUS_FAULTS;
-use crate::memory::copy::CopyError;
-use crate::memory::error::MemoryError;
-use crate::memory::{Access, BlockRequest, Fault, Shortage};
+use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
@@ -77,7 +75,7 @@ impl State {
         if let Some(end) = cell.stop_request.take_end() {
             return Err(ended(end));
         }
-        let own = cell.memory.own(frames, VIRTUAL_REGISTERS);
+        let own = cell.memory.make_exclusive(frames, VIRTUAL_REGISTERS);
         let identified = own.and_then(|()| cell.refresh_identity(frames));
         match identified {
             Ok(()) => {}
@@ -139,7 +137,7 @@ impl State {
             let stands = write.instruction == execution.context.registers.rip;
             if stands
                 && matches!(exit, Exit::Interrupted | Exit::Exception(_))
-                && let Err(shortage) = cell.memory.renew(frames, write.address)
+                && let Err(shortage) = cell.memory.renew_path(frames, write.address)
             {
                 // Checked again after the remedy: until then only the write may be retried.
                 return self.after_shortage(id, shortage);
@@ -189,7 +187,7 @@ impl State {
                         execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });
                     }
                     if access == Access::Write {
-                        execution.work = cell.memory.expected_after(exception.address).map(Work::Prefetch);
+                        execution.work = cell.memory.prefetch_batch_after(exception.address).map(Work::Prefetch);
                     }
                     cell.counters.faults += 1;
                     execution.spurious = SpuriousFaults::default();

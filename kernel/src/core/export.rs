@@ -14,10 +14,7 @@ use crate::cell::{CellConfig, CellId};
 use crate::device::console::Console;
 use crate::device::disk::{Disk, DiskError};
 use crate::limits::BLOCK_GROUP;
-use crate::memory::export::{MemoryExport, PageSource};
-use crate::memory::image::MemoryImage;
-use crate::memory::import::trees;
-use crate::memory::{AccountId, DiskId, TrainingTraces};
+use crate::memory::{AccountId, DiskId, MemoryExport, MemoryImage, PageSource, TrainingTraces};
 use pando_machine::{FRAME_SIZE, PageCount};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -155,10 +152,10 @@ impl Kernel {
         self.attempt("import", |state| {
             state.disk(contents).ok_or(OperatorError::NoSuchDisk)?;
             let (live, frames) = state.require(id, Requirement::NotStarted)?;
-            live.cell.memory.shape(frames, &image.memory, contents);
+            live.cell.memory.build_spaces(frames, &image.memory, contents);
             Ok(live.cell.restore_reserved_pages(frames, &image.reserved)?)
         })?;
-        for (index, tree) in trees(&image.memory).enumerate() {
+        for (index, tree) in image.memory.trees().enumerate() {
             let mut extents = tree.as_slice();
             while !extents.is_empty() {
                 self.change("import", id, |cell, frames| Ok(cell.memory.import_piece(frames, index, &mut extents)?))?;

@@ -38,7 +38,7 @@ impl Shared {
         drop(state);
         let outcome = self.machine.flush_tables();
         let mut state = self.lock();
-        state.frames.flushed(tables, &outcome);
+        state.frames.end_flush(tables, &outcome);
         state.flushes.is_under_way = false;
         state.flushes.last = self.machine.now();
         state.flushes.has_failed = outcome.is_err();
@@ -93,7 +93,7 @@ impl Shared {
 
     /// Gives a part of the unused memory back to the host, without the lock; `true` if there was any.
     pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>) -> bool {
-        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_giving_back(RESERVED_HUGE_FRAMES)).take(RECLAIM_PIECE).collect();
+        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_decommit(RESERVED_HUGE_FRAMES)).take(RECLAIM_PIECE).collect();
         drop(state);
         for huge_frame in &spare {
             self.machine.arena().give_back(*huge_frame);
@@ -101,7 +101,7 @@ impl Shared {
         let found = !spare.is_empty();
         if found {
             let mut state = self.lock();
-            spare.into_iter().for_each(|huge_frame| state.frames.given_back(huge_frame));
+            spare.into_iter().for_each(|huge_frame| state.frames.end_decommit(huge_frame));
         }
         found
     }
@@ -147,7 +147,7 @@ impl State {
     }
 
     fn flush_is_due(&self, now: Nanos) -> bool {
-        let most = self.frames.quarantined().max(self.frames.made_since_flush());
+        let most = self.frames.quarantined().max(self.frames.tables_since_flush());
         let many = !self.flushes.is_under_way && most >= TABLES_HIGH;
         let rested = now >= self.flushes.last + FLUSH_INTERVAL;
         rested && self.flush_is_awaited() || many && (rested || !self.flushes.has_failed)

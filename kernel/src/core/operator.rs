@@ -14,9 +14,7 @@ use crate::cell::share::Share;
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::ConsolePort;
 use crate::device::disk::Disk;
-use crate::memory::copy::CopyAuthority;
-use crate::memory::error::MemoryError;
-use crate::memory::{DiskId, Frames, Usage};
+use crate::memory::{CopyAuthority, DiskId, Frames, MemoryError, Usage};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, DiskIndex, Event, Hypercall, MapFlags, Permissions, Registers, SegmentIndex};
 use pando_machine::PageCount;
@@ -193,7 +191,7 @@ impl Kernel {
     /// The cell is running, the slot is taken, or there are too many segments.
     pub fn mount_segment(&self, id: CellId, address: u64) -> Result<SegmentIndex, OperatorError> {
         let segment = self.operate_on_memory(id, Hypercall::SegmentCreate {})?;
-        for space in self.query("share memory in", id, |live, _| live.cell.memory.indices())? {
+        for space in self.query("share memory in", id, |live, _| live.cell.memory.space_indices())? {
             self.operate_on_memory(id, Hypercall::Share { segment, space: space.0.into(), address })?;
         }
         Ok(SegmentIndex(segment as u32))
@@ -350,7 +348,7 @@ impl Kernel {
     /// and measurements: takes milliseconds.
     pub fn settle(&self) {
         let mut state = self.shared.make_room(self.shared.lock());
-        state.frames.give_up_all();
+        state.frames.reclaim_all();
     }
 
     /// Bytes that the kernel keeps for each cell besides its frames.

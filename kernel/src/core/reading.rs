@@ -7,8 +7,7 @@
 use super::Shared;
 use super::state::State;
 use crate::device::disk::Disk;
-use crate::memory::BlockRead;
-use crate::memory::BlockRequest;
+use crate::memory::{BlockRead, BlockRequest};
 use pando_abi::BlockNumber;
 use pando_machine::{Arena, FRAME_SIZE};
 use std::iter;

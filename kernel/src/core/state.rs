@@ -10,9 +10,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellId};
 use crate::device::disk::Disk;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
-use crate::memory::copy::CopyError;
-use crate::memory::eviction::ClockHand;
-use crate::memory::{DiskId, Frames, Shortage};
+use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
 use crate::network::Networks;
 use crate::sched::{Gatekeeper, MemoryPolicy, ReadyReason, Scheduler};
 use pando_abi::Event;
@@ -114,7 +112,7 @@ impl State {
     pub(super) fn add_disk(&mut self, disk: Arc<dyn Disk>) -> Option<DiskId> {
         let State { disks, frames, .. } = self;
         let is_unused = |index: &usize| {
-            disks.get(*index).is_none_or(|disk| disk.is_none() && DiskId::new(*index).is_some_and(|id| !frames.knows_disk(id)))
+            disks.get(*index).is_none_or(|disk| disk.is_none() && DiskId::new(*index).is_some_and(|id| !frames.has_blocks_of(id)))
         };
         let index = (0..=disks.len()).find(is_unused)?;
         let id = DiskId::new(index)?;
@@ -134,7 +132,7 @@ impl State {
     /// There is no such disk, or a cell uses it.
     pub(super) fn remove_disk(&mut self, id: DiskId) -> Result<(), OperatorError> {
         self.disk(id).ok_or(OperatorError::NoSuchDisk)?;
-        if let Some(user) = self.cells.iter().find(|live| live.cell.memory.uses(id)) {
+        if let Some(user) = self.cells.iter().find(|live| live.cell.memory.uses_disk(id)) {
             return Err(OperatorError::DiskInUse(user.cell.id));
         }
         self.disks[id.index()] = None;
@@ -343,7 +341,7 @@ impl State {
     pub(super) fn evict(&mut self, own: Option<CellId>) -> bool {
         let mut budget = EVICTION_PIECE;
         // One round, and once more the cell where it began.
-        while self.frames.blocks_are_mapped() && self.eviction.cells_passed <= self.cells.slots() {
+        while self.frames.has_mapped_blocks() && self.eviction.cells_passed <= self.cells.slots() {
             if let Some(live) = self.cells.at_mut(self.eviction.slot)
                 && (Some(live.cell.id) == own || !matches!(live.execution.run_state(), RunState::Running { .. }))
             {

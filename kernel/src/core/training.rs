@@ -5,7 +5,7 @@ use super::invoke::Subject;
 use super::{Kernel, OperatorError};
 use crate::cell::CellId;
 use crate::cell::operation::Operation;
-use crate::memory::prefetch_set::PrefetchSet;
+use crate::memory::PrefetchSet;
 use pando_machine::PageCount;
 
 impl Kernel {

@@ -7,8 +7,7 @@
 
 use super::ring::RingState;
 use crate::limits::CARD_PIECE;
-use crate::memory::copy::{CopyAuthority, CopyError};
-use crate::memory::{CopyBetweenError, Frames, SpaceSet, copy_between as carry};
+use crate::memory::{CopyAuthority, CopyBetweenError, CopyError, Frames, SpaceSet, copy_between};
 use crate::network::{Networks, Owner, PortId};
 use pando_abi::frame::{self, HEADER};
 use pando_abi::layout::NETWORK_RINGS;
@@ -199,7 +198,7 @@ impl Card {
         let address = address.wrapping_add(HEADER as u64);
         memory.write(frames, address, sent.head, CopyAuthority::Cell).map_err(CopyBetweenError::To)?;
         let rest = sent.length - sent.head.len();
-        carry(frames, (source, sent.rest()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
+        copy_between(frames, (source, sent.rest()), (memory, address.wrapping_add(sent.head.len() as u64)), rest)?;
         self.filled += frame::room(sent.length).min(room) as u32;
         Ok(true)
     }

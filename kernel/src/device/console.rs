@@ -9,8 +9,7 @@
 use super::ring::RingState;
 use crate::cell::image::RingPositions;
 use crate::limits::{CONSOLE_BYTES, CONSOLE_PIECES};
-use crate::memory::copy::{CopyAuthority, CopyError};
-use crate::memory::{Frames, SpaceSet};
+use crate::memory::{CopyAuthority, CopyError, Frames, SpaceSet};
 use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's side of a ring in a cell's memory; no word of it is trusted.
 
-use crate::memory::copy::{CopyAuthority, CopyError};
-use crate::memory::{Frames, SpaceSet};
+use crate::memory::{CopyAuthority, CopyError, Frames, SpaceSet};
 use pando_abi::ring::Descriptor;
 
 /// `posted`, then `taken`, then the descriptors.

@@ -8,10 +8,9 @@ use crate::{ARENA_OF_TREES, REGISTRY, seed};
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, SegmentIndex, SpaceIndex};
-use pando_kernel::memory::tree::View;
 use pando_kernel::memory::{
     Access, AccountId, BlockRequest, ClockHand, CopyAuthority, CopyError, DiskId, Fault, Frames, MemoryError, PageSpan, Rules, SpaceSet,
-    Usage,
+    Usage, View,
 };
 use pando_machine::sim::{Sim, SimConfig};
 use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
@@ -104,7 +103,7 @@ impl Trees {
         let (before, count) = (self.frames.free(), tables.len());
         let failed = self.work.one_in(4);
         let outcome = if failed { Err(HostError::KvmLacks("memory for a flush")) } else { Ok(()) };
-        self.frames.flushed(tables, &outcome);
+        self.frames.end_flush(tables, &outcome);
         assert_eq!(self.frames.quarantined(), if failed { count } else { 0 });
         assert_eq!(self.frames.free(), if failed { before } else { before + PageCount(count as u64) });
     }
@@ -288,9 +287,9 @@ impl Trees {
             subject.set.release(&mut self.frames);
         }
         while !self.frames.reap(10) {}
-        self.frames.give_up_all();
+        self.frames.reclaim_all();
         let tables = self.frames.begin_flush();
-        self.frames.flushed(tables, &Ok(()));
+        self.frames.end_flush(tables, &Ok(()));
         assert_eq!((self.frames.free(), self.frames.registry().used), (self.total, PageCount(0)));
         for account in self.accounts {
             let usage = self.frames.usage(account);
@@ -316,7 +315,7 @@ fn copied(frames: &mut Frames, mut copy: impl FnMut(&mut Frames) -> Result<(), C
 /// Makes mapped pages present, as far as there is memory.
 fn populate(frames: &mut Frames, set: &mut SpaceSet, range: &mut PageSpan) {
     while !range.pages.is_empty() {
-        match set.touch_piece(frames, range) {
+        match set.populate_piece(frames, range) {
             Ok(()) => frames.forget_unreadable(),
             Err(MemoryError::Absent(wanted)) if bring_in(frames, wanted) => {}
             Err(_) => return,
@@ -436,7 +435,7 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     let mut range = source.check(SpaceIndex(0), HERE, 512).expect("a range");
     let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
     source.map(&mut trees.frames, &range, flags).expect("room");
-    source.touch_piece(&mut trees.frames, &mut range).expect("room");
+    source.populate_piece(&mut trees.frames, &mut range).expect("room");
     assert_eq!(trees.frames.usage(account).used, PageCount(512 + 2), "one large page, two tables");
     let mut clone = source.clone_set(&mut trees.frames, account);
     clone.write(&mut trees.frames, HERE + 5 * PAGE_SIZE, &[7], CopyAuthority::Cell).expect("room");

@@ -157,7 +157,7 @@ impl Frames {
     ///
     /// # Errors
     /// The account or the machine is full.
-    pub fn take(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
+    pub fn allocate(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
         self.ensure(account, 1)?;
         let Allocation { frame, is_fresh } = self.allocator.allocate(&*self.machine).ok_or(Shortage::Machine)?;
         self.accounts.charge(account, 1);
@@ -173,8 +173,8 @@ impl Frames {
     ///
     /// # Errors
     /// The account or the machine is full.
-    pub(in crate::memory) fn take_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
-        let table = self.take(account, zeroed)?;
+    pub(in crate::memory) fn allocate_table(&mut self, account: AccountId, zeroed: bool) -> Result<FrameId, Shortage> {
+        let table = self.allocate(account, zeroed)?;
         self.accounts.note_table(account);
         self.made += 1;
         Ok(table)
@@ -184,7 +184,7 @@ impl Frames {
     ///
     /// # Errors
     /// The account is full, or no whole huge frame is free.
-    pub fn take_large(&mut self, account: AccountId) -> Result<HugeFrame, Shortage> {
+    pub fn allocate_large(&mut self, account: AccountId) -> Result<HugeFrame, Shortage> {
         if !self.accounts.covers(account, u64::from(FRAMES_PER_HUGE_FRAME)) {
             return Err(Shortage::Quota);
         }
@@ -200,13 +200,13 @@ impl Frames {
     }
 
     /// Takes out a wholly free huge frame with memory of the host behind it, if there are more than `keep` of them. The caller
-    /// gives that memory back without the lock, and then calls [`Frames::given_back`].
-    pub(crate) fn begin_giving_back(&mut self, keep: usize) -> Option<HugeFrame> {
+    /// gives that memory back without the lock, and then calls [`Frames::end_decommit`].
+    pub(crate) fn begin_decommit(&mut self, keep: usize) -> Option<HugeFrame> {
         self.allocator.withdraw(&*self.machine, keep)
     }
 
     /// Puts back a huge frame that reads zero.
-    pub(crate) fn given_back(&mut self, huge_frame: HugeFrame) {
+    pub(crate) fn end_decommit(&mut self, huge_frame: HugeFrame) {
         self.allocator.put_back(huge_frame);
     }
 

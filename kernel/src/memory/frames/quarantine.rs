@@ -26,11 +26,11 @@ impl Frames {
 
     /// Number of tables made since the last flush began: the machine may have cached each of them.
     #[must_use]
-    pub fn made_since_flush(&self) -> usize {
+    pub fn tables_since_flush(&self) -> usize {
         self.made
     }
 
-    /// Takes out the retired tables. The caller flushes the machine without the lock, and then calls [`Frames::flushed`].
+    /// Takes out the retired tables. The caller flushes the machine without the lock, and then calls [`Frames::end_flush`].
     #[must_use]
     pub fn begin_flush(&mut self) -> Vec<FrameId> {
         self.made = 0;
@@ -38,7 +38,7 @@ impl Frames {
     }
 
     /// Frees tables that were retired before the machine's flush, or keeps them if it failed.
-    pub fn flushed(&mut self, tables: Vec<FrameId>, outcome: &Result<(), HostError>) {
+    pub fn end_flush(&mut self, tables: Vec<FrameId>, outcome: &Result<(), HostError>) {
         if outcome.is_err() {
             self.quarantine.extend(tables);
             return;

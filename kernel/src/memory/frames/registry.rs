@@ -42,7 +42,7 @@ impl Frames {
 
     /// Whether any block is mapped.
     #[must_use]
-    pub fn blocks_are_mapped(&self) -> bool {
+    pub fn has_mapped_blocks(&self) -> bool {
         self.registry.has_mapped_frames()
     }
 
@@ -55,26 +55,26 @@ impl Frames {
     }
 
     /// Takes up to `count` frames for blocks of a disk, on the registry's account.
-    pub(in crate::memory) fn take_for_blocks(&mut self, disk: DiskId, count: u64) -> Vec<FrameId> {
+    pub(in crate::memory) fn allocate_for_blocks(&mut self, disk: DiskId, count: u64) -> Vec<FrameId> {
         let account = self.registry.account;
-        let frames: Vec<FrameId> = (0..count).map_while(|_| self.take(account, false).ok()).collect();
+        let frames: Vec<FrameId> = (0..count).map_while(|_| self.allocate(account, false).ok()).collect();
         if !frames.is_empty() {
             self.registry.count(disk, frames.len() as u64);
         }
         frames
     }
 
-    /// Registers a block that was read into a frame from [`Frames::take_for_blocks`], or frees the frame if the block was registered
+    /// Registers a block that was read into a frame from [`Frames::allocate_for_blocks`], or frees the frame if the block was registered
     /// meanwhile.
     pub(in crate::memory) fn register(&mut self, block: Block, frame: FrameId) {
         if self.registry.frame_of(block).is_some() {
-            return self.discard_for_block(block.disk, frame);
+            return self.free_for_block(block.disk, frame);
         }
         self.registry.insert(block, frame);
     }
 
-    /// Frees a frame from [`Frames::take_for_blocks`] whose block was not read.
-    pub(in crate::memory) fn discard_for_block(&mut self, disk: DiskId, frame: FrameId) {
+    /// Frees a frame from [`Frames::allocate_for_blocks`] whose block was not read.
+    pub(in crate::memory) fn free_for_block(&mut self, disk: DiskId, frame: FrameId) {
         self.registry.uncount(disk);
         self.release(frame);
     }
@@ -95,12 +95,12 @@ impl Frames {
     }
 
     /// Whether a block of a disk is in memory, is being read, or is unreadable.
-    pub(crate) fn knows_disk(&self, disk: DiskId) -> bool {
+    pub(crate) fn has_blocks_of(&self, disk: DiskId) -> bool {
         self.registry.has_frames_of(disk) || self.registry.unreadable.is_some_and(|block| block.disk == disk)
     }
 
     /// Frees all idle frames.
-    pub fn give_up_all(&mut self) {
+    pub fn reclaim_all(&mut self) {
         self.reclaim(u64::MAX);
     }
 }

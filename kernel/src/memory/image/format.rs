@@ -95,6 +95,13 @@ fn ensure(holds: bool, otherwise: &'static str) -> Result<(), BadImage> {
 }
 
 impl MemoryImage {
+    /// The trees, in the order in which a set of spaces has them.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = &TreeImage> {
+        let private = self.spaces.iter().flatten().flatten();
+        let private = private.filter_map(|(_, mount)| if let MountImage::Private(tree) = mount { Some(tree) } else { None });
+        self.segments.iter().flatten().chain(private)
+    }
+
     /// Checks that a cell could have this memory. `reserved`: pages at the start of the system segment that are not part of an image.
     /// O(extents).
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Import of a cell's memory from a checked image. It reads no pages and allocates only tables.
 
-use super::format::{Kind, MemoryImage, MountImage, PageExtent, TreeImage};
+use super::format::{Kind, MemoryImage, MountImage, PageExtent};
 use crate::limits::IMPORT_PIECE;
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::{Frames, Shortage};
@@ -9,17 +9,10 @@ use crate::memory::spaces::{MountSource, Segment, Space, SpaceSet};
 use crate::memory::tree::{Entry, Tree};
 use pando_abi::{BlockNumber, Permissions, SegmentIndex, SpaceIndex};
 
-/// The trees of an image, in the order in which a set has them.
-pub(crate) fn trees(image: &MemoryImage) -> impl Iterator<Item = &TreeImage> {
-    let private = image.spaces.iter().flatten().flatten();
-    let private = private.filter_map(|(_, mount)| if let MountImage::Private(tree) = mount { Some(tree) } else { None });
-    image.segments.iter().flatten().chain(private)
-}
-
 impl SpaceSet {
     /// Creates the spaces and segments of an image in a new set, all empty except the system segment, which exists already; content
     /// will be blocks of `backing`. O(mounts + segments).
-    pub(crate) fn shape(&mut self, frames: &mut Frames, image: &MemoryImage, backing: DiskId) {
+    pub(crate) fn build_spaces(&mut self, frames: &mut Frames, image: &MemoryImage, backing: DiskId) {
         for space in &mut self.spaces {
             if let Some(mut space) = space.take() {
                 space.forget_root(frames);

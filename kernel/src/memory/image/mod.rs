@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell's memory as plain data: the format, export and import.
 
-pub(crate) mod export;
+mod export;
 mod format;
-pub(crate) mod import;
+mod import;
 
+pub(crate) use export::{MemoryExport, PageSource};
 pub use format::BadImage;
 pub(crate) use format::MemoryImage;

@@ -67,7 +67,7 @@ impl Frames {
         let Usage { quota, used, .. } = self.registry();
         self.reclaim((used.0 + most).saturating_sub(quota.0).max((most + RESERVE).saturating_sub(self.free().0)));
         let most = most.min(self.free().0.saturating_sub(RESERVE));
-        let frames = self.take_for_blocks(block.disk, most);
+        let frames = self.allocate_for_blocks(block.disk, most);
         // Blocks after the requested one are worth more than those before it.
         let beside = (frames.len() as u32).checked_sub(1)?;
         after = after.min(beside);
@@ -86,7 +86,7 @@ impl Frames {
             if read.contains(&block.number.0) {
                 self.register(block, frame);
             } else {
-                self.discard_for_block(block.disk, frame);
+                self.free_for_block(block.disk, frame);
             }
         }
     }

@@ -9,8 +9,8 @@
 //! - [`error`]: errors of memory calls
 
 mod block_read;
-pub mod copy;
-pub mod error;
+mod copy;
+mod error;
 mod eviction;
 mod fault;
 mod residency;

@@ -10,13 +10,13 @@
 
 mod fork_prefetch;
 mod page;
-pub(crate) mod prefetch_set;
-pub(crate) mod training_trace;
+mod prefetch_set;
+mod training_trace;
 mod training_traces;
 
 pub(in crate::memory) use fork_prefetch::ForkPrefetch;
 pub(crate) use page::PageAccess;
 pub(in crate::memory) use page::{CellPage, VirtualPage};
-pub(crate) use prefetch_set::{PrefetchBatch, PrefetchState};
+pub(crate) use prefetch_set::{PrefetchBatch, PrefetchSet, PrefetchState};
 pub(crate) use training_trace::TrainingTrace;
 pub(crate) use training_traces::TrainingTraces;

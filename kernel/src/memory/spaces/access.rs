@@ -46,7 +46,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
-    pub fn renew(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
+    pub fn renew_path(&mut self, frames: &mut Frames, address: u64) -> Result<(), Shortage> {
         if frames.rules().contains_rule(Rules::WITHOUT_CONFIRMATION) {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Nothing is mapped there, or there is no memory for it.
-    pub fn own(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
+    pub fn make_exclusive(&mut self, frames: &mut Frames, address: u64) -> Result<(), CopyError> {
         let (tree, account, offset) = self.locate(address, 1)?;
         tree.make_exclusive(frames, account, offset / PAGE_SIZE)
     }

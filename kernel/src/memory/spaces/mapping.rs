@@ -73,7 +73,7 @@ impl SpaceSet {
     ///
     /// # Errors
     /// Not enough memory, or the very first page is a block that must be read; nothing has changed.
-    pub fn touch_piece(&mut self, frames: &mut Frames, range: &mut PageSpan) -> Result<(), MemoryError> {
+    pub fn populate_piece(&mut self, frames: &mut Frames, range: &mut PageSpan) -> Result<(), MemoryError> {
         let account = self.account;
         let mut piece = first_piece(&range.pages);
         if let Some(tree) = self.tree(range.space, range.slot) {

@@ -16,7 +16,7 @@ mod access;
 mod cloning;
 mod copy_between;
 mod disks;
-pub mod eviction;
+mod eviction;
 mod mapping;
 mod page_span;
 mod prefetching;

@@ -38,7 +38,7 @@ impl SpaceSet {
     }
 
     /// The batch to copy after the running space has written a page.
-    pub(crate) fn expected_after(&mut self, address: u64) -> Option<PrefetchBatch> {
+    pub(crate) fn prefetch_batch_after(&mut self, address: u64) -> Option<PrefetchBatch> {
         let range = self.check(self.current, address & !(PAGE_SIZE - 1), 1).ok()?;
         self.prefetch.after(range.first())
     }

@@ -71,7 +71,7 @@ impl SpaceSet {
 
     /// All spaces.
     #[must_use]
-    pub fn indices(&self) -> Vec<SpaceIndex> {
+    pub fn space_indices(&self) -> Vec<SpaceIndex> {
         (0..).zip(&self.spaces).filter(|(_, space)| space.is_some()).map(|(index, _)| SpaceIndex(index)).collect()
     }
 
@@ -240,7 +240,7 @@ impl SpaceSet {
     }
 
     /// Whether the cell's memory may contain blocks of this disk.
-    pub(crate) fn uses(&self, disk: DiskId) -> bool {
+    pub(crate) fn uses_disk(&self, disk: DiskId) -> bool {
         self.disks.backing == Some(disk) || self.attached().any(|(attached, _)| attached == disk)
     }
 

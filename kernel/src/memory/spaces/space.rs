@@ -75,7 +75,7 @@ impl Space {
         {
             return Ok(cached.root);
         }
-        let table = frames.take_table(account, true)?;
+        let table = frames.allocate_table(account, true)?;
         for mount in &self.mounts {
             let link = match &mount.source {
                 MountSource::Private(tree) => tree.show(),

@@ -11,7 +11,7 @@
 
 mod block_entries;
 mod edit;
-pub mod entry;
+mod entry;
 mod handle;
 mod level;
 mod lookup;

@@ -72,10 +72,10 @@ mod tests {
         tree.release(&mut frames);
         while !frames.reap(1) {}
         assert_eq!(counts(&frames), (3, 0, 3), "the pages are free, the tables wait");
-        assert_eq!(frames.made_since_flush(), 3);
+        assert_eq!(frames.tables_since_flush(), 3);
         let tables = frames.begin_flush();
-        assert_eq!(frames.made_since_flush(), 0);
-        frames.flushed(tables, &Ok(()));
+        assert_eq!(frames.tables_since_flush(), 0);
+        frames.end_flush(tables, &Ok(()));
         assert_eq!(counts(&frames), (0, 0, 0));
     }
 }

@@ -21,13 +21,13 @@ impl Edit<'_> {
     /// A new page for lazy memory at `level`; 2 MiB if the memory is `large` and there is room. `None`: the entry must be split.
     pub(super) fn zero_page(&mut self, permissions: Permissions, level: u8, large: bool) -> Option<Entry> {
         if level == 1 {
-            let frame = self.frames.take(self.account, true).expect("the operation has reserved it");
+            let frame = self.frames.allocate(self.account, true).expect("the operation has reserved it");
             return Some(Entry::page(frame, permissions, true));
         }
         // The path's tables were reserved along with the page; a large page must leave room for them.
         let needed = u64::from(FRAMES_PER_HUGE_FRAME) + PATH_TABLES;
         let fits = large && level == 2 && self.frames.ensure(self.account, needed).is_ok();
-        let huge_frame = if fits { self.frames.take_large(self.account).ok()? } else { return None };
+        let huge_frame = if fits { self.frames.allocate_large(self.account).ok()? } else { return None };
         Some(Entry::large_page(huge_frame, permissions, true))
     }
 
@@ -49,7 +49,7 @@ impl Edit<'_> {
         if self.frames.is_exclusive(frame) {
             return ExclusivePage { entry: Entry::page(frame, permissions, true), replaced: None };
         }
-        let copy = self.frames.take(self.account, false).expect("the operation has reserved it");
+        let copy = self.frames.allocate(self.account, false).expect("the operation has reserved it");
         self.frames.arena().copy(frame, copy);
         ExclusivePage { entry: Entry::page(copy, permissions, true), replaced: Some(frame) }
     }
@@ -74,7 +74,7 @@ impl Edit<'_> {
         if let Some(entry) = self.exclusive_large_page(huge_frame, permissions) {
             return Some(entry);
         }
-        let copy = self.frames.take_large(self.account).ok()?;
+        let copy = self.frames.allocate_large(self.account).ok()?;
         for (from, to) in huge_frame.frames().zip(copy.frames()) {
             self.frames.arena().copy(from, to);
         }

@@ -24,15 +24,15 @@ pub(super) struct Edit<'a> {
 
 impl Edit<'_> {
     /// A fresh table with arbitrary content.
-    pub(super) fn take_table(&mut self) -> FrameId {
-        let table = self.frames.take_table(self.account, false).expect("the operation has reserved it");
+    pub(super) fn fresh_table(&mut self) -> FrameId {
+        let table = self.frames.allocate_table(self.account, false).expect("the operation has reserved it");
         self.fresh.push(table);
         table
     }
 
     /// A fresh table of the next level, equivalent to a non-present `entry` of `level`.
     pub(super) fn table_of(&mut self, entry: Entry, level: u8) -> FrameId {
-        let table = self.take_table();
+        let table = self.fresh_table();
         for position in 0..512 {
             let part = entry.offset(position * span(level - 1));
             self.frames.arena().store(table, EntryIndex::new(position as usize), part.0);
@@ -44,7 +44,7 @@ impl Edit<'_> {
     pub(super) fn split(&mut self, entry: Entry, level: u8) -> FrameId {
         let View::Page { frame, permissions, .. } = entry.view(level) else { return self.table_of(entry, level) };
         let huge_frame = frame.huge_frame();
-        let table = self.take_table();
+        let table = self.fresh_table();
         self.frames.split(huge_frame);
         for (position, part) in huge_frame.frames().enumerate() {
             let is_exclusive = self.frames.is_exclusive(part);
@@ -56,7 +56,7 @@ impl Edit<'_> {
     /// A fresh copy of a table that a sealed link reaches, with all its entries sealed. Releases the original. If this was its last
     /// holder, the copy takes over the holds of its entries.
     pub(super) fn copy_shared(&mut self, table: FrameId, level: u8) -> FrameId {
-        let copy = self.take_table();
+        let copy = self.fresh_table();
         let is_last = self.frames.is_last_holder(table);
         let mut entries = self.frames.arena().load_table(table);
         for entry in entries.iter_mut().filter(|entry| **entry != Entry::EMPTY.0) {
@@ -77,7 +77,7 @@ impl Edit<'_> {
 
     /// Moves an own table to a fresh frame and retires the old one (rules 2 and 3).
     pub(super) fn renew_table(&mut self, table: FrameId) -> FrameId {
-        let moved = self.take_table();
+        let moved = self.fresh_table();
         self.frames.arena().copy(table, moved);
         self.frames.retire(table);
         moved
