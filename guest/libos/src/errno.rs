@@ -1,30 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of system calls, with Linux's names and numbers.
 
+use linux_raw_sys::errno;
 use pando_abi::Refusal;
 use pando_rt::user::Fault;
 
 use crate::erofs;
 
-/// Declares the errors with numbers and texts.
+/// The number of [`Errno::WAITS`], which no error of Linux has that programs see.
+const WAITS: u32 = 512;
+
+/// Declares the errors with their texts. The numbers are those of `linux-raw-sys`.
 macro_rules! errors {
-    ($($(#[doc = $doc:literal])+ $name:ident = $number:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// The error of a failed system call. The names are Linux's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
-        pub enum Errno { $($(#[doc = $doc])+ $name = $number,)* }
+        pub enum Errno {
+            $($(#[doc = $doc])+ $name = errno::$name as u16,)*
+            /// The call waits, and is made again. Programs never see it.
+            WAITS = WAITS as u16,
+        }
 
         impl Errno {
             /// The error's description, as Linux programs print it.
             #[must_use]
             pub const fn text(self) -> &'static str {
-                match self { $(Errno::$name => concat!($($doc),+).trim_ascii(),)* }
+                match self {
+                    $(Errno::$name => concat!($($doc),+).trim_ascii(),)*
+                    Errno::WAITS => "the call waits",
+                }
             }
 
             /// The error of this number; `None`: it does not occur here.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Errno> {
-                match number { $($number => Some(Errno::$name),)* _ => None }
+                match number {
+                    $(errno::$name => Some(Errno::$name),)*
+                    WAITS => Some(Errno::WAITS),
+                    _ => None,
+                }
             }
         }
     };
@@ -32,145 +47,143 @@ macro_rules! errors {
 
 errors! {
     /// operation not permitted
-    EPERM = 1,
+    EPERM,
     /// no such file or directory
-    ENOENT = 2,
+    ENOENT,
     /// no such process
-    ESRCH = 3,
+    ESRCH,
     /// interrupted system call
-    EINTR = 4,
+    EINTR,
     /// input/output error
-    EIO = 5,
+    EIO,
     /// no such device or address
-    ENXIO = 6,
+    ENXIO,
     /// argument list too long
-    E2BIG = 7,
+    E2BIG,
     /// exec format error
-    ENOEXEC = 8,
+    ENOEXEC,
     /// bad file descriptor
-    EBADF = 9,
+    EBADF,
     /// no child processes
-    ECHILD = 10,
+    ECHILD,
     /// resource temporarily unavailable
-    EAGAIN = 11,
+    EAGAIN,
     /// cannot allocate memory
-    ENOMEM = 12,
+    ENOMEM,
     /// permission denied
-    EACCES = 13,
+    EACCES,
     /// bad address
-    EFAULT = 14,
+    EFAULT,
     /// device or resource busy
-    EBUSY = 16,
+    EBUSY,
     /// file exists
-    EEXIST = 17,
+    EEXIST,
     /// invalid cross-device link
-    EXDEV = 18,
+    EXDEV,
     /// no such device
-    ENODEV = 19,
+    ENODEV,
     /// not a directory
-    ENOTDIR = 20,
+    ENOTDIR,
     /// is a directory
-    EISDIR = 21,
+    EISDIR,
     /// invalid argument
-    EINVAL = 22,
+    EINVAL,
     /// too many open files
-    EMFILE = 24,
+    EMFILE,
     /// inappropriate ioctl for device
-    ENOTTY = 25,
+    ENOTTY,
     /// text file busy
-    ETXTBSY = 26,
+    ETXTBSY,
     /// file too large
-    EFBIG = 27,
+    EFBIG,
     /// no space left on device
-    ENOSPC = 28,
+    ENOSPC,
     /// illegal seek
-    ESPIPE = 29,
+    ESPIPE,
     /// read-only file system
-    EROFS = 30,
+    EROFS,
     /// broken pipe
-    EPIPE = 32,
+    EPIPE,
     /// numerical argument out of domain
-    EDOM = 33,
+    EDOM,
     /// numerical result out of range
-    ERANGE = 34,
+    ERANGE,
     /// resource deadlock avoided
-    EDEADLK = 35,
+    EDEADLK,
     /// file name too long
-    ENAMETOOLONG = 36,
+    ENAMETOOLONG,
     /// no locks available
-    ENOLCK = 37,
+    ENOLCK,
     /// function not implemented
-    ENOSYS = 38,
+    ENOSYS,
     /// directory not empty
-    ENOTEMPTY = 39,
+    ENOTEMPTY,
     /// too many levels of symbolic links
-    ELOOP = 40,
+    ELOOP,
     /// no message of desired type
-    ENOMSG = 42,
+    ENOMSG,
     /// identifier removed
-    EIDRM = 43,
+    EIDRM,
     /// no data available
-    ENODATA = 61,
+    ENODATA,
     /// machine is not on the network
-    ENONET = 64,
+    ENONET,
     /// protocol error
-    EPROTO = 71,
+    EPROTO,
     /// value too large for defined data type
-    EOVERFLOW = 75,
+    EOVERFLOW,
     /// accessing a corrupted shared library
-    ELIBBAD = 80,
+    ELIBBAD,
     /// interrupted system call that is restarted with `SA_RESTART`: never seen by programs
-    ERESTART = 85,
+    ERESTART,
     /// socket operation on non-socket
-    ENOTSOCK = 88,
+    ENOTSOCK,
     /// destination address required
-    EDESTADDRREQ = 89,
+    EDESTADDRREQ,
     /// message too long
-    EMSGSIZE = 90,
+    EMSGSIZE,
     /// protocol wrong type for socket
-    EPROTOTYPE = 91,
+    EPROTOTYPE,
     /// protocol not available
-    ENOPROTOOPT = 92,
+    ENOPROTOOPT,
     /// protocol not supported
-    EPROTONOSUPPORT = 93,
+    EPROTONOSUPPORT,
     /// socket type not supported
-    ESOCKTNOSUPPORT = 94,
+    ESOCKTNOSUPPORT,
     /// operation not supported
-    EOPNOTSUPP = 95,
+    EOPNOTSUPP,
     /// address family not supported by protocol
-    EAFNOSUPPORT = 97,
+    EAFNOSUPPORT,
     /// address already in use
-    EADDRINUSE = 98,
+    EADDRINUSE,
     /// cannot assign requested address
-    EADDRNOTAVAIL = 99,
+    EADDRNOTAVAIL,
     /// network is unreachable
-    ENETUNREACH = 101,
+    ENETUNREACH,
     /// software caused connection abort
-    ECONNABORTED = 103,
+    ECONNABORTED,
     /// connection reset by peer
-    ECONNRESET = 104,
+    ECONNRESET,
     /// no buffer space available
-    ENOBUFS = 105,
+    ENOBUFS,
     /// transport endpoint is already connected
-    EISCONN = 106,
+    EISCONN,
     /// transport endpoint is not connected
-    ENOTCONN = 107,
+    ENOTCONN,
     /// too many references: cannot splice
-    ETOOMANYREFS = 109,
+    ETOOMANYREFS,
     /// connection timed out
-    ETIMEDOUT = 110,
+    ETIMEDOUT,
     /// connection refused
-    ECONNREFUSED = 111,
+    ECONNREFUSED,
     /// host is down
-    EHOSTDOWN = 112,
+    EHOSTDOWN,
     /// no route to host
-    EHOSTUNREACH = 113,
+    EHOSTUNREACH,
     /// operation already in progress
-    EALREADY = 114,
+    EALREADY,
     /// operation now in progress
-    EINPROGRESS = 115,
-    /// the call waits, and is made again: never seen by programs
-    WAITS = 512,
+    EINPROGRESS,
 }
 
 impl Errno {
