@@ -23,13 +23,14 @@ use std::os::fd::{AsFd, OwnedFd};
 const HEADER: usize = 10;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
+// Flags and types of `struct virtio_net_hdr` (`linux/virtio_net.h`).
 /// The checksum is not computed yet.
-const NEEDS_SUM: u8 = 1;
+const VIRTIO_NET_HDR_F_NEEDS_CSUM: u8 = 1;
 /// The checksum has been verified.
-const SUM_IS_RIGHT: u8 = 2;
+const VIRTIO_NET_HDR_F_DATA_VALID: u8 = 2;
 /// The packet is TCP to be segmented, over IPv4 and over IPv6.
-const CUT_TCP4: u8 = 1;
-const CUT_TCP6: u8 = 4;
+const VIRTIO_NET_HDR_GSO_TCPV4: u8 = 1;
+const VIRTIO_NET_HDR_GSO_TCPV6: u8 = 4;
 
 /// Counts of frames that a TAP device did not pass on unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +200,7 @@ impl<S: HostPort> TapPump<S> {
             counts.too_long += 1;
             return Ok(ReadState::GoesOn);
         };
-        if !offload::has_valid_checksums(frame, header[0] & (NEEDS_SUM | SUM_IS_RIGHT) == 0) {
+        if !offload::has_valid_checksums(frame, header[0] & (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID) == 0) {
             counts.damaged += 1;
             return Ok(ReadState::GoesOn);
         }
@@ -215,16 +216,16 @@ fn header(sum: &Offload, packet: Option<usize>) -> [u8; HEADER] {
     let piece = |headers: usize| (packet? + ETHERNET).checked_sub(headers).filter(|piece| *piece > 0);
     let cut = sum.headers.and_then(|headers| Some((headers, piece(headers)?)));
     let (kind, headers, piece) = match cut {
-        Some((headers, piece)) => (if sum.is_v6 { CUT_TCP6 } else { CUT_TCP4 }, headers, piece),
+        Some((headers, piece)) => (if sum.is_v6 { VIRTIO_NET_HDR_GSO_TCPV6 } else { VIRTIO_NET_HDR_GSO_TCPV4 }, headers, piece),
         None => (0, 0, 0),
     };
     let [headers, piece, start, field] = [headers, piece, sum.start, sum.field].map(two);
-    [NEEDS_SUM, kind, headers[0], headers[1], piece[0], piece[1], start[0], start[1], field[0], field[1]]
+    [VIRTIO_NET_HDR_F_NEEDS_CSUM, kind, headers[0], headers[1], piece[0], piece[1], start[0], start[1], field[0], field[1]]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CUT_TCP4, CUT_TCP6, NEEDS_SUM, header};
+    use super::{VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4, VIRTIO_NET_HDR_GSO_TCPV6, header};
     use pando_stack::offload::Offload;
 
     #[test]
@@ -234,11 +235,11 @@ mod tests {
             let two = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
             (header[0], header[1], [two(2), two(4), two(6), two(8)])
         };
-        assert_eq!(fields(header(&tcp, None)), (NEEDS_SUM, 0, [0, 0, 34, 16]));
-        assert_eq!(fields(header(&tcp, Some(1500))), (NEEDS_SUM, CUT_TCP4, [54, 1460, 34, 16]));
+        assert_eq!(fields(header(&tcp, None)), (VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, [0, 0, 34, 16]));
+        assert_eq!(fields(header(&tcp, Some(1500))), (VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4, [54, 1460, 34, 16]));
         let long = Offload { start: 54, headers: Some(86), is_v6: true, ..tcp };
-        assert_eq!(fields(header(&long, Some(1500))), (NEEDS_SUM, CUT_TCP6, [86, 1428, 54, 16]));
+        assert_eq!(fields(header(&long, Some(1500))), (VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV6, [86, 1428, 54, 16]));
         let udp = Offload { field: 6, headers: None, ..tcp };
-        assert_eq!(fields(header(&udp, Some(1500))), (NEEDS_SUM, 0, [0, 0, 34, 6]));
+        assert_eq!(fields(header(&udp, Some(1500))), (VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, [0, 0, 34, 6]));
     }
 }
