@@ -13,8 +13,8 @@ use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;
 use crate::terminal::input::{Effects, TYPED_MAX};
-use crate::terminal::settings::local;
 use crate::terminal::{PtyId, ReadTimeout, Terminal, TerminalName};
+use crate::uapi::TOSTOP;
 use crate::wait::Channel;
 
 /// Nanoseconds in the unit (tenths of a second) of a terminal's timing settings.
@@ -104,7 +104,7 @@ impl System {
         if room == 0 {
             return Ok(0);
         }
-        self.check_foreground(name, Signal::TTIN)?;
+        self.check_foreground(name, Signal::SIGTTIN)?;
         let channel = name.input();
         let mut left = ranges.to_vec();
         // Bytes that were read before the call had to wait stay read.
@@ -180,7 +180,7 @@ impl System {
         let held = self.thread.signals.mask().contains(signal) || self.process.signals.action(signal).is_ignoring();
         if held {
             // A process that ignores or blocks the signal may write, but not read.
-            return if signal == Signal::TTOU { Ok(()) } else { Err(Errno::EIO) };
+            return if signal == Signal::SIGTTOU { Ok(()) } else { Err(Errno::EIO) };
         }
         if self.is_orphaned(group) {
             return Err(Errno::EIO);
@@ -233,8 +233,8 @@ impl System {
 
     /// Writes to the terminal as its settings require; waits while its output is stopped (`^S`).
     fn write_terminal(&mut self, stream: Stream, ranges: &[UserRange]) -> Result<u64, Errno> {
-        if self.terminal.settings.has(local::STOP_BACKGROUND) {
-            self.check_foreground(TerminalName::Operator, Signal::TTOU)?;
+        if self.terminal.settings.has(TOSTOP) {
+            self.check_foreground(TerminalName::Operator, Signal::SIGTTOU)?;
         }
         // Bytes that were written before the call had to wait stay written.
         let mut left = ranges.to_vec();

@@ -7,7 +7,8 @@ mod roles;
 use alloc::vec::Vec;
 
 use crate::files::tree::node::Owner;
-use capabilities::{Capabilities, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SYS_PTRACE};
+use crate::uapi::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SYS_PTRACE};
+use capabilities::Capabilities;
 pub use roles::Roles;
 
 /// Permission to execute, or to look up names in a directory.
@@ -37,16 +38,16 @@ impl Credentials {
         Credentials { user: Roles::all(user), group: Roles::all(group), groups: Vec::new(), capabilities: Capabilities::of(user) }
     }
 
-    /// Whether it has a capability, one of the bits of [`capabilities`].
+    /// Whether it has a capability, such as [`CAP_CHOWN`](crate::uapi::CAP_CHOWN).
     #[must_use]
     pub fn is_capable(&self, capability: u64) -> bool {
-        self.capabilities.effective & capability != 0
+        self.capabilities.has(capability)
     }
 
     /// Whether it owns a file, or may act as its owner.
     #[must_use]
     pub fn owns(&self, owner: Owner) -> bool {
-        self.user.file == owner.uid || self.is_capable(FOWNER)
+        self.user.file == owner.uid || self.is_capable(CAP_FOWNER)
     }
 
     /// Whether it is a member of a group.
@@ -58,7 +59,7 @@ impl Credentials {
     /// Whether files of a group may keep the set-group-ID bit when it changes them.
     #[must_use]
     pub fn keeps_group_id(&self, group: u32) -> bool {
-        self.is_in(group) || self.is_capable(FSETID)
+        self.is_in(group) || self.is_capable(CAP_FSETID)
     }
 
     /// Whether it may see what only a process with these credentials should see: Linux's `PTRACE_MODE_READ_FSCREDS`.
@@ -76,7 +77,7 @@ impl Credentials {
     fn may_trace_as(&self, user: u32, group: u32, capabilities: u64, other: &Credentials) -> bool {
         let is = |roles: Roles, own: u32| [roles.real, roles.effective, roles.saved] == [own; 3];
         let has_all = other.capabilities.permitted & !capabilities == 0;
-        is(other.user, user) && is(other.group, group) && has_all || self.is_capable(SYS_PTRACE)
+        is(other.user, user) && is(other.group, group) && has_all || self.is_capable(CAP_SYS_PTRACE)
     }
 
     /// Whether it may do all of `wanted` ([`READ`], [`WRITE`], [`EXECUTE`]) with a file.
@@ -103,23 +104,25 @@ impl Credentials {
         // Even root may only execute a file that somebody may execute.
         let overrides = is_directory || wanted & EXECUTE == 0 || bits & 0o111 != 0;
         let only_reads = wanted & WRITE == 0 && (is_directory || wanted & EXECUTE == 0);
-        wanted & !granted & 7 == 0 || capabilities & DAC_OVERRIDE != 0 && overrides || capabilities & DAC_READ_SEARCH != 0 && only_reads
+        wanted & !granted & 7 == 0
+            || capabilities & 1 << CAP_DAC_OVERRIDE != 0 && overrides
+            || capabilities & 1 << CAP_DAC_READ_SEARCH != 0 && only_reads
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::capabilities::{DAC_READ_SEARCH, SYS_PTRACE};
     use super::{Credentials, EXECUTE, READ, WRITE};
     use crate::files::tree::node::Owner;
+    use crate::uapi::{CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE};
 
     #[test]
     fn a_process_is_inspected_by_its_own_user_with_all_its_capabilities() {
         let (user, root) = (Credentials::new(5, 6), Credentials::new(0, 0));
         let mut weaker = Credentials::new(0, 0);
         assert!(root.may_inspect(&user) && root.may_inspect(&weaker) && root.may_attach(&user));
-        weaker.capabilities.effective &= !SYS_PTRACE;
-        weaker.capabilities.permitted &= !SYS_PTRACE;
+        weaker.capabilities.effective &= !(1 << CAP_SYS_PTRACE);
+        weaker.capabilities.permitted &= !(1 << CAP_SYS_PTRACE);
         assert!(!weaker.may_inspect(&user) && !weaker.may_inspect(&root) && !weaker.may_attach(&root));
         assert!(weaker.may_inspect(&weaker.clone()) && user.may_inspect(&user.clone()));
         assert!(!user.may_inspect(&Credentials::new(5, 7)) && !user.may_attach(&Credentials::new(5, 7)));
@@ -134,7 +137,7 @@ mod tests {
         assert!(may(1, 1, READ | WRITE | EXECUTE));
         assert!(may(0, 0, READ | WRITE | EXECUTE));
         let mut reader = Credentials::new(1, 1);
-        reader.capabilities.effective = DAC_READ_SEARCH;
+        reader.capabilities.effective = CAP_DAC_READ_SEARCH;
         assert!(reader.may(owner, false, READ) && !reader.may(Owner { permissions: 0, ..owner }, false, WRITE));
         assert!(reader.may(Owner { permissions: 0, ..owner }, true, READ | EXECUTE));
         let mut powerless = Credentials::new(0, 0);

@@ -6,12 +6,13 @@ use pando_rt::user::{self, Fault};
 use pando_rt::vector;
 
 use crate::errno::Errno;
-use crate::signals::action::{Action, Disposition, flag};
+use crate::signals::action::{Action, Disposition};
 use crate::signals::frame::{self, CONTEXT, FrameLayout, INFORMATION, SavedSignalState};
 use crate::signals::info::{Cause, Info};
 use crate::signals::{Interrupted, Set, Signal};
 use crate::system::System;
 use crate::trace;
+use crate::uapi::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER};
 use crate::user::words;
 
 /// Offset of the software's record of the vector state (`struct _fpx_sw_bytes`): the end of the legacy part.
@@ -54,7 +55,7 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
             return;
         }
         // The context cannot run on there.
-        system.force(Info::kernel(Signal::SEGV));
+        system.force(Info::kernel(Signal::SIGSEGV));
     }
 }
 
@@ -77,25 +78,25 @@ fn make_again(context: &mut SavedContext, call: Interrupted) {
 fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) {
     let signal = info.signal();
     if let Some(call) = system.thread.signals.interrupted.take() {
-        if action.flags & flag::RESTART != 0 {
+        if action.flags & SA_RESTART != 0 {
             make_again(context, call);
         } else {
             context.rax = Errno::EINTR.to_result();
         }
     }
-    if action.flags & flag::RESET != 0 {
+    if action.flags & SA_RESETHAND != 0 {
         system.process.signals.set_action(signal, Action { handler: 0, ..action });
     }
     system.leave_sequence(context);
     if push(system, context, info, action).is_err() {
-        if signal == Signal::SEGV {
+        if signal == Signal::SIGSEGV {
             system.process.signals.set_action(signal, Action::default());
         }
-        return system.force(Info::kernel(Signal::SEGV));
+        return system.force(Info::kernel(Signal::SIGSEGV));
     }
     let signals = &mut system.thread.signals;
     signals.stack = signals.stack.entered();
-    let itself = if action.flags & flag::NO_DEFER == 0 { Set::default().with(signal) } else { Set::default() };
+    let itself = if action.flags & SA_NODEFER == 0 { Set::default().with(signal) } else { Set::default() };
     signals.set_mask(Set(signals.mask().0 | action.mask.0 | itself.0));
     vector::reset();
 }
@@ -104,12 +105,12 @@ fn start(system: &mut System, context: &mut SavedContext, info: &Info, action: A
 fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Action) -> Result<(), Fault> {
     let extended = vector::components() != 0;
     let stack = system.thread.signals.stack;
-    let other = if action.flags & flag::ON_STACK != 0 { stack.top(context.rsp) } else { None };
+    let other = if action.flags & SA_ONSTACK != 0 { stack.top(context.rsp) } else { None };
     let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
     let place = FrameLayout::below(context.rsp, other, vector_bytes as u64);
     // A frame that overflows the alternate stack must not overwrite the memory below it.
     let confined = other.is_some() || stack.in_use(context.rsp);
-    if action.flags & flag::RESTORER == 0 || confined && !stack.holds(place.frame) {
+    if action.flags & SA_RESTORER == 0 || confined && !stack.holds(place.frame) {
         return Err(Fault);
     }
     system.memory.grow_stack(place.frame, system.process.limits.stack());
@@ -172,7 +173,7 @@ pub fn go_back(system: &mut System, context: &mut SavedContext) {
             let stack = system.thread.signals.stack.replaced(restored.stack, context.rsp);
             system.thread.signals.stack = stack.unwrap_or(system.thread.signals.stack);
         }
-        None => system.force(Info::kernel(Signal::SEGV)),
+        None => system.force(Info::kernel(Signal::SIGSEGV)),
     }
 }
 

@@ -7,9 +7,12 @@ use pando_rt::{cpuid, user, vector};
 
 use crate::patch::code::{INSTRUCTION, Kind};
 use crate::signals::info::Info;
-use crate::signals::info::code::BUS_ADRERR;
 use crate::signals::{Signal, Trap};
 use crate::system::System;
+use crate::uapi::{
+    BUS_ADRALN, BUS_ADRERR, FPE_FLTDIV, FPE_FLTINV, FPE_FLTOVF, FPE_FLTRES, FPE_FLTUND, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR,
+    TRAP_TRACE,
+};
 
 const DIVIDE: u64 = 0;
 const DEBUG: u64 = 1;
@@ -52,30 +55,24 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
 fn signal(system: &System, context: &SavedContext) -> Info {
     /// Bit of a page fault's error code: it was a write.
     const WRITE: u64 = 2;
-    const FPE_INTDIV: i32 = 1;
-    const TRAP_TRACE: i32 = 2;
-    const ILL_ILLOPN: i32 = 2;
-    const BUS_ADRALN: i32 = 1;
-    const SEGV_MAPERR: i32 = 1;
-    const SEGV_ACCERR: i32 = 2;
     match context.cause {
-        DIVIDE => Info::fault(Signal::FPE, FPE_INTDIV, context.rip),
-        DEBUG => Info::fault(Signal::TRAP, TRAP_TRACE, context.rip),
-        BREAKPOINT => Info::kernel(Signal::TRAP),
-        INVALID_OPCODE => Info::fault(Signal::ILL, ILL_ILLOPN, context.rip),
-        STACK => Info::kernel(Signal::BUS),
-        PAGE_FAULT if context.error & UNREADABLE != 0 => Info::fault(Signal::BUS, BUS_ADRERR, context.address),
+        DIVIDE => Info::fault(Signal::SIGFPE, FPE_INTDIV, context.rip),
+        DEBUG => Info::fault(Signal::SIGTRAP, TRAP_TRACE, context.rip),
+        BREAKPOINT => Info::kernel(Signal::SIGTRAP),
+        INVALID_OPCODE => Info::fault(Signal::SIGILL, ILL_ILLOPN, context.rip),
+        STACK => Info::kernel(Signal::SIGBUS),
+        PAGE_FAULT if context.error & UNREADABLE != 0 => Info::fault(Signal::SIGBUS, BUS_ADRERR, context.address),
         PAGE_FAULT if system.memory.is_beyond(context.address, context.error & WRITE != 0) => {
-            Info::fault(Signal::BUS, BUS_ADRERR, context.address)
+            Info::fault(Signal::SIGBUS, BUS_ADRERR, context.address)
         }
         PAGE_FAULT => {
             let code = if system.memory.is_mapped(context.address) { SEGV_ACCERR } else { SEGV_MAPERR };
-            Info::fault(Signal::SEGV, code, context.address)
+            Info::fault(Signal::SIGSEGV, code, context.address)
         }
-        X87 => Info::fault(Signal::FPE, vector::current(x87_code), context.rip),
-        ALIGNMENT => Info::fault(Signal::BUS, BUS_ADRALN, 0),
-        SIMD => Info::fault(Signal::FPE, vector::current(simd_code), context.rip),
-        _ => Info::kernel(Signal::SEGV),
+        X87 => Info::fault(Signal::SIGFPE, vector::current(x87_code), context.rip),
+        ALIGNMENT => Info::fault(Signal::SIGBUS, BUS_ADRALN, 0),
+        SIMD => Info::fault(Signal::SIGFPE, vector::current(simd_code), context.rip),
+        _ => Info::kernel(Signal::SIGSEGV),
     }
 }
 
@@ -93,11 +90,6 @@ fn simd_code(state: &[u8]) -> i32 {
 
 /// The `si_code` for the exceptions that are raised and not masked.
 fn floating_code(raised: u32) -> i32 {
-    const FPE_FLTDIV: i32 = 3;
-    const FPE_FLTOVF: i32 = 4;
-    const FPE_FLTUND: i32 = 5;
-    const FPE_FLTRES: i32 = 6;
-    const FPE_FLTINV: i32 = 7;
     // Invalid; denormal; by zero; overflow; underflow; precision.
     match raised {
         _ if raised & 0x01 != 0 => FPE_FLTINV,

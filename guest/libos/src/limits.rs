@@ -6,35 +6,19 @@ use pando_abi::limits::MAX_SPACES;
 
 use crate::errno::Errno;
 use crate::signals::Signal;
+use crate::uapi::{
+    RLIM_NLIMITS, RLIMIT_AS, RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_NICE, RLIMIT_NOFILE,
+    RLIMIT_NPROC, RLIMIT_RTPRIO, RLIMIT_STACK,
+};
 use crate::user::NANOSECONDS;
 
 const UNLIMITED: u64 = u64::MAX;
-/// How many resources there are.
-const RESOURCES: usize = 16;
-/// Seconds that a process may use the CPU.
-const CPU: u64 = 0;
-/// Largest size in bytes that it may write a file to.
-pub const FILE_SIZE: u64 = 1;
-/// Bytes of private writable memory.
-const DATA: u64 = 2;
-/// Bytes of a core dump.
-const CORE: u64 = 4;
-/// Bytes that may be locked.
-const LOCKED: u64 = 8;
-/// Bytes that may be mapped.
-const ADDRESS_SPACE: u64 = 9;
-/// Bytes that the stack may grow to.
-const STACK: u64 = 3;
 /// Default limit of the stack in bytes.
 pub const STACK_LIMIT: u64 = 8 << 20;
 /// Default limit of open files, as Linux starts its first process.
 pub const OPEN_LIMIT: u64 = 1024;
 /// Highest limit of open files that a process may have.
 pub const OPEN_MAX: u64 = 1 << 16;
-/// Number of threads of a user.
-pub const THREADS: u64 = 6;
-/// Number of open files.
-pub const FILES: u64 = 7;
 
 /// Spaces that no process has: those that programs start in.
 const SPARE_SPACES: u64 = 64;
@@ -52,27 +36,24 @@ pub struct Limit {
 
 /// The limits of all resources.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits([Limit; RESOURCES]);
+pub struct Limits([Limit; RLIM_NLIMITS]);
 
 impl Default for Limits {
     fn default() -> Limits {
-        const MESSAGES: usize = 12;
-        const NICE: usize = 13;
-        const REAL_TIME: usize = 14;
-        let mut limits = [Limit { current: UNLIMITED, most: UNLIMITED }; RESOURCES];
+        let mut limits = [Limit { current: UNLIMITED, most: UNLIMITED }; RLIM_NLIMITS];
         let lower = [
-            (CORE as usize, 0),
-            (THREADS as usize, PROCESSES_MAX),
-            (FILES as usize, OPEN_MAX),
-            (MESSAGES, 819_200),
-            (NICE, 0),
-            (REAL_TIME, 0),
+            (RLIMIT_CORE as usize, 0),
+            (RLIMIT_NPROC as usize, PROCESSES_MAX),
+            (RLIMIT_NOFILE as usize, OPEN_MAX),
+            (RLIMIT_MSGQUEUE as usize, 819_200),
+            (RLIMIT_NICE as usize, 0),
+            (RLIMIT_RTPRIO as usize, 0),
         ];
         for (resource, limit) in lower {
             limits[resource] = Limit { current: limit, most: limit };
         }
-        limits[STACK as usize].current = STACK_LIMIT;
-        limits[FILES as usize].current = OPEN_LIMIT;
+        limits[RLIMIT_STACK as usize].current = STACK_LIMIT;
+        limits[RLIMIT_NOFILE as usize].current = OPEN_LIMIT;
         Limits(limits)
     }
 }
@@ -89,7 +70,7 @@ impl Limits {
     /// Bytes that the stack may grow to.
     #[must_use]
     pub fn stack(&self) -> u64 {
-        self.0[STACK as usize].current
+        self.0[RLIMIT_STACK as usize].current
     }
 
     /// The soft limit of a resource that is counted in bytes.
@@ -100,31 +81,31 @@ impl Limits {
     /// Bytes of a core dump.
     #[must_use]
     pub fn core(&self) -> u64 {
-        self.bytes(CORE)
+        self.bytes(RLIMIT_CORE)
     }
 
     /// Bytes that it may have mapped; `None`: unlimited.
     #[must_use]
     pub fn address_space(&self) -> Option<u64> {
-        Some(self.bytes(ADDRESS_SPACE)).filter(|bytes| *bytes != UNLIMITED)
+        Some(self.bytes(RLIMIT_AS)).filter(|bytes| *bytes != UNLIMITED)
     }
 
     /// Bytes of private writable memory; `None`: unlimited.
     #[must_use]
     pub fn data(&self) -> Option<u64> {
-        Some(self.bytes(DATA)).filter(|bytes| *bytes != UNLIMITED)
+        Some(self.bytes(RLIMIT_DATA)).filter(|bytes| *bytes != UNLIMITED)
     }
 
     /// Bytes that may be locked; `None`: unlimited.
     #[must_use]
     pub fn locked(&self) -> Option<u64> {
-        Some(self.bytes(LOCKED)).filter(|bytes| *bytes != UNLIMITED)
+        Some(self.bytes(RLIMIT_MEMLOCK)).filter(|bytes| *bytes != UNLIMITED)
     }
 
     /// CPU time in nanoseconds after which the process gets its next signal for it. `None`: never.
     #[must_use]
     pub fn cpu(&self) -> Option<u64> {
-        let Limit { current, .. } = self.0[CPU as usize];
+        let Limit { current, .. } = self.0[RLIMIT_CPU as usize];
         (current != UNLIMITED).then(|| current.saturating_mul(NANOSECONDS))
     }
 
@@ -132,12 +113,12 @@ impl Limits {
     /// the hard limit `SIGKILL`.
     pub fn spend(&mut self, used: u64) -> Option<Signal> {
         let due = self.cpu().filter(|due| *due <= used)?;
-        let limit = &mut self.0[CPU as usize];
+        let limit = &mut self.0[RLIMIT_CPU as usize];
         if limit.most != UNLIMITED && limit.most.saturating_mul(NANOSECONDS) <= used {
-            return Some(Signal::KILL);
+            return Some(Signal::SIGKILL);
         }
         limit.current = (due / NANOSECONDS).saturating_add(1);
-        Some(Signal::XCPU)
+        Some(Signal::SIGXCPU)
     }
 
     /// Sets the limit of a resource.
@@ -150,7 +131,7 @@ impl Limits {
         if limit.current > limit.most {
             return Err(Errno::EINVAL);
         }
-        if limit.most > before.most && !root || resource == FILES && limit.most > OPEN_MAX {
+        if limit.most > before.most && !root || resource == RLIMIT_NOFILE && limit.most > OPEN_MAX {
             return Err(Errno::EPERM);
         }
         self.0[resource as usize] = limit;
@@ -160,19 +141,20 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::{CPU, FILES, Limit, Limits};
+    use super::{Limit, Limits};
     use crate::errno::Errno;
     use crate::signals::Signal;
+    use crate::uapi::{RLIMIT_CPU, RLIMIT_NOFILE};
 
     #[test]
     fn a_process_is_told_every_second_and_ended_at_the_end() {
         const SECOND: u64 = 1_000_000_000;
         let mut limits = Limits::default();
         assert_eq!((limits.cpu(), limits.spend(u64::MAX)), (None, None));
-        assert_eq!(limits.set(CPU, Limit { current: 1, most: 3 }, false), Ok(()));
-        assert_eq!((limits.spend(SECOND - 1), limits.spend(SECOND)), (None, Some(Signal::XCPU)));
+        assert_eq!(limits.set(RLIMIT_CPU, Limit { current: 1, most: 3 }, false), Ok(()));
+        assert_eq!((limits.spend(SECOND - 1), limits.spend(SECOND)), (None, Some(Signal::SIGXCPU)));
         assert_eq!((limits.cpu(), limits.spend(SECOND)), (Some(2 * SECOND), None));
-        assert_eq!((limits.spend(2 * SECOND), limits.spend(3 * SECOND)), (Some(Signal::XCPU), Some(Signal::KILL)));
+        assert_eq!((limits.spend(2 * SECOND), limits.spend(3 * SECOND)), (Some(Signal::SIGXCPU), Some(Signal::SIGKILL)));
     }
 
     #[test]
@@ -183,6 +165,6 @@ mod tests {
         assert_eq!((limits.get(1), limits.get(16)), (Ok(limit(5, 10)), Err(Errno::EINVAL)));
         assert_eq!(limits.set(1, limit(11, 10), true), Err(Errno::EINVAL));
         assert_eq!((limits.set(1, limit(0, 11), false), limits.set(1, limit(0, 11), true)), (Err(Errno::EPERM), Ok(())));
-        assert_eq!(limits.set(FILES, limit(5, u64::MAX), true), Err(Errno::EPERM));
+        assert_eq!(limits.set(RLIMIT_NOFILE, limit(5, u64::MAX), true), Err(Errno::EPERM));
     }
 }

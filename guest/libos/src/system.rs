@@ -26,21 +26,21 @@ use pando_rt::{clock, console, events, registers};
 
 use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
-use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
 use crate::jobs::Jobs;
-use crate::limits::{FILE_SIZE, FILES, Limit};
+use crate::limits::Limit;
 use crate::memory::AddressSpace;
 use crate::network::NetworkStack;
 use crate::process::{FIRST, Process, ProcessNumber};
 use crate::random::Random;
 use crate::signals::Signal;
-use crate::signals::info::{Info, code};
+use crate::signals::info::Info;
 use crate::terminal::{Terminal, TerminalName};
 use crate::thread::{Thread, ThreadState};
 use crate::timers::{ClockReadings, CpuClockTarget};
+use crate::uapi::{CAP_SYS_RESOURCE, RLIMIT_FSIZE, RLIMIT_NOFILE, SI_TIMER, SI_USER};
 use crate::wait::{Channel, ThreadNumber};
 pub use fork::Clone;
 use scheduler::Descheduled;
@@ -128,12 +128,12 @@ impl System {
     /// # Errors
     /// `EINVAL`, `EPERM`, `ESRCH`.
     pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
-        let may_raise = self.files.own.who.is_capable(SYS_RESOURCE);
+        let may_raise = self.files.own.who.is_capable(CAP_SYS_RESOURCE);
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
         if let Some(own) = self.files.of_mut(number) {
             match resource {
-                FILES => own.descriptors_max = limit.current,
-                FILE_SIZE => own.file_size_max = limit.current,
+                RLIMIT_NOFILE => own.descriptors_max = limit.current,
+                RLIMIT_FSIZE => own.file_size_max = limit.current,
                 _ => {}
             }
         }
@@ -331,7 +331,7 @@ impl System {
 
     /// The information of a signal that is being delivered; for a timer's signal it includes the overrun count.
     pub fn seen(&mut self, info: Info) -> Info {
-        if info.code() != code::TIMER {
+        if info.code() != SI_TIMER {
             return info;
         }
         let overrun = self.process.timers.delivered(info.first(), self.moment());
@@ -345,7 +345,7 @@ impl System {
         if events.is_empty() {
             return;
         }
-        for (event, signal) in [(Event::Interrupt, Signal::INT), (Event::Terminate, Signal::TERM)] {
+        for (event, signal) in [(Event::Interrupt, Signal::SIGINT), (Event::Terminate, Signal::SIGTERM)] {
             if events.contains(event) {
                 self.raise_in_foreground(signal);
             }
@@ -358,7 +358,7 @@ impl System {
         if events.contains(Event::WindowSize) {
             let Window { rows, columns } = registers::window();
             if self.terminal.is_there() && self.terminal.resize([rows as u16, columns as u16]) {
-                self.raise_in_foreground(Signal::WINCH);
+                self.raise_in_foreground(Signal::SIGWINCH);
             }
         }
         if events.contains(Event::Network) {
@@ -434,7 +434,7 @@ impl System {
 
     /// Sends `SIGPIPE` to the running process. Returns `EPIPE`.
     pub fn broken_pipe(&mut self) -> Errno {
-        let info = Info::sent(Signal::PIPE, code::USER, self.process.number, self.user());
+        let info = Info::sent(Signal::SIGPIPE, SI_USER, self.process.number, self.user());
         let _ = self.send_to_thread(self.thread.number, info);
         Errno::EPIPE
     }
@@ -442,7 +442,7 @@ impl System {
     /// The error of a failed write or resize. Sends `SIGXFSZ` if the process exceeded its file size limit.
     pub fn too_large(&mut self, error: Errno) -> Errno {
         if error == Errno::EFBIG && self.files.own.file_size_max != u64::MAX {
-            let info = Info::sent(Signal::XFSZ, code::USER, self.process.number, self.user());
+            let info = Info::sent(Signal::SIGXFSZ, SI_USER, self.process.number, self.user());
             let _ = self.send_to_thread(self.thread.number, info);
         }
         error

@@ -69,7 +69,7 @@ fn proceed(system: &mut System, context: &mut SavedContext) {
             let stage = core::mem::take(&mut system.thread.stage);
             // A thread that is about to end does not try again.
             match stage {
-                _ if system.pending().contains(Signal::KILL) => {}
+                _ if system.pending().contains(Signal::SIGKILL) => {}
                 ThreadState::Starts(wanted) => {
                     if let Some(registers) = system.begin(*wanted) {
                         start(context, &registers);

@@ -6,16 +6,16 @@ use core::net::IpAddr;
 
 use pando_rt::{clock, user as memory};
 
-use crate::credentials::capabilities::{SETGID, SETUID, SYS_ADMIN};
 use crate::errno::Errno;
 use crate::files::socket::error_queue::{SocketError, shown};
 use crate::files::socket::queue::{ControlMessage, Packet, Received};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
 use crate::uapi::{
-    IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_TOS, IP_TTL, IPV6_2292HOPLIMIT, IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVERR,
-    IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_TCLASS, MSG_CTRUNC, PACKET_AUXDATA, SCM_CREDENTIALS, SCM_RIGHTS,
-    SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET, TP_STATUS_CSUMNOTREADY, TP_STATUS_USER,
+    CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, IP_PKTINFO, IP_RECVERR, IP_RECVTOS, IP_RECVTTL, IP_TOS, IP_TTL, IPV6_2292HOPLIMIT,
+    IPV6_HOPLIMIT, IPV6_PKTINFO, IPV6_RECVERR, IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_TCLASS, MSG_CTRUNC,
+    PACKET_AUXDATA, SCM_CREDENTIALS, SCM_RIGHTS, SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SOL_IP, SOL_IPV6, SOL_PACKET, SOL_SOCKET,
+    TP_STATUS_CSUMNOTREADY, TP_STATUS_USER,
 };
 use crate::user::{NANOSECONDS, set_words, word32, words};
 
@@ -101,9 +101,9 @@ fn said(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
     let said = PeerCredentials { process: number?, user: user?, group: group? };
     let credentials = &system.files.own.who;
     let may = |is_true: bool, capability| is_true || credentials.is_capable(capability);
-    let all = may(said.process == system.process.number, SYS_ADMIN)
-        && may(credentials.user.has(said.user), SETUID)
-        && may(credentials.group.has(said.group), SETGID);
+    let all = may(said.process == system.process.number, CAP_SYS_ADMIN)
+        && may(credentials.user.has(said.user), CAP_SETUID)
+        && may(credentials.group.has(said.group), CAP_SETGID);
     if all { Ok(said) } else { Err(Errno::EPERM) }
 }
 

@@ -4,19 +4,20 @@
 use crate::credentials::capabilities::{Capabilities, bit, known};
 use crate::errno::Errno;
 use crate::system::System;
+use crate::uapi::{
+    _LINUX_CAPABILITY_VERSION_1, _LINUX_CAPABILITY_VERSION_2, _LINUX_CAPABILITY_VERSION_3, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAP_AMBIENT_IS_SET,
+    PR_CAP_AMBIENT_LOWER, PR_CAP_AMBIENT_RAISE,
+};
 use crate::user::{set_word32, word32};
 
 /// Number of 32-bit words of each set, from the version at the start of a header. An unknown version is overwritten with a known
 /// one.
 fn words_of(header: u64) -> Result<usize, Errno> {
-    const FIRST: u32 = 0x1998_0330;
-    const SECOND: u32 = 0x2007_1026;
-    const THIRD: u32 = 0x2008_0522;
     match word32(header)? {
-        FIRST => Ok(1),
-        SECOND | THIRD => Ok(2),
+        _LINUX_CAPABILITY_VERSION_1 => Ok(1),
+        _LINUX_CAPABILITY_VERSION_2 | _LINUX_CAPABILITY_VERSION_3 => Ok(2),
         _ => {
-            set_word32(header, THIRD)?;
+            set_word32(header, _LINUX_CAPABILITY_VERSION_3)?;
             Err(Errno::EINVAL)
         }
     }
@@ -68,18 +69,14 @@ pub fn capset(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
 
 /// `prctl(PR_CAP_AMBIENT, what, capability, 0, 0)`.
 pub fn ambient(capabilities: &mut Capabilities, [what, capability, fourth, fifth]: [u64; 4]) -> Result<u64, Errno> {
-    const IS_SET: u64 = 1;
-    const RAISE: u64 = 2;
-    const LOWER: u64 = 3;
-    const CLEAR_ALL: u64 = 4;
     if fourth | fifth != 0 {
         return Err(Errno::EINVAL);
     }
     match what {
-        CLEAR_ALL if capability == 0 => capabilities.ambient = 0,
-        IS_SET => return Ok((capabilities.ambient & bit(capability)? != 0).into()),
-        RAISE => capabilities.raise_ambient(capability)?,
-        LOWER => capabilities.ambient &= !bit(capability)?,
+        PR_CAP_AMBIENT_CLEAR_ALL if capability == 0 => capabilities.ambient = 0,
+        PR_CAP_AMBIENT_IS_SET => return Ok((capabilities.ambient & bit(capability)? != 0).into()),
+        PR_CAP_AMBIENT_RAISE => capabilities.raise_ambient(capability)?,
+        PR_CAP_AMBIENT_LOWER => capabilities.ambient &= !bit(capability)?,
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)

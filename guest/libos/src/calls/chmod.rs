@@ -4,16 +4,14 @@
 use pando_rt::clock;
 
 use crate::credentials::WRITE;
-use crate::credentials::capabilities::CHOWN;
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::files::status::time;
 use crate::files::tree::InodeRef;
 use crate::system::System;
-use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB};
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_CHOWN, IN_ATTRIB, S_ISGID};
 use crate::user::{self, NANOSECONDS, words};
 
-const SET_GROUP: u16 = 0o2000;
 /// Leaves an owner unchanged.
 const SAME: u32 = u32::MAX;
 
@@ -66,7 +64,7 @@ fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u6
     }
     let mut permissions = (mode & 0o7777) as u16;
     if !files.own.who.keeps_group_id(status.gid) {
-        permissions &= !SET_GROUP;
+        permissions &= !S_ISGID;
     }
     files.owner_mut(place, now())?.permissions = permissions;
     Ok(0)
@@ -112,7 +110,7 @@ fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Res
     let who = &files.own.who;
     let same_user = user == SAME || user == status.uid && who.owns(status.owner());
     let own_group = group == SAME || who.owns(status.owner()) && (group == status.gid || who.is_in(group));
-    let may = who.is_capable(CHOWN) || same_user && own_group;
+    let may = who.is_capable(CAP_CHOWN) || same_user && own_group;
     if !may {
         return Err(Errno::EPERM);
     }

@@ -10,7 +10,10 @@ use crate::files::DescriptorTarget;
 use crate::files::pipe::CAPACITY_MAX;
 use crate::files::pipe_file::PipeFile;
 use crate::system::System;
-use crate::uapi::{FASYNC, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK};
+use crate::uapi::{
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_GETOWN, F_GETPIPE_SZ, F_NOTIFY, F_SETFD, F_SETFL, F_SETOWN, F_SETPIPE_SZ, FASYNC,
+    FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, O_APPEND, O_CLOEXEC, O_NOATIME, O_NONBLOCK,
+};
 use crate::user::word32;
 
 /// Flags that `F_SETFL` may change.
@@ -40,23 +43,17 @@ pub fn dup3(system: &mut System, [fd, to, flags, ..]: [u64; 6]) -> Result<u64, E
 
 /// `fcntl(fd, command, argument)`.
 pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const DUPFD: u64 = 0;
-    const GETFD: u64 = 1;
-    const SETFD: u64 = 2;
-    const GETFL: u64 = 3;
-    const SETFL: u64 = 4;
-    const DUPFD_CLOEXEC: u64 = 1030;
     let files = &mut system.files;
     match u64::from(command as u32) {
-        DUPFD => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), false),
-        DUPFD_CLOEXEC => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), true),
-        GETFD => Ok(files.descriptor(fd)?.close_on_exec.into()),
-        SETFD => {
+        F_DUPFD => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), false),
+        F_DUPFD_CLOEXEC => files.duplicate(fd, DescriptorTarget::From(u64::from(argument as u32)), true),
+        F_GETFD => Ok(files.descriptor(fd)?.close_on_exec.into()),
+        F_SETFD => {
             files.descriptor(fd)?.close_on_exec = argument & 1 != 0;
             Ok(0)
         }
-        GETFL => Ok(files.get(fd)?.flags),
-        SETFL => {
+        F_GETFL => Ok(files.get(fd)?.flags),
+        F_SETFL => {
             let owns = files.own.who.owns(files.status_of(files.look(fd)?)?.owner());
             let file = files.file(fd)?;
             if argument & !file.flags & O_NOATIME != 0 && !owns {
@@ -74,11 +71,6 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
 
 /// Commands of `fcntl` for locks, seals, owners of signals, and sizes of pipes.
 fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Result<u64, Errno> {
-    const SET_OWNER: u64 = 8;
-    const GET_OWNER: u64 = 9;
-    const SET_PIPE_SIZE: u64 = 1031;
-    const GET_PIPE_SIZE: u64 = 1032;
-    const NOTIFY: u64 = 1026;
     if let Some(result) = locks::control(system, fd, command, argument) {
         return result;
     }
@@ -87,15 +79,15 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
     }
     let files = &mut system.files;
     match command {
-        SET_OWNER => {
+        F_SETOWN => {
             files.file(fd)?.owner = argument as i32;
             Ok(0)
         }
-        GET_OWNER => Ok(i64::from(files.file(fd)?.owner).cast_unsigned()),
-        SET_PIPE_SIZE | GET_PIPE_SIZE => {
+        F_GETOWN => Ok(i64::from(files.file(fd)?.owner).cast_unsigned()),
+        F_SETPIPE_SZ | F_GETPIPE_SZ => {
             let id = files.look(fd)?.downcast::<PipeFile>().ok_or(Errno::EBADF)?.pipe;
             let pipe = files.pipes.get_mut(id)?;
-            if command == SET_PIPE_SIZE {
+            if command == F_SETPIPE_SZ {
                 let wanted = (argument as u32 as usize).max(PAGE_SIZE as usize).next_power_of_two();
                 if wanted > CAPACITY_MAX {
                     return Err(Errno::EPERM);
@@ -108,7 +100,7 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
             Ok(pipe.capacity as u64)
         }
         // Directory notifications are accepted, but no signals are sent.
-        NOTIFY => files.look(fd)?.operations().check_dnotify().map(|()| 0),
+        F_NOTIFY => files.look(fd)?.operations().check_dnotify().map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -167,10 +159,6 @@ pub fn sync_file_range(system: &mut System, [fd, offset, bytes, flags, ..]: [u64
 
 /// `ioctl(fd, request, argument)`.
 pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const FIONBIO: u32 = 0x5421;
-    const FIOASYNC: u32 = 0x5452;
-    const FIONCLEX: u32 = 0x5450;
-    const FIOCLEX: u32 = 0x5451;
     let request = request as u32;
     let files = &mut system.files;
     files.file(fd)?;

@@ -11,7 +11,7 @@ use crate::files::epoll::{EpollId, Interest};
 use crate::files::readiness::PollQuery;
 use crate::files::watch::Change;
 use crate::system::System;
-use crate::uapi::{O_CLOEXEC, POLLIN};
+use crate::uapi::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, O_CLOEXEC, POLLIN};
 use crate::user::timespec;
 
 /// Bytes of a `struct epoll_event`, which is packed: events, data.
@@ -35,15 +35,12 @@ pub fn epoll_create1(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, 
 
 /// `epoll_ctl(epoll, operation, fd, event)`.
 pub fn epoll_ctl(system: &mut System, [epoll, operation, fd, event, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const ADD: u32 = 1;
-    const REMOVE: u32 = 2;
-    const MODIFY: u32 = 3;
     let operation = operation as u32;
-    let interest = if operation == REMOVE { None } else { Some(interest(event)?) };
+    let interest = if operation == EPOLL_CTL_DEL { None } else { Some(interest(event)?) };
     let change = || match (operation, interest) {
-        (REMOVE, _) => Ok(Change::Remove),
-        (ADD, Some(interest)) => Ok(Change::Add(interest)),
-        (MODIFY, Some(interest)) => Ok(Change::Modify(interest)),
+        (EPOLL_CTL_DEL, _) => Ok(Change::Remove),
+        (EPOLL_CTL_ADD, Some(interest)) => Ok(Change::Add(interest)),
+        (EPOLL_CTL_MOD, Some(interest)) => Ok(Change::Modify(interest)),
         _ => Err(Errno::EINVAL),
     };
     let asks_input = system.files.ask_input(&[PollQuery { fd: fd as u32, wanted: POLLIN }]);

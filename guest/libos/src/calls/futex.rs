@@ -6,25 +6,16 @@ use pando_rt::hypercall::NO_DEADLINE;
 
 use crate::errno::Errno;
 use crate::system::System;
-use crate::system::messages::{ANY, CONTENDED, HOLDER, ORPHANED};
+use crate::uapi::{
+    FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_OP_ADD,
+    FUTEX_OP_ANDN, FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT, FUTEX_OP_CMP_NE,
+    FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR, FUTEX_OWNER_DIED, FUTEX_REQUEUE, FUTEX_TID_MASK, FUTEX_TRYLOCK_PI,
+    FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAITERS, FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
+};
 use crate::user::{set_word32, timespec, word32};
 use crate::wait::ThreadNumber;
 
-const WAIT: u64 = 0;
-const WAKE: u64 = 1;
-const REQUEUE: u64 = 3;
-const COMPARE_REQUEUE: u64 = 4;
-const WAKE_OPERATION: u64 = 5;
-const LOCK: u64 = 6;
-const UNLOCK: u64 = 7;
-const TRY_LOCK: u64 = 8;
-const WAIT_BITS: u64 = 9;
-const WAKE_BITS: u64 = 10;
-const WAIT_REQUEUE: u64 = 11;
-const COMPARE_REQUEUE_LOCK: u64 = 12;
-const LOCK_REALTIME: u64 = 13;
 const OPERATION: u64 = 0x7f;
-const REALTIME: u64 = 0x100;
 
 /// `futex(word, operation, value, timeout, second, bits)`.
 pub fn futex(system: &mut System, [word, operation, value, timeout, second, third]: [u64; 6]) -> Result<u64, Errno> {
@@ -34,40 +25,40 @@ pub fn futex(system: &mut System, [word, operation, value, timeout, second, thir
     system.thread.futex_lock = None;
     let count = value as u32;
     let command = operation & OPERATION;
-    let has_second = matches!(command, REQUEUE | COMPARE_REQUEUE | WAKE_OPERATION | WAIT_REQUEUE | COMPARE_REQUEUE_LOCK);
+    let has_second = matches!(command, FUTEX_REQUEUE | FUTEX_CMP_REQUEUE | FUTEX_WAKE_OP | FUTEX_WAIT_REQUEUE_PI | FUTEX_CMP_REQUEUE_PI);
     if has_second && !second.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
-    let moves = matches!(command, REQUEUE | COMPARE_REQUEUE | COMPARE_REQUEUE_LOCK);
+    let moves = matches!(command, FUTEX_REQUEUE | FUTEX_CMP_REQUEUE | FUTEX_CMP_REQUEUE_PI);
     if moves && (count.cast_signed() < 0 || (timeout as u32).cast_signed() < 0) {
         return Err(Errno::EINVAL);
     }
-    let realtime = operation & REALTIME != 0;
+    let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
     match command {
-        WAIT => wait(system, word, count, ANY, relative(timeout)?),
-        WAIT_BITS if third as u32 == 0 => Err(Errno::EINVAL),
-        WAIT_BITS => wait(system, word, count, third as u32, absolute(timeout, realtime)?),
-        WAKE => {
+        FUTEX_WAIT => wait(system, word, count, FUTEX_BITSET_MATCH_ANY, relative(timeout)?),
+        FUTEX_WAIT_BITSET if third as u32 == 0 => Err(Errno::EINVAL),
+        FUTEX_WAIT_BITSET => wait(system, word, count, third as u32, absolute(timeout, realtime)?),
+        FUTEX_WAKE => {
             word32(word)?;
-            Ok(system.wake_word(word, count.max(1), ANY))
+            Ok(system.wake_word(word, count.max(1), FUTEX_BITSET_MATCH_ANY))
         }
-        WAKE_BITS if third as u32 == 0 => Err(Errno::EINVAL),
-        WAKE_BITS => Ok(system.wake_word(word, count, third as u32)),
-        REQUEUE => Ok(requeue(system, word, second, count, timeout as u32)),
-        COMPARE_REQUEUE_LOCK if count != 1 || word == second => Err(Errno::EINVAL),
-        COMPARE_REQUEUE | COMPARE_REQUEUE_LOCK if word32(word)? != third as u32 => Err(Errno::EAGAIN),
-        COMPARE_REQUEUE => {
+        FUTEX_WAKE_BITSET if third as u32 == 0 => Err(Errno::EINVAL),
+        FUTEX_WAKE_BITSET => Ok(system.wake_word(word, count, third as u32)),
+        FUTEX_REQUEUE => Ok(requeue(system, word, second, count, timeout as u32)),
+        FUTEX_CMP_REQUEUE_PI if count != 1 || word == second => Err(Errno::EINVAL),
+        FUTEX_CMP_REQUEUE | FUTEX_CMP_REQUEUE_PI if word32(word)? != third as u32 => Err(Errno::EAGAIN),
+        FUTEX_CMP_REQUEUE => {
             let moved = requeue(system, word, second, count, timeout as u32);
             Ok(moved)
         }
-        WAKE_OPERATION => wake_operation(system, [word, second], [count, timeout as u32], third as u32),
-        LOCK => lock(system, word, absolute(timeout, true)?),
-        LOCK_REALTIME => lock(system, word, absolute(timeout, realtime)?),
-        TRY_LOCK => try_lock(system, word).and_then(|locked| if locked { Ok(0) } else { Err(Errno::EAGAIN) }),
-        UNLOCK => unlock(system, word),
-        WAIT_REQUEUE if word == second => Err(Errno::EINVAL),
-        WAIT_REQUEUE => wait_for_lock(system, word, count, second, absolute(timeout, realtime)?),
-        COMPARE_REQUEUE_LOCK => requeue_to_lock(system, word, second, timeout as u32),
+        FUTEX_WAKE_OP => wake_operation(system, [word, second], [count, timeout as u32], third as u32),
+        FUTEX_LOCK_PI => lock(system, word, absolute(timeout, true)?),
+        FUTEX_LOCK_PI2 => lock(system, word, absolute(timeout, realtime)?),
+        FUTEX_TRYLOCK_PI => try_lock(system, word).and_then(|locked| if locked { Ok(0) } else { Err(Errno::EAGAIN) }),
+        FUTEX_UNLOCK_PI => unlock(system, word),
+        FUTEX_WAIT_REQUEUE_PI if word == second => Err(Errno::EINVAL),
+        FUTEX_WAIT_REQUEUE_PI => wait_for_lock(system, word, count, second, absolute(timeout, realtime)?),
+        FUTEX_CMP_REQUEUE_PI => requeue_to_lock(system, word, second, timeout as u32),
         _ => Err(Errno::ENOSYS),
     }
 }
@@ -112,7 +103,7 @@ fn wait_for_lock(system: &mut System, word: u64, value: u32, lock_word: u64, dea
         return lock(system, lock_word, deadline);
     }
     system.thread.futex_lock = Some(lock_word);
-    wait(system, word, value, ANY, deadline)
+    wait(system, word, value, FUTEX_BITSET_MATCH_ANY, deadline)
 }
 
 /// Gives a free lock to the longest waiter of a word, and requeues others, at most `moved`, to the lock. Returns how many threads
@@ -127,13 +118,13 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
     }
     for number in moving {
         let value = word32(lock_word)?;
-        if value & HOLDER == 0 {
-            let contended = if system.waiters_on(to).is_empty() { 0 } else { CONTENDED };
-            set_word32(lock_word, number | value & ORPHANED | contended)?;
+        if value & FUTEX_TID_MASK == 0 {
+            let contended = if system.waiters_on(to).is_empty() { 0 } else { FUTEX_WAITERS };
+            set_word32(lock_word, number | value & FUTEX_OWNER_DIED | contended)?;
             system.finish_call(*number, Ok(0));
             continue;
         }
-        set_word32(lock_word, value | CONTENDED)?;
+        set_word32(lock_word, value | FUTEX_WAITERS)?;
         if let Some(thread) = system.thread_of_mut(*number) {
             // If it is interrupted, its call waits for the lock again.
             thread.call.done = 1;
@@ -145,7 +136,7 @@ fn requeue_to_lock(system: &mut System, word: u64, lock_word: u64, moved: u32) -
 
 /// Wakes waiters of a word and requeues others to another word. Returns how many threads that were.
 fn requeue(system: &mut System, word: u64, other: u64, woken: u32, moved: u32) -> u64 {
-    let done = system.wake_word(word, woken, ANY);
+    let done = system.wake_word(word, woken, FUTEX_BITSET_MATCH_ANY);
     let (from, to) = (system.word(word), system.word(other));
     let waiting = system.waiters_on(from);
     let moving = &waiting[..waiting.len().min(moved as usize)];
@@ -158,44 +149,43 @@ fn requeue(system: &mut System, word: u64, other: u64, woken: u32, moved: u32) -
 /// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first and, if the second word's old value meets the condition, of
 /// the second.
 fn wake_operation(system: &mut System, [first, second]: [u64; 2], [count, second_count]: [u32; 2], coded: u32) -> Result<u64, Errno> {
-    const SHIFT: u32 = 8;
     let extended = |bits: u32| ((bits << 20).cast_signed() >> 20) as u32;
     let (operation, comparison) = (coded >> 28, coded >> 24 & 15);
     let (mut argument, expected) = (extended(coded >> 12 & 0xfff), extended(coded & 0xfff));
-    if operation & SHIFT != 0 {
+    if operation & FUTEX_OP_OPARG_SHIFT != 0 {
         argument = 1u32.wrapping_shl(argument);
     }
     let before = word32(second)?;
-    let after = match operation & !SHIFT {
-        0 => argument,
-        1 => before.wrapping_add(argument),
-        2 => before | argument,
-        3 => before & !argument,
-        4 => before ^ argument,
+    let after = match operation & !FUTEX_OP_OPARG_SHIFT {
+        FUTEX_OP_SET => argument,
+        FUTEX_OP_ADD => before.wrapping_add(argument),
+        FUTEX_OP_OR => before | argument,
+        FUTEX_OP_ANDN => before & !argument,
+        FUTEX_OP_XOR => before ^ argument,
         _ => return Err(Errno::ENOSYS),
     };
     let (signed, expected) = (before.cast_signed(), expected.cast_signed());
     let holds = match comparison {
-        0 => signed == expected,
-        1 => signed != expected,
-        2 => signed < expected,
-        3 => signed <= expected,
-        4 => signed > expected,
-        5 => signed >= expected,
+        FUTEX_OP_CMP_EQ => signed == expected,
+        FUTEX_OP_CMP_NE => signed != expected,
+        FUTEX_OP_CMP_LT => signed < expected,
+        FUTEX_OP_CMP_LE => signed <= expected,
+        FUTEX_OP_CMP_GT => signed > expected,
+        FUTEX_OP_CMP_GE => signed >= expected,
         _ => return Err(Errno::ENOSYS),
     };
     set_word32(second, after)?;
-    let woken = system.wake_word(first, count, ANY);
-    Ok(woken + if holds { system.wake_word(second, second_count, ANY) } else { 0 })
+    let woken = system.wake_word(first, count, FUTEX_BITSET_MATCH_ANY);
+    Ok(woken + if holds { system.wake_word(second, second_count, FUTEX_BITSET_MATCH_ANY) } else { 0 })
 }
 
 /// Takes a lock that is free, or that its holder's end has freed. Returns whether it did.
 fn try_lock(system: &mut System, word: u64) -> Result<bool, Errno> {
     let value = word32(word)?;
     let own = system.thread.number;
-    match value & HOLDER {
+    match value & FUTEX_TID_MASK {
         0 => {
-            set_word32(word, own | value & (ORPHANED | CONTENDED))?;
+            set_word32(word, own | value & (FUTEX_OWNER_DIED | FUTEX_WAITERS))?;
             Ok(true)
         }
         holder if holder == own => Err(Errno::EDEADLK),
@@ -210,8 +200,8 @@ fn lock(system: &mut System, word: u64, deadline: u64) -> Result<u64, Errno> {
     if try_lock(system, word)? {
         return Ok(0);
     }
-    set_word32(word, word32(word)? | CONTENDED)?;
-    system.thread.futex_bits = ANY;
+    set_word32(word, word32(word)? | FUTEX_WAITERS)?;
+    system.thread.futex_bits = FUTEX_BITSET_MATCH_ANY;
     let on = system.word(word);
     match system.wait(&[on], deadline, |_| None::<()>)? {
         Some(()) => Ok(0),
@@ -221,13 +211,13 @@ fn lock(system: &mut System, word: u64, deadline: u64) -> Result<u64, Errno> {
 
 /// Gives the lock to the longest waiter.
 fn unlock(system: &mut System, word: u64) -> Result<u64, Errno> {
-    if word32(word)? & HOLDER != system.thread.number {
+    if word32(word)? & FUTEX_TID_MASK != system.thread.number {
         return Err(Errno::EPERM);
     }
     let on = system.word(word);
     let waiting = system.waiters_on(on);
     let next = waiting.first().copied();
-    let contended = if waiting.len() > 1 { CONTENDED } else { 0 };
+    let contended = if waiting.len() > 1 { FUTEX_WAITERS } else { 0 };
     set_word32(word, next.map_or(0, |next| next | contended))?;
     if let Some(next) = next {
         system.finish_call(next, Ok(0));

@@ -8,10 +8,10 @@ use pando_rt::user::write;
 use pando_rt::{clock, registers, thread_base};
 
 use crate::credentials::Roles;
-use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::errno::Errno;
 use crate::limits::Limit;
 use crate::system::System;
+use crate::uapi::{ARCH_GET_CPUID, ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_CPUID, ARCH_SET_FS, ARCH_SET_GS, CAP_SYS_RESOURCE};
 use crate::user::{set_words, set_words_unless_null, words};
 
 /// Answers zero: calls that are accepted without effect.
@@ -70,7 +70,7 @@ pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]
     let (own, theirs) = (&system.files.own.who, &system.files.of(number).ok_or(Errno::ESRCH)?.who);
     let is = |theirs: Roles, own: Roles| Roles { file: own.real, ..theirs } == Roles::all(own.real);
     let is_same = is(theirs.user, own.user) && is(theirs.group, own.group);
-    if number != system.process.number && !is_same && !own.is_capable(SYS_RESOURCE) {
+    if number != system.process.number && !is_same && !own.is_capable(CAP_SYS_RESOURCE) {
         return Err(Errno::EPERM);
     }
     let before = process.limits.get(resource)?;
@@ -105,22 +105,16 @@ pub fn personality(system: &mut System, [persona, ..]: [u64; 6]) -> Result<u64, 
 
 /// `arch_prctl(code, address)`.
 pub fn arch_prctl(_: &mut System, [code, address, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const SET_GS: u64 = 0x1001;
-    const SET_FS: u64 = 0x1002;
-    const GET_FS: u64 = 0x1003;
-    const GET_GS: u64 = 0x1004;
-    const GET_CPUID: u64 = 0x1011;
-    const SET_CPUID: u64 = 0x1012;
     let set = |done| if done { Ok(0) } else { Err(Errno::EPERM) };
     match code {
-        SET_FS => set(thread_base::set_fs(address)),
-        SET_GS => set(thread_base::set_gs(address)),
-        GET_FS => set_words(address, &[thread_base::fs()]).map(|()| 0),
-        GET_GS => set_words(address, &[thread_base::gs()]).map(|()| 0),
+        ARCH_SET_FS => set(thread_base::set_fs(address)),
+        ARCH_SET_GS => set(thread_base::set_gs(address)),
+        ARCH_GET_FS => set_words(address, &[thread_base::fs()]).map(|()| 0),
+        ARCH_GET_GS => set_words(address, &[thread_base::gs()]).map(|()| 0),
         // The instruction `cpuid` works, and cannot be made to fault.
-        GET_CPUID => Ok(1),
-        SET_CPUID if address != 0 => Ok(0),
-        SET_CPUID => Err(Errno::ENODEV),
+        ARCH_GET_CPUID => Ok(1),
+        ARCH_SET_CPUID if address != 0 => Ok(0),
+        ARCH_SET_CPUID => Err(Errno::ENODEV),
         _ => Err(Errno::EINVAL),
     }
 }

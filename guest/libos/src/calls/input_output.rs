@@ -8,13 +8,8 @@ use crate::calls::blocking::{files, forever, with_timeout};
 use crate::calls::file_operations::{self, Request, show_written};
 use crate::errno::Errno;
 use crate::system::System;
-use crate::uapi::{O_APPEND, O_NONBLOCK};
+use crate::uapi::{O_APPEND, O_NONBLOCK, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC};
 use crate::user::{RW_MAX, buffer, set_words, vectors, words};
-
-/// Flags of `preadv2` and `pwritev2`: do not wait; write at the end; write at the offset even if the file is opened for appending.
-const NO_WAIT: u64 = 8;
-const APPEND: u64 = 0x10;
-const NO_APPEND: u64 = 0x20;
 
 /// `read(fd, buffer, length)`.
 pub fn read(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -62,19 +57,19 @@ pub fn pwritev(system: &mut System, [fd, address, count, offset, ..]: [u64; 6]) 
 
 /// `preadv2(fd, vectors, count, offset, unused, flags)`.
 pub fn preadv2(system: &mut System, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
-    let (offset, ranges) = (checked2(offset, flags & !APPEND & !NO_APPEND)?, vectors(address, count)?);
-    let added = if flags & NO_WAIT != 0 { O_NONBLOCK } else { 0 };
+    let (offset, ranges) = (checked2(offset, flags & !RWF_APPEND & !RWF_NOAPPEND)?, vectors(address, count)?);
+    let added = if flags & RWF_NOWAIT != 0 { O_NONBLOCK } else { 0 };
     with_flags(system, fd, added, 0, |system| read_ranges(system, fd, &ranges, offset))
 }
 
 /// `pwritev2(fd, vectors, count, offset, unused, flags)`.
 pub fn pwritev2(system: &mut System, [fd, address, count, offset, _, flags]: [u64; 6]) -> Result<u64, Errno> {
     let (offset, ranges) = (checked2(offset, flags)?, vectors(address, count)?);
-    if flags & APPEND != 0 && flags & NO_APPEND != 0 {
+    if flags & RWF_APPEND != 0 && flags & RWF_NOAPPEND != 0 {
         return Err(Errno::EINVAL);
     }
-    let added = if flags & NO_WAIT != 0 { O_NONBLOCK } else { 0 } | if flags & APPEND != 0 { O_APPEND } else { 0 };
-    let removed = if flags & NO_APPEND != 0 { O_APPEND } else { 0 };
+    let added = if flags & RWF_NOWAIT != 0 { O_NONBLOCK } else { 0 } | if flags & RWF_APPEND != 0 { O_APPEND } else { 0 };
+    let removed = if flags & RWF_NOAPPEND != 0 { O_APPEND } else { 0 };
     with_flags(system, fd, added, removed, |system| write_ranges(system, fd, &ranges, offset))
 }
 
@@ -105,9 +100,8 @@ pub fn with_flags<T>(
 /// Checks an offset where -1 means the file's position, and the flags. Most flags only speed up the call or request the present
 /// behaviour.
 fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
-    /// `RWF_HIPRI`, `RWF_DSYNC` and `RWF_SYNC`.
-    const HARMLESS: u64 = 7;
-    if flags & !(HARMLESS | NO_WAIT | APPEND | NO_APPEND) != 0 {
+    const HARMLESS: u64 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC;
+    if flags & !(HARMLESS | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     if offset == u64::MAX { Ok(None) } else { checked(offset).map(Some) }

@@ -11,11 +11,12 @@ use pando_stack::mask;
 use crate::errno::Errno;
 use crate::files::socket::inet::InetState;
 use crate::files::socket::names::{CARD, LOOPBACK};
+use crate::uapi::{
+    ARPHRD_ETHER, ARPHRD_LOOPBACK, IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_MULTICAST, IFF_RUNNING, IFF_UP, IFNAMSIZ, RT_SCOPE_HOST,
+};
 
 /// Packets that an interface queues (`txqueuelen`).
 pub(super) const TX_QUEUE_LENGTH: u32 = 1000;
-/// Bytes of an interface's name with its terminating zero.
-pub(super) const IFNAMSIZ: usize = 16;
 
 /// An interface.
 pub(super) struct Interface {
@@ -34,28 +35,23 @@ pub(super) struct Interface {
 
 /// All interfaces.
 pub(super) fn interfaces(inet: &InetState) -> Vec<Interface> {
-    const LOOP: u16 = 772;
-    const ETHERNET: u16 = 1;
-    const HOST: u8 = 254;
     let loopback = Interface {
         index: LOOPBACK,
         name: b"lo\0",
-        // `IFF_UP`, `IFF_LOOPBACK`, `IFF_RUNNING`, `IFF_LOWER_UP`.
-        flags: 0x1_0049,
-        hardware: LOOP,
+        flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
+        hardware: ARPHRD_LOOPBACK,
         mac: [0; 6],
         mtu: 65536,
         hosts: vec![(Ipv4Addr::LOCALHOST.into(), 8), (core::net::Ipv6Addr::LOCALHOST.into(), 128)],
-        scope: HOST,
+        scope: RT_SCOPE_HOST,
     };
     let registers = registers::card();
     let [a, b, c, d, e, f, ..] = registers.mac.to_le_bytes();
     let card = (registers.mtu != 0).then(|| Interface {
         index: CARD,
         name: b"eth0\0",
-        // `IFF_UP`, `IFF_BROADCAST`, `IFF_RUNNING`, `IFF_MULTICAST`, `IFF_LOWER_UP`.
-        flags: 0x1_1043,
-        hardware: ETHERNET,
+        flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_MULTICAST | IFF_LOWER_UP,
+        hardware: ARPHRD_ETHER,
         mac: [a, b, c, d, e, f],
         mtu: registers.mtu as u32,
         hosts: inet.hosts.iter().filter(|host| host.is_set).map(|host| (host.address, host.prefix)).collect(),

@@ -7,18 +7,11 @@ use crate::calls::blocking::{forever, with_timeout};
 use crate::errno::Errno;
 use crate::files::locks::{Kind, Lock, LockMode, Owner, Range};
 use crate::system::System;
+use crate::uapi::{F_GETLK, F_OFD_GETLK, F_RDLCK, F_SETLK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
 use crate::wait::Channel;
 
-const GET: u64 = 5;
-const SET: u64 = 6;
-const SET_WAITING: u64 = 7;
 /// Commands for locks of open file descriptions.
-const OPEN_FILE: u64 = 31;
-
-/// `l_type`.
-const READ: i16 = 0;
-const WRITE: i16 = 1;
-const UNLOCKED: i16 = 2;
+const OPEN_FILE: u64 = F_OFD_GETLK - F_GETLK;
 
 /// `struct flock`.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +45,9 @@ impl Flock {
     /// The access that is locked; `None`: unlock.
     fn access(self) -> Result<Option<LockMode>, Errno> {
         match self.kind {
-            READ => Ok(Some(LockMode::Read)),
-            WRITE => Ok(Some(LockMode::Write)),
-            UNLOCKED => Ok(None),
+            F_RDLCK => Ok(Some(LockMode::Read)),
+            F_WRLCK => Ok(Some(LockMode::Write)),
+            F_UNLCK => Ok(None),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -74,10 +67,10 @@ impl Flock {
 
 /// Commands of `fcntl` for locks. `None`: it is another command.
 pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
-    let (command, by_open_file) = if command >= OPEN_FILE + GET { (command - OPEN_FILE, true) } else { (command, false) };
+    let (command, by_open_file) = if command >= OPEN_FILE + F_GETLK { (command - OPEN_FILE, true) } else { (command, false) };
     match command {
-        GET => Some(get(system, fd, argument, by_open_file)),
-        SET | SET_WAITING => Some(set(system, fd, argument, by_open_file, command == SET_WAITING)),
+        F_GETLK => Some(get(system, fd, argument, by_open_file)),
+        F_SETLK | F_SETLKW => Some(set(system, fd, argument, by_open_file, command == F_SETLKW)),
         _ => None,
     }
 }
@@ -88,7 +81,7 @@ fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<Owner, Errno> {
 
 fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Result<u64, Errno> {
     let asked = Flock::read(argument)?;
-    if !by_open_file && !matches!(asked.kind, READ | WRITE) {
+    if !by_open_file && !matches!(asked.kind, F_RDLCK | F_WRLCK) {
         return Err(Errno::EINVAL);
     }
     let range = asked.range(system, fd)?;
@@ -99,9 +92,9 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
     let found = access.and_then(|access| system.files.locks.conflict(key, Kind::Ranges, &Lock { owner, access, range }));
     let answer = match found {
-        None => Flock { kind: UNLOCKED, ..asked },
+        None => Flock { kind: F_UNLCK, ..asked },
         Some(Lock { owner, access, range }) => Flock {
-            kind: if access == LockMode::Read { READ } else { WRITE },
+            kind: if access == LockMode::Read { F_RDLCK } else { F_WRLCK },
             whence: 0,
             start: range.first.cast_signed(),
             length: range.length().cast_signed(),
@@ -152,15 +145,11 @@ fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: b
 
 /// `flock(fd, operation)`.
 pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const SHARED: u32 = 1;
-    const EXCLUSIVE: u32 = 2;
-    const WITHOUT_WAITING: u32 = 4;
-    const UNLOCK: u32 = 8;
     let operation = operation as u32;
-    let access = match operation & !WITHOUT_WAITING {
-        SHARED => Some(LockMode::Read),
-        EXCLUSIVE => Some(LockMode::Write),
-        UNLOCK => None,
+    let access = match operation & !LOCK_NB {
+        LOCK_SH => Some(LockMode::Read),
+        LOCK_EX => Some(LockMode::Write),
+        LOCK_UN => None,
         _ => return Err(Errno::EINVAL),
     };
     system.files.file(fd)?;
@@ -183,5 +172,5 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
         system.files.changed.push(Channel::Locks);
         result
     };
-    with_timeout(system, |_| [Channel::Locks].into(), forever(operation & WITHOUT_WAITING == 0), attempt)
+    with_timeout(system, |_| [Channel::Locks].into(), forever(operation & LOCK_NB == 0), attempt)
 }

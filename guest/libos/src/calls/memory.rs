@@ -17,40 +17,50 @@ use crate::memory::remap::RemapTarget;
 use crate::memory::{COPIED_MAX, LOWEST, pages};
 use crate::shared::{is_shared, shared_part};
 use crate::system::System;
+use crate::uapi::{
+    MADV_COLD, MADV_DODUMP, MADV_DOFORK, MADV_DONTDUMP, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_HUGEPAGE,
+    MADV_KEEPONFORK, MADV_MERGEABLE, MADV_NOHUGEPAGE, MADV_NORMAL, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_RANDOM,
+    MADV_SEQUENTIAL, MADV_UNMERGEABLE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ABOVE4G, MAP_ANONYMOUS, MAP_DENYWRITE,
+    MAP_EXECUTABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGE_1GB, MAP_HUGE_2MB, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK,
+    MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, MAP_UNINITIALIZED, MREMAP_DONTUNMAP,
+    MREMAP_FIXED, MREMAP_MAYMOVE, MS_ASYNC, MS_INVALIDATE, MS_SYNC, PROT_GROWSDOWN,
+};
 
-const MAP_SHARED: u64 = 1;
-const MAP_PRIVATE: u64 = 2;
-const MAP_SHARED_VALIDATE: u64 = 3;
-const MAP_TYPE: u64 = 0xf;
-const MAP_FIXED: u64 = 0x10;
-const MAP_ANONYMOUS: u64 = 0x20;
-const MAP_GROWSDOWN: u64 = 0x100;
-const MAP_DENYWRITE: u64 = 0x800;
-const MAP_LOCKED: u64 = 0x2000;
-const MAP_NORESERVE: u64 = 0x4000;
-const MAP_STACK: u64 = 0x2_0000;
-const MAP_HUGETLB: u64 = 0x4_0000;
 /// Flags that every kind of mapping takes; `MAP_SHARED_VALIDATE` refuses others.
-const MAP_KNOWN: u64 = 0x7c07_f9f3;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const LEGACY_MAP_MASK: u64 = MAP_SHARED
+    | MAP_PRIVATE
+    | MAP_FIXED
+    | MAP_ANONYMOUS
+    | MAP_32BIT
+    | MAP_ABOVE4G
+    | MAP_GROWSDOWN
+    | MAP_DENYWRITE
+    | MAP_EXECUTABLE
+    | MAP_LOCKED
+    | MAP_NORESERVE
+    | MAP_POPULATE
+    | MAP_NONBLOCK
+    | MAP_STACK
+    | MAP_HUGETLB
+    | MAP_UNINITIALIZED
+    | MAP_HUGE_2MB
+    | MAP_HUGE_1GB;
 
-const MREMAP_MAYMOVE: u64 = 1;
-const MREMAP_FIXED: u64 = 2;
-const MREMAP_DONTUNMAP: u64 = 4;
-
-const MADV_DONTNEED: u64 = 4;
-const MADV_FREE: u64 = 8;
-const MADV_DONTFORK: u64 = 10;
-const MADV_DOFORK: u64 = 11;
-const MADV_WIPEONFORK: u64 = 18;
-const MADV_KEEPONFORK: u64 = 19;
-const MADV_POPULATE_READ: u64 = 22;
-const MADV_POPULATE_WRITE: u64 = 23;
-const MADV_DONTNEED_LOCKED: u64 = 24;
 /// Advice that has no effect here: access patterns, merging, huge pages, dumps, forks.
-const HARMLESS_ADVICE: [u64; 12] = [0, 1, 2, 3, 12, 13, 14, 15, 16, 17, 20, 21];
-
-const PROT_GROWSDOWN: u64 = 0x0100_0000;
+const HARMLESS_ADVICE: [u64; 12] = [
+    MADV_NORMAL,
+    MADV_RANDOM,
+    MADV_SEQUENTIAL,
+    MADV_WILLNEED,
+    MADV_MERGEABLE,
+    MADV_UNMERGEABLE,
+    MADV_HUGEPAGE,
+    MADV_NOHUGEPAGE,
+    MADV_DONTDUMP,
+    MADV_DODUMP,
+    MADV_COLD,
+    MADV_PAGEOUT,
+];
 
 const MREMAP_FLAGS: u64 = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
 
@@ -209,7 +219,7 @@ fn check_kind(flags: u64) -> Result<(), Errno> {
         MAP_SHARED if flags & MAP_GROWSDOWN != 0 && flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
         MAP_SHARED | MAP_PRIVATE => Ok(()),
         MAP_SHARED_VALIDATE if flags & MAP_ANONYMOUS != 0 => Err(Errno::EINVAL),
-        MAP_SHARED_VALIDATE if flags & !MAP_KNOWN != 0 => Err(Errno::EOPNOTSUPP),
+        MAP_SHARED_VALIDATE if flags & !LEGACY_MAP_MASK != 0 => Err(Errno::EOPNOTSUPP),
         MAP_SHARED_VALIDATE => Ok(()),
         _ => Err(Errno::EINVAL),
     }
@@ -385,11 +395,8 @@ fn mremap_again(system: &mut System, address: u64, new_length: u64, flags: u64, 
 
 /// `msync(address, length, flags)`.
 pub fn msync(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const ASYNCHRONOUS: u64 = 1;
-    const INVALIDATE: u64 = 2;
-    const SYNCHRONOUS: u64 = 4;
-    let both = ASYNCHRONOUS | SYNCHRONOUS;
-    if flags & !(both | INVALIDATE) != 0 || flags & both == both || !address.is_multiple_of(PAGE_SIZE) {
+    let both = MS_ASYNC | MS_SYNC;
+    if flags & !(both | MS_INVALIDATE) != 0 || flags & both == both || !address.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
     if length == 0 {
@@ -397,7 +404,7 @@ pub fn msync(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Res
     }
     let range = pages(address, length).map_err(|_| Errno::ENOMEM)?;
     system.before_unmap(range);
-    if flags & SYNCHRONOUS != 0 && system.shows_nodes() {
+    if flags & MS_SYNC != 0 && system.shows_nodes() {
         system.files.sync_all()?;
     }
     if system.memory.is_covered(range) { Ok(0) } else { Err(Errno::ENOMEM) }

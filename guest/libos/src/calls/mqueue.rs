@@ -7,16 +7,17 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use crate::credentials::capabilities::SYS_RESOURCE;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
 use crate::files::tree::node::Owner;
 use crate::signals::Signal;
-use crate::signals::info::{Info, code};
+use crate::signals::info::Info;
 use crate::system::System;
-use crate::uapi::{O_ACCMODE, O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
+use crate::uapi::{
+    CAP_SYS_RESOURCE, O_ACCMODE, O_CREAT, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY, SI_MESGQ, SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD,
+};
 use crate::user::{path, set_word32, set_words, timespec, words};
 use crate::wait::Channel;
 
@@ -64,7 +65,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         None if flags & O_CREAT == 0 => return Err(Errno::ENOENT),
         None => {
             let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
-            let (count_max, bytes_max) = if who.is_capable(SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
+            let (count_max, bytes_max) = if who.is_capable(CAP_SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
             if !(1..=count_max).contains(&count) || !(1..=bytes_max).contains(&bytes) {
                 return Err(Errno::EINVAL);
             }
@@ -141,7 +142,7 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
     let listener = if queue.count() == 1 && !is_awaited { queue.listener.take() } else { None };
     match listener {
         Some(NotifyTarget { process, notice: Notice::Signal(signal, value) }) => {
-            let info = Info::sent(signal, code::MESSAGE, system.process.number, system.user()).with_value(value);
+            let info = Info::sent(signal, SI_MESGQ, system.process.number, system.user()).with_value(value);
             // A signal is lost if too many are pending, as on Linux.
             let _ = system.send(process, info);
         }
@@ -182,19 +183,16 @@ pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeou
 
 /// `mq_notify(fd, event)`.
 pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const SIGNAL: u32 = 0;
-    const NOTHING: u32 = 1;
-    const THREAD: u32 = 2;
     let wanted = if event == 0 {
         None
     } else {
         let [value, kind] = words(event)?;
         match (kind >> 32) as u32 {
             // Signal number 0: none is sent.
-            SIGNAL if kind as u32 == 0 => Some(Notice::Nothing),
-            SIGNAL => Some(Notice::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
-            NOTHING => Some(Notice::Nothing),
-            THREAD => {
+            SIGEV_SIGNAL if kind as u32 == 0 => Some(Notice::Nothing),
+            SIGEV_SIGNAL => Some(Notice::Signal(Signal::from_number(u64::from(kind as u32))?, value)),
+            SIGEV_NONE => Some(Notice::Nothing),
+            SIGEV_THREAD => {
                 let mut cookie = [0; COOKIE];
                 user::read(value, &mut cookie)?;
                 Some(Notice::Socket(system.files.notice_socket(u64::from(kind as u32))?, cookie))

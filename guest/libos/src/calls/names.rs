@@ -8,11 +8,8 @@ use crate::errno::Errno;
 use crate::files::change::{NewNode, PathAt};
 use crate::files::status::time;
 use crate::system::System;
-use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, S_IFMT};
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, S_IFMT};
 use crate::user;
-
-/// Remove a directory.
-const AT_REMOVEDIR: u64 = 0x200;
 
 fn now() -> Time {
     time(clock::wall())

@@ -9,11 +9,15 @@ use pando_rt::user as memory;
 use pando_stack::mask;
 
 use super::interface_change::InterfaceChange;
-use super::interfaces::{IFNAMSIZ, TX_QUEUE_LENGTH, interfaces, name_of_number};
-use crate::credentials::capabilities::NET_ADMIN;
+use super::interfaces::{TX_QUEUE_LENGTH, interfaces, name_of_number};
 use crate::errno::Errno;
 use crate::files::socket::inet::InetState;
 use crate::system::System;
+use crate::uapi::{
+    AF_INET, CAP_NET_ADMIN, IFF_UP, IFNAMSIZ, SIOCADDRT, SIOCDELRT, SIOCGIFADDR, SIOCGIFBRDADDR, SIOCGIFCONF, SIOCGIFDSTADDR, SIOCGIFFLAGS,
+    SIOCGIFHWADDR, SIOCGIFINDEX, SIOCGIFMETRIC, SIOCGIFMTU, SIOCGIFNAME, SIOCGIFNETMASK, SIOCGIFTXQLEN, SIOCSIFADDR, SIOCSIFBRDADDR,
+    SIOCSIFDSTADDR, SIOCSIFFLAGS, SIOCSIFHWADDR, SIOCSIFLINK, SIOCSIFMETRIC, SIOCSIFMTU, SIOCSIFNETMASK,
+};
 use crate::user::{set_word32, word32, words};
 
 /// Bytes of a `struct ifreq`.
@@ -27,19 +31,27 @@ const SOCKADDR_SIZE: usize = 16;
 /// `ENODEV`: there is no such interface. `EPERM`: the card cannot have it. `EADDRNOTAVAIL`: it has no such address. `EFAULT`,
 /// `EINVAL`.
 pub fn ioctl(system: &mut System, request: u32, argument: u64) -> Option<Result<u64, Errno>> {
-    let is_permitted = system.files.own.who.is_capable(NET_ADMIN);
+    let is_permitted = system.files.own.who.is_capable(CAP_NET_ADMIN);
     let inet = &mut system.files.sockets.outside;
-    /// `SIOCGIFCONF`: lists the interfaces.
-    const CONFIGURATION: u32 = 0x8912;
-    const NAME_OF: u32 = 0x8910;
     /// Requests that change an interface.
-    const CHANGES: [u32; 10] = [0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x891e, 0x8922, 0x8924];
+    const CHANGES: [u32; 10] = [
+        SIOCADDRT,
+        SIOCDELRT,
+        SIOCSIFFLAGS,
+        SIOCSIFADDR,
+        SIOCSIFDSTADDR,
+        SIOCSIFBRDADDR,
+        SIOCSIFNETMASK,
+        SIOCSIFMETRIC,
+        SIOCSIFMTU,
+        SIOCSIFHWADDR,
+    ];
     match request {
-        CONFIGURATION => Some(configuration(argument, inet)),
-        NAME_OF => Some(name_of(argument)),
+        SIOCGIFCONF => Some(configuration(argument, inet)),
+        SIOCGIFNAME => Some(name_of(argument)),
         _ if CHANGES.contains(&request) && !is_permitted => Some(Err(Errno::EPERM)),
         _ if CHANGES.contains(&request) => Some(change(request, argument, inet)),
-        0x8911..=0x8942 => Some(query(request, argument, inet)).filter(|result| *result != Err(Errno::ENOTTY)),
+        SIOCSIFLINK..=SIOCGIFTXQLEN => Some(query(request, argument, inet)).filter(|result| *result != Err(Errno::ENOTTY)),
         _ => None,
     }
 }
@@ -47,7 +59,7 @@ pub fn ioctl(system: &mut System, request: u32, argument: u64) -> Option<Result<
 /// An address as a `struct sockaddr`.
 fn socket_address(address: Ipv4Addr) -> [u8; 16] {
     let [a, b, c, d] = address.octets();
-    [2, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]
+    [AF_INET as u8, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 fn configuration(argument: u64, inet: &InetState) -> Result<u64, Errno> {
@@ -84,18 +96,18 @@ fn query(request: u32, argument: u64, inet: &InetState) -> Result<u64, Errno> {
     let mut bytes = [0; 16];
     match request {
         // The lower 16 bits of its flags.
-        0x8913 => bytes[..2].copy_from_slice(&(interface.flags as u16).to_le_bytes()),
-        0x8915 | 0x8917 => bytes = socket_address(host4?.0),
-        0x8919 => bytes = socket_address(interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED)),
-        0x891b => bytes = socket_address(mask(host4?.1)),
-        0x891d => {}
-        0x8921 => bytes[..4].copy_from_slice(&interface.mtu.to_le_bytes()),
-        0x8927 => {
+        SIOCGIFFLAGS => bytes[..2].copy_from_slice(&(interface.flags as u16).to_le_bytes()),
+        SIOCGIFADDR | SIOCGIFDSTADDR => bytes = socket_address(host4?.0),
+        SIOCGIFBRDADDR => bytes = socket_address(interface.broadcast().unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        SIOCGIFNETMASK => bytes = socket_address(mask(host4?.1)),
+        SIOCGIFMETRIC => {}
+        SIOCGIFMTU => bytes[..4].copy_from_slice(&interface.mtu.to_le_bytes()),
+        SIOCGIFHWADDR => {
             bytes[..2].copy_from_slice(&interface.hardware.to_le_bytes());
             bytes[2..8].copy_from_slice(&interface.mac);
         }
-        0x8933 => bytes[..4].copy_from_slice(&interface.index.to_le_bytes()),
-        0x8942 => bytes[..4].copy_from_slice(&TX_QUEUE_LENGTH.to_le_bytes()),
+        SIOCGIFINDEX => bytes[..4].copy_from_slice(&interface.index.to_le_bytes()),
+        SIOCGIFTXQLEN => bytes[..4].copy_from_slice(&TX_QUEUE_LENGTH.to_le_bytes()),
         _ => return Err(Errno::ENOTTY),
     }
     memory::write(argument.wrapping_add(IFNAMSIZ as u64), &bytes)?;
@@ -107,16 +119,8 @@ fn query(request: u32, argument: u64, inet: &InetState) -> Result<u64, Errno> {
 /// # Errors
 /// `ENODEV`: there is no such interface. `EPERM`: the card cannot have it. `EFAULT`.
 fn change(request: u32, argument: u64, inet: &mut InetState) -> Result<u64, Errno> {
-    const ADD_ROUTE: u32 = 0x890b;
-    const DELETE_ROUTE: u32 = 0x890c;
-    const SET_FLAGS: u32 = 0x8914;
-    const SET_ADDRESS: u32 = 0x8916;
-    const SET_BROADCAST: u32 = 0x891a;
-    const SET_MASK: u32 = 0x891c;
-    const SET_MTU: u32 = 0x8922;
-    const UP: u32 = 1;
-    if matches!(request, ADD_ROUTE | DELETE_ROUTE) {
-        return rtentry(argument, request == ADD_ROUTE)?.apply(inet).map(|()| 0);
+    if matches!(request, SIOCADDRT | SIOCDELRT) {
+        return rtentry(argument, request == SIOCADDRT)?.apply(inet).map(|()| 0);
     }
     let mut name = [0; IFNAMSIZ];
     memory::read(argument, &mut name)?;
@@ -130,8 +134,8 @@ fn change(request: u32, argument: u64, inet: &mut InetState) -> Result<u64, Errn
     let (own4, prefix) = own.map_or((loopback, bits), |own| (if let IpAddr::V4(own) = own.address { own } else { loopback }, own.prefix));
     let all = Ipv4Addr::from_bits(own4.to_bits() | !mask(prefix).to_bits());
     let is_current = match request {
-        SET_FLAGS => word32(at)? & UP != 0,
-        SET_ADDRESS if is_card => {
+        SIOCSIFFLAGS => word32(at)? & IFF_UP != 0,
+        SIOCSIFADDR if is_card => {
             let wanted = address4(at)?;
             // The unspecified address removes the present one.
             let change = if wanted.is_unspecified() {
@@ -141,10 +145,10 @@ fn change(request: u32, argument: u64, inet: &mut InetState) -> Result<u64, Errn
             };
             return change.apply(inet).map(|()| 0);
         }
-        SET_ADDRESS => address4(at)? == own4,
-        SET_BROADCAST => address4(at)? == all || address4(at)?.is_unspecified(),
-        SET_MASK => address4(at)? == mask(prefix),
-        SET_MTU => u64::from(word32(at)?) == if is_card { registers::card().mtu } else { 65_536 },
+        SIOCSIFADDR => address4(at)? == own4,
+        SIOCSIFBRDADDR => address4(at)? == all || address4(at)?.is_unspecified(),
+        SIOCSIFNETMASK => address4(at)? == mask(prefix),
+        SIOCSIFMTU => u64::from(word32(at)?) == if is_card { registers::card().mtu } else { 65_536 },
         _ => false,
     };
     if is_current { Ok(0) } else { Err(Errno::EPERM) }

@@ -17,7 +17,8 @@ use crate::files::tree::node::Owner;
 use crate::files::{OpenFile, OpenName};
 use crate::system::System;
 use crate::uapi::{
-    __O_TMPFILE, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, F_SEAL_EXEC, F_SEAL_SEAL, O_CLOEXEC, O_CREAT, O_DIRECT, O_LARGEFILE,
+    __O_TMPFILE, AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, EFD_SEMAPHORE,
+    F_SEAL_EXEC, F_SEAL_SEAL, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL, O_CLOEXEC, O_CREAT, O_DIRECT, O_LARGEFILE,
     O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS,
     RESOLVE_NO_XDEV,
 };
@@ -123,15 +124,13 @@ pub fn close(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// `close_range(first, last, flags)`.
 pub fn close_range(system: &mut System, [first, last, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const UNSHARE: u64 = 2;
-    const ON_EXEC_ONLY: u64 = 4;
-    if first as u32 > last as u32 || flags & !(UNSHARE | ON_EXEC_ONLY) != 0 {
+    if first as u32 > last as u32 || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let end = system.files.descriptors_end().min(u64::from(last as u32) + 1);
     for fd in u64::from(first as u32)..end {
         // Numbers that are not open are no error.
-        if flags & ON_EXEC_ONLY == 0 {
+        if flags & CLOSE_RANGE_CLOEXEC == 0 {
             let _ = system.files.close(fd);
         } else if let Ok(descriptor) = system.files.descriptor(fd) {
             descriptor.close_on_exec = true;
@@ -152,8 +151,6 @@ pub fn faccessat(system: &mut System, [directory, path, mode, ..]: [u64; 6]) -> 
 
 /// `faccessat2(directory, path, mode, flags)`.
 pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// Check the effective ids, not the real ones.
-    const AT_EACCESS: u64 = 0x200;
     if mode & !7 != 0 || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -208,11 +205,10 @@ pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<
 
 /// `eventfd2(count, flags)`.
 pub fn eventfd2(system: &mut System, [count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const ONE_BY_ONE: u64 = 1;
-    if flags & !(ONE_BY_ONE | O_NONBLOCK | O_CLOEXEC) != 0 {
+    if flags & !(EFD_SEMAPHORE | O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let event = Event { count: u64::from(count as u32), one_by_one: flags & ONE_BY_ONE != 0, pulse: Pulse::default() };
+    let event = Event { count: u64::from(count as u32), one_by_one: flags & EFD_SEMAPHORE != 0, pulse: Pulse::default() };
     let file = OpenFile::new(event, flags & O_NONBLOCK | O_RDWR);
     system.files.insert(file, flags & O_CLOEXEC != 0)
 }
@@ -224,13 +220,9 @@ pub fn eventfd(system: &mut System, [count, ..]: [u64; 6]) -> Result<u64, Errno>
 
 /// `memfd_create(name, flags)`.
 pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const CLOSE_ON_EXEC: u64 = 1;
-    const ALLOW_SEALING: u64 = 2;
-    const NO_EXECUTE: u64 = 8;
-    const EXECUTE: u64 = 16;
     const NAME_MAX: usize = 249;
-    let both = flags & NO_EXECUTE != 0 && flags & EXECUTE != 0;
-    if flags & !(CLOSE_ON_EXEC | ALLOW_SEALING | NO_EXECUTE | EXECUTE) != 0 || both {
+    let both = flags & MFD_NOEXEC_SEAL != 0 && flags & MFD_EXEC != 0;
+    if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0 || both {
         return Err(Errno::EINVAL);
     }
     let name = user::path(name).map_err(|error| if error == Errno::ENAMETOOLONG { Errno::EINVAL } else { error })?;
@@ -238,16 +230,16 @@ pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<
         return Err(Errno::EINVAL);
     }
     let files = &mut system.files;
-    let permissions = if flags & NO_EXECUTE != 0 { 0o666 } else { 0o777 };
+    let permissions = if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
     let owner = Owner { uid: files.own.who.user.file, gid: files.own.who.group.file, permissions };
     let root = files.tree.root();
     let id = files.nameless(root, owner, time(clock::wall()))?;
     files.tree.node_mut(id)?.content_mut()?.seals = Some(match flags {
-        flags if flags & NO_EXECUTE != 0 => F_SEAL_EXEC,
-        flags if flags & ALLOW_SEALING != 0 => 0,
+        flags if flags & MFD_NOEXEC_SEAL != 0 => F_SEAL_EXEC,
+        flags if flags & MFD_ALLOW_SEALING != 0 => 0,
         _ => F_SEAL_SEAL,
     });
     let mut file = OpenFile::new(RegularFile::Node(id), O_RDWR | O_LARGEFILE);
     file.name = Some(OpenName { directory: root, name: [b"memfd:", &*name].concat().into() });
-    files.insert(file, flags & CLOSE_ON_EXEC != 0)
+    files.insert(file, flags & MFD_CLOEXEC != 0)
 }

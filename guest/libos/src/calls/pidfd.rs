@@ -7,9 +7,9 @@ use crate::files::pidfd::Fate;
 use crate::files::tree::InodeRef;
 use crate::process::ProcessNumber;
 use crate::signals::Signal;
-use crate::signals::info::{Info, code};
+use crate::signals::info::Info;
 use crate::system::System;
-use crate::uapi::O_NONBLOCK;
+use crate::uapi::{O_NONBLOCK, SI_USER};
 
 /// `pidfd_open(process, flags)`.
 pub fn pidfd_open(system: &mut System, [number, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -50,7 +50,7 @@ pub fn pidfd_send_signal(system: &mut System, [fd, signal, information, flags, .
     let (to, is_gone) = receiver(system, fd)?;
     let info = match (information, signal as u32) {
         (0, 0) => None,
-        (0, _) => Some(Info::sent(Signal::from_number(signal)?, code::USER, system.process.number, system.user())),
+        (0, _) => Some(Info::sent(Signal::from_number(signal)?, SI_USER, system.process.number, system.user())),
         _ => {
             let said = crate::user::word32(information)?;
             if said != signal as u32 {

@@ -5,12 +5,16 @@
 use pando_abi::PAGE_SIZE;
 use pando_rt::user::read;
 
-use crate::credentials::capabilities::{SYS_ADMIN, SYS_BOOT, SYS_PACCT, SYS_TTY_CONFIG, SYSLOG};
+use crate::calls::processes::NAMESPACES;
 use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::system::System;
 use crate::timers::Clock;
-use crate::uapi::AT_FDCWD;
+use crate::uapi::{
+    AT_FDCWD, CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYS_PACCT, CAP_SYS_TTY_CONFIG, CAP_SYSLOG, CLONE_FILES, CLONE_FS, CLONE_SIGHAND,
+    CLONE_SYSVSEM, CLONE_THREAD, CLONE_VM, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B,
+    LINUX_REBOOT_MAGIC2C, MNT_DETACH, MNT_EXPIRE, MNT_FORCE, O_CLOEXEC, O_NONBLOCK, UFFD_USER_MODE_ONLY, UMOUNT_NOFOLLOW,
+};
 use crate::user::{NANOSECONDS, path, timespec, words};
 
 type Answer = Result<u64, Errno>;
@@ -22,7 +26,7 @@ fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
 
 /// `vhangup()`: hangs up the terminal of the session. Where there is none nothing is to be done.
 pub fn vhangup(system: &mut System, _: [u64; 6]) -> Answer {
-    check_capable(system, SYS_TTY_CONFIG)?;
+    check_capable(system, CAP_SYS_TTY_CONFIG)?;
     if system.controlling().is_some() { Err(Errno::EPERM) } else { Ok(0) }
 }
 
@@ -56,7 +60,7 @@ fn look_up(system: &System, address: u64) -> Result<(), Errno> {
 pub fn syslog(system: &mut System, [action, buffer, length, ..]: [u64; 6]) -> Answer {
     const ACTIONS: u32 = 10;
     const READS: [u32; 3] = [2, 3, 4];
-    check_capable(system, SYSLOG)?;
+    check_capable(system, CAP_SYSLOG)?;
     let reads = READS.contains(&(action as u32));
     refuse_unless(action as u32 > ACTIONS || reads && (buffer == 0 || (length as i32) < 0))
 }
@@ -90,7 +94,7 @@ pub fn mount(system: &mut System, [source, target, kind, ..]: [u64; 6]) -> Answe
 
 /// `umount2(target, flags)`.
 pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
-    const FLAGS: u64 = 0xf;
+    const FLAGS: u64 = MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW;
     if flags as u32 as u64 & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
@@ -99,18 +103,18 @@ pub fn umount2(system: &mut System, [target, flags, ..]: [u64; 6]) -> Answer {
 
 /// `pivot_root(new, old)`.
 pub fn pivot_root(system: &mut System, [new, old, ..]: [u64; 6]) -> Answer {
-    check_capable(system, SYS_ADMIN)?;
+    check_capable(system, CAP_SYS_ADMIN)?;
     [new, old].into_iter().try_for_each(|path| look_up(system, path)).and(Err(Errno::EPERM))
 }
 
 /// `acct(path)`: what is named must be there.
 pub fn acct(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
-    on_path(system, path, SYS_PACCT)
+    on_path(system, path, CAP_SYS_PACCT)
 }
 
 /// `swapoff(path)`: what is named must be there.
 pub fn swapoff(system: &mut System, [path, ..]: [u64; 6]) -> Answer {
-    on_path(system, path, SYS_ADMIN)
+    on_path(system, path, CAP_SYS_ADMIN)
 }
 
 fn on_path(system: &mut System, path: u64, capability: u64) -> Answer {
@@ -127,22 +131,21 @@ pub fn swapon(system: &mut System, [path, flags, ..]: [u64; 6]) -> Answer {
     if flags as u32 as u64 & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    check_capable(system, SYS_ADMIN)?;
+    check_capable(system, CAP_SYS_ADMIN)?;
     look_up(system, path).and(Err(Errno::EPERM))
 }
 
 /// `reboot(magic, second magic, command, argument)`.
 pub fn reboot(system: &mut System, [magic, second, ..]: [u64; 6]) -> Answer {
-    const MAGIC: u32 = 0xfee1_dead;
-    const SECOND: [u32; 4] = [0x2812_1969, 0x0512_1996, 0x1604_1998, 0x2011_2000];
-    check_capable(system, SYS_BOOT)?;
-    refuse_unless(magic as u32 != MAGIC || !SECOND.contains(&(second as u32)))
+    const SECOND: [u32; 4] = [LINUX_REBOOT_MAGIC2, LINUX_REBOOT_MAGIC2A, LINUX_REBOOT_MAGIC2B, LINUX_REBOOT_MAGIC2C];
+    check_capable(system, CAP_SYS_BOOT)?;
+    refuse_unless(magic as u32 != LINUX_REBOOT_MAGIC1 || !SECOND.contains(&(second as u32)))
 }
 
 /// `sethostname(name, length)`, `setdomainname(name, length)`.
 pub fn set_name(system: &mut System, [name, length, ..]: [u64; 6]) -> Answer {
     const NAME_MAX: u64 = 64;
-    check_capable(system, SYS_ADMIN)?;
+    check_capable(system, CAP_SYS_ADMIN)?;
     if length as u32 as u64 > NAME_MAX {
         return Err(Errno::EINVAL);
     }
@@ -164,10 +167,9 @@ pub fn ioperm(_: &mut System, [first, count, ..]: [u64; 6]) -> Answer {
 /// `unshare(flags)`: a process with one thread has its own state for itself already. There is one namespace of each kind.
 pub fn unshare(system: &mut System, [flags, ..]: [u64; 6]) -> Answer {
     /// Working directory and root, descriptors, undo values of semaphores.
-    const OWN: u64 = 0x200 | 0x400 | 0x4_0000;
+    const OWN: u64 = CLONE_FS | CLONE_FILES | CLONE_SYSVSEM;
     /// Memory, signal handlers, the process itself: only with a single thread.
-    const OF_PROCESS: u64 = 0x100 | 0x800 | 0x1_0000;
-    const NAMESPACES: u64 = 0x7e02_0080;
+    const OF_PROCESS: u64 = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
     let is_alone = system.process.threads.len() == 1;
     match flags {
         _ if flags & !(OWN | OF_PROCESS | NAMESPACES) != 0 || flags & OF_PROCESS != 0 && !is_alone => Err(Errno::EINVAL),
@@ -184,8 +186,7 @@ pub fn setns(system: &mut System, [fd, ..]: [u64; 6]) -> Answer {
 
 /// `userfaultfd(flags)`.
 pub fn userfaultfd(_: &mut System, [flags, ..]: [u64; 6]) -> Answer {
-    /// `O_CLOEXEC`, `O_NONBLOCK`, `UFFD_USER_MODE_ONLY`.
-    const FLAGS: u64 = 0o2_004_000 | 1;
+    const FLAGS: u64 = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
     refuse_unless(flags as u32 as u64 & !FLAGS != 0)
 }
 

@@ -10,46 +10,36 @@ use crate::process::{FIRST as FIRST_PROCESS, Process, ProcessNumber, Usage};
 use crate::signals::Signal;
 use crate::system::wait4::{CloneSelection, WaitOptions, WaitStatus, WaitTarget};
 use crate::system::{self, System};
-use crate::uapi::AT_FDCWD;
+use crate::uapi::{
+    __WALL, __WCLONE, __WNOTHREAD, AT_FDCWD, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_CLEAR_SIGHAND, CLONE_DETACHED, CLONE_FS,
+    CLONE_INTO_CGROUP, CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWTIME, CLONE_NEWUSER, CLONE_NEWUTS,
+    CLONE_PARENT, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, P_ALL, P_PGID, P_PID,
+    P_PIDFD, WCONTINUED, WEXITED, WNOHANG, WNOWAIT, WUNTRACED,
+};
 use crate::user::{path, set_word32, set_words, strings, word32, words};
 
-const MEMORY: u64 = 0x100;
-const HANDLERS: u64 = 0x800;
-const PIDFD: u64 = 0x1000;
-const VFORK: u64 = 0x4000;
-const PARENT: u64 = 0x8000;
-const THREAD: u64 = 0x1_0000;
-const SET_BASE: u64 = 0x8_0000;
-const PARENT_NUMBER: u64 = 0x10_0000;
-const CLEAR_NUMBER: u64 = 0x20_0000;
-const DETACHED: u64 = 0x40_0000;
-const CHILD_NUMBER: u64 = 0x100_0000;
-const CLEAR_HANDLERS: u64 = 1 << 32;
-const INTO_GROUP: u64 = 1 << 33;
-const FILE_SYSTEM: u64 = 0x200;
-const MOUNTS: u64 = 0x2_0000;
-const USERS: u64 = 0x1000_0000;
 /// Every flag of `clone` except the signal, with `CLONE_NEWTIME`, which only `clone3` accepts.
-const KNOWN: u64 = 0xffff_ff00 | 0x80;
+const KNOWN: u64 = 0xffff_ff00 | CLONE_NEWTIME;
 /// A bit that makes a process's number one that no process has: all numbers are below it.
 const NOBODY: u64 = 1 << 22;
-/// Namespaces: of mounts, control groups, names, messages, users, processes, networks, and time.
-const NAMESPACES: u64 = 0x7e02_0080;
+/// The flags that create namespaces.
+pub(super) const NAMESPACES: u64 =
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
 
 /// `fork()`.
 pub fn fork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    system.clone(&system::Clone { end_signal: Signal::CHLD.0, ..system::Clone::default() })
+    system.clone(&system::Clone { end_signal: Signal::SIGCHLD.0, ..system::Clone::default() })
 }
 
 /// `vfork()`.
 pub fn vfork(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    clone(system, [MEMORY | VFORK | u64::from(Signal::CHLD.0), 0, 0, 0, 0, 0])
+    clone(system, [CLONE_VM | CLONE_VFORK | u64::from(Signal::SIGCHLD.0), 0, 0, 0, 0, 0])
 }
 
 /// `clone(flags, stack, parent's number, child's number, base)`.
 pub fn clone(system: &mut System, [flags, stack, parent_number, child_number, base, _]: [u64; 6]) -> Result<u64, Errno> {
     // The pidfd is written where the parent's number would be.
-    if flags & PIDFD != 0 && flags & (PARENT_NUMBER | DETACHED) != 0 {
+    if flags & CLONE_PIDFD != 0 && flags & (CLONE_PARENT_SETTID | CLONE_DETACHED) != 0 {
         return Err(Errno::EINVAL);
     }
     make(system, (flags & !0xff, None), flags as u8, stack, [parent_number, child_number, base, parent_number])
@@ -81,15 +71,15 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
     if numbers_count > NUMBERS_MAX || (numbers == 0) != (numbers_count == 0) || signal > 64 {
         return Err(Errno::EINVAL);
     }
-    if flags & INTO_GROUP != 0 && (group > i32::MAX as u64 || size < FIRST * 8 + 24) {
+    if flags & CLONE_INTO_CGROUP != 0 && (group > i32::MAX as u64 || size < FIRST * 8 + 24) {
         return Err(Errno::EINVAL);
     }
-    let is_known = flags & !(KNOWN | CLEAR_HANDLERS | INTO_GROUP) == 0 && flags & (DETACHED | 0x7f) == 0;
-    let has_signal = signal != 0 && flags & (THREAD | PARENT) != 0;
+    let is_known = flags & !(KNOWN | CLONE_CLEAR_SIGHAND | CLONE_INTO_CGROUP) == 0 && flags & (CLONE_DETACHED | 0x7f) == 0;
+    let has_signal = signal != 0 && flags & (CLONE_THREAD | CLONE_PARENT) != 0;
     if !is_known || has_signal || (stack == 0) != (stack_size == 0) || stack.checked_add(stack_size).is_none_or(|end| end > user::END) {
         return Err(Errno::EINVAL);
     }
-    if flags & INTO_GROUP != 0 {
+    if flags & CLONE_INTO_CGROUP != 0 {
         // There are no control groups, so no descriptor is that of one.
         system.files.look(group)?;
         return Err(Errno::EBADF);
@@ -106,33 +96,33 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
     let [parent_number, child_number, base, descriptor] = places;
     let has = |flag: u64| flags & flag != 0;
     // The first process has no siblings.
-    if has(MOUNTS | USERS) && has(FILE_SYSTEM) || has(PARENT) && system.process.number == FIRST_PROCESS {
+    if has(CLONE_NEWNS | CLONE_NEWUSER) && has(CLONE_FS) || has(CLONE_PARENT) && system.process.number == FIRST_PROCESS {
         return Err(Errno::EINVAL);
     }
-    if has(THREAD) && !has(HANDLERS) || has(HANDLERS) && !has(MEMORY) || has(CLEAR_HANDLERS) && has(HANDLERS) {
+    if has(CLONE_THREAD) && !has(CLONE_SIGHAND) || has(CLONE_SIGHAND) && !has(CLONE_VM) || has(CLONE_CLEAR_SIGHAND) && has(CLONE_SIGHAND) {
         return Err(Errno::EINVAL);
     }
     if has(NAMESPACES) {
         return Err(Errno::EPERM);
     }
-    if has(PIDFD) && has(THREAD) {
+    if has(CLONE_PIDFD) && has(CLONE_THREAD) {
         return Err(Errno::EINVAL);
     }
     let given = |flag: u64, value: u64| if has(flag) { value } else { 0 };
     system.clone(&system::Clone {
         number,
-        is_thread: has(THREAD),
-        shares_memory: has(MEMORY),
-        borrows: has(VFORK) && has(MEMORY),
-        is_sibling: has(PARENT),
-        clears_handlers: has(CLEAR_HANDLERS),
+        is_thread: has(CLONE_THREAD),
+        shares_memory: has(CLONE_VM),
+        borrows: has(CLONE_VFORK) && has(CLONE_VM),
+        is_sibling: has(CLONE_PARENT),
+        clears_handlers: has(CLONE_CLEAR_SIGHAND),
         end_signal: signal,
         stack,
-        base: has(SET_BASE).then_some(base),
-        descriptor: has(PIDFD).then_some(descriptor),
-        tells_maker: given(PARENT_NUMBER, parent_number),
-        tells_itself: given(CHILD_NUMBER, child_number),
-        clears: given(CLEAR_NUMBER, child_number),
+        base: has(CLONE_SETTLS).then_some(base),
+        descriptor: has(CLONE_PIDFD).then_some(descriptor),
+        tells_maker: given(CLONE_PARENT_SETTID, parent_number),
+        tells_itself: given(CLONE_CHILD_SETTID, child_number),
+        clears: given(CLONE_CHILD_CLEARTID, child_number),
     })
 }
 
@@ -167,19 +157,10 @@ pub fn exit_group(system: &mut System, [status, ..]: [u64; 6]) -> Result<u64, Er
     Ok(0)
 }
 
-const NO_HANG: u64 = 1;
-const UNTRACED: u64 = 2;
-const EXITED: u64 = 4;
-const CONTINUED: u64 = 8;
-const NO_WAIT: u64 = 0x100_0000;
-const NO_THREAD: u64 = 0x2000_0000;
-const ALL: u64 = 0x4000_0000;
-const CLONE: u64 = 0x8000_0000;
-
 fn clones(options: u64) -> CloneSelection {
     match options {
-        _ if options & ALL != 0 => CloneSelection::With,
-        _ if options & CLONE != 0 => CloneSelection::Only,
+        _ if options & __WALL != 0 => CloneSelection::With,
+        _ if options & __WCLONE != 0 => CloneSelection::Only,
         _ => CloneSelection::Without,
     }
 }
@@ -187,7 +168,7 @@ fn clones(options: u64) -> CloneSelection {
 /// `wait4(process, status, options, usage)`.
 pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6]) -> Result<u64, Errno> {
     let options = u64::from(options as u32);
-    if options & !(NO_HANG | UNTRACED | CONTINUED | NO_THREAD | ALL | CLONE) != 0 {
+    if options & !(WNOHANG | WUNTRACED | WCONTINUED | __WNOTHREAD | __WALL | __WCLONE) != 0 {
         return Err(Errno::EINVAL);
     }
     let which = match which as i32 {
@@ -200,10 +181,10 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
     let wanted = WaitOptions {
         which,
         ended: true,
-        stopped: options & UNTRACED != 0,
-        continued: options & CONTINUED != 0,
+        stopped: options & WUNTRACED != 0,
+        continued: options & WCONTINUED != 0,
         keep: false,
-        at_once: options & NO_HANG != 0,
+        at_once: options & WNOHANG != 0,
         clones: clones(options),
     };
     let Some(WaitStatus { number, change, usage: used, .. }) = system.await_child(&wanted)? else { return Ok(0) };
@@ -218,20 +199,16 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
 
 /// `waitid(which, number, information, options, usage)`.
 pub fn waitid(system: &mut System, [which, number, information, options, usage, _]: [u64; 6]) -> Result<u64, Errno> {
-    const ANY: u32 = 0;
-    const PROCESS: u32 = 1;
-    const GROUP: u32 = 2;
-    const DESCRIPTOR: u32 = 3;
     let options = u64::from(options as u32);
-    let known = NO_HANG | UNTRACED | EXITED | CONTINUED | NO_WAIT | NO_THREAD | ALL | CLONE;
-    if options & !known != 0 || options & (UNTRACED | EXITED | CONTINUED) == 0 {
+    let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | __WNOTHREAD | __WALL | __WCLONE;
+    if options & !known != 0 || options & (WUNTRACED | WEXITED | WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
     }
     let number = number as u32;
-    let mut at_once = options & NO_HANG != 0;
+    let mut at_once = options & WNOHANG != 0;
     let which = match which as u32 {
-        DESCRIPTOR if number.cast_signed() < 0 => return Err(Errno::EINVAL),
-        DESCRIPTOR => {
+        P_PIDFD if number.cast_signed() < 0 => return Err(Errno::EINVAL),
+        P_PIDFD => {
             let watched = system.files.watched_process(number.into())?;
             at_once |= !system.files.look(number.into())?.waits();
             if watched.fate == Fate::Gone {
@@ -239,30 +216,30 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
             }
             WaitTarget::Process(watched.process)
         }
-        ANY => WaitTarget::Any,
-        PROCESS if number.cast_signed() > 0 => WaitTarget::Process(number),
-        GROUP if number == 0 => WaitTarget::Group(system.process.group),
-        GROUP if number.cast_signed() > 0 => WaitTarget::Group(number),
+        P_ALL => WaitTarget::Any,
+        P_PID if number.cast_signed() > 0 => WaitTarget::Process(number),
+        P_PGID if number == 0 => WaitTarget::Group(system.process.group),
+        P_PGID if number.cast_signed() > 0 => WaitTarget::Group(number),
         _ => return Err(Errno::EINVAL),
     };
     let wanted = WaitOptions {
         which,
-        ended: options & EXITED != 0,
-        stopped: options & UNTRACED != 0,
-        continued: options & CONTINUED != 0,
-        keep: options & NO_WAIT != 0,
+        ended: options & WEXITED != 0,
+        stopped: options & WUNTRACED != 0,
+        continued: options & WCONTINUED != 0,
+        keep: options & WNOWAIT != 0,
         at_once,
         clones: clones(options),
     };
     let told = system.await_child(&wanted)?;
-    if told.is_none() && options & NO_HANG == 0 {
+    if told.is_none() && options & WNOHANG == 0 {
         return Err(Errno::EAGAIN);
     }
     if information != 0 {
         let mut bytes = [0; 28];
         if let Some(told) = &told {
             let (code, status) = told.change.told();
-            let words = [u32::from(Signal::CHLD.0), 0, code.cast_unsigned(), 0, told.number, told.user, status];
+            let words = [u32::from(Signal::SIGCHLD.0), 0, code.cast_unsigned(), 0, told.number, told.user, status];
             for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
                 room.copy_from_slice(&word.to_le_bytes());
             }

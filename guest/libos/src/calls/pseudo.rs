@@ -16,24 +16,13 @@ use crate::files::pty_file::{PtyMaster, PtySlave};
 use crate::signals::Signal;
 use crate::system::System;
 use crate::terminal::input::TYPED_MAX;
-use crate::terminal::settings::local;
 use crate::terminal::{PtyId, TerminalName};
-use crate::uapi::{O_ACCMODE, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK};
+use crate::uapi::{
+    FIONREAD, O_ACCMODE, O_CLOEXEC, O_LARGEFILE, O_NOCTTY, O_NONBLOCK, TCFLSH, TIOCGPGRP, TIOCGPKT, TIOCGPTLCK, TIOCGPTN, TIOCGPTPEER,
+    TIOCGSID, TIOCPKT, TIOCSIG, TIOCSPGRP, TIOCSPTLCK, TOSTOP,
+};
 use crate::user::{set_word32, word32};
 use crate::wait::Channel;
-
-const TCFLSH: u32 = 0x540b;
-const TIOCGPGRP: u32 = 0x540f;
-const TIOCSPGRP: u32 = 0x5410;
-const FIONREAD: u32 = 0x541b;
-const TIOCPKT: u32 = 0x5420;
-const TIOCGSID: u32 = 0x5429;
-const TIOCGPTPEER: u32 = 0x5441;
-const TIOCSPTLCK: u32 = 0x4004_5431;
-const TIOCSIG: u32 = 0x4004_5436;
-const TIOCGPTN: u32 = 0x8004_5430;
-const TIOCGPKT: u32 = 0x8004_5438;
-const TIOCGPTLCK: u32 = 0x8004_5439;
 
 impl CallOperations for PtyMaster {
     fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
@@ -184,8 +173,8 @@ fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool
     /// Most bytes that are written at a time; each may be a tab that becomes eight.
     const PIECE: usize = 512;
     let name = TerminalName::Pseudo(id);
-    if system.terminal(name)?.settings.has(local::STOP_BACKGROUND) {
-        system.check_foreground(name, Signal::TTOU)?;
+    if system.terminal(name)?.settings.has(TOSTOP) {
+        system.check_foreground(name, Signal::SIGTTOU)?;
     }
     let mut left = ranges.to_vec();
     // Bytes that were written before the call had to wait stay written.

@@ -3,10 +3,11 @@
 
 use crate::errno::Errno;
 use crate::system::System;
+use crate::uapi::{GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM};
 use crate::user::buffer;
 
-/// `GRND_NONBLOCK`, `GRND_RANDOM` and `GRND_INSECURE`: there is one pool, which never blocks.
-const GRND_FLAGS: u64 = 7;
+/// All flags. There is one pool, which never blocks.
+const GRND_FLAGS: u64 = GRND_NONBLOCK | GRND_RANDOM | GRND_INSECURE;
 
 /// `getrandom(buffer, length, flags)`.
 pub fn getrandom(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {

@@ -5,9 +5,9 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::memory::PageRange;
 use pando_rt::user::write;
 
-use crate::credentials::capabilities::IPC_LOCK;
 use crate::errno::Errno;
 use crate::system::System;
+use crate::uapi::{CAP_IPC_LOCK, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT, MLOCK_ONFAULT};
 
 /// `mlock(address, length)`: the range must be mapped.
 pub fn mlock(system: &mut System, [address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -40,7 +40,7 @@ fn set_locked(system: &mut System, address: u64, length: u64, is_locked: bool) -
 
 /// Checks that the limit permits locking a range.
 fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
-    let Some(limit) = system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) else { return Ok(()) };
+    let Some(limit) = system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) else { return Ok(()) };
     match system.memory.locked_in(range) {
         _ if limit == 0 => Err(Errno::EPERM),
         there if system.memory.locked_bytes() - there + range.bytes() > limit => Err(Errno::ENOMEM),
@@ -53,7 +53,7 @@ fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
 /// # Errors
 /// `EPERM`: nothing may be. `EAGAIN`: it would be too much.
 pub fn check_locked_mapping(system: &System, bytes: u64) -> Result<(), Errno> {
-    match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) {
+    match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) {
         Some(0) => Err(Errno::EPERM),
         Some(limit) if system.memory.locked_bytes().saturating_add(bytes) > limit => Err(Errno::EAGAIN),
         _ => Ok(()),
@@ -62,8 +62,7 @@ pub fn check_locked_mapping(system: &System, bytes: u64) -> Result<(), Errno> {
 
 /// `mlock2(address, length, flags)`.
 pub fn mlock2(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const ON_FAULT: u64 = 1;
-    if flags as u32 as u64 & !ON_FAULT != 0 {
+    if flags as u32 as u64 & !MLOCK_ONFAULT != 0 {
         return Err(Errno::EINVAL);
     }
     mlock(system, [address, length, 0, 0, 0, 0])
@@ -71,13 +70,12 @@ pub fn mlock2(system: &mut System, [address, length, flags, ..]: [u64; 6]) -> Re
 
 /// `mlockall(flags)`.
 pub fn mlockall(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// `MCL_CURRENT`, `MCL_FUTURE`, `MCL_ONFAULT`; the last has no meaning alone.
-    const FLAGS: u32 = 7;
-    const ON_FAULT: u32 = 4;
+    // `MCL_ONFAULT` has no meaning alone.
+    const FLAGS: u32 = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
     match flags as u32 {
-        0 | ON_FAULT => Err(Errno::EINVAL),
+        0 | MCL_ONFAULT => Err(Errno::EINVAL),
         flags if flags & !FLAGS != 0 => Err(Errno::EINVAL),
-        _ => match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(IPC_LOCK)) {
+        _ => match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) {
             Some(0) => Err(Errno::EPERM),
             Some(limit) if system.memory.bytes() > limit => Err(Errno::ENOMEM),
             _ => Ok(0),

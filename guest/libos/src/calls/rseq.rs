@@ -36,7 +36,7 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
             system.thread.sequences = Some(given);
             // Both fields get processor 0. If they cannot be written, the process ends, as on Linux.
             if set_words(address, &[0]).is_err() {
-                system.force(Info::kernel(Signal::SEGV));
+                system.force(Info::kernel(Signal::SIGSEGV));
             }
         }
         _ => return Err(Errno::EINVAL),

@@ -9,7 +9,6 @@ use pando_rt::user::UserRange;
 
 use super::interface_change::InterfaceChange;
 use super::interfaces::{Interface, TX_QUEUE_LENGTH, interfaces};
-use crate::credentials::capabilities::NET_ADMIN;
 use crate::errno::Errno;
 use crate::files::socket::SocketId;
 use crate::files::socket::address::Address;
@@ -17,20 +16,15 @@ use crate::files::socket::cursor::Cursor;
 use crate::files::socket::inet::InetState;
 use crate::files::socket::names::{CARD, LOOPBACK};
 use crate::system::System;
+use crate::uapi::{
+    AF_INET, AF_INET6, CAP_NET_ADMIN, IFA_ADDRESS, IFA_BROADCAST, IFA_F_PERMANENT, IFA_LABEL, IFA_LOCAL, IFF_UP, IFLA_ADDRESS,
+    IFLA_BROADCAST, IFLA_IFNAME, IFLA_MTU, IFLA_OPERSTATE, IFLA_TXQLEN, NLM_F_ACK, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, RT_TABLE_MAIN,
+    RTA_GATEWAY, RTA_OIF, RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_DELRULE, RTM_GETADDR, RTM_GETLINK, RTM_GETROUTE,
+    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, RTM_NEWRULE, RTM_SETLINK, RTN_UNICAST, RTPROT_BOOT,
+};
 
 /// Bytes of a message's header: length, type, flags, sequence, port.
 const HEADER: usize = 16;
-/// Types of messages.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
-const NEW_ADDRESS: u16 = 20;
-const GET_ADDRESS: u16 = 22;
-const NEW_ROUTE: u16 = 24;
-const GET_ROUTE: u16 = 26;
-/// The message is one of several (`NLM_F_MULTI`).
-const MULTI: u16 = 2;
 /// The maximal size of a request in bytes.
 const REQUEST_MAX: usize = 4096;
 
@@ -54,7 +48,7 @@ pub fn send(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u
         }
         let Address::Netlink(port) = sockets.get(id)?.local else { return Err(Errno::EINVAL) };
         let family = request.get(HEADER).copied().unwrap_or_default();
-        let is_permitted = system.files.own.who.is_capable(NET_ADMIN);
+        let is_permitted = system.files.own.who.is_capable(CAP_NET_ADMIN);
         let replies = match decode_change(&request) {
             Some(_) if !is_permitted => vec![error_message(&request, port, Err(Errno::EPERM))],
             Some(change) => acknowledge(&request, port, change.apply(&mut sockets.outside)),
@@ -76,24 +70,24 @@ fn reply(request: &[u8; HEADER], family: u8, port: u32, inet: &InetState) -> Vec
         let [kind, flags] = [kind, flags].map(u16::to_le_bytes);
         [&length.to_le_bytes()[..], &kind, &flags, &sequence, &port.to_le_bytes(), body].concat()
     };
-    let all = |kind: u16, bodies: Vec<Vec<u8>>| -> Vec<u8> { bodies.iter().flat_map(|body| message(kind, MULTI, body)).collect() };
-    let done = message(DONE, MULTI, &[0; 4]);
+    let all = |kind: u16, bodies: Vec<Vec<u8>>| -> Vec<u8> { bodies.iter().flat_map(|body| message(kind, NLM_F_MULTI, body)).collect() };
+    let done = message(NLMSG_DONE, NLM_F_MULTI, &[0; 4]);
     let is_requested = |host: &IpAddr| family == 0 || family == family_of(host);
     let listed = match kind {
-        GET_LINK => all(NEW_LINK, interfaces(inet).iter().map(encode_link).collect()),
-        GET_ADDRESS => {
+        RTM_GETLINK => all(RTM_NEWLINK, interfaces(inet).iter().map(encode_link).collect()),
+        RTM_GETADDR => {
             let of = |interface: &Interface| {
                 interface.hosts.iter().filter(|(host, _)| is_requested(host)).map(|host| encode_address(interface, host)).collect()
             };
-            all(NEW_ADDRESS, interfaces(inet).iter().flat_map(|interface| -> Vec<_> { of(interface) }).collect())
+            all(RTM_NEWADDR, interfaces(inet).iter().flat_map(|interface| -> Vec<_> { of(interface) }).collect())
         }
-        GET_ROUTE => {
+        RTM_GETROUTE => {
             let routed = inet.hosts.iter().filter(|host| host.is_set && host.is_routed);
-            all(NEW_ROUTE, routed.filter_map(|host| host.router).filter(is_requested).map(|router| encode_route(&router)).collect())
+            all(RTM_NEWROUTE, routed.filter_map(|host| host.router).filter(is_requested).map(|router| encode_route(&router)).collect())
         }
         _ => {
             let error = (Errno::EOPNOTSUPP as i32).wrapping_neg();
-            return vec![message(ERROR, 0, &[&error.to_le_bytes()[..], request].concat())];
+            return vec![message(NLMSG_ERROR, 0, &[&error.to_le_bytes()[..], request].concat())];
         }
     };
     [listed, done].into_iter().filter(|datagram| !datagram.is_empty()).collect()
@@ -108,7 +102,7 @@ fn encode_attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 fn family_of(host: &IpAddr) -> u8 {
-    if host.is_ipv4() { 2 } else { 10 }
+    (if host.is_ipv4() { AF_INET } else { AF_INET6 }) as u8
 }
 
 fn octets(host: &IpAddr) -> Vec<u8> {
@@ -124,8 +118,14 @@ fn encode_link(interface: &Interface) -> Vec<u8> {
     let [index, flags] = [*index, *flags].map(u32::to_le_bytes);
     let mut bytes = [&[0, 0][..], &hardware.to_le_bytes(), &index, &flags, &[0; 4]].concat();
     let broadcast = if interface.broadcast().is_some() { [0xff; 6] } else { [0; 6] };
-    let attributes: [(u16, &[u8]); 6] =
-        [(1, mac), (2, &broadcast), (3, name), (4, &mtu.to_le_bytes()), (13, &TX_QUEUE_LENGTH.to_le_bytes()), (16, &[0])];
+    let attributes: [(u16, &[u8]); 6] = [
+        (IFLA_ADDRESS, mac),
+        (IFLA_BROADCAST, &broadcast),
+        (IFLA_IFNAME, name),
+        (IFLA_MTU, &mtu.to_le_bytes()),
+        (IFLA_TXQLEN, &TX_QUEUE_LENGTH.to_le_bytes()),
+        (IFLA_OPERSTATE, &[0]),
+    ];
     for (kind, value) in attributes {
         bytes.extend(encode_attribute(kind, value));
     }
@@ -134,25 +134,21 @@ fn encode_link(interface: &Interface) -> Vec<u8> {
 
 /// The body of a message about one of its addresses.
 fn encode_address(interface: &Interface, (host, prefix): &(IpAddr, u8)) -> Vec<u8> {
-    const PERMANENT: u8 = 0x80;
-    let mut bytes = [&[family_of(host), *prefix, PERMANENT, interface.scope][..], &interface.index.to_le_bytes()].concat();
-    bytes.extend(encode_attribute(1, &octets(host)));
+    let mut bytes = [&[family_of(host), *prefix, IFA_F_PERMANENT, interface.scope][..], &interface.index.to_le_bytes()].concat();
+    bytes.extend(encode_attribute(IFA_ADDRESS, &octets(host)));
     if host.is_ipv4() {
-        bytes.extend(encode_attribute(2, &octets(host)));
-        bytes.extend(interface.broadcast().map(|all| encode_attribute(4, &all.octets())).unwrap_or_default());
-        bytes.extend(encode_attribute(3, interface.name));
+        bytes.extend(encode_attribute(IFA_LOCAL, &octets(host)));
+        bytes.extend(interface.broadcast().map(|all| encode_attribute(IFA_BROADCAST, &all.octets())).unwrap_or_default());
+        bytes.extend(encode_attribute(IFA_LABEL, interface.name));
     }
     bytes
 }
 
 /// The body of a message about the default route.
 fn encode_route(router: &IpAddr) -> Vec<u8> {
-    const MAIN: u8 = 254;
-    const BOOT: u8 = 3;
-    const UNICAST: u8 = 1;
-    let mut bytes = [&[family_of(router), 0, 0, 0, MAIN, BOOT, 0, UNICAST][..], &[0; 4]].concat();
-    bytes.extend(encode_attribute(5, &octets(router)));
-    bytes.extend(encode_attribute(4, &CARD.to_le_bytes()));
+    let mut bytes = [&[family_of(router), 0, 0, 0, RT_TABLE_MAIN, RTPROT_BOOT, 0, RTN_UNICAST][..], &[0; 4]].concat();
+    bytes.extend(encode_attribute(RTA_GATEWAY, &octets(router)));
+    bytes.extend(encode_attribute(RTA_OIF, &CARD.to_le_bytes()));
     bytes
 }
 
@@ -165,10 +161,14 @@ pub(super) fn decode_change(request: &[u8]) -> Option<InterfaceChange> {
     let kind = u16::from_le_bytes([*request.get(4)?, *request.get(5)?]);
     let body = request.get(HEADER..).unwrap_or_default();
     Some(match kind {
-        16 | 19 => decode_link(body).filter(|_| body.len() >= LINK).unwrap_or(InterfaceChange::Other),
-        20 | 21 => decode_address(body, body.get(ADDRESS..).unwrap_or_default(), kind == 20).unwrap_or(InterfaceChange::Other),
-        24 | 25 => decode_route(body, body.get(ROUTE..).unwrap_or_default(), kind == 24).unwrap_or(InterfaceChange::Other),
-        17 | 28 | 29 | 32 | 33 => InterfaceChange::Other,
+        RTM_NEWLINK | RTM_SETLINK => decode_link(body).filter(|_| body.len() >= LINK).unwrap_or(InterfaceChange::Other),
+        RTM_NEWADDR | RTM_DELADDR => {
+            decode_address(body, body.get(ADDRESS..).unwrap_or_default(), kind == RTM_NEWADDR).unwrap_or(InterfaceChange::Other)
+        }
+        RTM_NEWROUTE | RTM_DELROUTE => {
+            decode_route(body, body.get(ROUTE..).unwrap_or_default(), kind == RTM_NEWROUTE).unwrap_or(InterfaceChange::Other)
+        }
+        RTM_DELLINK | RTM_NEWNEIGH | RTM_DELNEIGH | RTM_NEWRULE | RTM_DELRULE => InterfaceChange::Other,
         _ => return None,
     })
 }
@@ -200,36 +200,29 @@ fn decode_host(value: &[u8]) -> Option<IpAddr> {
 
 /// A change of a link: up or down.
 fn decode_link(body: &[u8]) -> Option<InterfaceChange> {
-    const UP: u32 = 1;
     let (index, flags, change) = (word(body, 4)?, word(body, 8)?, word(body, 12)?);
-    let is_up = flags & UP != 0 || change & UP == 0;
-    let changes_other_flags = change != u32::MAX && change & !UP != 0;
+    let is_up = flags & IFF_UP != 0 || change & IFF_UP == 0;
+    let changes_other_flags = change != u32::MAX && change & !IFF_UP != 0;
     Some(if matches!(index, 0 | LOOPBACK | CARD) && !changes_other_flags { InterfaceChange::Up(is_up) } else { InterfaceChange::Other })
 }
 
 fn decode_address(body: &[u8], attributes: &[u8], sets: bool) -> Option<InterfaceChange> {
-    const ADDRESS: u16 = 1;
-    const LOCAL: u16 = 2;
     let (prefix, index) = (*body.get(1)?, word(body, 4)?);
-    let host = find_attribute(attributes, LOCAL).or_else(|| find_attribute(attributes, ADDRESS)).and_then(decode_host)?;
+    let host = find_attribute(attributes, IFA_LOCAL).or_else(|| find_attribute(attributes, IFA_ADDRESS)).and_then(decode_host)?;
     (index == CARD).then_some(InterfaceChange::Address(host, prefix, sets))
 }
 
 fn decode_route(body: &[u8], attributes: &[u8], sets: bool) -> Option<InterfaceChange> {
-    const INTERNET4: u8 = 2;
-    const LINK: u16 = 4;
-    const ROUTER: u16 = 5;
     let (family, prefix) = (*body.first()?, *body.get(1)?);
-    let is_at_card = find_attribute(attributes, LINK).and_then(|link| word(link, 0)).is_none_or(|index| index == CARD);
-    let router = find_attribute(attributes, ROUTER).and_then(decode_host);
+    let is_at_card = find_attribute(attributes, RTA_OIF).and_then(|link| word(link, 0)).is_none_or(|index| index == CARD);
+    let router = find_attribute(attributes, RTA_GATEWAY).and_then(decode_host);
     let is_valid = prefix == 0 && is_at_card && (router.is_some() || !sets);
-    is_valid.then_some(InterfaceChange::Route(router, family == INTERNET4, sets))
+    is_valid.then_some(InterfaceChange::Route(router, u16::from(family) == AF_INET, sets))
 }
 
 /// The datagrams that answer a request for a change.
 fn acknowledge(request: &[u8], port: u32, result: Result<(), Errno>) -> Vec<Vec<u8>> {
-    const ACKNOWLEDGE: u8 = 4;
-    let is_wanted = result.is_err() || request.get(6).is_some_and(|flags| flags & ACKNOWLEDGE != 0);
+    let is_wanted = result.is_err() || request.get(6).is_some_and(|flags| flags & NLM_F_ACK != 0);
     if is_wanted { vec![error_message(request, port, result)] } else { Vec::new() }
 }
 
@@ -240,7 +233,7 @@ fn error_message(request: &[u8], port: u32, result: Result<(), Errno>) -> Vec<u8
     let quoted = if result.is_ok() { header } else { request };
     let length = (HEADER + 4 + quoted.len()) as u32;
     let sequence = request.get(8..12).unwrap_or_default();
-    [&length.to_le_bytes()[..], &ERROR.to_le_bytes(), &[0; 2], sequence, &port.to_le_bytes(), &error.to_le_bytes(), quoted].concat()
+    [&length.to_le_bytes()[..], &NLMSG_ERROR.to_le_bytes(), &[0; 2], sequence, &port.to_le_bytes(), &error.to_le_bytes(), quoted].concat()
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ use alloc::vec::Vec;
 
 use pando_rt::user::read;
 
-use crate::credentials::capabilities::SYS_NICE;
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
-use crate::process::scheduling::{FIFO, RESET_ON_FORK, ROUND_ROBIN, Scheduling};
+use crate::process::scheduling::Scheduling;
 use crate::system::System;
+use crate::uapi::{
+    CAP_SYS_NICE, IOPRIO_CLASS_IDLE, IOPRIO_CLASS_NONE, IOPRIO_CLASS_RT, IOPRIO_CLASS_SHIFT, IOPRIO_NR_LEVELS, PRIO_PGRP, PRIO_PROCESS,
+    PRIO_USER, SCHED_BATCH, SCHED_DEADLINE, SCHED_FIFO, SCHED_IDLE, SCHED_NORMAL, SCHED_RESET_ON_FORK, SCHED_RR,
+};
 use crate::user::{set_word32, set_words, word32};
 
 const PRIORITY_MAX: u32 = 99;
@@ -34,15 +37,12 @@ fn named_checked(system: &mut System, number: u64) -> Result<&mut Scheduling, Er
 
 /// The processes that a call selects: by number, group or user.
 fn meant(system: &System, kind: u64, who: u64) -> Result<Vec<ProcessNumber>, Errno> {
-    const PROCESS: u32 = 0;
-    const GROUP: u32 = 1;
-    const USER: u32 = 2;
     let (who, running) = (who as u32, &system.process);
     let meant = match kind as u32 {
-        PROCESS if who == 0 => system.processes_where(|process| process.number == running.number),
-        PROCESS => system.thread_of(who).map(|thread| thread.process).into_iter().collect(),
-        GROUP => system.processes_where(|process| process.group == if who == 0 { running.group } else { who }),
-        USER => {
+        PRIO_PROCESS if who == 0 => system.processes_where(|process| process.number == running.number),
+        PRIO_PROCESS => system.thread_of(who).map(|thread| thread.process).into_iter().collect(),
+        PRIO_PGRP => system.processes_where(|process| process.group == if who == 0 { running.group } else { who }),
+        PRIO_USER => {
             let user = if who == 0 { system.user() } else { who };
             system.processes_where(|process| system.files.user_of(process.number) == user)
         }
@@ -66,7 +66,7 @@ pub fn getpriority(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u6
 pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Result<u64, Errno> {
     let meant = meant(system, which, who)?;
     let nice = (nice as i32).clamp(*NICE.start(), *NICE.end());
-    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.own.who.is_capable(SYS_NICE) {
+    if all(system, &meant).any(|scheduling| nice < scheduling.nice) && !system.files.own.who.is_capable(CAP_SYS_NICE) {
         return Err(Errno::EACCES);
     }
     for number in meant {
@@ -79,11 +79,9 @@ pub fn setpriority(system: &mut System, [which, who, nice, ..]: [u64; 6]) -> Res
 
 /// Whether a policy exists and takes this priority.
 fn check_policy(policy: u32, priority: u32) -> Result<(), Errno> {
-    const BATCH: u32 = 3;
-    const IDLE: u32 = 5;
-    match policy & !RESET_ON_FORK {
-        FIFO | ROUND_ROBIN if (1..=PRIORITY_MAX).contains(&priority) => Ok(()),
-        0 | BATCH | IDLE if priority == 0 => Ok(()),
+    match policy & !SCHED_RESET_ON_FORK {
+        SCHED_FIFO | SCHED_RR if (1..=PRIORITY_MAX).contains(&priority) => Ok(()),
+        SCHED_NORMAL | SCHED_BATCH | SCHED_IDLE if priority == 0 => Ok(()),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -109,7 +107,7 @@ fn set_policy(system: &mut System, number: u64, policy: Option<u32>, parameters:
     let priority = word32(parameters)?;
     let policy = policy.unwrap_or(named(system, number)?.policy);
     check_policy(policy, priority)?;
-    if matches!(policy & !RESET_ON_FORK, FIFO | ROUND_ROBIN) && !system.files.own.who.is_capable(SYS_NICE) {
+    if matches!(policy & !SCHED_RESET_ON_FORK, SCHED_FIFO | SCHED_RR) && !system.files.own.who.is_capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
     let scheduling = named(system, number)?;
@@ -145,8 +143,8 @@ pub fn sched_get_priority_min(_: &mut System, [policy, ..]: [u64; 6]) -> Result<
 /// A bound of a policy's priorities: the real-time policies have the same.
 fn bound(policy: u64, of_those: u32) -> Result<u64, Errno> {
     match policy as u32 {
-        FIFO | ROUND_ROBIN => Ok(of_those.into()),
-        0 | 3 | 5 | 6 => Ok(0),
+        SCHED_FIFO | SCHED_RR => Ok(of_those.into()),
+        SCHED_NORMAL | SCHED_BATCH | SCHED_IDLE | SCHED_DEADLINE => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -154,7 +152,7 @@ fn bound(policy: u64, of_those: u32) -> Result<u64, Errno> {
 /// `sched_rr_get_interval(process, interval)`.
 pub fn sched_rr_get_interval(system: &mut System, [number, interval, ..]: [u64; 6]) -> Result<u64, Errno> {
     const QUANTUM: u64 = 100_000_000;
-    let turns = named_checked(system, number)?.policy & !RESET_ON_FORK == ROUND_ROBIN;
+    let turns = named_checked(system, number)?.policy & !SCHED_RESET_ON_FORK == SCHED_RR;
     set_words(interval, &[0, if turns { QUANTUM } else { 0 }])?;
     Ok(0)
 }
@@ -179,15 +177,13 @@ pub fn ioprio_get(system: &mut System, [which, who, ..]: [u64; 6]) -> Result<u64
 
 /// `ioprio_set(which, who, priority)`.
 pub fn ioprio_set(system: &mut System, [which, who, priority, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const CLASS_SHIFT: u32 = 13;
-    const LEVELS: u32 = 8;
     let priority = priority as u32;
     let level = priority & 7;
-    match priority >> CLASS_SHIFT {
-        0 if level > 0 => return Err(Errno::EINVAL),
+    match priority >> IOPRIO_CLASS_SHIFT {
+        IOPRIO_CLASS_NONE if level > 0 => return Err(Errno::EINVAL),
         // Only root may set the real-time class.
-        1 if !system.files.own.who.is_capable(SYS_NICE) => return Err(Errno::EPERM),
-        0..=3 if priority & 0x1fff < LEVELS => {}
+        IOPRIO_CLASS_RT if !system.files.own.who.is_capable(CAP_SYS_NICE) => return Err(Errno::EPERM),
+        IOPRIO_CLASS_NONE..=IOPRIO_CLASS_IDLE if priority & 0x1fff < IOPRIO_NR_LEVELS => {}
         _ => return Err(Errno::EINVAL),
     }
     for number in meant(system, which.wrapping_sub(1), who)? {

@@ -7,16 +7,13 @@ use crate::files::tree::content::F_ALL_SEALS;
 use crate::files::tree::node::NodeId;
 use crate::memory::regions::{Backing, Region, Sharing};
 use crate::system::System;
-use crate::uapi::{F_SEAL_SEAL, F_SEAL_WRITE};
-
-const ADD: u64 = 1033;
-const GET: u64 = 1034;
+use crate::uapi::{F_ADD_SEALS, F_GET_SEALS, F_SEAL_SEAL, F_SEAL_WRITE};
 
 /// Commands of `fcntl` for seals. `None`: it is another command.
 pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Option<Result<u64, Errno>> {
     match command {
-        ADD => Some(add(system, fd, argument as u32)),
-        GET => Some(get(system, fd)),
+        F_ADD_SEALS => Some(add(system, fd, argument as u32)),
+        F_GET_SEALS => Some(get(system, fd)),
         _ => None,
     }
 }

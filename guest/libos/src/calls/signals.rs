@@ -7,13 +7,13 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use crate::credentials::capabilities::KILL;
 use crate::errno::Errno;
 use crate::process::{FIRST, ProcessNumber};
 use crate::signals::action::{ACTION_WORDS, Action, Disposition};
-use crate::signals::info::{Info, code};
+use crate::signals::info::Info;
 use crate::signals::{Set, Signal};
 use crate::system::{Effect, System};
+use crate::uapi::{CAP_KILL, SI_TKILL, SI_USER};
 use crate::user::{set_words, set_words_unless_null, timespec, words};
 use crate::wait::Channel;
 
@@ -40,7 +40,7 @@ pub fn rt_sigaction(system: &mut System, [signal, new, old, size, ..]: [u64; 6])
     let signal = Signal::from_number(signal)?;
     let recorded = system.process.signals.action(signal);
     if let Some(action) = action {
-        if matches!(signal, Signal::KILL | Signal::STOP) {
+        if matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
             return Err(Errno::EINVAL);
         }
         system.process.signals.set_action(signal, action);
@@ -109,9 +109,9 @@ pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool 
     let who = &system.files.own.who;
     let Some(other) = system.files.of(to) else { return true };
     let same_session = || system.process_of(to).is_some_and(|process| process.session == system.process.session);
-    who.is_capable(KILL)
+    who.is_capable(CAP_KILL)
         || [who.user.real, who.user.effective].iter().any(|user| [other.who.user.real, other.who.user.saved].contains(user))
-        || signal as u32 == u32::from(Signal::CONT.0) && same_session()
+        || signal as u32 == u32::from(Signal::SIGCONT.0) && same_session()
 }
 
 /// `kill(process, signal)`: to a process, to its own group (0), to all others (-1), or to the group whose number is negated.
@@ -134,7 +134,7 @@ pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, 
         return Err(Errno::EPERM);
     }
     if signal as u32 != 0 {
-        let info = Info::sent(Signal::from_number(signal)?, code::USER, own, system.user());
+        let info = Info::sent(Signal::from_number(signal)?, SI_USER, own, system.user());
         for to in allowed {
             system.send(to, info)?;
         }
@@ -159,7 +159,7 @@ pub fn tgkill(system: &mut System, [target, thread, signal, ..]: [u64; 6]) -> Re
     check_thread(system, target, thread, signal)?;
     if signal as u32 != 0 {
         let signal = Signal::from_number(signal)?;
-        system.send_to_thread(thread as u32, Info::sent(signal, code::THREAD, system.process.number, system.user()))?;
+        system.send_to_thread(thread as u32, Info::sent(signal, SI_TKILL, system.process.number, system.user()))?;
     }
     Ok(0)
 }
@@ -179,7 +179,7 @@ pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information
         return Ok(None);
     }
     let info = Info::given(Signal::from_number(signal)?, bytes);
-    if (info.code() >= 0 || info.code() == code::THREAD) && to != system.process.number {
+    if (info.code() >= 0 || info.code() == SI_TKILL) && to != system.process.number {
         return Err(Errno::EPERM);
     }
     Ok(Some(info))

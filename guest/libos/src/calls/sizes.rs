@@ -7,7 +7,6 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::{clock, registers};
 
 use crate::credentials::WRITE;
-use crate::credentials::capabilities::FSETID;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::inotify::BY_NAME;
@@ -17,7 +16,7 @@ use crate::files::tree::InodeRef;
 use crate::files::tree::content::{Content, SIZE_MAX};
 use crate::files::tree::node::NodeId;
 use crate::system::System;
-use crate::uapi::{AT_FDCWD, IN_MODIFY};
+use crate::uapi::{AT_FDCWD, CAP_FSETID, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE, IN_MODIFY};
 use crate::user;
 
 /// `truncate(path, length)`.
@@ -79,7 +78,7 @@ fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnc
     system.change_content(id, part, |node| {
         change(node.content_mut()?)?;
         node.touch(time(clock::wall()));
-        if !who.is_capable(FSETID) {
+        if !who.is_capable(CAP_FSETID) {
             node.owner.remove_privileges(who.is_in(node.owner.gid));
         }
         Ok(())
@@ -88,16 +87,13 @@ fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnc
 
 /// `fallocate(fd, mode, offset, length)`.
 pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const KEEP_SIZE: u64 = 1;
-    const PUNCH_HOLE: u64 = 2;
-    const ZERO_RANGE: u64 = 0x10;
-    const KNOWN: u64 = KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE;
+    const KNOWN: u64 = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     let file = system.files.file(fd)?;
     if offset.cast_signed() < 0 || length.cast_signed() <= 0 {
         return Err(Errno::EINVAL);
     }
-    let both = PUNCH_HOLE | ZERO_RANGE;
-    if mode & !KNOWN != 0 || mode & both == both || mode & PUNCH_HOLE != 0 && mode & KEEP_SIZE == 0 {
+    let both = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+    if mode & !KNOWN != 0 || mode & both == both || mode & FALLOC_FL_PUNCH_HOLE != 0 && mode & FALLOC_FL_KEEP_SIZE == 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     if !file.writable() {
@@ -106,11 +102,11 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
     file.operations().check_allocate()?;
     let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
     let memory = registers::memory();
-    if mode & PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {
+    if mode & FALLOC_FL_PUNCH_HOLE == 0 && length / PAGE_SIZE > memory.quota.saturating_sub(memory.used) {
         return Err(Errno::ENOSPC);
     }
     let id = system.files.writable_node(fd)?.ok_or(Errno::ENODEV)?;
-    if mode & (KEEP_SIZE | PUNCH_HOLE) == 0 {
+    if mode & (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) == 0 {
         check_growth(system, id, end)?;
     }
     // Only the part that becomes zero is shown: mappings may have other changes that were not taken over yet.
@@ -121,12 +117,12 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
             content.check_write(offset, 1)?;
             content.punch(offset, length)?;
         }
-        if mode & PUNCH_HOLE == 0 {
-            if mode & KEEP_SIZE == 0 {
+        if mode & FALLOC_FL_PUNCH_HOLE == 0 {
+            if mode & FALLOC_FL_KEEP_SIZE == 0 {
                 content.check_resize(end.max(content.size()))?;
             }
             content.allocate(offset, length)?;
-            if mode & KEEP_SIZE == 0 && end > content.size() {
+            if mode & FALLOC_FL_KEEP_SIZE == 0 && end > content.size() {
                 content.resize(end)?;
             }
         }

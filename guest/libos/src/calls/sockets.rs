@@ -8,9 +8,8 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::{clock, user as memory};
 
 use super::blocking::with_timeout;
-use super::interfaces::{IFNAMSIZ, name_of_number, number_of};
+use super::interfaces::{name_of_number, number_of};
 use super::netdevice;
-use crate::credentials::capabilities::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW};
 use crate::errno::Errno;
 use crate::files::socket::address::{ADDRESS_MAX, Address, is_unspecified};
 use crate::files::socket::bpf::{INSTRUCTION, Program};
@@ -19,12 +18,12 @@ use crate::files::socket::{Family, PeerCredentials, Socket, SocketId, Style};
 use crate::files::status::time;
 use crate::system::System;
 use crate::uapi::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, FIONREAD, ICMP_FILTER, IP_ADD_MEMBERSHIP, IP_DROP_MEMBERSHIP, IP_MULTICAST_IF,
-    IP_OPTIONS, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE, IPV6_ADD_MEMBERSHIP,
-    IPV6_DROP_MEMBERSHIP, NETLINK_ADD_MEMBERSHIP, O_CLOEXEC, O_NONBLOCK, PACKET_ADD_MEMBERSHIP, SIOCATMARK, SO_ATTACH_FILTER,
-    SO_BINDTODEVICE, SO_DETACH_FILTER, SO_LOCK_FILTER, SO_RCVTIMEO_OLD, SO_SNDTIMEO_OLD, SOCK_DGRAM, SOCK_PACKET, SOCK_RAW, SOCK_SEQPACKET,
-    SOCK_STREAM, SOCK_TYPE_MASK, SOL_IP, SOL_IPV6, SOL_NETLINK, SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDP, TCP_CONGESTION, TCP_ULP,
-    TIOCOUTQ, UDP_CORK,
+    AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, FIONREAD, ICMP_FILTER, IFNAMSIZ,
+    IP_ADD_MEMBERSHIP, IP_DROP_MEMBERSHIP, IP_MULTICAST_IF, IP_OPTIONS, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_RAW, IPPROTO_TCP,
+    IPPROTO_UDP, IPPROTO_UDPLITE, IPV6_ADD_MEMBERSHIP, IPV6_DROP_MEMBERSHIP, NETLINK_ADD_MEMBERSHIP, O_CLOEXEC, O_NONBLOCK,
+    PACKET_ADD_MEMBERSHIP, SIOCATMARK, SO_ATTACH_FILTER, SO_BINDTODEVICE, SO_DETACH_FILTER, SO_LOCK_FILTER, SO_RCVTIMEO_OLD,
+    SO_SNDTIMEO_OLD, SOCK_DGRAM, SOCK_PACKET, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM, SOCK_TYPE_MASK, SOL_IP, SOL_IPV6, SOL_NETLINK,
+    SOL_PACKET, SOL_SOCKET, SOL_TCP, SOL_UDP, TCP_CONGESTION, TCP_ULP, TIOCOUTQ, UDP_CORK,
 };
 use crate::user::{NANOSECONDS, set_word32, set_words, word32, words};
 use crate::wait::Channel;
@@ -94,7 +93,7 @@ pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> R
     let (family, shape, protocol) = wanted(family, style, protocol)?;
     let credentials = &system.files.own.who;
     let is_raw = family.is_internet() && shape == Style::Raw || family == Family::Packet;
-    if is_raw && !credentials.is_capable(NET_RAW) {
+    if is_raw && !credentials.is_capable(CAP_NET_RAW) {
         return Err(Errno::EPERM);
     }
     let asks_echoes = shape == Style::Datagram && family.is_internet() && matches!(protocol, IPPROTO_ICMP | IPPROTO_ICMPV6);
@@ -167,7 +166,7 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
     }
     match Address::decode(family, &bytes)? {
         Address::Internet(address) => {
-            let may_be_low = files.own.who.is_capable(NET_BIND_SERVICE);
+            let may_be_low = files.own.who.is_capable(CAP_NET_BIND_SERVICE);
             files.sockets.bind_port(id, address, may_be_low)?;
         }
         Address::Link(link) => files.sockets.bind_link(id, link)?,
@@ -343,7 +342,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     if length < 0 {
         return Err(Errno::EINVAL);
     }
-    let may_force = system.files.own.who.is_capable(NET_ADMIN);
+    let may_force = system.files.own.who.is_capable(CAP_NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
     if set_heard(socket, [of, name], value, length as usize)? {
         return Ok(0);

@@ -12,13 +12,11 @@ use crate::files::file_operations::Side;
 use crate::files::pipe::PipeId;
 use crate::files::pipe_file::PipeFile;
 use crate::system::System;
-use crate::uapi::{O_APPEND, O_NONBLOCK};
+use crate::uapi::{O_APPEND, O_NONBLOCK, SPLICE_F_GIFT, SPLICE_F_MORE, SPLICE_F_MOVE, SPLICE_F_NONBLOCK};
 use crate::user::{RW_MAX, set_words, vectors as ranges, words};
 
-/// Do not wait for pipes.
-const WITHOUT_WAITING: u64 = 2;
 /// All flags; the others are only hints.
-const FLAGS: u64 = 0xf;
+const FLAGS: u64 = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
 
 /// `splice(from, from_offset, to, to_offset, length, flags)`.
 pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, flags]: [u64; 6]) -> Result<u64, Errno> {
@@ -45,7 +43,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
         return Err(Errno::EINVAL);
     }
     system.files.check_splice(from, to)?;
-    let waits = flags & WITHOUT_WAITING == 0 && target.waits() && (source.waits() || from_pipe && !to_pipe);
+    let waits = flags & SPLICE_F_NONBLOCK == 0 && target.waits() && (source.waits() || from_pipe && !to_pipe);
     let (from_side, to_side) = (Side { fd: from, offset: offset(from_offset)? }, Side { fd: to, offset: offset(to_offset)? });
     if !from_pipe {
         system.before_read(from, from_side.offset, length.min(RW_MAX));
@@ -91,7 +89,7 @@ pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Resu
     if !source.readable() || !target.writable() {
         return Err(Errno::EBADF);
     }
-    let waits = flags & WITHOUT_WAITING == 0 && source.waits() && target.waits();
+    let waits = flags & SPLICE_F_NONBLOCK == 0 && source.waits() && target.waits();
     let done = with_timeout(system, files(&[from, to]), forever(waits), |system| {
         let done = system.files.tee(from, to, length)?;
         system.files.note_changes(&[to]);
@@ -108,7 +106,7 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
     }
     let file = system.files.look(fd)?;
     let pipe = pipe(file).ok_or(Errno::EBADF)?;
-    let waits = flags & WITHOUT_WAITING == 0 && file.waits();
+    let waits = flags & SPLICE_F_NONBLOCK == 0 && file.waits();
     if !file.writable() {
         let added = if waits { 0 } else { O_NONBLOCK };
         return with_flags(system, fd, added, 0, |system| readv(system, [fd, vectors, count, 0, 0, 0]));

@@ -9,13 +9,11 @@ use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::files::tree::InodeRef;
 use crate::system::System;
-use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+use crate::uapi::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW, OVERLAYFS_SUPER_MAGIC, PIPEFS_MAGIC,
+    PROC_SUPER_MAGIC, STATX__RESERVED, SYSFS_MAGIC,
+};
 use crate::user;
-
-/// `AT_STATX_SYNC_TYPE`: how fresh the attributes must be. They are never stale here.
-const AT_STATX_SYNC_TYPE: u64 = 0x6000;
-/// `AT_NO_AUTOMOUNT`: there are no automounts.
-const AT_NO_AUTOMOUNT: u64 = 0x800;
 
 /// Refuses flags that Linux does not know either.
 fn check(flags: u64) -> Result<(), Errno> {
@@ -50,10 +48,8 @@ pub fn newfstatat(system: &mut System, [directory, path, status, flags, ..]: [u6
 
 /// `statx(directory, path, flags, mask, status)`.
 pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u64; 6]) -> Result<u64, Errno> {
-    /// A bit reserved for later versions.
-    const RESERVED: u64 = 1 << 31;
     check(flags & !AT_STATX_SYNC_TYPE)?;
-    if mask & RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
+    if mask & STATX__RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
         return Err(Errno::EINVAL);
     }
     // A null path is an empty one.
@@ -80,10 +76,6 @@ pub fn fstatfs(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, E
 
 /// Writes the `struct statfs` of a place's file system. Everything that can be written is in the cell's memory.
 fn write_statfs(system: &System, place: InodeRef, address: u64) -> Result<u64, Errno> {
-    const OVERLAYFS: u64 = 0x794c_7630;
-    const PROC: u64 = 0x9fa0;
-    const PIPEFS: u64 = 0x5049_5045;
-    const SYSFS: u64 = 0x6265_6572;
     const NAME_MAX: u64 = 255;
     /// `ST_VALID` (the other flags are valid) and `ST_RELATIME`.
     const FLAGS: u64 = 0x20 | 0x1000;
@@ -93,11 +85,11 @@ fn write_statfs(system: &System, place: InodeRef, address: u64) -> Result<u64, E
             let memory = registers::memory();
             let image = tree.volume(volume)?.image.size() / PAGE_SIZE;
             let free = memory.quota.saturating_sub(memory.used);
-            (OVERLAYFS, image + memory.quota, free, free)
+            (OVERLAYFS_SUPER_MAGIC, image + memory.quota, free, free)
         }
-        (InodeRef::Proc(entry), _) if entry.is_of_system() => (SYSFS, 0, 0, 0),
-        (InodeRef::Proc(_), _) => (PROC, 0, 0, 0),
-        _ => (PIPEFS, 0, 0, 0),
+        (InodeRef::Proc(entry), _) if entry.is_of_system() => (SYSFS_MAGIC, 0, 0, 0),
+        (InodeRef::Proc(_), _) => (PROC_SUPER_MAGIC, 0, 0, 0),
+        _ => (PIPEFS_MAGIC, 0, 0, 0),
     };
     let all_files = if files == 0 { 0 } else { files + tree.nodes() as u64 };
     // Type, block size, blocks, free, available, files, free files, id, name length, fragment size, flags.

@@ -10,33 +10,11 @@ use crate::signals::Signal;
 use crate::system::System;
 use crate::terminal::TerminalName;
 use crate::terminal::settings::{SIZE, SIZE_WITH_SPEEDS};
+use crate::uapi::{
+    FIONREAD, TCFLSH, TCGETS, TCGETS2, TCSBRK, TCSBRKP, TCSETS, TCSETS2, TCSETSF, TCSETSF2, TCSETSW, TCSETSW2, TCXONC, TIOCEXCL, TIOCGETD,
+    TIOCGPGRP, TIOCGSID, TIOCGWINSZ, TIOCNOTTY, TIOCNXCL, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, TIOCSWINSZ,
+};
 use crate::user::{set_word32, word32};
-
-const TCGETS: u32 = 0x5401;
-const TCSETS: u32 = 0x5402;
-const TCSETSW: u32 = 0x5403;
-const TCSETSF: u32 = 0x5404;
-const TCSBRK: u32 = 0x5409;
-const TCXONC: u32 = 0x540a;
-const TCFLSH: u32 = 0x540b;
-const TIOCEXCL: u32 = 0x540c;
-const TIOCNXCL: u32 = 0x540d;
-const TIOCSCTTY: u32 = 0x540e;
-const TIOCGPGRP: u32 = 0x540f;
-const TIOCSPGRP: u32 = 0x5410;
-const TIOCOUTQ: u32 = 0x5411;
-const TIOCSTI: u32 = 0x5412;
-const TIOCGWINSZ: u32 = 0x5413;
-const TIOCSWINSZ: u32 = 0x5414;
-const FIONREAD: u32 = 0x541b;
-const TIOCNOTTY: u32 = 0x5422;
-const TIOCGETD: u32 = 0x5424;
-const TCSBRKP: u32 = 0x5425;
-const TIOCGSID: u32 = 0x5429;
-const TCGETS2: u32 = 0x802c_542a;
-const TCSETS2: u32 = 0x402c_542b;
-const TCSETSW2: u32 = 0x402c_542c;
-const TCSETSF2: u32 = 0x402c_542d;
 
 impl CallOperations for ConsoleFile {
     fn read(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
@@ -111,7 +89,7 @@ pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u6
             user::read(argument, &mut bytes)?;
             let word = |index: usize| u16::from_le_bytes([bytes[index * 2], bytes[index * 2 + 1]]);
             if terminal.set_size([word(0), word(1), word(2), word(3)]) {
-                system.raise_at(name, Signal::WINCH);
+                system.raise_at(name, Signal::SIGWINCH);
             }
         }
         FIONREAD => {
@@ -145,7 +123,7 @@ fn set_foreground(system: &mut System, name: TerminalName, group: u32) -> Result
     if group.cast_signed() < 0 {
         return Err(Errno::EINVAL);
     }
-    system.check_foreground(name, Signal::TTOU)?;
+    system.check_foreground(name, Signal::SIGTTOU)?;
     let members = system.processes_where(|process| process.group == group);
     let first = members.first().and_then(|number| system.process_of(*number)).ok_or(Errno::ESRCH)?;
     if first.session != session {
@@ -182,7 +160,7 @@ fn take_terminal(system: &mut System, name: TerminalName) -> Result<(), Errno> {
 fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, flushes: bool) -> Result<(), Errno> {
     let mut bytes = [0; N];
     user::read(argument, &mut bytes)?;
-    system.check_foreground(name, Signal::TTOU)?;
+    system.check_foreground(name, Signal::SIGTTOU)?;
     // Earlier input is processed with the old settings.
     look(system, name);
     if flushes {

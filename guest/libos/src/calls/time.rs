@@ -7,10 +7,8 @@ use crate::errno::Errno;
 use crate::process::Usage;
 use crate::system::System;
 use crate::timers::Clock;
+use crate::uapi::{RUSAGE_CHILDREN, RUSAGE_SELF, RUSAGE_THREAD, TIMER_ABSTIME};
 use crate::user::{NANOSECONDS, set_words, set_words_unless_null, ticks, timespec};
-
-/// The time is absolute, not relative.
-pub const TIMER_ABSTIME: u64 = 1;
 
 /// `clock_gettime(clock, time)`.
 pub fn clock_gettime(system: &mut System, [clock, time, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -85,16 +83,13 @@ pub fn times(system: &mut System, [buffer, ..]: [u64; 6]) -> Result<u64, Errno> 
 
 /// `getrusage(who, usage)`.
 pub fn getrusage(system: &mut System, [who, usage, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const OWN: i32 = 0;
-    const CHILDREN: i32 = -1;
-    const THREAD: i32 = 1;
     let cpu = match who as i32 {
-        OWN => system.process_time(),
-        CHILDREN => system.process.usage.children,
-        THREAD => system.thread_time(),
+        RUSAGE_SELF => system.process_time(),
+        RUSAGE_CHILDREN => system.process.usage.children,
+        RUSAGE_THREAD => system.thread_time(),
         _ => return Err(Errno::EINVAL),
     };
-    let peak = if who as i32 == CHILDREN { system.process.usage.children_peak } else { system.note_peak() };
+    let peak = if who as i32 == RUSAGE_CHILDREN { system.process.usage.children_peak } else { system.note_peak() };
     set_words(usage, &Usage::words(cpu, peak))?;
     Ok(0)
 }

@@ -4,21 +4,22 @@
 use pando_rt::clock;
 
 use crate::calls::file_operations::{CallOperations, Request, read_ready};
-use crate::calls::time::TIMER_ABSTIME;
 use crate::calls::timers::{timespec_setting, write_setting};
 use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::timerfd::TimerId;
 use crate::system::System;
 use crate::timers::{Clock, Setting};
-use crate::uapi::{O_CLOEXEC, O_NONBLOCK, O_RDWR};
+use crate::uapi::{
+    CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM, O_CLOEXEC, O_NONBLOCK, O_RDWR,
+    TFD_TIMER_CANCEL_ON_SET, TIMER_ABSTIME,
+};
 use crate::user::words;
 
 /// `timerfd_create(clock, flags)`.
 pub fn timerfd_create(system: &mut System, [clock, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME`, and the two `_ALARM` clocks.
-    const CLOCKS: [u32; 5] = [0, 1, 7, 8, 9];
-    if !CLOCKS.contains(&(clock as u32)) || u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
+    const CLOCKS: [i32; 5] = [CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_REALTIME_ALARM, CLOCK_BOOTTIME_ALARM];
+    if !CLOCKS.contains(&(clock as i32)) || u64::from(flags as u32) & !(O_NONBLOCK | O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let id = system.files.timers.create(Clock::new(clock)?);
@@ -42,10 +43,8 @@ impl CallOperations for TimerId {
 
 /// `timerfd_settime(fd, flags, new, old)`.
 pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// `TFD_TIMER_CANCEL_ON_SET`: the wall clock is never set, so there is nothing to cancel.
-    const CANCEL_ON_SET: u64 = 2;
     let Setting { value, interval } = timespec_setting(words(new)?)?;
-    if u64::from(flags as u32) & !(TIMER_ABSTIME | CANCEL_ON_SET) != 0 {
+    if u64::from(flags as u32) & !(TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }
     let id = timer(system, fd)?;

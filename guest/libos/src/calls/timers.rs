@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on timers.
 
-use crate::calls::time::TIMER_ABSTIME;
 use crate::errno::Errno;
 use crate::signals::Signal;
 use crate::system::System;
 use crate::timers::{Clock, Interval, Setting, Timer};
+use crate::uapi::TIMER_ABSTIME;
 use crate::user::{NANOSECONDS, set_word32, set_words, words};
 
 /// Nanoseconds of a microsecond.
@@ -93,7 +93,7 @@ pub fn timer_create(system: &mut System, [clock, event, timer, ..]: [u64; 6]) ->
             _ => return Err(Errno::EINVAL),
         }
     };
-    let given = |number: u32| signal.unwrap_or(Some((Signal::ALRM, number.into())));
+    let given = |number: u32| signal.unwrap_or(Some((Signal::SIGALRM, number.into())));
     let number = system.process.timers.create(clock, given).ok_or(Errno::EAGAIN)?;
     set_word32(timer, number).map(|()| 0).inspect_err(|_| {
         system.process.timers.delete(number);

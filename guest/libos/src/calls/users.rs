@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on users and groups.
 
-use crate::credentials::capabilities::{SETGID, SETUID};
 use crate::credentials::{Credentials, Roles};
 use crate::errno::Errno;
 use crate::system::System;
+use crate::uapi::{CAP_SETGID, CAP_SETUID};
 use crate::user::{set_word32, word32};
 
 /// Leaves an id unchanged.
@@ -52,8 +52,8 @@ fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u
 /// Selects the user's or group's roles, with the capability that permits any id.
 type IdKind = (fn(&mut Credentials) -> &mut Roles, u64);
 
-const USER: IdKind = (|who| &mut who.user, SETUID);
-const GROUP: IdKind = (|who| &mut who.group, SETGID);
+const USER: IdKind = (|who| &mut who.user, CAP_SETUID);
+const GROUP: IdKind = (|who| &mut who.group, CAP_SETGID);
 
 /// `setuid(user)`.
 pub fn setuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -68,7 +68,7 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 /// Changes roles, and capabilities with them. `new` gets the present roles and whether the process may take any id.
 fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
     let who = system.own_credentials();
-    let (before, may) = (who.user, who.capabilities.effective & needed != 0);
+    let (before, may) = (who.user, who.is_capable(needed));
     let roles = which(who);
     *roles = new(*roles, may)?;
     who.capabilities.user_changed(before, who.user);
@@ -172,7 +172,7 @@ pub fn getgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64,
 
 /// `setgroups(size, list)`.
 pub fn setgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if system.files.own.who.capabilities.effective & SETGID == 0 {
+    if !system.files.own.who.is_capable(CAP_SETGID) {
         return Err(Errno::EPERM);
     }
     if size > GROUPS_MAX {

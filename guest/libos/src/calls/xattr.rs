@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use pando_rt::clock;
 use pando_rt::user::{UserRange, read};
 
-use crate::credentials::capabilities::SYS_ADMIN;
 use crate::credentials::{READ, WRITE};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -16,7 +15,7 @@ use crate::files::status::time;
 use crate::files::tree::{InodeRef, Setting, VALUE_MAX};
 use crate::files::user_copy::deliver;
 use crate::system::System;
-use crate::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB};
+use crate::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_SYS_ADMIN, IN_ATTRIB};
 use crate::user::{self, Path};
 
 /// Most bytes of an attribute's name.
@@ -64,9 +63,9 @@ fn check(system: &System, place: InodeRef, name: &[u8], wanted: u64) -> Result<(
         return Err(Errno::EINVAL);
     }
     match (rest(b"trusted."), rest(b"security.")) {
-        (true, _) if who.is_capable(SYS_ADMIN) => Ok(()),
+        (true, _) if who.is_capable(CAP_SYS_ADMIN) => Ok(()),
         (true, _) => Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA }),
-        (_, true) if wanted == READ || who.is_capable(SYS_ADMIN) => Ok(()),
+        (_, true) if wanted == READ || who.is_capable(CAP_SYS_ADMIN) => Ok(()),
         (_, true) => Err(Errno::EPERM),
         _ => Err(Errno::EOPNOTSUPP),
     }
@@ -110,7 +109,7 @@ fn set(system: &mut System, place: InodeRef, [attribute, value, size, flags]: [u
 }
 
 fn list(system: &System, place: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
-    let is_root = system.files.own.who.is_capable(SYS_ADMIN);
+    let is_root = system.files.own.who.is_capable(CAP_SYS_ADMIN);
     let mut names = vec![];
     system.files.tree.attribute_names(place, |prefix, rest| {
         if is_root || !prefix.starts_with(b"trusted.") {

@@ -6,10 +6,9 @@ use super::namei::{LastComponent, LookupFlags, LookupResult, Name};
 use super::tree::node::{Body, Node, Owner};
 use super::tree::{InodeRef, NameAt};
 use crate::credentials::WRITE;
-use crate::credentials::capabilities::{MKNOD, SYS_CHROOT};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::uapi::{AT_FDCWD, IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MOVE_SELF, RENAME_EXCHANGE, RENAME_NOREPLACE};
+use crate::uapi::{AT_FDCWD, CAP_MKNOD, CAP_SYS_CHROOT, IN_ATTRIB, IN_CREATE, IN_DELETE, IN_MOVE_SELF, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
 /// A path relative to a directory.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +58,7 @@ impl Files {
         let body = match new {
             NewNode::Directory => super::Tree::empty_directory(found.directory),
             NewNode::File(FileType::Regular, _) => Body::Regular(super::tree::content::Content::default()),
-            NewNode::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_capable(MKNOD) => {
+            NewNode::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_capable(CAP_MKNOD) => {
                 return Err(Errno::EPERM);
             }
             NewNode::File(kind, numbers) => Body::Special(kind, numbers),
@@ -358,7 +357,7 @@ impl Files {
     /// `ENOTDIR`, `EACCES`; `EPERM`: only root may.
     pub fn change_root(&mut self, place: InodeRef) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        if !self.own.who.is_capable(SYS_CHROOT) {
+        if !self.own.who.is_capable(CAP_SYS_CHROOT) {
             return Err(Errno::EPERM);
         }
         let before = core::mem::replace(&mut self.own.root, place);

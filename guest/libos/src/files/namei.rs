@@ -7,12 +7,11 @@ use super::Files;
 use super::tree::node::Owner;
 use super::tree::{InodeRef, NAME_MAX};
 use crate::credentials::EXECUTE;
-use crate::credentials::capabilities::DAC_OVERRIDE;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::uapi::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS,
-    RESOLVE_NO_XDEV,
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_DAC_OVERRIDE, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
 };
 
 /// Upper limit on the symbolic links followed in one path, as on Linux.
@@ -201,7 +200,7 @@ impl Files {
         }
         let mut walk = PathWalk::new(self, way, root);
         // Root needs no permission checks, so the directory found last time suffices.
-        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_capable(DAC_OVERRIDE));
+        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_capable(CAP_DAC_OVERRIDE));
         let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, known) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,

@@ -12,12 +12,11 @@ use super::tree::volume::{ImageFile, ImagePlace};
 use super::tree::{InodeRef, Tree};
 use super::user_copy::{collect, copy_out, deliver, each};
 use super::{Files, OpenFile};
-use crate::credentials::capabilities::FSETID;
 use crate::erofs::Time;
 use crate::errno::Errno;
 use crate::memory::regions::Sharing;
 use crate::random::Random;
-use crate::uapi::{O_APPEND, O_NOATIME};
+use crate::uapi::{CAP_FSETID, O_APPEND, O_NOATIME};
 
 /// Seconds after which the time of last access is updated even without changes (`relatime`).
 const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
@@ -170,7 +169,7 @@ impl FileOperations for RegularFile {
                 })
             })
         })?;
-        if done > 0 && !files.own.who.is_capable(FSETID) {
+        if done > 0 && !files.own.who.is_capable(CAP_FSETID) {
             let node = files.tree.node_mut(id)?;
             node.owner.remove_privileges(files.own.who.is_in(node.owner.gid));
         }

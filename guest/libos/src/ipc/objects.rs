@@ -4,15 +4,9 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::credentials::Credentials;
-use crate::credentials::capabilities::{IPC_OWNER, SYS_ADMIN};
 use crate::errno::Errno;
+use crate::uapi::{CAP_IPC_OWNER, CAP_SYS_ADMIN, IPC_CREAT, IPC_EXCL, IPC_PRIVATE};
 
-/// `IPC_PRIVATE`: the key of an object that is found by its number alone.
-pub const PRIVATE: i32 = 0;
-/// `IPC_CREAT`: create the object if there is none.
-pub const CREATE: u64 = 0o1000;
-/// `IPC_EXCL`: fail if the object exists.
-pub const EXCLUSIVE: u64 = 0o2000;
 /// Permission to read.
 pub const READ: u64 = 0o444;
 /// Permission to change.
@@ -52,7 +46,7 @@ impl<T> Object<T> {
             () if groups.into_iter().any(|group| who.is_in(group)) => 3,
             () => 0,
         };
-        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_capable(IPC_OWNER)
+        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_capable(CAP_IPC_OWNER)
     }
 
     /// Checks that the credentials have the permissions of the bits.
@@ -68,7 +62,7 @@ impl<T> Object<T> {
     /// # Errors
     /// `EPERM`.
     pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        if self.is_of(who) || who.is_capable(SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
+        if self.is_of(who) || who.is_capable(CAP_SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Whether it belongs to somebody, or was made by them.
@@ -155,9 +149,9 @@ impl<T> Objects<T> {
     pub fn find(&self, who: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
         let found = self.keys.get(&key).and_then(|place| self.objects.get(place));
         let Some(object) = found else {
-            return if flags & CREATE != 0 || key == PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
+            return if flags & IPC_CREAT != 0 || key == IPC_PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
         };
-        if flags & (CREATE | EXCLUSIVE) == CREATE | EXCLUSIVE {
+        if flags & (IPC_CREAT | IPC_EXCL) == IPC_CREAT | IPC_EXCL {
             return Err(Errno::EEXIST);
         }
         if !is_enough(&object.what) {
@@ -187,7 +181,7 @@ impl<T> Objects<T> {
         let permissions = flags as u32 & 0o777;
         self.free.remove(&place(number));
         self.end = self.end.max(place(number) + 1);
-        if key != PRIVATE {
+        if key != IPC_PRIVATE {
             self.keys.insert(key, place(number));
         }
         self.objects.insert(place(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
@@ -204,7 +198,7 @@ impl<T> Objects<T> {
     /// Removes an object's key, so that it is found by its number alone.
     pub fn hide(&mut self, number: u32) {
         if let Some(object) = self.objects.get_mut(&place(number)) {
-            let key = core::mem::replace(&mut object.key, PRIVATE);
+            let key = core::mem::replace(&mut object.key, IPC_PRIVATE);
             // An object without a key is in no list.
             self.keys.remove(&key);
         }
@@ -217,28 +211,29 @@ const fn place(number: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{CREATE, EXCLUSIVE, Objects, PRIVATE, READ, WRITE};
+    use super::{Objects, READ, WRITE};
     use crate::credentials::Credentials;
     use crate::errno::Errno;
+    use crate::uapi::{IPC_CREAT, IPC_EXCL, IPC_PRIVATE};
 
     #[test]
     fn numbers_are_not_given_again_soon() {
         let (mut objects, who) = (Objects::<u8>::default(), Credentials::new(0, 0));
         for round in 0..3 {
             let number = objects.next_number(2).expect("there is room");
-            objects.add(number, PRIVATE, 0, &who, 0, round);
+            objects.add(number, IPC_PRIVATE, 0, &who, 0, round);
             assert_eq!(objects.get(number.into()).map(|object| object.what), Ok(round));
             objects.remove(number);
             assert_eq!(objects.get(number.into()).err(), Some(Errno::EINVAL));
         }
         let third = objects.next_number(2).expect("there is room");
         assert_eq!(third, 3 << 15);
-        objects.add(third, PRIVATE, 0, &who, 0, 3);
+        objects.add(third, IPC_PRIVATE, 0, &who, 0, 3);
         assert_eq!(
             (objects.get(0).err(), objects.get(1).err(), objects.get(u64::MAX).err()),
             (Some(Errno::EIDRM), Some(Errno::EINVAL), Some(Errno::EINVAL))
         );
-        objects.add(objects.next_number(2).expect("there is room"), PRIVATE, 0, &who, 0, 4);
+        objects.add(objects.next_number(2).expect("there is room"), IPC_PRIVATE, 0, &who, 0, 4);
         assert_eq!(objects.next_number(2), Err(Errno::ENOSPC));
     }
 
@@ -249,8 +244,8 @@ mod tests {
         assert_eq!((objects.find(&owner, 9, WRITE, |_| true), objects.find(&other, 9, READ, |_| true)), (Ok(Some(0)), Ok(Some(0))));
         assert_eq!(objects.find(&other, 9, WRITE, |_| true), Err(Errno::EACCES));
         assert_eq!(objects.find(&owner, 9, 0, |size| *size > 3), Err(Errno::EINVAL));
-        assert_eq!(objects.find(&owner, 9, CREATE | EXCLUSIVE, |_| true), Err(Errno::EEXIST));
-        assert_eq!((objects.find(&owner, 8, 0, |_| true), objects.find(&owner, 8, CREATE, |_| true)), (Err(Errno::ENOENT), Ok(None)));
-        assert_eq!(objects.find(&owner, PRIVATE, 0, |_| true), Ok(None));
+        assert_eq!(objects.find(&owner, 9, IPC_CREAT | IPC_EXCL, |_| true), Err(Errno::EEXIST));
+        assert_eq!((objects.find(&owner, 8, 0, |_| true), objects.find(&owner, 8, IPC_CREAT, |_| true)), (Err(Errno::ENOENT), Ok(None)));
+        assert_eq!(objects.find(&owner, IPC_PRIVATE, 0, |_| true), Ok(None));
     }
 }

@@ -6,15 +6,12 @@ use alloc::vec::Vec;
 
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::uapi::{IPC_NOWAIT, SEM_UNDO};
 
 /// Upper limit on a semaphore's value.
 pub const VALUE_MAX: i32 = 32_767;
 /// Upper limit on the semaphores of a set.
 pub const SEMAPHORES_MAX: usize = 32_000;
-/// `SEM_UNDO`: undo the operation when the process ends.
-const UNDO: i16 = 0o10_000;
-/// `IPC_NOWAIT`: do not wait.
-const NO_WAIT: i16 = 0o4000;
 
 /// A semaphore.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,13 +74,13 @@ impl Semaphores {
             let (value, undone) = values.entry(operation.index).or_insert(before);
             let after = *value + i32::from(operation.change);
             if after < 0 || operation.change == 0 && *value != 0 {
-                return if operation.flags & NO_WAIT != 0 { Err(Errno::EAGAIN) } else { Ok(Attempt::Waits(*operation)) };
+                return if operation.flags & IPC_NOWAIT as i16 != 0 { Err(Errno::EAGAIN) } else { Ok(Attempt::Waits(*operation)) };
             }
             if after > VALUE_MAX {
                 return Err(Errno::ERANGE);
             }
             *value = after;
-            if operation.flags & UNDO != 0 {
+            if operation.flags & SEM_UNDO != 0 {
                 *undone -= i32::from(operation.change);
                 if !(-VALUE_MAX - 1..=VALUE_MAX).contains(undone) {
                     return Err(Errno::ERANGE);
@@ -123,8 +120,9 @@ impl Semaphores {
 
 #[cfg(test)]
 mod tests {
-    use super::{Attempt, NO_WAIT, SemaphoreOperation, Semaphores, UNDO, VALUE_MAX};
+    use super::{Attempt, SemaphoreOperation, Semaphores, VALUE_MAX};
     use crate::errno::Errno;
+    use crate::uapi::{IPC_NOWAIT, SEM_UNDO};
 
     fn operation(index: u16, change: i16, flags: i16) -> SemaphoreOperation {
         SemaphoreOperation { index, change, flags }
@@ -135,7 +133,7 @@ mod tests {
         let mut set = Semaphores::new(2);
         let waits = operation(1, -1, 0);
         assert_eq!(set.attempt(&[operation(0, 3, 0), waits], 5), Ok(Attempt::Waits(waits)));
-        assert_eq!(set.attempt(&[operation(0, 3, 0), operation(1, -1, NO_WAIT)], 5), Err(Errno::EAGAIN));
+        assert_eq!(set.attempt(&[operation(0, 3, 0), operation(1, -1, IPC_NOWAIT as i16)], 5), Err(Errno::EAGAIN));
         assert_eq!(set.attempt(&[operation(0, 3, 0), operation(2, 1, 0)], 5), Err(Errno::EFBIG));
         assert_eq!((set.all[0].value, set.all[0].changed_by), (0, 0));
         assert_eq!(set.attempt(&[operation(0, 3, 0), operation(0, -2, 0), operation(1, 0, 0)], 5), Ok(Attempt::Done));
@@ -147,8 +145,8 @@ mod tests {
     fn what_was_done_is_undone() {
         let mut set = Semaphores::new(2);
         set.set(0, &[4, 4], 1);
-        assert_eq!(set.attempt(&[operation(0, -3, UNDO), operation(1, -1, UNDO)], 7), Ok(Attempt::Done));
-        assert_eq!(set.attempt(&[operation(0, 2, UNDO)], 8), Ok(Attempt::Done));
+        assert_eq!(set.attempt(&[operation(0, -3, SEM_UNDO), operation(1, -1, SEM_UNDO)], 7), Ok(Attempt::Done));
+        assert_eq!(set.attempt(&[operation(0, 2, SEM_UNDO)], 8), Ok(Attempt::Done));
         set.set(1, &[2], 1);
         assert_eq!((set.undo(7), set.undo(7)), (true, false));
         assert_eq!((set.all[0].value, set.all[1].value), (6, 2));
@@ -156,7 +154,7 @@ mod tests {
         assert!(set.undo(8));
         assert_eq!(set.all[0].value, 1);
         set.set(0, &[VALUE_MAX], 1);
-        assert_eq!(set.attempt(&[operation(0, -5, UNDO)], 9), Ok(Attempt::Done));
+        assert_eq!(set.attempt(&[operation(0, -5, SEM_UNDO)], 9), Ok(Attempt::Done));
         assert_eq!(set.attempt(&[operation(0, 3, 0)], 1), Ok(Attempt::Done));
         assert!(set.undo(9));
         assert_eq!(set.all[0].value, VALUE_MAX);

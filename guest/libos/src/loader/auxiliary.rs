@@ -7,31 +7,17 @@ use pando_rt::cpuid;
 
 use crate::credentials::Credentials;
 use crate::elf::Executable;
+use crate::uapi::{
+    AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_FLAGS, AT_GID, AT_HWCAP, AT_HWCAP2, AT_MINSIGSTKSZ, AT_PAGESZ, AT_PHDR, AT_PHENT,
+    AT_PHNUM, AT_SECURE, AT_UID, HWCAP2_FSGSBASE,
+};
 use crate::user::TICKS;
 
-/// The bit of `AT_HWCAP2` for the FS and GS base instructions.
-const HWCAP2_FSGSBASE: u64 = 2;
 /// Bytes of a program header.
 const HEADER: u64 = 56;
 
 /// The numeric entries of the auxiliary vector of a program, which its linker starts if it has one.
 pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, who: &Credentials) -> Vec<(u64, u64)> {
-    const AT_PHDR: u64 = 3;
-    const AT_PHENT: u64 = 4;
-    const AT_PHNUM: u64 = 5;
-    const AT_PAGESZ: u64 = 6;
-    const AT_BASE: u64 = 7;
-    const AT_FLAGS: u64 = 8;
-    const AT_ENTRY: u64 = 9;
-    const AT_UID: u64 = 11;
-    const AT_EUID: u64 = 12;
-    const AT_GID: u64 = 13;
-    const AT_EGID: u64 = 14;
-    const AT_HWCAP: u64 = 16;
-    const AT_CLKTCK: u64 = 17;
-    const AT_SECURE: u64 = 23;
-    const AT_HWCAP2: u64 = 26;
-    const AT_MINSIGSTKSZ: u64 = 51;
     /// Upper bound on the bytes of a signal frame besides the vector state.
     const SIGNAL_FRAME: u64 = 1024;
 

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::strings::StringList;
 use crate::memory::stack::Strings;
+use crate::uapi::{AT_EXECFN, AT_NULL, AT_PLATFORM, AT_RANDOM};
 
 /// The content of a program's initial stack.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +23,6 @@ pub struct Start<'a> {
     /// The numeric entries of the auxiliary vector.
     pub auxiliary: &'a [(u64, u64)],
 }
-
-const AT_NULL: u64 = 0;
-const AT_PLATFORM: u64 = 15;
-const AT_RANDOM: u64 = 25;
-const AT_EXECFN: u64 = 31;
 
 const PLATFORM: &[u8] = b"x86_64\0";
 

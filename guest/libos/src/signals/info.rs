@@ -2,22 +2,7 @@
 //! `siginfo_t`: information about a signal.
 
 use super::{Set, Signal};
-
-/// Values of `si_code` that any signal may have.
-pub mod code {
-    /// `SI_USER`: sent by `kill`.
-    pub const USER: i32 = 0;
-    /// `SI_KERNEL`: sent by the system.
-    pub const KERNEL: i32 = 0x80;
-    /// `SI_TIMER`: sent by a timer.
-    pub const TIMER: i32 = -2;
-    /// `SI_MESGQ`: sent because a message came.
-    pub const MESSAGE: i32 = -3;
-    /// `SI_TKILL`: sent by `tkill` or `tgkill`.
-    pub const THREAD: i32 = -6;
-    /// With `SIGBUS`: a page cannot be read, or lies beyond its file.
-    pub const BUS_ADRERR: i32 = 2;
-}
+use crate::uapi::{BUS_ADRERR, SI_KERNEL, SI_TIMER, SI_USER};
 
 const ERROR: usize = 4;
 const CODE: usize = 8;
@@ -74,7 +59,7 @@ impl Info {
     /// `SIGCHLD` for a child's change of state.
     #[must_use]
     pub fn child(process: u32, user: u32, code: i32, status: u32) -> Info {
-        Info::new(Signal::CHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
+        Info::new(Signal::SIGCHLD, code).with32(FIELDS, process).with32(FIELDS + 4, user).with32(VALUE, status)
     }
 
     /// The same information with another signal.
@@ -87,7 +72,7 @@ impl Info {
     /// A signal that the system sent.
     #[must_use]
     pub fn kernel(signal: Signal) -> Info {
-        Info::new(signal, code::KERNEL)
+        Info::new(signal, SI_KERNEL)
     }
 
     /// A signal that an instruction caused.
@@ -99,7 +84,7 @@ impl Info {
     /// The signal of a timer.
     #[must_use]
     pub fn timer(signal: Signal, timer: u32, value: u64) -> Info {
-        Info::new(signal, code::TIMER).with32(FIELDS, timer).with64(VALUE, value)
+        Info::new(signal, SI_TIMER).with32(FIELDS, timer).with64(VALUE, value)
     }
 
     /// The same with a `si_value`.
@@ -165,7 +150,7 @@ impl Info {
     /// Whether this timer sent it.
     #[must_use]
     pub fn is_from_timer(&self, timer: u32) -> bool {
-        self.code() == code::TIMER && self.first() == timer
+        self.code() == SI_TIMER && self.first() == timer
     }
 
     /// Whether an instruction caused it, and by what.
@@ -173,10 +158,10 @@ impl Info {
     pub fn cause(&self) -> Cause {
         let synchronous = Set::SYNCHRONOUS.contains(self.signal());
         match self.code() {
-            ..=code::USER => Cause::Other,
-            code::KERNEL if synchronous => Cause::Instruction,
-            _ if self.signal() == Signal::SEGV => Cause::Touched,
-            code::BUS_ADRERR if self.signal() == Signal::BUS => Cause::Touched,
+            ..=SI_USER => Cause::Other,
+            SI_KERNEL if synchronous => Cause::Instruction,
+            _ if self.signal() == Signal::SIGSEGV => Cause::Touched,
+            BUS_ADRERR if self.signal() == Signal::SIGBUS => Cause::Touched,
             _ if synchronous => Cause::Instruction,
             _ => Cause::Other,
         }
@@ -192,7 +177,7 @@ impl Info {
         const CHILD: [Moved; 3] = [(VALUE, 40, 4), (32, 56, 8), (40, 64, 8)];
         const CHILD_SIGNAL: u8 = 17;
         // For these codes the kernel fills in fields of their own.
-        let is_told = |code: i32| code > code::USER && code < code::KERNEL;
+        let is_told = |code: i32| code > SI_USER && code < SI_KERNEL;
         let mut bytes = [0; Info::SIZE];
         bytes[..12].copy_from_slice(&self.0[..12]);
         let mut copy = |fields: &[Moved]| {
@@ -201,11 +186,11 @@ impl Info {
             }
         };
         match self.code() {
-            code::TIMER => {
+            SI_TIMER => {
                 copy(&[(FIELDS, 24, 4), (FIELDS + 4, 32, 4)]);
                 copy(&CARRIED);
             }
-            code if code < code::USER => {
+            code if code < SI_USER => {
                 copy(&SENT);
                 copy(&CARRIED);
             }

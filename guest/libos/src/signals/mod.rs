@@ -13,14 +13,16 @@ use alloc::vec::Vec;
 
 use crate::errno::Errno;
 use crate::files::edge;
+use crate::uapi::{
+    SA_NOCLDWAIT, SIGABRT, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGPROF, SIGQUIT, SIGRTMIN,
+    SIGSEGV, SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
 use action::{Action, Disposition};
 use info::Info;
 use stack::AlternateStack;
 
 /// Number of signals; the first is 1.
 pub const SIGNALS: usize = 64;
-/// The first real-time signal; these are queued one by one.
-const FIRST_REAL_TIME: u8 = 32;
 /// Most signals that may be pending.
 pub const PENDING_MAX: usize = 1024;
 
@@ -30,29 +32,29 @@ pub struct Signal(pub u8);
 
 #[expect(missing_docs, reason = "the standard names")]
 impl Signal {
-    pub const HUP: Signal = Signal(1);
-    pub const INT: Signal = Signal(2);
-    pub const QUIT: Signal = Signal(3);
-    pub const ILL: Signal = Signal(4);
-    pub const TRAP: Signal = Signal(5);
-    pub const BUS: Signal = Signal(7);
-    pub const FPE: Signal = Signal(8);
-    pub const KILL: Signal = Signal(9);
-    pub const SEGV: Signal = Signal(11);
-    pub const PIPE: Signal = Signal(13);
-    pub const ALRM: Signal = Signal(14);
-    pub const TERM: Signal = Signal(15);
-    pub const CHLD: Signal = Signal(17);
-    pub const CONT: Signal = Signal(18);
-    pub const STOP: Signal = Signal(19);
-    pub const TSTP: Signal = Signal(20);
-    pub const TTIN: Signal = Signal(21);
-    pub const TTOU: Signal = Signal(22);
-    pub const XCPU: Signal = Signal(24);
-    pub const XFSZ: Signal = Signal(25);
-    pub const VTALRM: Signal = Signal(26);
-    pub const PROF: Signal = Signal(27);
-    pub const WINCH: Signal = Signal(28);
+    pub const SIGHUP: Signal = Signal(SIGHUP);
+    pub const SIGINT: Signal = Signal(SIGINT);
+    pub const SIGQUIT: Signal = Signal(SIGQUIT);
+    pub const SIGILL: Signal = Signal(SIGILL);
+    pub const SIGTRAP: Signal = Signal(SIGTRAP);
+    pub const SIGBUS: Signal = Signal(SIGBUS);
+    pub const SIGFPE: Signal = Signal(SIGFPE);
+    pub const SIGKILL: Signal = Signal(SIGKILL);
+    pub const SIGSEGV: Signal = Signal(SIGSEGV);
+    pub const SIGPIPE: Signal = Signal(SIGPIPE);
+    pub const SIGALRM: Signal = Signal(SIGALRM);
+    pub const SIGTERM: Signal = Signal(SIGTERM);
+    pub const SIGCHLD: Signal = Signal(SIGCHLD);
+    pub const SIGCONT: Signal = Signal(SIGCONT);
+    pub const SIGSTOP: Signal = Signal(SIGSTOP);
+    pub const SIGTSTP: Signal = Signal(SIGTSTP);
+    pub const SIGTTIN: Signal = Signal(SIGTTIN);
+    pub const SIGTTOU: Signal = Signal(SIGTTOU);
+    pub const SIGXCPU: Signal = Signal(SIGXCPU);
+    pub const SIGXFSZ: Signal = Signal(SIGXFSZ);
+    pub const SIGVTALRM: Signal = Signal(SIGVTALRM);
+    pub const SIGPROF: Signal = Signal(SIGPROF);
+    pub const SIGWINCH: Signal = Signal(SIGWINCH);
 }
 
 impl Signal {
@@ -68,18 +70,17 @@ impl Signal {
 
     /// Whether its default is to stop the process.
     pub(crate) fn stops(self) -> bool {
-        matches!(self.0, 19..=22)
+        matches!(self.0, SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU)
     }
 
-    /// Whether its default is to end the program with a core dump: `QUIT`, `ILL`, `TRAP`, `ABRT`, `BUS`, `FPE`, `SEGV`, `XCPU`,
-    /// `XFSZ`, `SYS`.
+    /// Whether its default is to end the program with a core dump.
     pub(crate) fn dumps(self) -> bool {
-        matches!(self.0, 3..=8 | 11 | 24 | 25 | 31)
+        matches!(self.0, SIGQUIT | SIGILL | SIGTRAP | SIGABRT | SIGBUS | SIGFPE | SIGSEGV | SIGXCPU | SIGXFSZ | SIGSYS)
     }
 
-    /// Whether its default is to do nothing: `CHLD`, `CONT`, `URG`, `WINCH`.
+    /// Whether its default is to do nothing.
     fn ignored_by_default(self) -> bool {
-        matches!(self.0, 17 | 18 | 23 | 28)
+        matches!(self.0, SIGCHLD | SIGCONT | SIGURG | SIGWINCH)
     }
 }
 
@@ -88,13 +89,23 @@ impl Signal {
 pub struct Set(pub u64);
 
 impl Set {
-    /// `KILL` and `STOP`, which can be neither blocked nor caught.
-    pub const UNSTOPPABLE: Set = Set(1 << 8 | 1 << 18);
-    /// Signals that instructions cause: `ILL`, `TRAP`, `BUS`, `FPE`, `SEGV`, `SYS`. They are delivered first.
-    pub const SYNCHRONOUS: Set = Set(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
+    /// The signals which can be neither blocked nor caught.
+    pub const UNSTOPPABLE: Set = Set::of(&[SIGKILL, SIGSTOP]);
+    /// Signals that instructions cause. They are delivered first.
+    pub const SYNCHRONOUS: Set = Set::of(&[SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS]);
 
     /// Signals that stop a process.
-    pub const STOPPING: Set = Set(0b1111 << 18);
+    pub const STOPPING: Set = Set::of(&[SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU]);
+
+    /// The set of signals with these numbers.
+    const fn of(numbers: &[u8]) -> Set {
+        let (mut bits, mut at) = (0, 0);
+        while at < numbers.len() {
+            bits |= 1 << (numbers[at] - 1);
+            at += 1;
+        }
+        Set(bits)
+    }
 
     /// The set of one signal.
     #[must_use]
@@ -188,7 +199,7 @@ impl Pending {
     /// `EAGAIN`: too many are pending.
     pub fn add(&mut self, info: Info) -> Result<(), Errno> {
         let signal = info.signal();
-        let is_real_time = signal.0 >= FIRST_REAL_TIME;
+        let is_real_time = signal.0 >= SIGRTMIN;
         if !is_real_time && self.set.contains(signal) {
             return Ok(());
         }
@@ -279,8 +290,8 @@ impl Shared {
     /// Whether children that end leave no zombies.
     #[must_use]
     pub fn forgets_children(&self) -> bool {
-        let action = self.action(Signal::CHLD);
-        action.flags & action::flag::NO_CHILD_WAIT != 0 || action.is_ignoring()
+        let action = self.action(Signal::SIGCHLD);
+        action.flags & SA_NOCLDWAIT != 0 || action.is_ignoring()
     }
 }
 

@@ -2,13 +2,7 @@
 //! The alternate stack of signal handlers (`sigaltstack`).
 
 use crate::errno::Errno;
-
-const SS_ONSTACK: u64 = 1;
-const SS_DISABLE: u64 = 2;
-/// `SS_AUTODISARM`: disable the stack while a handler runs on it.
-const SS_AUTODISARM: u64 = 1 << 31;
-/// Least bytes of a signal stack (`MINSIGSTKSZ`).
-const LEAST: u64 = 2048;
+use crate::uapi::{MINSIGSTKSZ, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK};
 
 /// Words of `stack_t`: pointer, flags, size.
 pub const STACK_WORDS: usize = 3;
@@ -75,7 +69,7 @@ impl AlternateStack {
         let flags = u64::from(flags as u32);
         match flags & !SS_AUTODISARM {
             SS_DISABLE => Ok(AlternateStack { start: 0, flags, size: 0 }),
-            0 | SS_ONSTACK if size < LEAST => Err(Errno::ENOMEM),
+            0 | SS_ONSTACK if size < MINSIGSTKSZ => Err(Errno::ENOMEM),
             0 | SS_ONSTACK => Ok(AlternateStack { start, flags, size }),
             _ => Err(Errno::EINVAL),
         }

@@ -2,14 +2,15 @@
 //! Tests of actions, pending signals and their order.
 
 use super::action::{Action, Disposition};
-use super::info::{Info, code};
+use super::info::Info;
 use super::stack::AlternateStack;
 use super::{Pending, Set, Shared, Signal, Signals};
 use crate::errno::Errno;
+use crate::uapi::SI_USER;
 use std::vec::Vec;
 
 fn sent(number: u8) -> Info {
-    Info::sent(Signal(number), code::USER, 1, 0)
+    Info::sent(Signal(number), SI_USER, 1, 0)
 }
 
 fn handled() -> Action {
@@ -25,13 +26,13 @@ fn taken(pending: &mut Pending) -> Vec<(u8, u32)> {
 fn of_most_signals_one_waits_of_real_time_signals_all_and_lower_ones_come_first() {
     let mut pending = Pending::default();
     for (number, process) in [(40, 1), (34, 2), (40, 3), (1, 4), (11, 5), (1, 6)] {
-        pending.add(Info::sent(Signal(number), code::USER, process, 0)).expect("room");
+        pending.add(Info::sent(Signal(number), SI_USER, process, 0)).expect("room");
     }
     assert_eq!(taken(&mut pending), [(11, 5), (1, 4), (34, 2), (40, 1), (40, 3)], "faults first");
     assert!(pending.set().is_empty());
     let room = (0..5000).take_while(|_| pending.add(sent(50)).is_ok()).count();
     assert_eq!((room, pending.add(sent(51))), (super::PENDING_MAX, Err(Errno::EAGAIN)));
-    assert_eq!((pending.add(sent(14)), pending.set().contains(Signal::ALRM)), (Ok(()), true), "one of a kind finds room");
+    assert_eq!((pending.add(sent(14)), pending.set().contains(Signal::SIGALRM)), (Ok(()), true), "one of a kind finds room");
 }
 
 #[test]
@@ -42,20 +43,20 @@ fn what_waits_and_is_ignored_from_now_on_is_forgotten() {
     assert_eq!(shared.pending.set(), Set(1 << 16));
     shared.set_action(Signal(17), Action::ignoring());
     assert!(shared.pending.set().is_empty() && shared.forgets_children());
-    assert_eq!(Action::default().disposition(Signal::TSTP), Disposition::Stop);
+    assert_eq!(Action::default().disposition(Signal::SIGTSTP), Disposition::Stop);
     assert_eq!(Action::default().disposition(Signal(30)), Disposition::End);
 }
 
 #[test]
 fn a_program_that_is_executed_keeps_what_is_ignored_and_loses_handlers() {
     let mut shared = Shared::default();
-    shared.set_action(Signal::INT, handled());
-    shared.set_action(Signal::HUP, Action::ignoring());
+    shared.set_action(Signal::SIGINT, handled());
+    shared.set_action(Signal::SIGHUP, Action::ignoring());
     shared.pending.add(sent(15)).expect("room");
     assert!(shared.inherited().pending.set().is_empty(), "a child has its parent's handlers, not its signals");
     shared.executed();
-    assert_eq!((shared.action(Signal::INT), shared.action(Signal::HUP)), (Action::default(), Action::ignoring()));
-    assert_eq!(shared.pending.set(), Set::only(Signal::TERM), "what waits waits on");
+    assert_eq!((shared.action(Signal::SIGINT), shared.action(Signal::SIGHUP)), (Action::default(), Action::ignoring()));
+    assert_eq!(shared.pending.set(), Set::only(Signal::SIGTERM), "what waits waits on");
 }
 
 #[test]

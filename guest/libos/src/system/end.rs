@@ -6,12 +6,12 @@ use alloc::collections::BTreeSet;
 use pando_rt::hypercall::exit;
 
 use super::System;
-use super::messages::ANY;
 use crate::files::pidfd::Fate;
 use crate::process::{Change, FIRST, Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::ThreadState;
+use crate::uapi::FUTEX_BITSET_MATCH_ANY;
 use crate::user::set_word32;
 use crate::wait::{Channel, ThreadNumber};
 
@@ -91,8 +91,8 @@ impl System {
         for group in groups {
             let is_stopped = |process: &Process| process.group == *group && process.stopped && !process.has_ended();
             if !self.processes_where(is_stopped).is_empty() && self.is_orphaned(*group) {
-                self.send_to_group(*group, Info::kernel(Signal::HUP));
-                self.send_to_group(*group, Info::kernel(Signal::CONT));
+                self.send_to_group(*group, Info::kernel(Signal::SIGHUP));
+                self.send_to_group(*group, Info::kernel(Signal::SIGCONT));
             }
         }
     }
@@ -119,7 +119,7 @@ impl System {
         let address = core::mem::take(&mut self.thread.clear_number);
         // If no other thread can see the word, it stays as it is, as on Linux.
         if address != 0 && (self.process.threads.len() > 1 || self.process.borrows) && set_word32(address, 0).is_ok() {
-            self.wake_word(address, 1, ANY);
+            self.wake_word(address, 1, FUTEX_BITSET_MATCH_ANY);
         }
     }
 
@@ -177,7 +177,7 @@ impl System {
         let Ok(terminal) = self.terminal_mut(name) else { return };
         let foreground = core::mem::take(&mut terminal.foreground);
         terminal.session = 0;
-        for signal in [Signal::HUP, Signal::CONT].into_iter().filter(|_| foreground != 0) {
+        for signal in [Signal::SIGHUP, Signal::SIGCONT].into_iter().filter(|_| foreground != 0) {
             self.send_to_group(foreground, Info::kernel(signal));
         }
     }

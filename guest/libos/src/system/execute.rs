@@ -12,6 +12,7 @@ use crate::errno::Errno;
 use crate::loader::{LoadError, Prepared};
 use crate::memory::AddressSpace;
 use crate::signals::Signal;
+use crate::uapi::ADDR_NO_RANDOMIZE;
 
 impl System {
     /// Loads the first program into empty memory.
@@ -30,8 +31,7 @@ impl System {
 
     /// Whether the addresses of programs are randomised (ASLR).
     fn is_scattered(&self) -> bool {
-        const NO_RANDOMIZE: u32 = 0x4_0000;
-        self.process.personality & NO_RANDOMIZE == 0
+        self.process.personality & ADDR_NO_RANDOMIZE == 0
     }
 
     /// Executes a program in place of the running one.
@@ -51,7 +51,7 @@ impl System {
         self.become_executed();
         match self.load(prepared) {
             Ok(registers) => self.effect = Some(Effect::Start(registers)),
-            Err(_) => self.die(Signal::KILL, 0, 0),
+            Err(_) => self.die(Signal::SIGKILL, 0, 0),
         }
         Ok(0)
     }

@@ -9,11 +9,11 @@ use pando_rt::clock;
 use pando_rt::hypercall::{self, NO_DEADLINE};
 
 use super::{Effect, System};
-use crate::credentials::capabilities::{CHECKPOINT_RESTORE, SYS_ADMIN, SYS_RESOURCE};
 use crate::errno::Errno;
-use crate::limits::{PROCESSES_MAX, THREADS};
+use crate::limits::PROCESSES_MAX;
 use crate::process::ProcessNumber;
 use crate::thread::Thread;
+use crate::uapi::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, RLIMIT_NPROC};
 use crate::user::{set_word32, word32};
 use crate::wait::{Channel, ThreadNumber};
 
@@ -157,9 +157,10 @@ impl System {
     pub(super) fn check_room(&self, is_thread: bool) -> Result<(), Errno> {
         let others = &self.others;
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
-        let most = self.process.limits.get(THREADS)?.current;
+        let most = self.process.limits.get(RLIMIT_NPROC)?.current;
         let counted = || others.threads.values().filter(|thread| self.files.user_of(thread.process) == self.user()).count() as u64 + 1;
-        let has_enough = !self.files.own.who.is_capable(SYS_RESOURCE | SYS_ADMIN) && counted() >= most;
+        let who = &self.files.own.who;
+        let has_enough = !who.is_capable(CAP_SYS_RESOURCE) && !who.is_capable(CAP_SYS_ADMIN) && counted() >= most;
         if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
@@ -168,7 +169,8 @@ impl System {
         if !(1..NUMBERS).contains(&number) {
             return Err(Errno::EINVAL);
         }
-        if !self.files.own.who.is_capable(SYS_ADMIN | CHECKPOINT_RESTORE) {
+        let who = &self.files.own.who;
+        if !who.is_capable(CAP_SYS_ADMIN) && !who.is_capable(CAP_CHECKPOINT_RESTORE) {
             return Err(Errno::EPERM);
         }
         if self.is_taken(number) { Err(Errno::EEXIST) } else { Ok(number) }

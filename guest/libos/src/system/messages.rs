@@ -8,20 +8,9 @@ use alloc::vec::Vec;
 
 use super::System;
 use crate::shared::is_shared;
+use crate::uapi::{FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT};
 use crate::user::{set_word32, word32, words};
 use crate::wait::{Channel, ThreadNumber};
-
-/// The bit set that matches every waiter (`FUTEX_BITSET_MATCH_ANY`).
-pub const ANY: u32 = u32::MAX;
-
-/// The bits of a lock's word that name its owner (`FUTEX_TID_MASK`).
-pub const HOLDER: u32 = 0x3fff_ffff;
-/// The owner has ended (`FUTEX_OWNER_DIED`).
-pub const ORPHANED: u32 = 0x4000_0000;
-/// Others wait for the lock (`FUTEX_WAITERS`).
-pub const CONTENDED: u32 = 0x8000_0000;
-/// Upper limit on the robust futexes of a thread.
-const ROBUST_MAX: usize = 2048;
 
 impl System {
     /// The channel on which threads wait for a word of the running process's memory.
@@ -49,7 +38,7 @@ impl System {
             return;
         }
         let Ok([mut entry, offset, pending]) = words::<3>(head) else { return };
-        for _ in 0..ROBUST_MAX {
+        for _ in 0..ROBUST_LIST_LIMIT {
             if entry & !1 == head {
                 break;
             }
@@ -69,8 +58,11 @@ impl System {
     /// Marks in a lock that its owner, the running thread, has ended.
     fn orphan(&mut self, word: u64) {
         let Ok(value) = word32(word) else { return };
-        if word.is_multiple_of(4) && value & HOLDER == self.thread.number && set_word32(word, value & CONTENDED | ORPHANED).is_ok() {
-            self.wake_word(word, 1, ANY);
+        if word.is_multiple_of(4)
+            && value & FUTEX_TID_MASK == self.thread.number
+            && set_word32(word, value & FUTEX_WAITERS | FUTEX_OWNER_DIED).is_ok()
+        {
+            self.wake_word(word, 1, FUTEX_BITSET_MATCH_ANY);
         }
     }
 }

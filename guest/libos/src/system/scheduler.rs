@@ -22,6 +22,7 @@ use crate::process::{Change, Process, ProcessNumber};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::thread::{Thread, ThreadState};
+use crate::uapi::SA_NOCLDSTOP;
 use crate::wait::{Channel, ThreadNumber, Waiters};
 
 /// Time slice in nanoseconds while other threads are runnable: the end of a slice costs two exits.
@@ -153,7 +154,7 @@ impl System {
             Ok(instruction) => context.rip = instruction,
             Err(_) => {
                 self.thread.sequences = None;
-                self.force(Info::kernel(Signal::SEGV));
+                self.force(Info::kernel(Signal::SIGSEGV));
             }
         }
     }
@@ -325,7 +326,7 @@ impl System {
             self.wake(channel);
         }
         while let Some(session) = self.files.ptys.hung_up.pop() {
-            for signal in [Signal::HUP, Signal::CONT] {
+            for signal in [Signal::SIGHUP, Signal::SIGCONT] {
                 // A session leader that has ended gets no signal.
                 let _ = self.send(session, Info::kernel(signal));
             }
@@ -423,10 +424,10 @@ impl System {
         let user = self.files.user_of(number);
         let Some(process) = self.process_of_mut(number) else { return };
         process.change = Some(change);
-        let (parent, signal) = (process.parent, if change.is_end() { process.end_signal } else { Signal::CHLD.0 });
+        let (parent, signal) = (process.parent, if change.is_end() { process.end_signal } else { Signal::SIGCHLD.0 });
         let info = process.told(change, user);
         let Some(shared) = self.process_of(parent).map(|parent| &parent.signals) else { return };
-        let silent = !change.is_end() && shared.action(Signal::CHLD).flags & crate::signals::action::flag::NO_CHILD_STOP != 0;
+        let silent = !change.is_end() && shared.action(Signal::SIGCHLD).flags & SA_NOCLDSTOP != 0;
         if signal != 0 && !silent {
             // A signal that exceeds the queue limit is lost, as on Linux.
             let _ = self.send(parent, info.by(Signal(signal)));

@@ -76,8 +76,8 @@ impl System {
     fn before_sending(&mut self, to: ProcessNumber, signal: Signal) -> Result<(), Errno> {
         let process = self.process_of(to).ok_or(Errno::ESRCH)?;
         let undone = match signal {
-            Signal::CONT => Set::STOPPING,
-            _ if signal.stops() => Set::only(Signal::CONT),
+            Signal::SIGCONT => Set::STOPPING,
+            _ if signal.stops() => Set::only(Signal::SIGCONT),
             _ => Set::default(),
         };
         if !undone.is_empty() {
@@ -91,8 +91,8 @@ impl System {
                 process.signals.pending.drop_all(undone);
             }
         }
-        if matches!(signal, Signal::CONT | Signal::KILL) {
-            self.resume_process(to, signal == Signal::CONT);
+        if matches!(signal, Signal::SIGCONT | Signal::SIGKILL) {
+            self.resume_process(to, signal == Signal::SIGCONT);
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl System {
         let Some(thread) = self.thread_of(number) else { return };
         // A thread waiting for `vfork`'s child is interrupted by nothing but its own end.
         let waits = matches!(thread.stage, ThreadState::Waits(_));
-        let patient = thread.call.is_uninterruptible && signal != Signal::KILL;
+        let patient = thread.call.is_uninterruptible && signal != Signal::SIGKILL;
         if waits && !patient {
             self.rouse(number);
         }
@@ -125,7 +125,7 @@ impl System {
     /// Whether a signal stops the running process: never the first process, and no terminal signal stops an orphaned group.
     #[must_use]
     pub fn may_stop(&self, signal: Signal) -> bool {
-        self.process.number != FIRST && (signal == Signal::STOP || !self.is_orphaned(self.process.group))
+        self.process.number != FIRST && (signal == Signal::SIGSTOP || !self.is_orphaned(self.process.group))
     }
 
     /// Whether a process group is orphaned: no parent of a member is in the same session and another group.

@@ -70,7 +70,7 @@ impl WaitOptions {
             WaitTarget::Process(number) => child.number == number,
             WaitTarget::Group(group) => child.group == group,
         };
-        let is_clone = child.end_signal != Signal::CHLD.0;
+        let is_clone = child.end_signal != Signal::SIGCHLD.0;
         which
             && match self.clones {
                 CloneSelection::Without => !is_clone,

@@ -6,8 +6,11 @@ use alloc::vec::Vec;
 
 use super::latin;
 use super::output::{Cursor, continues, tab};
-use super::settings::{Character, Settings, input, local};
+use super::settings::{Character, Settings};
 use crate::signals::Signal;
+use crate::uapi::{
+    ECHO, ECHOCTL, ECHOE, ECHOK, ECHOKE, ECHONL, ICANON, ICRNL, IEXTEN, IGNCR, INLCR, ISIG, ISTRIP, IUCLC, IXANY, IXON, NOFLSH,
+};
 
 /// Most bytes that can be typed ahead of a reader.
 pub const TYPED_MAX: usize = 4096;
@@ -70,39 +73,40 @@ impl Input {
     }
 
     fn key(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
-        let mut byte = if settings.reads(input::STRIP) { byte & 0x7f } else { byte };
-        if settings.reads(input::LOWER) && settings.has(local::EXTENDED) {
+        let mut byte = if settings.reads(ISTRIP) { byte & 0x7f } else { byte };
+        if settings.reads(IUCLC) && settings.has(IEXTEN) {
             byte = latin::lower(byte);
         }
         if core::mem::take(&mut self.literal) {
             return self.keep(settings, byte, effects);
         }
-        if settings.reads(input::FLOW) {
+        if settings.reads(IXON) {
             if settings.means(byte, Character::Start) || settings.means(byte, Character::Stop) {
                 self.stopped = !settings.means(byte, Character::Start);
                 return;
             }
-            if settings.reads(input::FLOW_ANY) {
+            if settings.reads(IXANY) {
                 self.stopped = false;
             }
         }
-        if settings.has(local::SIGNALS) {
-            let signals = [(Character::Interrupt, Signal::INT), (Character::Quit, Signal::QUIT), (Character::Suspend, Signal::TSTP)];
+        if settings.has(ISIG) {
+            let signals =
+                [(Character::Interrupt, Signal::SIGINT), (Character::Quit, Signal::SIGQUIT), (Character::Suspend, Signal::SIGTSTP)];
             if let Some((_, signal)) = signals.into_iter().find(|(character, _)| settings.means(byte, *character)) {
                 return self.signal(settings, byte, signal, effects);
             }
         }
         let typed = byte;
         match byte {
-            b'\r' if settings.reads(input::NO_RETURN) => return,
-            b'\r' if settings.reads(input::RETURN_TO_NEWLINE) => byte = b'\n',
-            b'\n' if settings.reads(input::NEWLINE_TO_RETURN) => byte = b'\r',
+            b'\r' if settings.reads(IGNCR) => return,
+            b'\r' if settings.reads(ICRNL) => byte = b'\n',
+            b'\n' if settings.reads(INLCR) => byte = b'\r',
             _ => {}
         }
-        if settings.has(local::LINES) && self.edits(settings, byte, effects) {
+        if settings.has(ICANON) && self.edits(settings, byte, effects) {
             return;
         }
-        if settings.has(local::ECHO) && byte == b'\n' && byte != typed {
+        if settings.has(ECHO) && byte == b'\n' && byte != typed {
             // A byte that was only converted to a newline is echoed as one.
             self.show_raw(settings, byte, effects);
             self.add(Typed::Plain(byte));
@@ -112,16 +116,16 @@ impl Input {
     }
 
     fn signal(&mut self, settings: &Settings, byte: u8, signal: Signal, effects: &mut Effects) {
-        if !settings.has(local::NO_FLUSH) {
+        if !settings.has(NOFLSH) {
             self.flush();
             // A signal also drops the echo that was not shown yet.
             effects.echo.clear();
             self.cursor = self.shown;
         }
-        if settings.reads(input::FLOW) {
+        if settings.reads(IXON) {
             self.stopped = false;
         }
-        if settings.has(local::ECHO) {
+        if settings.has(ECHO) {
             self.show(settings, byte, effects);
         }
         effects.signals.push(signal);
@@ -129,7 +133,7 @@ impl Input {
 
     /// Applies a byte to the line that is being typed. Returns whether the byte has an editing function.
     fn edits(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) -> bool {
-        let extended = settings.has(local::EXTENDED);
+        let extended = settings.has(IEXTEN);
         let means = |character| settings.means(byte, character);
         if means(Character::Erase) {
             self.erase(settings, effects);
@@ -139,25 +143,25 @@ impl Input {
             self.kill(settings, effects);
         } else if means(Character::LiteralNext) && extended {
             self.literal = true;
-            if settings.has(local::ECHO) && settings.has(local::ECHO_CONTROL) {
+            if settings.has(ECHO) && settings.has(ECHOCTL) {
                 self.show_raw(settings, b'^', effects);
                 self.show_raw(settings, BACKSPACE, effects);
             }
-        } else if means(Character::Reprint) && extended && settings.has(local::ECHO) {
+        } else if means(Character::Reprint) && extended && settings.has(ECHO) {
             self.show(settings, byte, effects);
             self.show_raw(settings, b'\n', effects);
             for index in self.finished..self.typed.len() {
                 self.show(settings, self.typed[index].byte(), effects);
             }
         } else if byte == b'\n' {
-            if settings.has(local::ECHO | local::ECHO_NEWLINE) {
+            if settings.has(ECHO | ECHONL) {
                 self.show_raw(settings, b'\n', effects);
             }
             self.finish(Typed::Last(byte));
         } else if means(Character::EndOfFile) {
             self.finish(Typed::End);
         } else if means(Character::EndOfLine) || means(Character::EndOfLine2) && extended {
-            if settings.has(local::ECHO) {
+            if settings.has(ECHO) {
                 self.show(settings, byte, effects);
             }
             self.finish(Typed::Last(byte));
@@ -188,7 +192,7 @@ impl Input {
     }
 
     fn keep(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
-        if settings.has(local::ECHO) {
+        if settings.has(ECHO) {
             if self.finished == self.typed.len() {
                 self.cursor.start = self.cursor.column;
             }
@@ -212,8 +216,8 @@ impl Input {
 
     fn erase(&mut self, settings: &Settings, effects: &mut Effects) {
         let Some(byte) = self.pop(settings) else { return };
-        if settings.has(local::ECHO) {
-            if settings.has(local::ECHO_ERASE) {
+        if settings.has(ECHO) {
+            if settings.has(ECHOE) {
                 self.hide(settings, byte, effects);
             } else {
                 self.show(settings, settings.value(Character::Erase), effects);
@@ -230,7 +234,7 @@ impl Input {
                 return;
             }
             self.typed.truncate(place);
-            if settings.has(local::ECHO) {
+            if settings.has(ECHO) {
                 self.hide(settings, byte, effects);
             }
         }
@@ -240,16 +244,16 @@ impl Input {
         if self.typed.len() == self.finished {
             return;
         }
-        let all = local::ECHO_KILL | local::ECHO_KILL_ERASE | local::ECHO_ERASE;
-        if settings.has(local::ECHO) && settings.local & all == all {
+        let all = ECHOK | ECHOKE | ECHOE;
+        if settings.has(ECHO) && settings.local & all == all {
             while let Some(byte) = self.pop(settings) {
                 self.hide(settings, byte, effects);
             }
         }
         self.typed.truncate(self.finished);
-        if settings.has(local::ECHO) && settings.local & all != all {
+        if settings.has(ECHO) && settings.local & all != all {
             self.show(settings, settings.value(Character::Kill), effects);
-            if settings.has(local::ECHO_KILL) {
+            if settings.has(ECHOK) {
                 self.show_raw(settings, b'\n', effects);
             }
         }
@@ -257,7 +261,7 @@ impl Input {
 
     /// Echoes a character, with a caret if it is a control character.
     fn show(&mut self, settings: &Settings, byte: u8, effects: &mut Effects) {
-        if settings.has(local::ECHO_CONTROL) && byte.is_ascii_control() && byte != b'\t' {
+        if settings.has(ECHOCTL) && byte.is_ascii_control() && byte != b'\t' {
             effects.echo.extend([b'^', byte ^ 0x40]);
             self.cursor.column += 2;
         } else {
@@ -278,7 +282,7 @@ impl Input {
         let control = byte.is_ascii_control();
         let columns = match byte {
             b'\t' => return self.hide_tab(settings, effects),
-            _ if control && settings.has(local::ECHO_CONTROL) => 2,
+            _ if control && settings.has(ECHOCTL) => 2,
             _ if control => 0,
             _ => 1,
         };
@@ -302,7 +306,7 @@ impl Input {
     /// Columns that a byte of the line occupies.
     fn columns(&self, settings: &Settings, byte: u8) -> usize {
         match byte {
-            _ if byte.is_ascii_control() => 2 * usize::from(settings.has(local::ECHO_CONTROL)),
+            _ if byte.is_ascii_control() => 2 * usize::from(settings.has(ECHOCTL)),
             _ if continues(settings, byte) => 0,
             _ => 1,
         }
@@ -317,7 +321,7 @@ impl Input {
 
     /// Adapts the unread input when canonical mode is switched on or off.
     pub fn change(&mut self, before: &Settings, after: &Settings) {
-        if (before.local ^ after.local) & local::LINES == 0 {
+        if (before.local ^ after.local) & ICANON == 0 {
             return;
         }
         self.literal = false;
@@ -326,7 +330,7 @@ impl Input {
         }
         self.finished = 0;
         // The present input becomes a line, though nothing has ended it.
-        if let Some(last) = self.typed.back_mut().filter(|_| after.has(local::LINES)) {
+        if let Some(last) = self.typed.back_mut().filter(|_| after.has(ICANON)) {
             *last = if last.byte() == 0 { Typed::End } else { Typed::Last(last.byte()) };
             self.finished = self.typed.len();
         }
@@ -335,13 +339,13 @@ impl Input {
     /// Whether a read returns at once, perhaps with the end of the file.
     #[must_use]
     pub fn is_readable(&self, settings: &Settings) -> bool {
-        if settings.has(local::LINES) { self.finished > 0 } else { !self.typed.is_empty() }
+        if settings.has(ICANON) { self.finished > 0 } else { !self.typed.is_empty() }
     }
 
     /// Number of bytes that can be read.
     #[must_use]
     pub fn readable(&self, settings: &Settings) -> usize {
-        let reach = if settings.has(local::LINES) { self.finished } else { self.typed.len() };
+        let reach = if settings.has(ICANON) { self.finished } else { self.typed.len() };
         self.typed.range(..reach).filter(|typed| **typed != Typed::End).count()
     }
 
@@ -350,7 +354,7 @@ impl Input {
     #[must_use]
     pub fn room(&self, settings: &Settings) -> usize {
         match TYPED_MAX.saturating_sub(self.typed.len()) {
-            0 if settings.has(local::LINES) && self.finished == 0 => 1,
+            0 if settings.has(ICANON) && self.finished == 0 => 1,
             room => room,
         }
     }
@@ -358,7 +362,7 @@ impl Input {
     /// Takes at most `room` bytes; in canonical mode, of one line.
     pub fn read(&mut self, settings: &Settings, room: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if !settings.has(local::LINES) {
+        if !settings.has(ICANON) {
             bytes.extend(self.typed.drain(..room.min(self.typed.len())).map(Typed::byte));
             return bytes;
         }

@@ -13,9 +13,10 @@ use alloc::vec::Vec;
 use pando_rt::console::Stream;
 
 use crate::process::FIRST;
+use crate::uapi::{ICANON, IUTF8};
 use crate::wait::Channel;
 use input::{Effects, Input};
-use settings::{Character, Settings, local};
+use settings::{Character, Settings};
 
 /// Rows and columns of a terminal of unknown size.
 const USUAL_SIZE: [u16; 2] = [24, 80];
@@ -82,7 +83,7 @@ impl Terminal {
     #[must_use]
     pub fn pseudo() -> Terminal {
         let mut settings = Settings::default();
-        settings.input &= !settings::input::UTF8;
+        settings.input &= !IUTF8;
         Terminal { raw: true, settings, ..Terminal::default() }
     }
 
@@ -136,7 +137,7 @@ impl Terminal {
     /// How many bytes a read into `room` bytes waits for, and how long; `has_some`: it has some already.
     #[must_use]
     pub fn timeout(&self, room: u64, has_some: bool) -> ReadTimeout {
-        if self.settings.has(local::LINES) {
+        if self.settings.has(ICANON) {
             return ReadTimeout { wanted: 1, time: None };
         }
         let (least, time) = (self.settings.value(Character::Minimum), self.settings.value(Character::Time));
@@ -165,7 +166,7 @@ impl Terminal {
         // With a time limit one byte is enough, because it starts the timer.
         let ReadTimeout { wanted, time } = self.timeout(u64::MAX, true);
         let wanted = if time.is_some() { 1 } else { wanted };
-        self.is_ready_for_one() && (self.ended || self.settings.has(local::LINES) || self.input.readable(&self.settings) as u64 >= wanted)
+        self.is_ready_for_one() && (self.ended || self.settings.has(ICANON) || self.input.readable(&self.settings) as u64 >= wanted)
     }
 
     /// Sets the rows and columns; 0 is unknown. Returns whether they have changed.

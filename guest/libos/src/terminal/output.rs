@@ -4,13 +4,14 @@
 use alloc::vec::Vec;
 
 use super::latin;
-use super::settings::{Settings, input, output};
+use super::settings::Settings;
+use crate::uapi::{IUTF8, OCRNL, OLCUC, ONLCR, ONLRET, ONOCR, OPOST, TABDLY};
 
 const TAB: usize = 8;
 
 /// Whether a byte continues a UTF-8 character.
 pub(super) fn continues(settings: &Settings, byte: u8) -> bool {
-    settings.reads(input::UTF8) && byte & 0xc0 == 0x80
+    settings.reads(IUTF8) && byte & 0xc0 == 0x80
 }
 
 /// Columns that a tab occupies at a column.
@@ -30,23 +31,23 @@ pub struct Cursor {
 impl Cursor {
     /// Appends the output for a byte to `to`.
     pub fn write(&mut self, settings: &Settings, byte: u8, to: &mut Vec<u8>) {
-        if !settings.writes(output::PROCESS) {
+        if !settings.writes(OPOST) {
             return to.push(byte);
         }
         match byte {
             b'\n' => {
-                if settings.writes(output::NEWLINE_IS_RETURN | output::NEWLINE_RETURNS) {
+                if settings.writes(ONLRET | ONLCR) {
                     self.column = 0;
                 }
                 self.start = self.column;
-                if settings.writes(output::NEWLINE_RETURNS) {
+                if settings.writes(ONLCR) {
                     to.push(b'\r');
                 }
                 to.push(b'\n');
             }
-            b'\r' if settings.writes(output::NO_RETURN_AT_START) && self.column == 0 => {}
-            b'\r' if settings.writes(output::RETURN_TO_NEWLINE) => {
-                if settings.writes(output::NEWLINE_IS_RETURN) {
+            b'\r' if settings.writes(ONOCR) && self.column == 0 => {}
+            b'\r' if settings.writes(OCRNL) => {
+                if settings.writes(ONLRET) {
                     (self.column, self.start) = (0, 0);
                 }
                 to.push(b'\n');
@@ -58,7 +59,7 @@ impl Cursor {
             b'\t' => {
                 let columns = tab(self.column);
                 self.column += columns;
-                if settings.output & output::TABS == output::TABS {
+                if settings.output & TABDLY == TABDLY {
                     to.resize(to.len() + columns, b' ');
                 } else {
                     to.push(b'\t');
@@ -69,7 +70,7 @@ impl Cursor {
                 to.push(8);
             }
             _ => {
-                let shown = if settings.writes(output::UPPER) { latin::upper(byte) } else { byte };
+                let shown = if settings.writes(OLCUC) { latin::upper(byte) } else { byte };
                 if !byte.is_ascii_control() && !continues(settings, byte) {
                     self.column += 1;
                 }

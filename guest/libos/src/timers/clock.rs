@@ -6,6 +6,10 @@ use pando_rt::clock;
 use super::{ClockReadings, ClockSource};
 use crate::errno::Errno;
 use crate::process::ProcessNumber;
+use crate::uapi::{
+    CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID,
+    CLOCK_REALTIME, CLOCK_REALTIME_ALARM, CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID,
+};
 use crate::wait::ThreadNumber;
 
 /// A clock that programs name.
@@ -34,22 +38,11 @@ impl Clock {
     /// # Errors
     /// `EINVAL`: there is none.
     pub fn new(number: u64) -> Result<Clock, Errno> {
-        const REALTIME: i32 = 0;
-        const MONOTONIC: i32 = 1;
-        const PROCESS_CPU: i32 = 2;
-        const THREAD_CPU: i32 = 3;
-        const MONOTONIC_RAW: i32 = 4;
-        const REALTIME_COARSE: i32 = 5;
-        const MONOTONIC_COARSE: i32 = 6;
-        const BOOT: i32 = 7;
-        const REALTIME_ALARM: i32 = 8;
-        const BOOT_ALARM: i32 = 9;
-        const ATOMIC: i32 = 11;
         match number as i32 {
-            REALTIME | REALTIME_COARSE | REALTIME_ALARM | ATOMIC => Ok(Clock::Wall),
-            MONOTONIC | MONOTONIC_RAW | MONOTONIC_COARSE | BOOT | BOOT_ALARM => Ok(Clock::Monotonic),
-            PROCESS_CPU => Ok(Clock::Cpu(CpuClockTarget::Process(0))),
-            THREAD_CPU => Ok(Clock::Cpu(CpuClockTarget::Thread(0))),
+            CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_REALTIME_ALARM | CLOCK_TAI => Ok(Clock::Wall),
+            CLOCK_MONOTONIC | CLOCK_MONOTONIC_RAW | CLOCK_MONOTONIC_COARSE | CLOCK_BOOTTIME | CLOCK_BOOTTIME_ALARM => Ok(Clock::Monotonic),
+            CLOCK_PROCESS_CPUTIME_ID => Ok(Clock::Cpu(CpuClockTarget::Process(0))),
+            CLOCK_THREAD_CPUTIME_ID => Ok(Clock::Cpu(CpuClockTarget::Thread(0))),
             // The number of a CPU clock: the complement of the process, shifted, with bits for the clock and for threads.
             number if number < 0 && matches!(number & 7, 0..=2 | 4..=6) => {
                 let whose = u32::try_from(!(number >> 3)).map_err(|_| Errno::EINVAL)?;

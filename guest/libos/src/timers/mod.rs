@@ -34,9 +34,9 @@ impl Interval {
 
     const fn signal(self) -> Signal {
         match self {
-            Interval::Real => Signal::ALRM,
-            Interval::Virtual => Signal::VTALRM,
-            Interval::Profiling => Signal::PROF,
+            Interval::Real => Signal::SIGALRM,
+            Interval::Virtual => Signal::SIGVTALRM,
+            Interval::Profiling => Signal::SIGPROF,
         }
     }
 

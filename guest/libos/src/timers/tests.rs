@@ -43,7 +43,7 @@ fn each_timer_of_setitimer_counts_its_own_time_and_sends_its_own_signal() {
     assert_eq!(timers.next_by_clock(), Some(1000));
     assert!(expired(&mut timers, at(999, 499)).is_empty());
     let signals: Vec<Signal> = expired(&mut timers, at(1000, 500)).iter().map(Info::signal).collect();
-    assert_eq!(signals, [Signal::ALRM, Signal::VTALRM, Signal::PROF]);
+    assert_eq!(signals, [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF]);
     assert_eq!(timers.next(at(1000, 500)), None);
 }
 

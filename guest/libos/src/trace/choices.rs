@@ -74,16 +74,14 @@ pub(super) const RESOURCE: Choices = Choices(
 
 pub(super) const PRIORITY_OF: Choices = Choices(&[(0, "PRIO_PROCESS"), (1, "PRIO_PGRP"), (2, "PRIO_USER")], "PRIO_???");
 
-const POLICY: Choices = Choices(
-    &[(0, "SCHED_OTHER"), (1, "SCHED_FIFO"), (2, "SCHED_RR"), (3, "SCHED_BATCH"), (5, "SCHED_IDLE"), (6, "SCHED_DEADLINE")],
-    "SCHED_???",
-);
+const POLICY: Choices =
+    Choices(&[(0, "SCHED_OTHER"), (1, "FIFO"), (2, "SCHED_RR"), (3, "SCHED_BATCH"), (5, "SCHED_IDLE"), (6, "SCHED_DEADLINE")], "SCHED_???");
 
 /// A scheduling policy with its flag.
 pub(super) fn policy(policy: u32) -> String {
-    const RESET_ON_FORK: u32 = 0x4000_0000;
-    let name = POLICY.show((policy & !RESET_ON_FORK).into());
-    if policy & RESET_ON_FORK == 0 { name } else { name + "|SCHED_RESET_ON_FORK" }
+    const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+    let name = POLICY.show((policy & !SCHED_RESET_ON_FORK).into());
+    if policy & SCHED_RESET_ON_FORK == 0 { name } else { name + "|SCHED_RESET_ON_FORK" }
 }
 
 pub(super) const ADVICE: Choices = Choices(

@@ -11,8 +11,9 @@ use super::choices;
 use super::flags::{ACTION, OPEN, POLL, RESOLVE, STACK};
 use super::text::{bytes, copy, hexadecimal, octal, pointer, quoted, words};
 use crate::signals::frame::CONTEXT_WORDS;
-use crate::signals::info::{Info, code};
+use crate::signals::info::Info;
 use crate::signals::{Set, Signal};
+use crate::uapi::{SI_KERNEL, SI_TIMER, SI_TKILL, SI_USER};
 
 /// Most elements of an array that are printed.
 const SHOWN: u64 = 32;
@@ -118,8 +119,8 @@ pub(super) fn information(info: &Info) -> String {
     let signal = info.signal();
     let start = format!("{{si_signo={}, si_code={}", choices::signal(signal), cause(signal, info.code()));
     let rest = match info.code() {
-        code::KERNEL => String::new(),
-        code::TIMER => {
+        SI_KERNEL => String::new(),
+        SI_TIMER => {
             let value = info.value();
             format!(", si_timerid={:#x}, si_overrun={}, si_int={}, si_ptr={value:#x}", info.first(), info.second(), value as i32)
         }
@@ -144,23 +145,23 @@ pub(super) fn information_at(address: u64) -> String {
 /// The name of an `si_code`.
 fn cause(signal: Signal, number: i32) -> String {
     let name = match (number, signal) {
-        (code::USER, _) => "SI_USER",
-        (code::KERNEL, _) => "SI_KERNEL",
-        (code::TIMER, _) => "SI_TIMER",
-        (code::THREAD, _) => "SI_TKILL",
+        (SI_USER, _) => "SI_USER",
+        (SI_KERNEL, _) => "SI_KERNEL",
+        (SI_TIMER, _) => "SI_TIMER",
+        (SI_TKILL, _) => "SI_TKILL",
         (-1, _) => "SI_QUEUE",
-        (1, Signal::SEGV) => "SEGV_MAPERR",
-        (2, Signal::SEGV) => "SEGV_ACCERR",
-        (1, Signal::BUS) => "BUS_ADRALN",
-        (2, Signal::BUS) => "BUS_ADRERR",
-        (2, Signal::ILL) => "ILL_ILLOPN",
-        (2, Signal::TRAP) => "TRAP_TRACE",
-        (1, Signal::FPE) => "FPE_INTDIV",
-        (3, Signal::FPE) => "FPE_FLTDIV",
-        (4, Signal::FPE) => "FPE_FLTOVF",
-        (5, Signal::FPE) => "FPE_FLTUND",
-        (6, Signal::FPE) => "FPE_FLTRES",
-        (7, Signal::FPE) => "FPE_FLTINV",
+        (1, Signal::SIGSEGV) => "SEGV_MAPERR",
+        (2, Signal::SIGSEGV) => "SEGV_ACCERR",
+        (1, Signal::SIGBUS) => "BUS_ADRALN",
+        (2, Signal::SIGBUS) => "BUS_ADRERR",
+        (2, Signal::SIGILL) => "ILL_ILLOPN",
+        (2, Signal::SIGTRAP) => "TRAP_TRACE",
+        (1, Signal::SIGFPE) => "FPE_INTDIV",
+        (3, Signal::SIGFPE) => "FPE_FLTDIV",
+        (4, Signal::SIGFPE) => "FPE_FLTOVF",
+        (5, Signal::SIGFPE) => "FPE_FLTUND",
+        (6, Signal::SIGFPE) => "FPE_FLTRES",
+        (7, Signal::SIGFPE) => "FPE_FLTINV",
         _ => return format!("{number}"),
     };
     name.into()
@@ -354,14 +355,15 @@ pub(super) fn how(address: u64) -> String {
 mod tests {
     use super::{device, information, mode};
     use crate::signals::Signal;
-    use crate::signals::info::{Info, code};
+    use crate::signals::info::Info;
+    use crate::uapi::SI_USER;
 
     #[test]
     fn structures_are_written_as_strace_writes_them() {
         assert_eq!((mode(0o100_644), mode(0o041_777), mode(0o644)), ("S_IFREG|0644".into(), "S_IFDIR|S_ISVTX|0777".into(), "0644".into()));
         assert_eq!(device(0x8801), "makedev(0x88, 0x1)");
-        assert_eq!(information(&Info::kernel(Signal::ALRM)), "{si_signo=SIGALRM, si_code=SI_KERNEL}");
-        assert_eq!(information(&Info::sent(Signal::INT, code::USER, 1, 0)), "{si_signo=SIGINT, si_code=SI_USER, si_pid=1, si_uid=0}");
-        assert_eq!(information(&Info::fault(Signal::SEGV, 1, 0)), "{si_signo=SIGSEGV, si_code=SEGV_MAPERR, si_addr=NULL}");
+        assert_eq!(information(&Info::kernel(Signal::SIGALRM)), "{si_signo=SIGALRM, si_code=SI_KERNEL}");
+        assert_eq!(information(&Info::sent(Signal::SIGINT, SI_USER, 1, 0)), "{si_signo=SIGINT, si_code=SI_USER, si_pid=1, si_uid=0}");
+        assert_eq!(information(&Info::fault(Signal::SIGSEGV, 1, 0)), "{si_signo=SIGSEGV, si_code=SEGV_MAPERR, si_addr=NULL}");
     }
 }

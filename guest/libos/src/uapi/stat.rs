@@ -8,3 +8,7 @@ constants! { general as u16 {
 constants! { general as u32 {
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
 } }
+
+constants! { general as u64 {
+    OVERLAYFS_SUPER_MAGIC, PIPEFS_MAGIC, PROC_SUPER_MAGIC, STATX__RESERVED, SYSFS_MAGIC,
+} }

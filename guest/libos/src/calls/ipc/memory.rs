@@ -3,26 +3,19 @@
 
 use pando_abi::PAGE_SIZE;
 
-use super::{command, now, set_owner, words_of};
-use crate::credentials::capabilities::IPC_LOCK;
+use super::{now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::objects::{Object, READ, WRITE};
 use crate::ipc::{SEGMENTS_MAX, Segment};
 use crate::system::System;
+use crate::uapi::{
+    CAP_IPC_LOCK, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, SHM_DEST, SHM_EXEC, SHM_HUGETLB, SHM_INFO, SHM_LOCK, SHM_LOCKED, SHM_RDONLY,
+    SHM_REMAP, SHM_RND, SHM_STAT, SHM_STAT_ANY, SHM_UNLOCK,
+};
 use crate::user::{set_words, words};
 
 /// Most bytes of a segment, and most pages of all.
 const BYTES_MAX: u64 = u64::MAX - (1 << 24);
-/// `SHM_HUGETLB`, a flag of `shmget`: huge pages, of which none are reserved.
-const HUGE_PAGES: u64 = 0o4000;
-/// Flags of `shmat`.
-const READ_ONLY: u64 = 0o10_000;
-const ROUND: u64 = 0o20_000;
-const REPLACE: u64 = 0o40_000;
-const EXECUTE: u64 = 0o100_000;
-/// `SHM_DEST` and `SHM_LOCKED`, beside the permissions: it is freed after the last detach, and stays in memory.
-const IS_REMOVED: u32 = 0o1000;
-const IS_LOCKED: u32 = 0o2000;
 
 /// `shmget(key, size, flags)`.
 pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -33,7 +26,7 @@ pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<
     if bytes == 0 || bytes > BYTES_MAX {
         return Err(Errno::EINVAL);
     }
-    if flags & HUGE_PAGES != 0 {
+    if flags & SHM_HUGETLB != 0 {
         return Err(Errno::ENOMEM);
     }
     let number = system.ipc.segments.next_number(SEGMENTS_MAX)?;
@@ -46,21 +39,21 @@ pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<
 /// `shmat(segment, address, flags)`. A segment lies at the same address in all processes.
 pub fn shmat(system: &mut System, [number, address, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let wanted = match address {
-        0 if flags & REPLACE != 0 => return Err(Errno::EINVAL),
+        0 if flags & SHM_REMAP != 0 => return Err(Errno::EINVAL),
         0 => None,
         _ if address.is_multiple_of(PAGE_SIZE) => Some(address),
-        _ if flags & ROUND == 0 => return Err(Errno::EINVAL),
+        _ if flags & SHM_RND == 0 => return Err(Errno::EINVAL),
         _ => Some(address / PAGE_SIZE * PAGE_SIZE),
     };
-    let write = if flags & READ_ONLY == 0 { WRITE } else { 0 };
-    let execute = if flags & EXECUTE != 0 { 0o111 } else { 0 };
+    let write = if flags & SHM_RDONLY == 0 { WRITE } else { 0 };
+    let execute = if flags & SHM_EXEC != 0 { 0o111 } else { 0 };
     let object = system.ipc.segments.get(number)?;
     object.check(&system.files.own.who, READ | write | execute)?;
     let (number, pages) = (object.number, object.what.pages);
     if wanted.is_some_and(|wanted| wanted != pages.start()) {
         return Err(Errno::EINVAL);
     }
-    system.attach(number, pages, flags & READ_ONLY == 0)?;
+    system.attach(number, pages, flags & SHM_RDONLY == 0)?;
     Ok(pages.start())
 }
 
@@ -71,39 +64,34 @@ pub fn shmdt(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno>
 
 /// `shmctl(segment, command, buffer)`.
 pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const LOCK: u64 = 11;
-    const UNLOCK: u64 = 12;
-    const STATUS_AT: u64 = 13;
-    const USED: u64 = 14;
-    const STATUS_OF_ANY: u64 = 15;
     if (number as i32) < 0 {
         return Err(Errno::EINVAL);
     }
     match u64::from(wanted as u32) {
-        command::LIMITS => {
+        IPC_INFO => {
             set_words(buffer, &[BYTES_MAX, 1, SEGMENTS_MAX as u64, SEGMENTS_MAX as u64, BYTES_MAX, 0, 0, 0, 0])?;
             Ok(system.ipc.segments.last_place())
         }
-        USED => {
+        SHM_INFO => {
             let pages: u64 = system.ipc.segments.all().map(|object| object.what.pages.pages()).sum();
             set_words(buffer, &[system.ipc.segments.all().count() as u64, pages, pages, 0, 0, 0])?;
             Ok(system.ipc.segments.last_place())
         }
-        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
-            let object = if wanted == command::STATUS { system.ipc.segments.get(number) } else { system.ipc.segments.at(number) }?;
-            if wanted != STATUS_OF_ANY {
+        wanted @ (IPC_STAT | SHM_STAT | SHM_STAT_ANY) => {
+            let object = if wanted == IPC_STAT { system.ipc.segments.get(number) } else { system.ipc.segments.at(number) }?;
+            if wanted != SHM_STAT_ANY {
                 object.check(&system.files.own.who, READ)?;
             }
             set_words(buffer, &status(system, object))?;
-            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+            Ok(if wanted == IPC_STAT { 0 } else { object.number.into() })
         }
-        command::SET => {
+        IPC_SET => {
             words::<14>(buffer)?;
             let object = system.ipc.segments.get_mut(number)?;
             object.check_owner(&system.files.own.who)?;
             set_owner(object, buffer).map(|()| 0)
         }
-        command::REMOVE => {
+        IPC_RMID => {
             let object = system.ipc.segments.get_mut(number)?;
             object.check_owner(&system.files.own.who)?;
             let number = object.number;
@@ -112,9 +100,9 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             system.release_segment(number);
             Ok(0)
         }
-        wanted @ (LOCK | UNLOCK) => {
-            check_locking(system, number, wanted == LOCK)?;
-            system.ipc.segments.get_mut(number)?.what.is_locked = wanted == LOCK;
+        wanted @ (SHM_LOCK | SHM_UNLOCK) => {
+            check_locking(system, number, wanted == SHM_LOCK)?;
+            system.ipc.segments.get_mut(number)?.what.is_locked = wanted == SHM_LOCK;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),
@@ -126,7 +114,7 @@ fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Er
     let all: u64 = system.ipc.segments.all().filter(|object| object.what.is_locked).map(|object| object.what.bytes).sum();
     let (limit, who) = (system.process.limits.locked(), &system.files.own.who);
     let object = system.ipc.segments.get_mut(number)?;
-    if who.is_capable(IPC_LOCK) {
+    if who.is_capable(CAP_IPC_LOCK) {
         return Ok(());
     }
     if !object.is_of(who) {
@@ -142,7 +130,7 @@ fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Er
 /// The words of a `struct shmid_ds`.
 fn status(system: &System, object: &Object<Segment>) -> [u64; 14] {
     let Segment { bytes, is_removed, is_locked, times: [attached, detached], processes: [maker, last], .. } = object.what;
-    let flags = if is_removed { IS_REMOVED } else { 0 } | if is_locked { IS_LOCKED } else { 0 };
+    let flags = if is_removed { SHM_DEST } else { 0 } | if is_locked { SHM_LOCKED } else { 0 };
     let mut words = [0; 14];
     words[..6].copy_from_slice(&words_of(object, flags));
     let users = system.attachments(object.number);

@@ -6,21 +6,19 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use super::{command, gone, now, set_owner, words_of};
-use crate::credentials::capabilities::SYS_RESOURCE;
+use super::{gone, now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::QUEUES_MAX;
 use crate::ipc::objects::{READ, WRITE};
 use crate::ipc::queue::{MESSAGE_MAX, Message, MessageSelector, QUEUE_BYTES, Queue};
 use crate::system::System;
+use crate::uapi::{
+    CAP_SYS_RESOURCE, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, MSG_COPY, MSG_EXCEPT, MSG_INFO, MSG_NOERROR, MSG_STAT,
+    MSG_STAT_ANY,
+};
 use crate::user::{set_words, words};
 use crate::wait::Channel;
 
-/// Flags of `msgsnd` and `msgrcv`.
-const NO_WAIT: u64 = 0o4000;
-const NO_ERROR: u64 = 0o10_000;
-const EXCEPT: u64 = 0o20_000;
-const COPY: u64 = 0o40_000;
 /// Bytes of a message's type, before its text.
 const KIND: u64 = 8;
 
@@ -53,7 +51,8 @@ pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]
         queue.fits(bytes).then(|| queue.send(message, process, now()))
     };
     let on = Channel::Queue(number);
-    let sent = if flags & NO_WAIT != 0 { send(system) } else { system.wait(&[on], NO_DEADLINE, send).map_err(Errno::without_restart)? };
+    let sent =
+        if flags & IPC_NOWAIT != 0 { send(system) } else { system.wait(&[on], NO_DEADLINE, send).map_err(Errno::without_restart)? };
     sent.ok_or(Errno::EAGAIN)?;
     system.wake(on);
     Ok(0)
@@ -61,14 +60,14 @@ pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]
 
 /// `msgrcv(queue, message, size, type, flags)`.
 pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    if (number as i32) < 0 || room.cast_signed() < 0 || flags & COPY != 0 && (flags & EXCEPT != 0 || flags & NO_WAIT == 0) {
+    if (number as i32) < 0 || room.cast_signed() < 0 || flags & MSG_COPY != 0 && (flags & MSG_EXCEPT != 0 || flags & IPC_NOWAIT == 0) {
         return Err(Errno::EINVAL);
     }
     let wanted = match kind.cast_signed() {
-        place if flags & COPY != 0 => MessageSelector::Copy(place),
+        place if flags & MSG_COPY != 0 => MessageSelector::Copy(place),
         0 => MessageSelector::Any,
         kind if kind < 0 => MessageSelector::UpTo(kind.checked_neg().unwrap_or(i64::MAX)),
-        kind if flags & EXCEPT != 0 => MessageSelector::Not(kind),
+        kind if flags & MSG_EXCEPT != 0 => MessageSelector::Not(kind),
         kind => MessageSelector::Kind(kind),
     };
     let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
@@ -76,11 +75,11 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
     let (number, process) = (object.number, system.process.number);
     let receive = |system: &mut System| {
         let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
-        queue.receive(wanted, room, flags & NO_ERROR != 0, process, now()).transpose()
+        queue.receive(wanted, room, flags & MSG_NOERROR != 0, process, now()).transpose()
     };
     let on = Channel::Queue(number);
     let received =
-        if flags & NO_WAIT != 0 { receive(system) } else { system.wait(&[on], NO_DEADLINE, receive).map_err(Errno::without_restart)? };
+        if flags & IPC_NOWAIT != 0 { receive(system) } else { system.wait(&[on], NO_DEADLINE, receive).map_err(Errno::without_restart)? };
     let Message { kind, bytes } = received.ok_or(Errno::ENOMSG)??;
     system.wake(on);
     // If the buffer cannot be written, the message is lost, as on Linux.
@@ -92,17 +91,14 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
 
 /// `msgctl(queue, command, buffer)`.
 pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const STATUS_AT: u64 = 11;
-    const USED: u64 = 12;
-    const STATUS_OF_ANY: u64 = 13;
     if (number as i32) < 0 {
         return Err(Errno::EINVAL);
     }
     match u64::from(wanted as u32) {
-        wanted @ (command::LIMITS | USED) => write_limits(system, wanted == USED, buffer),
-        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
-            let object = if wanted == command::STATUS { system.ipc.queues.get(number) } else { system.ipc.queues.at(number) }?;
-            if wanted != STATUS_OF_ANY {
+        wanted @ (IPC_INFO | MSG_INFO) => write_limits(system, wanted == MSG_INFO, buffer),
+        wanted @ (IPC_STAT | MSG_STAT | MSG_STAT_ANY) => {
+            let object = if wanted == IPC_STAT { system.ipc.queues.get(number) } else { system.ipc.queues.at(number) }?;
+            if wanted != MSG_STAT_ANY {
                 object.check(&system.files.own.who, READ)?;
             }
             let queue = &object.what;
@@ -113,14 +109,14 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             words[6..12].copy_from_slice(&rest);
             words[12] = u64::from(sender) | u64::from(receiver) << 32;
             set_words(buffer, &words)?;
-            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+            Ok(if wanted == IPC_STAT { 0 } else { object.number.into() })
         }
-        command::SET => {
+        IPC_SET => {
             const ROOM: usize = 11;
             let room = words::<15>(buffer)?[ROOM];
             let object = system.ipc.queues.get_mut(number)?;
             object.check_owner(&system.files.own.who)?;
-            if room > QUEUE_BYTES && !system.files.own.who.is_capable(SYS_RESOURCE) {
+            if room > QUEUE_BYTES && !system.files.own.who.is_capable(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             set_owner(object, buffer)?;
@@ -129,7 +125,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             system.wake(Channel::Queue(number));
             Ok(0)
         }
-        command::REMOVE => {
+        IPC_RMID => {
             let object = system.ipc.queues.get(number)?;
             object.check_owner(&system.files.own.who)?;
             let number = object.number;

@@ -12,14 +12,6 @@ use crate::ipc::objects::Object;
 use crate::system::System;
 use crate::user::{NANOSECONDS, words};
 
-/// Commands that every kind of object has.
-mod command {
-    pub const REMOVE: u64 = 0;
-    pub const SET: u64 = 1;
-    pub const STATUS: u64 = 2;
-    pub const LIMITS: u64 = 3;
-}
-
 /// The error of a call that finds no object; `EIDRM` for one that has waited for it.
 fn gone(system: &System, error: Errno) -> Errno {
     if system.thread.call.again { Errno::EIDRM } else { error }

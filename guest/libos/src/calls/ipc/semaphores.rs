@@ -10,13 +10,16 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use super::{command, gone, now, set_owner, words_of};
+use super::{gone, now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::SETS_MAX;
 use crate::ipc::objects::{Object, READ, WRITE};
 use crate::ipc::semaphores::{Attempt, SEMAPHORES_MAX, SemaphoreOperation, Semaphores, VALUE_MAX};
 use crate::process::ProcessNumber;
 use crate::system::System;
+use crate::uapi::{
+    GETALL, GETNCNT, GETPID, GETVAL, GETZCNT, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, SEM_INFO, SEM_STAT, SEM_STAT_ANY, SETALL, SETVAL,
+};
 use crate::user::{set_words, timespec, words};
 use crate::wait::{Channel, ThreadNumber};
 
@@ -141,37 +144,27 @@ impl System {
 
 /// `semctl(set, index, command, argument)`.
 pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const PROCESS: u64 = 11;
-    const VALUE: u64 = 12;
-    const VALUES: u64 = 13;
-    const WAITING: u64 = 14;
-    const WAITING_FOR_ZERO: u64 = 15;
-    const SET_VALUE: u64 = 16;
-    const SET_VALUES: u64 = 17;
-    const STATUS_AT: u64 = 18;
-    const USED: u64 = 19;
-    const STATUS_OF_ANY: u64 = 20;
     if (number as i32) < 0 {
         return Err(Errno::EINVAL);
     }
     let index = u64::from(index as u32);
     match u64::from(wanted as u32) {
-        wanted @ (command::LIMITS | USED) => write_limits(system, wanted == USED, argument),
-        wanted @ (command::STATUS | STATUS_AT | STATUS_OF_ANY) => {
-            let object = if wanted == command::STATUS { system.ipc.semaphores.get(number) } else { system.ipc.semaphores.at(number) }?;
-            if wanted != STATUS_OF_ANY {
+        wanted @ (IPC_INFO | SEM_INFO) => write_limits(system, wanted == SEM_INFO, argument),
+        wanted @ (IPC_STAT | SEM_STAT | SEM_STAT_ANY) => {
+            let object = if wanted == IPC_STAT { system.ipc.semaphores.get(number) } else { system.ipc.semaphores.at(number) }?;
+            if wanted != SEM_STAT_ANY {
                 object.check(&system.files.own.who, READ)?;
             }
             set_words(argument, &status(object))?;
-            Ok(if wanted == command::STATUS { 0 } else { object.number.into() })
+            Ok(if wanted == IPC_STAT { 0 } else { object.number.into() })
         }
-        command::SET => {
+        IPC_SET => {
             words::<13>(argument)?;
             let object = system.ipc.semaphores.get_mut(number)?;
             object.check_owner(&system.files.own.who)?;
             set_owner(object, argument).map(|()| 0)
         }
-        command::REMOVE => {
+        IPC_RMID => {
             let object = system.ipc.semaphores.get(number)?;
             object.check_owner(&system.files.own.who)?;
             let number = object.number;
@@ -179,31 +172,31 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
             system.finish_calls_on(Channel::Semaphores(number), Err(Errno::EIDRM));
             Ok(0)
         }
-        SET_VALUE => {
+        SETVAL => {
             let value = Some(argument as i32).filter(|value| (0..=VALUE_MAX).contains(value)).ok_or(Errno::ERANGE)?;
             let object = system.ipc.semaphores.get(number)?;
             let index = place(object, index)?;
             object.check(&system.files.own.who, WRITE)?;
             set_values(system, number, index, &[value])
         }
-        SET_VALUES => {
+        SETALL => {
             let object = system.ipc.semaphores.get(number)?;
             object.check(&system.files.own.who, WRITE)?;
             let values = values_at(argument, object.what.all.len())?;
             set_values(system, number, 0, &values)
         }
-        wanted @ (PROCESS | VALUE | VALUES | WAITING | WAITING_FOR_ZERO) => {
+        wanted @ (GETPID | GETVAL | GETALL | GETNCNT | GETZCNT) => {
             let object = system.ipc.semaphores.get(number)?;
             object.check(&system.files.own.who, READ)?;
-            if wanted == VALUES {
+            if wanted == GETALL {
                 let bytes = object.what.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
                 return Ok(user::write(argument, &bytes).map(|()| 0)?);
             }
             let (semaphore, number) = (object.what.all[place(object, index)?], object.number);
             Ok(match wanted {
-                PROCESS => semaphore.changed_by.into(),
-                VALUE => semaphore.value as u64,
-                _ => system.waiting_for(number, index, wanted == WAITING_FOR_ZERO),
+                GETPID => semaphore.changed_by.into(),
+                GETVAL => semaphore.value as u64,
+                _ => system.waiting_for(number, index, wanted == GETZCNT),
             })
         }
         _ => Err(Errno::EINVAL),

@@ -227,7 +227,7 @@ impl<'a> ProcSubject<'a> {
             [own.user(), own.system, children.user(), children.system, process.started].map(ticks);
         let (nice, threads) = (process.scheduling.nice, process.threads.len().max(1));
         let (bytes, [own, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
-        let end_signal = if process.number == FIRST { Signal::CHLD.0 } else { process.end_signal };
+        let end_signal = if process.number == FIRST { Signal::SIGCHLD.0 } else { process.end_signal };
         // Fields from the state on: parent, group, session, terminal, its foreground group, flags, four counts of faults, four
         // times, priority, nice, threads, a zero, start, sizes.
         let head = format!(

@@ -6,6 +6,7 @@ use alloc::string::String;
 
 use crate::ipc::objects::Object;
 use crate::system::System;
+use crate::uapi::{SHM_DEST, SHM_LOCKED};
 
 /// The columns that all kinds of objects have.
 fn start<T>(object: &Object<T>, flags: u32) -> String {
@@ -18,14 +19,12 @@ fn owners<T>(object: &Object<T>) -> String {
 }
 
 pub(super) fn segments(system: &System) -> String {
-    const IS_REMOVED: u32 = 0o1000;
-    const IS_LOCKED: u32 = 0o2000;
     let mut text = String::from(
         "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n",
     );
     for object in system.ipc.segments.all() {
         let segment = &object.what;
-        let flags = if segment.is_removed { IS_REMOVED } else { 0 } | if segment.is_locked { IS_LOCKED } else { 0 };
+        let flags = if segment.is_removed { SHM_DEST } else { 0 } | if segment.is_locked { SHM_LOCKED } else { 0 };
         let ([maker, last], [attached, detached]) = (segment.processes, segment.times);
         text += &format!("{}{:21} {maker:5} {last:5}  {:5} ", start(object, flags), segment.bytes, system.attachments(object.number));
         text += &format!("{} {attached:10} {detached:10} {:10} {:21} {:21}\n", owners(object), object.changed, segment.pages.bytes(), 0);

@@ -7,7 +7,8 @@
 use super::{Effects, TYPED_MAX};
 use crate::signals::Signal;
 use crate::terminal::Terminal;
-use crate::terminal::settings::{SIZE, Settings, local};
+use crate::terminal::settings::{SIZE, Settings};
+use crate::uapi::NOFLSH;
 use proptest::prelude::*;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -94,10 +95,10 @@ fn typed_signals_drop_what_was_typed_unless_that_is_not_wanted() {
     let mut fresh = terminal();
     assert_eq!(fresh.typed(b"abc\nd").echo, b"abc\r\nd");
     let effects = fresh.typed(b"ef\x03\x1c\x1a");
-    assert_eq!(effects, Effects { echo: b"^Z".to_vec(), signals: [Signal::INT, Signal::QUIT, Signal::TSTP].to_vec() });
+    assert_eq!(effects, Effects { echo: b"^Z".to_vec(), signals: [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP].to_vec() });
     assert!(!fresh.is_ready());
-    set_local(&mut fresh, Settings::default().local | local::NO_FLUSH);
-    assert_eq!(fresh.typed(b"abc\n\x03").signals, [Signal::INT]);
+    set_local(&mut fresh, Settings::default().local | NOFLSH);
+    assert_eq!(fresh.typed(b"abc\n\x03").signals, [Signal::SIGINT]);
     assert_eq!(fresh.read(100), Some(b"abc\n".to_vec()));
     set_local(&mut fresh, 0);
     assert_eq!(fresh.typed(b"\x03"), Effects::default());
