@@ -215,3 +215,27 @@ fn applets_that_read() {
 fn applets_that_change_files() {
     check(Kind::Changes);
 }
+
+/// The entries of a listing without those that a cell generates itself: /dev, /proc and /sys, and the root with them and /work.
+fn without_own(listing: &[u8]) -> Vec<String> {
+    let listing = String::from_utf8_lossy(listing);
+    let own = |section: &str| {
+        let name = section.lines().next().unwrap_or_default().trim_end_matches(':');
+        name == "/" || ["/dev", "/proc", "/sys"].iter().any(|top| name == *top || name.starts_with(&format!("{top}/")))
+    };
+    listing.split("\n\n").filter(|section| !own(section)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_whole_root_is_listed() {
+    let Some(root) = ChrootDirectory::get() else { return };
+    let case = Case::new("/bin/busybox", &["ls", "-lnR", "--full-time", "/"]);
+    let [native, cell] = [root.native(&case, "/", None), root.cell(&case, "/", None)].map(|outcome| without_own(&outcome.output));
+    assert!(native.len() > 20 && native.iter().any(|section| section.starts_with("/odd/many:")), "{native:?}");
+    for (native, cell) in native.iter().zip(&cell) {
+        assert_eq!(native, cell);
+    }
+    assert_eq!(native.len(), cell.len());
+    let top = Case::new("/bin/busybox", &["ls", "-a", "/"]);
+    assert_eq!(root.native(&top, "/", None), root.cell(&top, "/", None));
+}
