@@ -137,7 +137,7 @@ mod tests {
         assert!(may(1, 1, READ | WRITE | EXECUTE));
         assert!(may(0, 0, READ | WRITE | EXECUTE));
         let mut reader = Credentials::new(1, 1);
-        reader.capabilities.effective = CAP_DAC_READ_SEARCH;
+        reader.capabilities.effective = 1 << CAP_DAC_READ_SEARCH;
         assert!(reader.may(owner, false, READ) && !reader.may(Owner { permissions: 0, ..owner }, false, WRITE));
         assert!(reader.may(Owner { permissions: 0, ..owner }, true, READ | EXECUTE));
         let mut powerless = Credentials::new(0, 0);
