@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pump: forwards frames between a network of the kernel and a gateway's process, and replaces a gateway that is lost.
 //!
-//! A gateway hangs if it was woken and has not looked at its flags for some seconds. The process of a gateway that hangs, or
-//! breaks the rules of the ring, is killed. Another gateway replaces it, also if the process ended by itself, a few times for
-//! each cell. After that, the cell goes on without an uplink. Every wait for a gateway has a limit.
+//! A gateway hangs if it was woken and has not looked at its flags for some seconds. The pump also wakes a gateway to which the
+//! cell sends nothing, every few seconds: otherwise one that hangs would never be noticed, and clients of a server in the cell
+//! would wait for ever. The process of a gateway that hangs, or breaks the rules of the ring, is killed. Another gateway
+//! replaces it, also if the process ended by itself, a few times for each cell. After that, the cell goes on without an uplink.
+//! Every wait for a gateway has a limit.
 
 use super::launcher::{GatewayLink, Launcher};
 use super::messages::{GatewayConfig, GatewayMessage, receive_message};
@@ -29,6 +31,8 @@ const TICK: Duration = Duration::from_secs(1);
 const HANG_TICKS: u32 = 5;
 /// Ticks that a gateway may take to stop: more than the two seconds in which it delivers its pending data.
 const STOP_TICKS: u32 = 4;
+/// How often the pump wakes a gateway to check that it answers. Each check costs an idle cell a few system calls.
+const PROBE: Duration = Duration::from_secs(5);
 /// The wait before the next attempt when the cell's queue is full.
 const FULL: Duration = Duration::from_millis(1);
 /// Frames that are forwarded in one direction before the other direction has its turn.
@@ -232,12 +236,17 @@ impl Pump {
     fn serve(&mut self, link: &mut GatewayLink) -> End {
         let (mut hanging, mut stopping, mut is_stop_requested, mut turn, mut messages) =
             (Clock::default(), Clock::default(), false, 0_u32, 0);
+        let mut probed = Instant::now();
         loop {
             let stopped = self.waker.look();
             link.rings.look();
             if stopped && !is_stop_requested {
                 link.rings.stop();
                 is_stop_requested = true;
+                link.wake();
+            }
+            if probed.elapsed() >= PROBE {
+                probed = Instant::now();
                 link.wake();
             }
             let given = self.give(link);
@@ -259,7 +268,8 @@ impl Pump {
             let timeout = match taken {
                 _ if is_busy => Some(Duration::ZERO),
                 ForwardOutcome::Full => Some(FULL),
-                _ => (link.rings.is_wakeup_pending() || is_stop_requested).then_some(TICK),
+                _ if link.rings.is_wakeup_pending() || is_stop_requested => Some(TICK),
+                _ => Some(PROBE),
             };
             match self.wait(link, timeout) {
                 Ok(false) => {}

@@ -3,12 +3,14 @@
 
 use crate::case::{PANDO, as_shell, wait_until};
 use crate::fixture::{Fixture, Service};
-use crate::network::reach::serve;
+use crate::network::reach::{port_in, serve};
 use pando_testing::needs_kvm;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// The name and the parent of a process, if one with this PID runs.
 fn process(number: i32) -> Option<(String, i32)> {
@@ -135,6 +137,51 @@ fn a_gateway_that_hangs_is_replaced() {
     assert_ne!(cell.gateway(), gateway);
     await_ends(&[gateway]);
     assert_eq!(cell.end(), (0, String::new()));
+}
+
+/// Fetches a page from a server in a cell, through a port of the host.
+fn fetch_from_cell(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+#[test]
+fn a_gateway_that_hangs_is_replaced_although_its_cell_is_idle() {
+    needs_kvm!();
+    const LINES: usize = 20_000;
+    let script = format!("busybox seq {LINES} > /tmp/page; exec busybox httpd -f -p 80 -h /tmp");
+    let mut command = Command::new(PANDO);
+    let mut child = command.args(["run", "-p", "0:80", "busybox", "sh", "-c", &script]).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    let port = port_in(&mut errors);
+    let fetch = || {
+        let page = fetch_from_cell(port).expect("the cell answers");
+        assert!(page.starts_with("HTTP/1.") && page.ends_with(&format!("\n{LINES}\n")), "{} bytes", page.len());
+    };
+    wait_until(|| fetch_from_cell(port).is_ok_and(|page| page.ends_with(&format!("\n{LINES}\n"))));
+    let [gateway] = gateways(child.id())[..] else { panic!("there is one") };
+    send(gateway, Signal::STOP);
+    // The server in the cell sends nothing. The next gateway accepts this connection.
+    fetch();
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("it is text");
+    assert!(said.contains("did not answer") && said.contains("another takes its place"), "{said}");
+    await_ends(&[gateway]);
+    let [next] = gateways(child.id())[..] else { panic!("there is one") };
+    assert_ne!(next, gateway);
+    for _ in 0..3 {
+        fetch();
+    }
+    // An idle gateway that answers is not replaced.
+    std::thread::sleep(Duration::from_secs(12));
+    fetch();
+    assert_eq!(gateways(child.id()), [next]);
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it is ours");
+    child.wait().expect("it is ours");
 }
 
 #[test]

@@ -116,8 +116,13 @@ fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
 
 /// The port of the host that is forwarded to port 80 of a cell, from Pando's first line.
 pub(crate) fn port_of(child: &mut std::process::Child) -> u16 {
+    port_in(&mut BufReader::new(child.stderr.take().expect("a pipe")))
+}
+
+/// The same from Pando's messages, of which more are read later.
+pub(crate) fn port_in(errors: &mut impl BufRead) -> u16 {
     let mut line = String::new();
-    BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("pando says where");
+    errors.read_line(&mut line).expect("pando says where");
     let port = line.strip_prefix("pando: 127.0.0.1:").and_then(|line| line.strip_suffix(" is forwarded to port 80\n"));
     port.unwrap_or_else(|| panic!("{line:?}")).parse().expect("a number")
 }
