@@ -51,6 +51,18 @@ pub fn repetitions(few: u32, normally: u32, many: u32) -> u32 {
     }
 }
 
+/// The seeds of a test with random cases: `0..repetitions(few, normally, many)`. `PANDO_SEEDS=FIRST..END` chooses others, for runs of any
+/// length in several parts.
+///
+/// # Panics
+/// If `PANDO_SEEDS` is set, and is no such range.
+#[must_use]
+pub fn seeds(few: u32, normally: u32, many: u32) -> std::ops::Range<u64> {
+    let Ok(range) = std::env::var("PANDO_SEEDS") else { return 0..repetitions(few, normally, many).into() };
+    let ends = range.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    ends.unwrap_or_else(|| panic!("PANDO_SEEDS={range} is no range of seeds: write FIRST..END, for example 0..10000000"))
+}
+
 impl Lab {
     /// Creates a lab on the software machine.
     ///
