@@ -155,7 +155,8 @@ fn a_gateway_that_hangs_is_replaced_although_its_cell_is_idle() {
     const LINES: usize = 20_000;
     let script = format!("busybox seq {LINES} > /tmp/page; exec busybox httpd -f -p 80 -h /tmp");
     let mut command = Command::new(PANDO);
-    let mut child = command.args(["run", "-p", "0:80", "busybox", "sh", "-c", &script]).stderr(Stdio::piped()).spawn().expect("pando starts");
+    let mut child =
+        command.args(["run", "-p", "0:80", "busybox", "sh", "-c", &script]).stderr(Stdio::piped()).spawn().expect("pando starts");
     let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     let port = port_in(&mut errors);
     let fetch = || {
