@@ -9,13 +9,15 @@
 //! from an error as from a signal, and if a need was forgotten here, a user reads an error instead of finding a dead process.
 #![forbid(unsafe_code)]
 
+mod authority;
 mod calls;
 mod paths;
 mod privileges;
 
+pub use authority::{Authority, FileOwner};
 pub use calls::{Needs, limit_calls};
 pub use paths::{Enforcement, Paths, Ports, limit_paths, reach};
-pub use privileges::{Authority, FileOwner, drop_privileges};
+pub use privileges::drop_privileges;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 

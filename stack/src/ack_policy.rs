@@ -11,7 +11,7 @@
 use smoltcp::wire::{TcpRepr, TcpSeqNumber};
 
 use crate::limits;
-use crate::segment_rewrite::{Progress, is_before};
+use crate::sequence::{Progress, is_before};
 
 /// The state of the ACK policy of a connection.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use smoltcp::wire::TcpSeqNumber;
 
-use crate::segment_rewrite::is_before;
+use crate::sequence::is_before;
 
 /// Segments of the initial window (RFC 6928).
 const FIRST: usize = 10;

@@ -17,7 +17,9 @@ use crate::connection_state::{ConnectionState, OpenMode, UserHold};
 use crate::loss_recovery::Recovery;
 use crate::packet::{Ends, Packet};
 use crate::port::{Port, RxOnlyDevice, Transmitter, TxSummary};
-use crate::segment_rewrite::{Progress, Rewrite, duplicate_ack, fit, is_before, is_duplicate_ack, rewrite, rewritten};
+use crate::segment::window_scale;
+use crate::segment_rewrite::{Rewrite, duplicate_ack, fit, is_duplicate_ack, rewrite, rewritten};
+use crate::sequence::{Progress, is_before};
 use crate::sockets::SingleSocket;
 use crate::{Failure, TcpOptions, Tuple, TxSink, limits};
 
@@ -517,11 +519,6 @@ impl Connection {
     pub(crate) fn is_time_wait(&self) -> bool {
         self.socket_state == State::TimeWait
     }
-}
-
-/// The window scale for a buffer of this size, as smoltcp computes it.
-pub(crate) const fn window_scale(buffer: usize) -> u8 {
-    (usize::BITS - buffer.leading_zeros()).saturating_sub(16) as u8
 }
 
 /// Whether the peer will send no more.

@@ -14,8 +14,8 @@ use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 
 use crate::congestion_window::CongestionWindow;
 use crate::limits;
-use crate::scoreboard::{Scoreboard, distance};
-use crate::segment_rewrite::{Progress, is_before};
+use crate::scoreboard::Scoreboard;
+use crate::sequence::{Progress, distance, is_before};
 
 /// The RTT estimate.
 #[derive(Debug, Clone, Copy)]

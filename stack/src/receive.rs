@@ -11,8 +11,9 @@ use crate::connection_state::{ConnectionState, OpenMode};
 use crate::network::Recipients;
 use crate::packet::{Ends, Mac, Packet};
 use crate::port::TxSummary;
+use crate::segment::{empty_segment, parse_segment, without_payload};
 use crate::socket_events;
-use crate::syn_backlog::{AcceptOptions, empty_segment, parse_segment, without_payload};
+use crate::syn_backlog::AcceptOptions;
 use crate::time_wait::LastSegment;
 use crate::{ConnectionId, Failure, Listeners, Message, Refusal, SocketEvent, Stack, Tuple, TxSink, Verdict};
 

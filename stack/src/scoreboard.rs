@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use smoltcp::wire::TcpSeqNumber;
 
 use crate::limits;
-use crate::segment_rewrite::is_before;
+use crate::sequence::{distance, is_before};
 
 /// The state of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,12 +64,6 @@ pub(crate) struct Scoreboard {
     sacked: usize,
     highest: TcpSeqNumber,
     newest: Option<NewestArrival>,
-}
-
-/// The distance from a sequence number to a later one; 0 if it is not later.
-pub(crate) const fn distance(from: TcpSeqNumber, to: TcpSeqNumber) -> usize {
-    let distance = to.0.wrapping_sub(from.0);
-    if distance < 0 { 0 } else { distance as usize }
 }
 
 impl Scoreboard {

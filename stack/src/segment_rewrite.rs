@@ -12,18 +12,8 @@ use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRep
 
 use crate::Tuple;
 use crate::packet::{Packet, compose};
-use crate::syn_backlog::empty_segment;
-
-/// The sequence numbers of a connection, as smoltcp counts them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
-    /// The next sequence number that is expected from the peer.
-    pub(crate) expected: TcpSeqNumber,
-    /// The first unacknowledged sequence number.
-    pub(crate) unacknowledged: TcpSeqNumber,
-    /// The end of the sent data.
-    pub(crate) sent: TcpSeqNumber,
-}
+use crate::segment::empty_segment;
+use crate::sequence::{Progress, is_before};
 
 /// The segments that smoltcp gets in place of a received one, or before it.
 #[derive(Debug)]
@@ -34,11 +24,6 @@ pub(crate) enum Rewrite {
     Preceded(Vec<u8>, bool),
     /// This packet.
     Replaced(Vec<u8>),
-}
-
-/// Whether one sequence number comes before another, modulo 2^32.
-pub(crate) const fn is_before(one: TcpSeqNumber, other: TcpSeqNumber) -> bool {
-    one.0.wrapping_sub(other.0) < 0
 }
 
 /// Whether a segment is a duplicate acknowledgement, possibly with a new window.
