@@ -222,5 +222,5 @@ pub fn gateway(data: &[u8]) {
     };
     let card = Card { frames: Box::new(pieces(data).take(PIECES)), wire: FrameSink::default(), handle: gateway.handle() };
     let report = gateway.run(&inside, card, |_| ()).expect("the host lets it wait");
-    assert_eq!(report.counts.carried, pando_gateway::Counts::default().carried, "a connection of the host's");
+    assert_eq!(report.counts.tcp, pando_gateway::Counts::default().tcp, "a connection of the host's");
 }

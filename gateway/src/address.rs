@@ -13,9 +13,9 @@ pub enum Kind {
     /// An address of a private network.
     Private,
     /// A link-local address, or one at which clouds serve their machines' secrets. Only a rule for this address allows it.
-    Link,
+    LinkLocal,
     /// An unspecified, loopback, multicast or reserved address: never allowed.
-    Nowhere,
+    Reserved,
 }
 
 /// A network: an address, and how many of its first bits count.
@@ -35,12 +35,12 @@ impl Subnet {
     /// Whether it contains an address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        let differ = match (self.address, address) {
+        let difference = match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => u128::from(own.to_bits() ^ other.to_bits()),
             (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
             _ => return false,
         };
-        differ.checked_shr((width(self.address) - self.bits).into()).unwrap_or_default() == 0
+        difference.checked_shr((width(self.address) - self.bits).into()).unwrap_or_default() == 0
     }
 
     /// Whether it is this single address.
@@ -56,18 +56,18 @@ fn width(address: IpAddr) -> u8 {
 
 /// Networks that are not public, by the registries for special purposes of RFC 6890; the first match counts.
 const SPECIAL: [(IpAddr, u8, Kind); 30] = [
-    v4([0, 0, 0, 0], 8, Kind::Nowhere),
-    v4([127, 0, 0, 0], 8, Kind::Nowhere),
-    v4([224, 0, 0, 0], 3, Kind::Nowhere),
-    v4([169, 254, 0, 0], 16, Kind::Link),
+    v4([0, 0, 0, 0], 8, Kind::Reserved),
+    v4([127, 0, 0, 0], 8, Kind::Reserved),
+    v4([224, 0, 0, 0], 3, Kind::Reserved),
+    v4([169, 254, 0, 0], 16, Kind::LinkLocal),
     // Metadata services in addition to those in link-local networks: of Azure, Alibaba and Oracle; below, of Amazon, Google and Oracle
     // again.
-    v4([168, 63, 129, 16], 32, Kind::Link),
-    v4([100, 100, 100, 200], 32, Kind::Link),
-    v4([192, 0, 0, 192], 32, Kind::Link),
-    v6([0xfd00, 0xec2], 32, Kind::Link),
-    v6([0xfd20, 0xce], 32, Kind::Link),
-    v6([0xfd00, 0xc1], 32, Kind::Link),
+    v4([168, 63, 129, 16], 32, Kind::LinkLocal),
+    v4([100, 100, 100, 200], 32, Kind::LinkLocal),
+    v4([192, 0, 0, 192], 32, Kind::LinkLocal),
+    v6([0xfd00, 0xec2], 32, Kind::LinkLocal),
+    v6([0xfd20, 0xce], 32, Kind::LinkLocal),
+    v6([0xfd00, 0xc1], 32, Kind::LinkLocal),
     v4([10, 0, 0, 0], 8, Kind::Private),
     v4([100, 64, 0, 0], 10, Kind::Private),
     v4([172, 16, 0, 0], 12, Kind::Private),
@@ -77,9 +77,9 @@ const SPECIAL: [(IpAddr, u8, Kind); 30] = [
     v4([198, 18, 0, 0], 15, Kind::Private),
     v4([198, 51, 100, 0], 24, Kind::Private),
     v4([203, 0, 113, 0], 24, Kind::Private),
-    v6([0, 0], 96, Kind::Nowhere),
-    v6([0xff00, 0], 8, Kind::Nowhere),
-    v6([0xfe80, 0], 10, Kind::Link),
+    v6([0, 0], 96, Kind::Reserved),
+    v6([0xff00, 0], 8, Kind::Reserved),
+    v6([0xfe80, 0], 10, Kind::LinkLocal),
     v6([0xfec0, 0], 10, Kind::Private),
     v6([0xfc00, 0], 7, Kind::Private),
     v6([0x100, 0], 64, Kind::Private),
@@ -110,7 +110,7 @@ pub fn kind(address: IpAddr) -> Kind {
 /// Whether an address is the host's own at present: it is if a socket can be bound to it. (With `ip_nonlocal_bind`, every address counts
 /// as the host's own.)
 #[must_use]
-pub fn is_the_hosts(address: IpAddr) -> bool {
+pub fn is_host_address(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     // Without a socket the address counts as the host's own, so it is not allowed.
@@ -119,7 +119,7 @@ pub fn is_the_hosts(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Subnet, is_the_hosts, kind};
+    use super::{Kind, Subnet, is_host_address, kind};
 
     #[test]
     fn addresses_are_known_for_what_they_are() {
@@ -132,16 +132,16 @@ mod tests {
             ("192.168.1.1", Kind::Private),
             ("fd00::1", Kind::Private),
             ("64:ff9b::7f00:1", Kind::Private),
-            ("169.254.169.254", Kind::Link),
-            ("fe80::1", Kind::Link),
-            ("127.0.0.1", Kind::Nowhere),
-            ("0.0.0.0", Kind::Nowhere),
-            ("255.255.255.255", Kind::Nowhere),
-            ("224.0.0.251", Kind::Nowhere),
-            ("::", Kind::Nowhere),
-            ("::1", Kind::Nowhere),
-            ("ff02::1", Kind::Nowhere),
-            ("::ffff:127.0.0.1", Kind::Nowhere),
+            ("169.254.169.254", Kind::LinkLocal),
+            ("fe80::1", Kind::LinkLocal),
+            ("127.0.0.1", Kind::Reserved),
+            ("0.0.0.0", Kind::Reserved),
+            ("255.255.255.255", Kind::Reserved),
+            ("224.0.0.251", Kind::Reserved),
+            ("::", Kind::Reserved),
+            ("::1", Kind::Reserved),
+            ("ff02::1", Kind::Reserved),
+            ("::ffff:127.0.0.1", Kind::Reserved),
         ];
         for (text, expected) in cases {
             assert_eq!(kind(text.parse().expect("an address")), expected, "{text}");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_host_knows_its_own_addresses() {
-        assert!(is_the_hosts("127.0.0.1".parse().expect("an address")));
-        assert!(!is_the_hosts("198.51.100.7".parse().expect("an address")), "(net.ipv4.ip_nonlocal_bind must be 0)");
+        assert!(is_host_address("127.0.0.1".parse().expect("an address")));
+        assert!(!is_host_address("198.51.100.7".parse().expect("an address")), "(net.ipv4.ip_nonlocal_bind must be 0)");
     }
 }

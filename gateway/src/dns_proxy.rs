@@ -2,7 +2,7 @@
 //! The DNS proxy: forwards cells' queries by UDP and TCP to the host's resolvers, one after the other until one answers.
 
 use crate::dns::{DnsAnswer, DnsQuestion};
-use crate::limits::{MAX_QUESTIONS, RESOLVER_TIME};
+use crate::limits::{MAX_DNS_QUERIES, RESOLVER_TIMEOUT};
 use crate::poll::{Poll, Ready, Token};
 use crate::routes::Routes;
 use crate::sockets;
@@ -18,9 +18,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 /// The longest message with its length prefix.
-const ROOM: usize = (1 << 16) + 1;
+const BUFFER_SIZE: usize = (1 << 16) + 1;
 /// The TTL of responses.
-const HOPS: u8 = 64;
+const TTL: u8 = 64;
 
 /// The origin of a query.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum DnsClient {
 /// The connection to a resolver.
 #[derive(Debug)]
 enum ResolverLink {
-    Datagrams(OwnedFd),
+    DatagramCounts(OwnedFd),
     /// A TCP connection, the unsent bytes, and the received ones.
     Stream(OwnedFd, Vec<u8>, Vec<u8>),
 }
@@ -44,18 +44,18 @@ enum ResolverLink {
 struct DnsQuery {
     question: DnsQuestion,
     client: DnsClient,
-    line: ResolverLink,
+    link: ResolverLink,
     /// The resolver's index.
     resolver: usize,
-    until: u64,
+    expires: u64,
 }
 
 /// A cell's DNS connection: an incomplete query, and an unsent response.
 #[derive(Debug, Default)]
 struct DnsConnection {
-    heard: Vec<u8>,
-    answer: Vec<u8>,
-    waits: bool,
+    received: Vec<u8>,
+    response: Vec<u8>,
+    is_waiting: bool,
 }
 
 /// The parts of the gateway that queries use.
@@ -71,7 +71,7 @@ pub(crate) struct DnsContext<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsCounts {
     /// All.
-    pub questions: u64,
+    pub queries: u64,
     /// Queries that no rule allows.
     pub refused: u64,
     /// Queries that no resolver answered.
@@ -83,19 +83,19 @@ pub struct DnsCounts {
 pub(crate) struct DnsProxy {
     resolvers: Vec<SocketAddr>,
     /// Maximal number of queries, each with a descriptor.
-    most: usize,
+    max_queries: usize,
     list: Slab<DnsQuery>,
     timers: Timers,
     streams: HashMap<ConnectionId, DnsConnection>,
     /// Connections with a response to send.
-    answered: Vec<ConnectionId>,
-    pub(crate) asking: DnsCounts,
+    ready: Vec<ConnectionId>,
+    pub(crate) counts: DnsCounts,
 }
 
 impl DnsProxy {
-    pub(crate) fn new(resolvers: Vec<SocketAddr>, most: usize) -> DnsProxy {
-        let (list, timers, streams, answered) = (Slab::new(), Timers::default(), HashMap::new(), Vec::new());
-        DnsProxy { resolvers, most, list, timers, streams, answered, asking: DnsCounts::default() }
+    pub(crate) fn new(resolvers: Vec<SocketAddr>, max_queries: usize) -> DnsProxy {
+        let (list, timers, streams, ready) = (Slab::new(), Timers::default(), HashMap::new(), Vec::new());
+        DnsProxy { resolvers, max_queries, list, timers, streams, ready, counts: DnsCounts::default() }
     }
 
     /// The number of connections.
@@ -106,15 +106,15 @@ impl DnsProxy {
     /// Handles a query datagram of a cell.
     pub(crate) fn process(&mut self, datagram: &Datagram, context: &mut DnsContext<'_>) {
         if let Some(question) = DnsQuestion::read(&datagram.bytes)
-            && self.list.len() < self.most
+            && self.list.len() < self.max_queries
         {
-            self.ask(question, DnsClient::Datagram(datagram.local, datagram.remote), context);
+            self.query(question, DnsClient::Datagram(datagram.local, datagram.remote), context);
         }
     }
 
     /// Handles a new DNS connection. Refuses it beyond the limit: each may make the gateway buffer a query and a response.
     pub(crate) fn open(&mut self, id: ConnectionId, stack: &mut Stack) {
-        if self.streams.len() >= MAX_QUESTIONS {
+        if self.streams.len() >= MAX_DNS_QUERIES {
             return stack.abort(id);
         }
         self.streams.insert(id, DnsConnection::default());
@@ -130,26 +130,26 @@ impl DnsProxy {
     /// Handles a cell's connection that is readable or writable.
     pub(crate) fn serve(&mut self, id: ConnectionId, context: &mut DnsContext<'_>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        context.stack.send(id, &mut |room| {
-            let length = room.len().min(stream.answer.len());
-            room.get_mut(..length).unwrap_or_default().copy_from_slice(&stream.answer[..length]);
-            stream.answer.drain(..length);
+        context.stack.send(id, &mut |buffer| {
+            let length = buffer.len().min(stream.response.len());
+            buffer.get_mut(..length).unwrap_or_default().copy_from_slice(&stream.response[..length]);
+            stream.response.drain(..length);
             length
         });
         // One query at a time, so that each connection buffers at most one.
-        if stream.waits || !stream.answer.is_empty() {
+        if stream.is_waiting || !stream.response.is_empty() {
             return;
         }
         context.stack.receive(id, &mut |bytes| {
-            let length = bytes.len().min(ROOM - stream.heard.len());
-            stream.heard.extend_from_slice(&bytes[..length]);
+            let length = bytes.len().min(BUFFER_SIZE - stream.received.len());
+            stream.received.extend_from_slice(&bytes[..length]);
             length
         });
-        match whole(&stream.heard).map(|message| (DnsQuestion::read(message), message.len())) {
-            Some((Some(question), length)) if self.list.len() < self.most => {
-                stream.heard.drain(..2 + length);
-                stream.waits = true;
-                self.ask(question, DnsClient::Stream(id), context);
+        match first_message(&stream.received).map(|message| (DnsQuestion::read(message), message.len())) {
+            Some((Some(question), length)) if self.list.len() < self.max_queries => {
+                stream.received.drain(..2 + length);
+                stream.is_waiting = true;
+                self.query(question, DnsClient::Stream(id), context);
             }
             // The query is malformed, or too long.
             Some(_) => self.close(id, context.stack),
@@ -161,42 +161,42 @@ impl DnsProxy {
         }
     }
 
-    fn ask(&mut self, question: DnsQuestion, client: DnsClient, context: &mut DnsContext<'_>) {
-        self.asking.questions += 1;
+    fn query(&mut self, question: DnsQuestion, client: DnsClient, context: &mut DnsContext<'_>) {
+        self.counts.queries += 1;
         if context.routes.admit_name(&question.name) {
-            return self.ask_from(0, question, client, context);
+            return self.query_from(0, question, client, context);
         }
-        self.asking.refused += 1;
-        self.answer(client, question.refused(), context);
+        self.counts.refused += 1;
+        self.response(client, question.refused(), context);
     }
 
     /// Sends a query to the first usable resolver from `first` on.
-    fn ask_from(&mut self, first: usize, mut question: DnsQuestion, client: DnsClient, context: &mut DnsContext<'_>) {
+    fn query_from(&mut self, first: usize, mut question: DnsQuestion, client: DnsClient, context: &mut DnsContext<'_>) {
         for (resolver, address) in self.resolvers.iter().enumerate().skip(first) {
             let entry = self.list.vacant_entry();
-            if let Ok(line) = ResolverLink::open(*address, &mut question, client, context.poll, entry.key()) {
-                let until = context.now.saturating_add(RESOLVER_TIME.as_nanos() as u64);
-                self.timers.add(until, entry.key());
-                entry.insert(DnsQuery { question, client, line, resolver, until });
+            if let Ok(link) = ResolverLink::open(*address, &mut question, client, context.poll, entry.key()) {
+                let expires = context.now.saturating_add(RESOLVER_TIMEOUT.as_nanos() as u64);
+                self.timers.add(expires, entry.key());
+                entry.insert(DnsQuery { question, client, link, resolver, expires });
                 return;
             }
         }
-        self.asking.unanswered += 1;
-        self.answer(client, question.failed(), context);
+        self.counts.unanswered += 1;
+        self.response(client, question.failed(), context);
     }
 
     /// Sends a response to the query's origin, if that still exists.
-    fn answer(&mut self, client: DnsClient, bytes: Vec<u8>, context: &mut DnsContext<'_>) {
+    fn response(&mut self, client: DnsClient, bytes: Vec<u8>, context: &mut DnsContext<'_>) {
         match client {
             DnsClient::Datagram(local, remote) => {
                 // If it is lost, the cell retries.
-                let _ = context.stack.send_datagram(&Datagram { local, remote, bytes, hops: HOPS }, context.now, context.sink);
+                let _ = context.stack.send_datagram(&Datagram { local, remote, bytes, hops: TTL }, context.now, context.sink);
             }
             DnsClient::Stream(id) => {
                 if let (Some(stream), Ok(length)) = (self.streams.get_mut(&id), u16::try_from(bytes.len())) {
-                    stream.answer = [&length.to_be_bytes(), &bytes[..]].concat();
-                    stream.waits = false;
-                    self.answered.push(id);
+                    stream.response = [&length.to_be_bytes(), &bytes[..]].concat();
+                    stream.is_waiting = false;
+                    self.ready.push(id);
                 }
             }
         }
@@ -204,44 +204,44 @@ impl DnsProxy {
 
     /// Serves the connections with responses. Returns whether there are more.
     pub(crate) fn run(&mut self, context: &mut DnsContext<'_>) -> bool {
-        for id in std::mem::take(&mut self.answered) {
+        for id in std::mem::take(&mut self.ready) {
             self.serve(id, context);
         }
-        !self.answered.is_empty()
+        !self.ready.is_empty()
     }
 
     fn remove(&mut self, index: usize) -> Option<DnsQuery> {
-        let asked = self.list.try_remove(index)?;
-        self.timers.remove(asked.until, index);
-        Some(asked)
+        let query = self.list.try_remove(index)?;
+        self.timers.remove(query.expires, index);
+        Some(query)
     }
 
     /// Handles a resolver's descriptor.
-    pub(crate) fn take(&mut self, index: usize, context: &mut DnsContext<'_>) {
-        let Some(asked) = self.list.get_mut(index) else { return };
-        let answer = match asked.line.progress() {
+    pub(crate) fn process_ready(&mut self, index: usize, context: &mut DnsContext<'_>) {
+        let Some(query) = self.list.get_mut(index) else { return };
+        let response = match query.link.poll() {
             Ok(None) => return,
-            Ok(Some(reply)) => match asked.question.answer(&reply) {
+            Ok(Some(reply)) => match query.question.answer(&reply) {
                 // It may be spoofed.
                 None => return,
-                answer => answer,
+                response => response,
             },
             Err(_) => None,
         };
         let Some(DnsQuery { question, client, resolver, .. }) = self.remove(index) else { return };
-        match answer {
+        match response {
             Some(DnsAnswer { message, addresses, failed }) if !failed || resolver + 1 >= self.resolvers.len() => {
                 context.routes.learn(&question.name, &addresses, context.now);
-                self.answer(client, message, context);
+                self.response(client, message, context);
             }
-            _ => self.ask_from(resolver + 1, question, client, context),
+            _ => self.query_from(resolver + 1, question, client, context),
         }
     }
 
     /// Asks the next resolver for queries that have timed out.
     pub(crate) fn expire(&mut self, context: &mut DnsContext<'_>) {
         while let Some(DnsQuery { question, client, resolver, .. }) = self.timers.due(context.now).and_then(|index| self.remove(index)) {
-            self.ask_from(resolver + 1, question, client, context);
+            self.query_from(resolver + 1, question, client, context);
         }
     }
 
@@ -256,14 +256,14 @@ impl ResolverLink {
         let mut number = [0; 2];
         getrandom(&mut number, GetRandomFlags::empty())?;
         let message = question.message(u16::from_ne_bytes(number)).ok_or(Errno::MSGSIZE)?;
-        let token = Token::Question(index as u32);
+        let token = Token::DnsQuery(index as u32);
         let added = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match client {
             DnsClient::Datagram(..) => {
-                let socket = sockets::datagrams_with(to)?;
+                let socket = sockets::udp_socket_to(to)?;
                 send(&socket, &message, SendFlags::NOSIGNAL)?;
                 poll.add(&socket, token, Ready::IN).map_err(added)?;
-                Ok(ResolverLink::Datagrams(socket))
+                Ok(ResolverLink::DatagramCounts(socket))
             }
             DnsClient::Stream(_) => {
                 let socket = sockets::connect_stream(to)?;
@@ -275,28 +275,28 @@ impl ResolverLink {
     }
 
     /// Sends and receives. Returns a complete message, if there is one.
-    fn progress(&mut self) -> Result<Option<Vec<u8>>, Errno> {
+    fn poll(&mut self) -> Result<Option<Vec<u8>>, Errno> {
         let later = |errno| if errno == Errno::AGAIN { Ok(0) } else { Err(errno) };
-        let mut room = vec![0; ROOM];
+        let mut buffer = vec![0; BUFFER_SIZE];
         match self {
-            ResolverLink::Datagrams(socket) => {
-                let length = recv(socket, &mut room[..], RecvFlags::DONTWAIT).map(|(length, _)| length).or_else(later)?;
-                room.truncate(length);
-                Ok((length > 0).then_some(room))
+            ResolverLink::DatagramCounts(socket) => {
+                let length = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length).or_else(later)?;
+                buffer.truncate(length);
+                Ok((length > 0).then_some(buffer))
             }
-            ResolverLink::Stream(socket, said, heard) => {
-                if !said.is_empty() {
-                    let sent = send(&*socket, said, SendFlags::NOSIGNAL).or_else(later)?;
-                    said.drain(..sent);
+            ResolverLink::Stream(socket, unsent, received) => {
+                if !unsent.is_empty() {
+                    let sent = send(&*socket, unsent, SendFlags::NOSIGNAL).or_else(later)?;
+                    unsent.drain(..sent);
                 }
                 loop {
-                    match recv(&*socket, &mut room[..], RecvFlags::DONTWAIT) {
+                    match recv(&*socket, &mut buffer[..], RecvFlags::DONTWAIT) {
                         Ok((0, _)) => return Err(Errno::CONNRESET),
-                        Ok((length, _)) => heard.extend_from_slice(&room[..length]),
+                        Ok((length, _)) => received.extend_from_slice(&buffer[..length]),
                         Err(Errno::AGAIN) => return Ok(None),
                         Err(errno) => return Err(errno),
                     }
-                    if let Some(message) = whole(heard) {
+                    if let Some(message) = first_message(received) {
                         return Ok(Some(message.to_vec()));
                     }
                 }
@@ -306,7 +306,7 @@ impl ResolverLink {
 }
 
 /// The first message of a stream, if it is complete: a length precedes it.
-fn whole(bytes: &[u8]) -> Option<&[u8]> {
+fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.get(..u16::from_be_bytes(*length).into())
 }

@@ -2,14 +2,14 @@
 //! The gateway's interface, and its event loop: handle events, forward data, transmit frames, wait.
 
 use crate::dns_proxy::{DnsContext, DnsCounts, DnsProxy};
-use crate::limits::{ACCEPTED, DRAIN_TIME, FRAMES, FULL, MAX_CONNECTIONS, MAX_FLOWS, MAX_QUESTIONS, MAX_RESOLVERS};
+use crate::limits::{DRAIN_TIMEOUT, FULL_QUEUE_DELAY, MAX_ACCEPTS, MAX_CONNECTIONS, MAX_DNS_QUERIES, MAX_FLOWS, MAX_FRAMES, MAX_RESOLVERS};
 use crate::listeners::{BindError, HostListener, twice};
-use crate::poll::{Bell, Handle, Poll, Ready, Token};
+use crate::poll::{Handle, Poll, Ready, Token, Wakeup};
 use crate::routes::{Destination, Refused, Routes};
 use crate::rules::Rules;
 use crate::stack_counts::StackCounts;
 use crate::tcp_proxy::{IncomingConnection, TcpProxy, TransferCounts, unreachable};
-use crate::udp_proxy::{Datagrams, PORTS, UdpProxy};
+use crate::udp_proxy::{DatagramCounts, EPHEMERAL_PORTS, UdpProxy};
 use crate::{GatewayAddresses, HostPort, PortForward, Protocol, Rule, sockets};
 use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
 use rustix::io::Errno;
@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// TCP connections.
-    pub carried: TransferCounts,
+    pub tcp: TransferCounts,
     /// UDP datagrams.
-    pub datagrams: Datagrams,
+    pub udp: DatagramCounts,
     /// DNS queries.
-    pub asking: DnsCounts,
+    pub dns: DnsCounts,
     /// Refused destinations: no rule allows them.
     pub refused: u64,
     /// Forwarded connections that the cell did not accept.
@@ -79,8 +79,8 @@ impl Gateway {
         self.handle.clone()
     }
 
-    /// Its open descriptors. A process that runs it must keep them.
-    pub fn kept(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Its open descriptors, which a process that runs it must keep.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.iter().map(|listener| listener.socket.as_fd()).chain([self.handle.event()])
     }
 
@@ -107,81 +107,87 @@ impl Gateway {
         Some(ports)
     }
 
-    /// Runs until it is stopped. Reports the first few refused destinations and names to `told`, each once.
+    /// Runs until it is stopped. Reports the first few refused destinations and names to `report`, each once.
     ///
     /// # Errors
     /// Waiting for events fails.
-    pub fn run(self, inside: &GatewayAddresses, host_port: impl HostPort, told: impl FnMut(Refused)) -> std::io::Result<GatewayReport> {
+    pub fn run(
+        self,
+        addresses: &GatewayAddresses,
+        host_port: impl HostPort,
+        report: impl FnMut(Refused),
+    ) -> std::io::Result<GatewayReport> {
         let handle = self.handle.clone();
-        self.run_woken_by(&handle, inside, host_port, told)
+        self.run_with_wakeup(&handle, addresses, host_port, report)
     }
 
-    /// [`Gateway::run`] for a gateway that `bell` wakes and stops, instead of its handle.
+    /// [`Gateway::run`] for a gateway that `wakeup` wakes and stops, instead of its handle.
     ///
     /// # Errors
     /// Those of [`Gateway::run`].
-    pub fn run_woken_by(
+    pub fn run_with_wakeup(
         self,
-        bell: &impl Bell,
-        inside: &GatewayAddresses,
+        wakeup: &impl Wakeup,
+        addresses: &GatewayAddresses,
         host_port: impl HostPort,
-        told: impl FnMut(Refused),
+        report: impl FnMut(Refused),
     ) -> std::io::Result<GatewayReport> {
         let Gateway { handle: _, listeners, rules, resolvers, descriptors } = self;
-        let poll = poll(&listeners, bell)?;
-        let most = MAX_CONNECTIONS.min(descriptors / 2);
-        let outside = HostSide {
+        let poll = poll(&listeners, wakeup)?;
+        let max = MAX_CONNECTIONS.min(descriptors / 2);
+        let host_side = HostSide {
             poll,
-            routes: Routes::new(rules, inside),
+            routes: Routes::new(rules, addresses),
             tcp_proxy: TcpProxy::default(),
-            udp_proxy: UdpProxy::new(inside, MAX_FLOWS.min(descriptors / 4)),
-            questions: DnsProxy::new(resolvers, MAX_QUESTIONS.min(descriptors / 8)),
+            udp_proxy: UdpProxy::new(addresses, MAX_FLOWS.min(descriptors / 4)),
+            dns_proxy: DnsProxy::new(resolvers, MAX_DNS_QUERIES.min(descriptors / 8)),
             may_accept: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
             listeners,
-            most,
-            port: *PORTS.start(),
-            answered: BTreeSet::new(),
+            max,
+            port: *EPHEMERAL_PORTS.start(),
+            accepted_ports: BTreeSet::new(),
             unanswered: 0,
             now: 0,
         };
         let config = Config {
-            addresses: vec![(inside.address4.into(), inside.prefix4), (inside.address6.into(), inside.prefix6)],
-            mtu: inside.mtu.into(),
+            addresses: vec![(addresses.address4.into(), addresses.prefix4), (addresses.address6.into(), addresses.prefix6)],
+            mtu: addresses.mtu.into(),
             any_address: true,
-            connections: most,
-            ..Config::new(inside.mac, inside.seed)
+            connections: max,
+            ..Config::new(addresses.mac, addresses.seed)
         };
-        let mut engine =
-            Engine { stack: Stack::new(config, 0), host_port, outside, inside: inside.clone(), start: Instant::now(), full: false, told };
-        engine.run(bell)?;
-        engine.outside.tcp_proxy.close();
-        let HostSide { routes, tcp_proxy, udp_proxy, questions, unanswered, .. } = &engine.outside;
-        let (refused, told) = routes.refused();
+        let mut engine = Engine {
+            stack: Stack::new(config, 0),
+            host_port,
+            host_side,
+            addresses: addresses.clone(),
+            start: Instant::now(),
+            is_tx_full: false,
+            report,
+        };
+        engine.run(wakeup)?;
+        engine.host_side.tcp_proxy.close();
+        let HostSide { routes, tcp_proxy, udp_proxy, dns_proxy, unanswered, .. } = &engine.host_side;
+        let (refused, first_refused) = routes.refused();
         let stack = engine.stack.counts();
-        let counts = Counts {
-            carried: tcp_proxy.carried,
-            datagrams: udp_proxy.carried,
-            asking: questions.asking,
-            refused,
-            unanswered: *unanswered,
-            stack,
-        };
-        Ok(GatewayReport { counts, refused: told })
+        let counts =
+            Counts { tcp: tcp_proxy.counts, udp: udp_proxy.counts, dns: dns_proxy.counts, refused, unanswered: *unanswered, stack };
+        Ok(GatewayReport { counts, refused: first_refused })
     }
 }
 
 /// An epoll instance that watches the forwards and the wakeup event.
-fn poll(listeners: &[HostListener], bell: &impl Bell) -> std::io::Result<Poll> {
+fn poll(listeners: &[HostListener], wakeup: &impl Wakeup) -> std::io::Result<Poll> {
     let poll = Poll::new()?;
     for (listener, index) in listeners.iter().zip(0..) {
         let (token, ready) = match listener.protocol {
-            Protocol::Tcp => (Token::Listener(index), Ready::IN | Ready::ET),
-            Protocol::Udp => (Token::Datagrams(index), Ready::IN),
+            Protocol::Tcp => (Token::TcpForward(index), Ready::IN | Ready::ET),
+            Protocol::Udp => (Token::UdpForward(index), Ready::IN),
         };
         poll.add(&listener.socket, token, ready)?;
     }
     // Each write is an edge, so the event need not be read.
-    poll.add(bell.event(), Token::Waker, Ready::IN | Ready::ET)?;
+    poll.add(wakeup.event(), Token::Waker, Ready::IN | Ready::ET)?;
     Ok(poll)
 }
 
@@ -191,15 +197,15 @@ struct HostSide {
     routes: Routes,
     tcp_proxy: TcpProxy,
     udp_proxy: UdpProxy,
-    questions: DnsProxy,
+    dns_proxy: DnsProxy,
     listeners: Vec<HostListener>,
-    /// Whether each listener may have pending connections.
+    /// Whether each listener may have connections to accept.
     may_accept: Vec<bool>,
-    most: usize,
+    max: usize,
     /// The source port of the last connection to a cell.
     port: u16,
     /// Ports at which the cell has accepted a connection before.
-    answered: BTreeSet<u16>,
+    accepted_ports: BTreeSet<u16>,
     unanswered: u64,
     now: u64,
 }
@@ -207,13 +213,13 @@ struct HostSide {
 struct Engine<S, T> {
     stack: Stack,
     host_port: S,
-    outside: HostSide,
-    inside: GatewayAddresses,
+    host_side: HostSide,
+    addresses: GatewayAddresses,
     start: Instant,
     /// The host port's queue was full.
-    full: bool,
+    is_tx_full: bool,
     /// The callback for refused destinations.
-    told: T,
+    report: T,
 }
 
 impl Listeners for HostSide {
@@ -223,9 +229,9 @@ impl Listeners for HostSide {
             Some(false) => return Verdict::Hold,
             None => {}
         }
-        match self.routes.way(tuple.local, self.now) {
+        match self.routes.route(tuple.local, self.now) {
             None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
-            Some(_) if self.tcp_proxy.len() + self.questions.len() >= self.most => Verdict::Ignore,
+            Some(_) if self.tcp_proxy.len() + self.dns_proxy.len() >= self.max => Verdict::Ignore,
             Some(Destination::Resolver) => Verdict::Admit,
             Some(Destination::Host(to)) => {
                 self.tcp_proxy.connect_host(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold)
@@ -234,7 +240,7 @@ impl Listeners for HostSide {
     }
 
     fn accepts_datagram(&mut self, local: SocketAddr, remote: SocketAddr) -> DatagramVerdict {
-        if self.udp_proxy.knows(&(local, remote)) || self.routes.way(local, self.now).is_some() {
+        if self.udp_proxy.has_flow(&(local, remote)) || self.routes.route(local, self.now).is_some() {
             DatagramVerdict::Accepted
         } else {
             DatagramVerdict::Closed
@@ -245,10 +251,10 @@ impl Listeners for HostSide {
         if !self.routes.admit_echo(local, self.now) {
             return Err(Unreachable::Forbidden);
         }
-        self.udp_proxy.open_echoes(&self.poll, local, remote, self.now).map_err(|errno| {
+        self.udp_proxy.open_echo_flow(&self.poll, local, remote, self.now).map_err(|errno| {
             // The host may return the same error for one destination, such as a broadcast address.
-            if errno == Errno::ACCESS && sockets::echoes(local).err() == Some(Errno::ACCESS) {
-                self.routes.cannot_ask();
+            if errno == Errno::ACCESS && sockets::echo_socket(local).err() == Some(Errno::ACCESS) {
+                self.routes.note_echo_forbidden();
             }
             unreachable(errno).unwrap_or(Unreachable::Host)
         })
@@ -256,144 +262,147 @@ impl Listeners for HostSide {
 }
 
 impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
-    fn run(&mut self, bell: &impl Bell) -> std::io::Result<()> {
-        let mut last_words = None;
-        let mut goes_on = true;
+    fn run(&mut self, wakeup: &impl Wakeup) -> std::io::Result<()> {
+        let mut drain_deadline = None;
+        let mut has_more = true;
         loop {
-            let most = if goes_on { Some(Duration::ZERO) } else { self.timeout(last_words) };
-            let events = self.outside.poll.wait(most)?;
-            let stopped = bell.look();
-            self.outside.now = self.start.elapsed().as_nanos() as u64;
+            let timeout = if has_more { Some(Duration::ZERO) } else { self.timeout(drain_deadline) };
+            let events = self.host_side.poll.wait(timeout)?;
+            let stopped = wakeup.take_stop_request();
+            self.host_side.now = self.start.elapsed().as_nanos() as u64;
             for (token, ready) in events {
                 self.process(token, ready);
             }
-            goes_on = self.turn();
-            while let Some(refused) = self.outside.routes.unreported() {
-                (self.told)(refused);
+            has_more = self.run_once();
+            while let Some(refused) = self.host_side.routes.unreported() {
+                (self.report)(refused);
             }
-            let now = self.outside.now;
-            if stopped && last_words.is_none() {
-                last_words = Some(now.saturating_add(DRAIN_TIME.as_nanos() as u64));
+            let now = self.host_side.now;
+            if stopped && drain_deadline.is_none() {
+                drain_deadline = Some(now.saturating_add(DRAIN_TIMEOUT.as_nanos() as u64));
             }
-            if last_words.is_some_and(|last| !goes_on && self.outside.tcp_proxy.is_idle(&self.stack) || now >= last) {
+            if drain_deadline.is_some_and(|last| !has_more && self.host_side.tcp_proxy.is_idle(&self.stack) || now >= last) {
                 return Ok(());
             }
         }
     }
 
     /// The time until the next timer; `None` if there is none.
-    fn timeout(&self, last_words: Option<u64>) -> Option<Duration> {
-        let outside = &self.outside;
-        let HostSide { tcp_proxy, udp_proxy, questions, .. } = outside;
-        let saying = if self.full { Some(outside.now.saturating_add(FULL.as_nanos() as u64)) } else { self.stack.deadline() };
-        let deadlines = [saying, tcp_proxy.deadline(), udp_proxy.deadline(), questions.deadline(), last_words];
+    fn timeout(&self, drain_deadline: Option<u64>) -> Option<Duration> {
+        let host_side = &self.host_side;
+        let HostSide { tcp_proxy, udp_proxy, dns_proxy, .. } = host_side;
+        let tx_deadline =
+            if self.is_tx_full { Some(host_side.now.saturating_add(FULL_QUEUE_DELAY.as_nanos() as u64)) } else { self.stack.deadline() };
+        let deadlines = [tx_deadline, tcp_proxy.deadline(), udp_proxy.deadline(), dns_proxy.deadline(), drain_deadline];
         let first = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(first.saturating_sub(self.start.elapsed().as_nanos() as u64)))
     }
 
     /// Handles a descriptor's events.
     fn process(&mut self, token: Token, ready: Ready) {
-        let Engine { stack, host_port, outside, .. } = self;
-        let now = outside.now;
+        let Engine { stack, host_port, host_side, .. } = self;
+        let now = host_side.now;
         match token {
             Token::Waker => {}
-            Token::Listener(index) => outside.may_accept.iter_mut().skip(index as usize).take(1).for_each(|may_accept| *may_accept = true),
-            Token::Proxy(index) => outside.tcp_proxy.process(index as usize, ready, stack, host_port, now),
-            Token::Flow(index) => outside.udp_proxy.take(index as usize, stack, host_port, now),
-            Token::Datagrams(index) => {
+            Token::TcpForward(index) => {
+                host_side.may_accept.iter_mut().skip(index as usize).take(1).for_each(|may_accept| *may_accept = true)
+            }
+            Token::Proxy(index) => host_side.tcp_proxy.process(index as usize, ready, stack, host_port, now),
+            Token::Flow(index) => host_side.udp_proxy.process_ready(index as usize, stack, host_port, now),
+            Token::UdpForward(index) => {
                 let number = index as usize;
-                if let Some(listener) = outside.listeners.get(number) {
-                    outside.udp_proxy.process(number, listener, stack, host_port, now);
+                if let Some(listener) = host_side.listeners.get(number) {
+                    host_side.udp_proxy.process(number, listener, stack, host_port, now);
                 }
             }
-            Token::Question(index) => {
-                let HostSide { poll, routes, questions, .. } = outside;
-                questions.take(index as usize, &mut DnsContext { poll, routes, stack, sink: host_port, now });
+            Token::DnsQuery(index) => {
+                let HostSide { poll, routes, dns_proxy, .. } = host_side;
+                dns_proxy.process_ready(index as usize, &mut DnsContext { poll, routes, stack, sink: host_port, now });
             }
         }
     }
 
     /// Does a bounded part of all pending work. Returns whether there is more.
-    fn turn(&mut self) -> bool {
+    fn run_once(&mut self) -> bool {
         let mut frames = 0;
-        while frames < FRAMES
+        while frames < MAX_FRAMES
             && let Some(frame) = self.host_port.receive()
         {
-            let Engine { stack, host_port, outside, inside, .. } = self;
-            if !inside.lease(frame.as_ref(), host_port) {
-                stack.receive_frame(frame.as_ref(), outside.now, outside, host_port);
+            let Engine { stack, host_port, host_side, addresses, .. } = self;
+            if !addresses.lease(frame.as_ref(), host_port) {
+                stack.receive_frame(frame.as_ref(), host_side.now, host_side, host_port);
             }
             frames += 1;
         }
         let may_accept = self.accept();
-        while let Some((index, incoming)) = self.outside.tcp_proxy.next_retry(self.outside.now) {
+        while let Some((index, incoming)) = self.host_side.tcp_proxy.next_retry(self.host_side.now) {
             self.connect_cell(index, incoming);
         }
         self.expire();
-        self.events();
-        let Engine { stack, host_port, outside, .. } = self;
-        let carrying = outside.tcp_proxy.run(stack, outside.now);
-        let HostSide { poll, routes, questions, now, .. } = outside;
-        let answering = questions.run(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
-        self.full = !stack.run(outside.now, host_port);
+        self.process_events();
+        let Engine { stack, host_port, host_side, .. } = self;
+        let has_tcp_work = host_side.tcp_proxy.run(stack, host_side.now);
+        let HostSide { poll, routes, dns_proxy, now, .. } = host_side;
+        let has_dns_work = dns_proxy.run(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
+        self.is_tx_full = !stack.run(host_side.now, host_port);
         host_port.flush();
-        self.events();
-        frames == FRAMES || may_accept || carrying || answering || self.outside.tcp_proxy.is_ready()
+        self.process_events();
+        frames == MAX_FRAMES || may_accept || has_tcp_work || has_dns_work || self.host_side.tcp_proxy.is_ready()
     }
 
     fn expire(&mut self) {
-        let Engine { stack, host_port, outside, .. } = self;
-        let HostSide { poll, routes, tcp_proxy, udp_proxy, questions, now, .. } = outside;
+        let Engine { stack, host_port, host_side, .. } = self;
+        let HostSide { poll, routes, tcp_proxy, udp_proxy, dns_proxy, now, .. } = host_side;
         tcp_proxy.expire(*now);
         udp_proxy.expire(*now);
-        questions.expire(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
+        dns_proxy.expire(&mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
     }
 
-    fn events(&mut self) {
+    fn process_events(&mut self) {
         while let Some(event) = self.stack.next_event() {
-            self.happened(event);
+            self.process_event(event);
         }
     }
 
-    fn happened(&mut self, event: SocketEvent) {
-        let Engine { stack, host_port, outside, .. } = self;
-        let HostSide { poll, routes, tcp_proxy, udp_proxy, questions, listeners, unanswered, answered, now, .. } = outside;
+    fn process_event(&mut self, event: SocketEvent) {
+        let Engine { stack, host_port, host_side, .. } = self;
+        let HostSide { poll, routes, tcp_proxy, udp_proxy, dns_proxy, listeners, unanswered, accepted_ports, now, .. } = host_side;
         match event {
             SocketEvent::Accepted(id) => match stack.tuple(id) {
-                Some(tuple) if routes.is_resolver(tuple.local) => questions.open(id, stack),
+                Some(tuple) if routes.is_resolver(tuple.local) => dns_proxy.open(id, stack),
                 Some(tuple) => tcp_proxy.accepted(id, &tuple, stack),
                 None => {}
             },
-            SocketEvent::Opened(id) => answered.extend(tcp_proxy.opened(id, stack)),
+            SocketEvent::Opened(id) => accepted_ports.extend(tcp_proxy.opened(id, stack)),
             SocketEvent::Data(id) | SocketEvent::Room(id) => {
                 tcp_proxy.wake(id);
-                questions.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
+                dns_proxy.serve(id, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now });
             }
             // Its server may be about to start.
-            SocketEvent::Failed(id, _) if tcp_proxy.retry_later(id, answered, *now) => {}
+            SocketEvent::Failed(id, _) if tcp_proxy.retry_later(id, accepted_ports, *now) => {}
             SocketEvent::Failed(id, _) => {
                 *unanswered += u64::from(tcp_proxy.is_connecting_cell(id));
                 tcp_proxy.failed(id, stack, *now);
-                questions.close(id, stack);
+                dns_proxy.close(id, stack);
             }
             SocketEvent::Closed(id) => {
                 tcp_proxy.closed(id);
-                questions.close(id, stack);
+                dns_proxy.close(id, stack);
             }
-            SocketEvent::Datagram(datagram) if udp_proxy.knows(&(datagram.local, datagram.remote)) => {
-                udp_proxy.give(&datagram, listeners, *now)
+            SocketEvent::Datagram(datagram) if udp_proxy.has_flow(&(datagram.local, datagram.remote)) => {
+                udp_proxy.forward(&datagram, listeners, *now)
             }
-            SocketEvent::Datagram(datagram) => match routes.way(datagram.local, *now) {
+            SocketEvent::Datagram(datagram) => match routes.route(datagram.local, *now) {
                 Some(Destination::Resolver) => {
-                    questions.process(&datagram, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now })
+                    dns_proxy.process(&datagram, &mut DnsContext { poll, routes, stack, sink: host_port, now: *now })
                 }
                 Some(Destination::Host(to)) => {
                     udp_proxy.open(poll, &datagram, to, *now);
-                    udp_proxy.give(&datagram, listeners, *now);
+                    udp_proxy.forward(&datagram, listeners, *now);
                 }
                 None => {}
             },
-            SocketEvent::Message(message) => udp_proxy.ask(&message, *now),
+            SocketEvent::Message(message) => udp_proxy.forward_echo(&message, *now),
             // As with any router, a sender on the host gets no error for a lost datagram.
             SocketEvent::Unreachable(_) => {}
         }
@@ -402,30 +411,30 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
     /// Accepts connections at forwards. Returns whether more are pending.
     fn accept(&mut self) -> bool {
         let mut accepted = 0;
-        for index in 0..self.outside.listeners.len() {
-            while self.outside.may_accept.get(index) == Some(&true) && self.outside.has_room() {
-                if accepted == ACCEPTED {
+        for index in 0..self.host_side.listeners.len() {
+            while self.host_side.may_accept.get(index) == Some(&true) && self.host_side.has_room() {
+                if accepted == MAX_ACCEPTS {
                     return true;
                 }
                 accepted += 1;
-                let Some(HostListener { socket, cell, .. }) = self.outside.listeners.get(index) else { break };
-                let to = SocketAddr::new(self.inside.cell.into(), *cell);
+                let Some(HostListener { socket, cell, .. }) = self.host_side.listeners.get(index) else { break };
+                let to = SocketAddr::new(self.addresses.cell.into(), *cell);
                 match accept_with(socket, sockets::FLAGS) {
                     Ok(socket) => {
                         // A socket without these options works all the same.
                         let _ = sockets::prepare(&socket);
-                        let HostSide { poll, tcp_proxy, now, .. } = &mut self.outside;
+                        let HostSide { poll, tcp_proxy, now, .. } = &mut self.host_side;
                         let incoming = IncomingConnection { to, since: *now };
                         match tcp_proxy.insert_incoming(poll, socket, incoming) {
                             Ok(index) => self.connect_cell(index, incoming),
-                            Err(_) => self.outside.unanswered += 1,
+                            Err(_) => self.host_side.unanswered += 1,
                         }
                     }
                     // The client has disconnected.
                     Err(Errno::CONNABORTED | Errno::INTR) => {}
                     // Without descriptors they stay in the backlog.
                     Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
-                    Err(_) => self.outside.may_accept.iter_mut().skip(index).take(1).for_each(|may_accept| *may_accept = false),
+                    Err(_) => self.host_side.may_accept.iter_mut().skip(index).take(1).for_each(|may_accept| *may_accept = false),
                 }
             }
         }
@@ -434,23 +443,23 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
 
     /// Connects to the cell on behalf of a forward's client.
     fn connect_cell(&mut self, index: usize, incoming: IncomingConnection) {
-        let Engine { stack, outside, inside, .. } = self;
-        for _ in PORTS {
-            outside.port = if outside.port == *PORTS.end() { *PORTS.start() } else { outside.port + 1 };
-            let tuple = Tuple { local: SocketAddr::new(inside.address4.into(), outside.port), remote: incoming.to };
-            match stack.connect(tuple, TcpOptions { no_delay: true, ..TcpOptions::default() }, outside.now) {
-                Ok(id) => return outside.tcp_proxy.set_connecting_cell(index, id, incoming),
+        let Engine { stack, host_side, addresses, .. } = self;
+        for _ in EPHEMERAL_PORTS {
+            host_side.port = if host_side.port == *EPHEMERAL_PORTS.end() { *EPHEMERAL_PORTS.start() } else { host_side.port + 1 };
+            let tuple = Tuple { local: SocketAddr::new(addresses.address4.into(), host_side.port), remote: incoming.to };
+            match stack.connect(tuple, TcpOptions { no_delay: true, ..TcpOptions::default() }, host_side.now) {
+                Ok(id) => return host_side.tcp_proxy.set_connecting_cell(index, id, incoming),
                 Err(pando_stack::Error::InUse) => {}
                 Err(_) => break,
             }
         }
-        outside.unanswered += 1;
-        outside.tcp_proxy.abandon(index);
+        host_side.unanswered += 1;
+        host_side.tcp_proxy.abandon(index);
     }
 }
 
 impl HostSide {
     fn has_room(&self) -> bool {
-        self.tcp_proxy.len() + self.questions.len() < self.most
+        self.tcp_proxy.len() + self.dns_proxy.len() < self.max
     }
 }

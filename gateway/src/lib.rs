@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A user-space gateway for cells, without root and without a device: a station of their network that proxies each TCP connection and UDP
+//! A user-space gateway for cells, without root and without a device: a host of their network that proxies each TCP connection and UDP
 //! flow through a socket of the host.
 //!
 //! No packet of a cell is forwarded: TCP ends here, on the stack of `pando-stack`, which answers for every address, and its payload goes
@@ -12,7 +12,7 @@
 //! [`Tap`] is the alternative with a TAP device: it forwards frames unchanged.
 //!
 //! [`Gateway::bind`] opens the sockets that may need a privilege, before the process drops its privileges. [`Gateway::run`] is the
-//! body of a thread, [`Gateway::run_woken_by`] that of a process of its own. A confined process must allow the calls that they
+//! body of a thread, [`Gateway::run_with_wakeup`] that of a process of its own. A confined process must allow the calls that they
 //! make: `epoll`, making and connecting sockets of the two families, and operations on open sockets.
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ mod udp_proxy;
 pub use engine::{Counts, Gateway, GatewayReport};
 pub use listeners::BindError;
 pub use pando_stack::{HostPort, TxSink};
-pub use poll::{Bell, Handle};
+pub use poll::{Handle, Wakeup};
 pub use port_forward::PortForward;
 pub use routes::Refused;
 pub use rules::Rule;
@@ -55,7 +55,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// The gateway's place in the network of its cells.
+/// The addresses of the gateway in the network of its cells.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct GatewayAddresses {
     /// Its Ethernet address.
@@ -80,7 +80,7 @@ pub struct GatewayAddresses {
     pub seed: u64,
 }
 
-/// Nobody is given an address.
+/// Gives no cell an address.
 fn no_leases() -> fn([u8; 6]) -> Option<Ipv4Addr> {
     |_| None
 }

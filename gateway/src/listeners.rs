@@ -57,7 +57,7 @@ impl HostListener {
         let at = forward.host;
         let bound = match forward.protocol {
             Protocol::Tcp => sockets::listener(at),
-            Protocol::Udp => sockets::datagrams_at(at),
+            Protocol::Udp => sockets::udp_socket_at(at),
         };
         let named = bound.and_then(|socket| Ok((SocketAddr::try_from(getsockname(&socket)?)?, socket)));
         let (address, socket) = named.map_err(|errno| match errno {

@@ -13,9 +13,9 @@ use std::time::Duration;
 pub(crate) use epoll::EventFlags as Ready;
 
 /// Events per call.
-const EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// The longest wait.
-const LONG: Duration = Duration::from_secs(3600);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,26 +23,26 @@ pub(crate) enum Token {
     /// The wakeup event.
     Waker,
     /// A TCP forward.
-    Listener(u32),
+    TcpForward(u32),
     /// A UDP forward.
-    Datagrams(u32),
+    UdpForward(u32),
     /// A TCP connection.
     Proxy(u32),
     /// A UDP flow.
     Flow(u32),
     /// A DNS query.
-    Question(u32),
+    DnsQuery(u32),
 }
 
 impl Token {
     fn to_bits(self) -> u64 {
         let (kind, index) = match self {
             Token::Waker => (0, 0),
-            Token::Listener(index) => (1, index),
-            Token::Datagrams(index) => (2, index),
+            Token::TcpForward(index) => (1, index),
+            Token::UdpForward(index) => (2, index),
             Token::Proxy(index) => (3, index),
             Token::Flow(index) => (4, index),
-            Token::Question(index) => (5, index),
+            Token::DnsQuery(index) => (5, index),
         };
         kind << 32 | u64::from(index)
     }
@@ -50,11 +50,11 @@ impl Token {
     fn from_bits(bits: u64) -> Token {
         let index = bits as u32;
         match bits >> 32 {
-            1 => Token::Listener(index),
-            2 => Token::Datagrams(index),
+            1 => Token::TcpForward(index),
+            2 => Token::UdpForward(index),
             3 => Token::Proxy(index),
             4 => Token::Flow(index),
-            5 => Token::Question(index),
+            5 => Token::DnsQuery(index),
             _ => Token::Waker,
         }
     }
@@ -76,13 +76,13 @@ impl Poll {
         Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token.to_bits()), ready)?)
     }
 
-    /// Waits until descriptors are ready, or until `most` has passed. Returns their events.
-    pub(crate) fn wait(&self, most: Option<Duration>) -> io::Result<Vec<(Token, Ready)>> {
-        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+    /// Waits until descriptors are ready, or until `timeout` has passed. Returns their events.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<(Token, Ready)>> {
+        let mut room = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         // Rounded up: an early return would only wait again.
-        let most = most.map(|most| most.min(LONG).as_nanos().div_ceil(1_000_000) as i64);
-        let most = most.map(|millis| Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 });
-        match epoll::wait(&self.epoll, &mut room, most.as_ref()) {
+        let timeout = timeout.map(|timeout| timeout.min(MAX_WAIT).as_nanos().div_ceil(1_000_000) as i64);
+        let timeout = timeout.map(|millis| Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 });
+        match epoll::wait(&self.epoll, &mut room, timeout.as_ref()) {
             Ok((events, _)) => Ok(events.iter().map(|event| (Token::from_bits(event.data.u64()), event.flags)).collect()),
             Err(Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
@@ -91,12 +91,12 @@ impl Poll {
 }
 
 /// The gateway's side of the handle that wakes and stops it.
-pub trait Bell {
+pub trait Wakeup {
     /// A descriptor that becomes readable, with a new edge, at each wakeup of the gateway. The gateway does not read it.
     fn event(&self) -> BorrowedFd<'_>;
 
     /// Returns whether the gateway must stop. After this call, the next wakeup signals the event again.
-    fn look(&self) -> bool;
+    fn take_stop_request(&self) -> bool;
 }
 
 /// A handle that wakes and stops a gateway, from any thread.
@@ -109,19 +109,19 @@ pub struct Handle {
 struct Shared {
     event: OwnedFd,
     /// It was woken and has not handled that yet.
-    woken: AtomicBool,
-    stopped: AtomicBool,
+    is_woken: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Handle {
     pub(crate) fn new() -> io::Result<Handle> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Handle { shared: Arc::new(Shared { event, woken: AtomicBool::new(false), stopped: AtomicBool::new(false) }) })
+        Ok(Handle { shared: Arc::new(Shared { event, is_woken: AtomicBool::new(false), is_stopping: AtomicBool::new(false) }) })
     }
 
     /// Notifies the gateway of pending frames. Costs at most one system call, and never blocks.
     pub fn wake(&self) {
-        if !self.shared.woken.swap(true, Ordering::SeqCst) {
+        if !self.shared.is_woken.swap(true, Ordering::SeqCst) {
             // The counter cannot overflow.
             let _ = write(&self.shared.event, &1_u64.to_ne_bytes());
         }
@@ -129,18 +129,18 @@ impl Handle {
 
     /// Makes the gateway deliver queued data and return.
     pub fn stop(&self) {
-        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.wake();
     }
 }
 
-impl Bell for Handle {
+impl Wakeup for Handle {
     fn event(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 
-    fn look(&self) -> bool {
-        self.shared.woken.store(false, Ordering::SeqCst);
-        self.shared.stopped.load(Ordering::SeqCst)
+    fn take_stop_request(&self) -> bool {
+        self.shared.is_woken.store(false, Ordering::SeqCst);
+        self.shared.is_stopping.load(Ordering::SeqCst)
     }
 }

@@ -2,8 +2,8 @@
 //! Routing of cells' destinations: the host address behind each, as far as the rules allow.
 
 use crate::GatewayAddresses;
-use crate::address::{Subnet, is_the_hosts};
-use crate::limits::{LEAST_LEARNED, MAX_LEARNED, MOST_LEARNED, TOLD};
+use crate::address::{Subnet, is_host_address};
+use crate::limits::{MAX_NAME_LIFETIME, MAX_REPORTED, MAX_RESOLVED_NAMES, MIN_NAME_LIFETIME};
 use crate::rules::{Rule, Rules};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,13 +26,13 @@ pub(crate) enum Destination {
 #[derive(Debug)]
 pub(crate) struct Routes {
     rules: Rules,
-    own: [IpAddr; 2],
+    gateway: [IpAddr; 2],
     networks: [Option<Subnet>; 2],
-    learned: ResolvedNames,
+    resolved: ResolvedNames,
     /// The number of refused destinations, and the first of them.
     refused: (u64, Vec<Refused>),
     /// The host does not allow pings, and that was reported.
-    is_mute: bool,
+    is_echo_forbidden: bool,
     /// The first refused names.
     names: Vec<String>,
     /// Refusals that were not reported yet.
@@ -65,33 +65,33 @@ impl std::fmt::Display for Refused {
 }
 
 impl Routes {
-    pub(crate) fn new(rules: Rules, inside: &GatewayAddresses) -> Routes {
-        let own = [inside.address4.into(), inside.address6.into()];
-        let networks = [Subnet::new(own[0], inside.prefix4), Subnet::new(own[1], inside.prefix6)];
+    pub(crate) fn new(rules: Rules, addresses: &GatewayAddresses) -> Routes {
+        let gateway = [addresses.address4.into(), addresses.address6.into()];
+        let networks = [Subnet::new(gateway[0], addresses.prefix4), Subnet::new(gateway[1], addresses.prefix6)];
         Routes {
             rules,
-            own,
+            gateway,
             networks,
-            learned: ResolvedNames::default(),
+            resolved: ResolvedNames::default(),
             refused: (0, Vec::new()),
-            is_mute: false,
+            is_echo_forbidden: false,
             names: Vec::new(),
             unreported: VecDeque::new(),
         }
     }
 
     /// The target of a destination, if it is allowed. Records refusals.
-    pub(crate) fn way(&mut self, to: SocketAddr, now: u64) -> Option<Destination> {
-        let way = self.look(to, now);
-        if way.is_none() {
+    pub(crate) fn route(&mut self, to: SocketAddr, now: u64) -> Option<Destination> {
+        let route = self.find_route(to, now);
+        if route.is_none() {
             self.refuse(Refused::Destination(to));
         }
-        way
+        route
     }
 
     /// Whether a cell may ping an address: pings have no port, so a rule with a port does not allow them. Records refusals.
     pub(crate) fn admit_echo(&mut self, to: IpAddr, now: u64) -> bool {
-        let admitted = self.is_open(SocketAddr::new(to, 0), now);
+        let admitted = self.is_allowed(SocketAddr::new(to, 0), now);
         if !admitted {
             self.refuse(Refused::Echo(to));
         }
@@ -99,51 +99,51 @@ impl Routes {
     }
 
     /// Records that the host does not allow pings.
-    pub(crate) fn cannot_ask(&mut self) {
-        if !std::mem::replace(&mut self.is_mute, true) {
+    pub(crate) fn note_echo_forbidden(&mut self) {
+        if !std::mem::replace(&mut self.is_echo_forbidden, true) {
             self.unreported.push_back(Refused::Echoes);
         }
     }
 
-    fn refuse(&mut self, what: Refused) {
-        let (count, told) = &mut self.refused;
+    fn refuse(&mut self, target: Refused) {
+        let (count, reported) = &mut self.refused;
         *count += 1;
-        if told.len() < TOLD && !told.contains(&what) {
-            told.push(what.clone());
-            self.unreported.push_back(what);
+        if reported.len() < MAX_REPORTED && !reported.contains(&target) {
+            reported.push(target.clone());
+            self.unreported.push_back(target);
         }
     }
 
     /// Whether a destination is the gateway's DNS proxy.
     pub(crate) fn is_resolver(&self, to: SocketAddr) -> bool {
-        to.port() == DNS && self.own.contains(&to.ip())
+        to.port() == DNS && self.gateway.contains(&to.ip())
     }
 
-    fn look(&self, to: SocketAddr, now: u64) -> Option<Destination> {
+    fn find_route(&self, to: SocketAddr, now: u64) -> Option<Destination> {
         let address = to.ip();
         if self.is_resolver(to) {
             return Some(Destination::Resolver);
         }
-        if self.own.contains(&address) {
+        if self.gateway.contains(&address) {
             let loopback = if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             return self.rules.admit_host(to.port()).then(|| Destination::Host(SocketAddr::new(loopback, to.port())));
         }
-        (to.port() != 0 && self.is_open(to, now)).then_some(Destination::Host(to))
+        (to.port() != 0 && self.is_allowed(to, now)).then_some(Destination::Host(to))
     }
 
-    fn is_open(&self, to: SocketAddr, now: u64) -> bool {
+    fn is_allowed(&self, to: SocketAddr, now: u64) -> bool {
         let address = to.ip();
         // Addresses in the cells' own network are not routed.
-        let is_inside = self.networks.iter().flatten().any(|network| network.contains(address));
-        let is_named = |rule: &Rule| self.learned.has(address, now, rule);
-        !is_inside && self.rules.admit(to, is_named, is_the_hosts)
+        let is_local_network = self.networks.iter().flatten().any(|network| network.contains(address));
+        let is_named = |rule: &Rule| self.resolved.has(address, now, rule);
+        !is_local_network && self.rules.admit(to, is_named, is_host_address)
     }
 
     /// Whether a cell may query a name. Records refusals of names that are safe to print, without reverse lookups.
     pub(crate) fn admit_name(&mut self, name: &str) -> bool {
         let admitted = self.rules.admit_name(name);
         let is_plain = || name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) && !name.ends_with(".arpa");
-        if !admitted && self.names.len() < TOLD && is_plain() && !self.names.iter().any(|told| told == name) {
+        if !admitted && self.names.len() < MAX_REPORTED && is_plain() && !self.names.iter().any(|reported| reported == name) {
             self.names.push(name.into());
             self.unreported.push_back(Refused::Name(name.into()));
         }
@@ -154,8 +154,8 @@ impl Routes {
     pub(crate) fn learn(&mut self, name: &str, addresses: &[(IpAddr, u32)], now: u64) {
         if self.rules.name(name) {
             for (address, seconds) in addresses {
-                let time = Duration::from_secs((*seconds).into()).clamp(LEAST_LEARNED, MOST_LEARNED);
-                self.learned.add(*address, name, now.saturating_add(time.as_nanos() as u64));
+                let time = Duration::from_secs((*seconds).into()).clamp(MIN_NAME_LIFETIME, MAX_NAME_LIFETIME);
+                self.resolved.add(*address, name, now.saturating_add(time.as_nanos() as u64));
             }
         }
     }
@@ -174,24 +174,24 @@ impl Routes {
 /// The cache of names' addresses, with their expiry times.
 #[derive(Debug, Default)]
 struct ResolvedNames {
-    until: BTreeMap<(IpAddr, String), u64>,
+    expires: BTreeMap<(IpAddr, String), u64>,
 }
 
 impl ResolvedNames {
-    fn add(&mut self, address: IpAddr, name: &str, until: u64) {
+    fn add(&mut self, address: IpAddr, name: &str, expires: u64) {
         let entry = (address, name.to_owned());
-        if self.until.len() >= MAX_LEARNED && !self.until.contains_key(&entry) {
-            let first = self.until.iter().min_by_key(|(_, until)| **until).map(|(entry, _)| entry.clone());
-            first.map(|first| self.until.remove(&first));
+        if self.expires.len() >= MAX_RESOLVED_NAMES && !self.expires.contains_key(&entry) {
+            let first = self.expires.iter().min_by_key(|(_, expires)| **expires).map(|(entry, _)| entry.clone());
+            first.map(|first| self.expires.remove(&first));
         }
-        let own = self.until.entry(entry).or_default();
-        *own = (*own).max(until);
+        let gateway = self.expires.entry(entry).or_default();
+        *gateway = (*gateway).max(expires);
     }
 
     /// Whether a name that a rule covers has this address.
     fn has(&self, address: IpAddr, now: u64, rule: &Rule) -> bool {
-        let names = self.until.range((address, String::new())..).take_while(|((own, _), _)| *own == address);
-        names.into_iter().any(|((_, name), until)| *until > now && rule.names(name))
+        let names = self.expires.range((address, String::new())..).take_while(|((gateway, _), _)| *gateway == address);
+        names.into_iter().any(|((_, name), expires)| *expires > now && rule.names(name))
     }
 }
 
@@ -205,24 +205,24 @@ mod tests {
         Routes::new(Rules::new(rules.iter().map(|text| text.parse().expect("a rule")).collect()), &GatewayAddresses::example())
     }
 
-    fn way(routes: &mut Routes, to: &str, now: u64) -> Option<Destination> {
-        routes.way(to.parse().expect("a destination"), now)
+    fn route(routes: &mut Routes, to: &str, now: u64) -> Option<Destination> {
+        routes.route(to.parse().expect("a destination"), now)
     }
 
     #[test]
     fn the_gateways_own_address_is_its_resolver_and_the_hosts_loopback() {
         let mut routes = routes(&["host:80", "8.0.0.0/8"]);
         let host = |text: &str| Some(Destination::Host(text.parse().expect("a destination")));
-        assert_eq!(way(&mut routes, "10.77.0.1:53", 0), Some(Destination::Resolver));
-        assert_eq!(way(&mut routes, "10.77.0.1:80", 0), host("127.0.0.1:80"));
-        assert_eq!(way(&mut routes, "[fd70::1]:80", 0), host("[::1]:80"));
-        assert_eq!(way(&mut routes, "10.77.0.1:81", 0), None);
-        assert_eq!(way(&mut routes, "127.0.0.1:80", 0), None);
-        assert_eq!(way(&mut routes, &format!("8.8.8.8:{DNS}"), 0), host("8.8.8.8:53"));
-        let (count, told) = routes.refused();
-        assert_eq!((count, told.len()), (2, 2));
+        assert_eq!(route(&mut routes, "10.77.0.1:53", 0), Some(Destination::Resolver));
+        assert_eq!(route(&mut routes, "10.77.0.1:80", 0), host("127.0.0.1:80"));
+        assert_eq!(route(&mut routes, "[fd70::1]:80", 0), host("[::1]:80"));
+        assert_eq!(route(&mut routes, "10.77.0.1:81", 0), None);
+        assert_eq!(route(&mut routes, "127.0.0.1:80", 0), None);
+        assert_eq!(route(&mut routes, &format!("8.8.8.8:{DNS}"), 0), host("8.8.8.8:53"));
+        let (count, reported) = routes.refused();
+        assert_eq!((count, reported.len()), (2, 2));
         assert!(!routes.admit_name("a\u{1b}[2Jb") && !routes.admit_name("1.0.0.10.in-addr.arpa"));
-        assert_eq!(std::iter::from_fn(|| routes.unreported()).collect::<Vec<_>>(), told);
+        assert_eq!(std::iter::from_fn(|| routes.unreported()).collect::<Vec<_>>(), reported);
     }
 
     #[test]
@@ -242,27 +242,27 @@ mod tests {
 
     #[test]
     fn neighbours_are_not_outside() {
-        assert_eq!(way(&mut routes(&["10.0.0.0/8"]), "10.77.0.9:80", 0), None);
-        assert!(way(&mut routes(&["10.0.0.0/8"]), "10.78.0.9:80", 0).is_some());
+        assert_eq!(route(&mut routes(&["10.0.0.0/8"]), "10.77.0.9:80", 0), None);
+        assert!(route(&mut routes(&["10.0.0.0/8"]), "10.78.0.9:80", 0).is_some());
     }
 
     #[test]
     fn names_are_known_by_what_was_answered() {
         let mut routes = routes(&["*.example.org:443"]);
-        assert!(way(&mut routes, "8.8.8.8:443", 0).is_none());
+        assert!(route(&mut routes, "8.8.8.8:443", 0).is_none());
         routes.learn("www.example.org", &[("8.8.8.8".parse().expect("an address"), 900)], 0);
         routes.learn("other.org", &[("9.9.9.9".parse().expect("an address"), 900)], 0);
-        assert!(way(&mut routes, "8.8.8.8:443", 1).is_some() && way(&mut routes, "8.8.8.8:80", 1).is_none());
-        assert!(way(&mut routes, "9.9.9.9:443", 1).is_none());
-        assert!(way(&mut routes, "8.8.8.8:443", 900_000_000_000).is_none(), "its time is over");
+        assert!(route(&mut routes, "8.8.8.8:443", 1).is_some() && route(&mut routes, "8.8.8.8:80", 1).is_none());
+        assert!(route(&mut routes, "9.9.9.9:443", 1).is_none());
+        assert!(route(&mut routes, "8.8.8.8:443", 900_000_000_000).is_none(), "its time is over");
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut routes = routes(&["*.example.org"]);
-        for number in 0..3 * super::MAX_LEARNED as u32 {
+        for number in 0..3 * super::MAX_RESOLVED_NAMES as u32 {
             routes.learn("www.example.org", &[(std::net::Ipv4Addr::from_bits(number).into(), 900)], number.into());
         }
-        assert_eq!(routes.learned.until.len(), super::MAX_LEARNED);
+        assert_eq!(routes.resolved.expires.len(), super::MAX_RESOLVED_NAMES);
     }
 }

@@ -158,7 +158,7 @@ impl Rules {
     }
 
     /// Whether an address is allowed. `is_named` tells whether the name of a rule has it. The host's own addresses need a rule for each.
-    pub(crate) fn admit(&self, to: SocketAddr, is_named: impl Fn(&Rule) -> bool, is_the_hosts: impl Fn(IpAddr) -> bool) -> bool {
+    pub(crate) fn admit(&self, to: SocketAddr, is_named: impl Fn(&Rule) -> bool, is_host_address: impl Fn(IpAddr) -> bool) -> bool {
         let address = to.ip();
         let kind = kind(address);
         let opens = |rule: &&Rule| {
@@ -176,7 +176,7 @@ impl Rules {
         };
         let exact = |rule: &Rule| matches!(rule.target, RuleTarget::Network(network) if network.is_exactly(address));
         let mut opening = self.list.iter().filter(opens).peekable();
-        kind != Kind::Nowhere && opening.peek().is_some() && (opening.any(exact) || !is_the_hosts(address))
+        kind != Kind::Reserved && opening.peek().is_some() && (opening.any(exact) || !is_host_address(address))
     }
 
     /// Whether a rule covers this name, so that its addresses must be cached.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Non-blocking sockets of the host.
 
-use crate::limits::{BACKLOG, SILENCE, SILENCE_ASKED, SILENCE_QUESTIONS};
+use crate::limits::{BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_ipv6_v6only, set_socket_keepalive, set_socket_linger, set_socket_reuseaddr, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
@@ -40,36 +40,36 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<()> {
     // The sender has decided already which bytes go together.
     set_tcp_nodelay(socket, true)?;
     // The cell's own keepalive probes end at the gateway.
-    set_tcp_keepidle(socket, SILENCE)?;
-    set_tcp_keepintvl(socket, SILENCE_ASKED)?;
-    set_tcp_keepcnt(socket, SILENCE_QUESTIONS)?;
+    set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
     set_socket_keepalive(socket, true)
 }
 
 /// A UDP socket that is connected to one destination.
-pub(crate) fn datagrams_with(to: SocketAddr) -> Result<OwnedFd> {
+pub(crate) fn udp_socket_to(to: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(to, SocketType::DGRAM)?;
     connect(&socket, &to)?;
     Ok(socket)
 }
 
 /// An ICMP echo socket with an identifier of its own. [`Errno::ACCESS`] if the host does not allow this user to ping.
-pub(crate) fn echoes(to: IpAddr) -> Result<OwnedFd> {
+pub(crate) fn echo_socket(to: IpAddr) -> Result<OwnedFd> {
     let protocol = if to.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
     socket_with(family(to), SocketType::DGRAM, FLAGS, Some(protocol))
 }
 
 /// The same, connected to one destination. Also fails if the host refuses only this destination.
-pub(crate) fn echoes_of(to: IpAddr) -> Result<OwnedFd> {
-    let socket = echoes(to)?;
+pub(crate) fn echo_socket_to(to: IpAddr) -> Result<OwnedFd> {
+    let socket = echo_socket(to)?;
     connect(&socket, &SocketAddr::new(to, 0))?;
     Ok(socket)
 }
 
 /// A UDP socket that receives datagrams from anywhere.
-pub(crate) fn datagrams_at(address: SocketAddr) -> Result<OwnedFd> {
+pub(crate) fn udp_socket_at(address: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(address, SocketType::DGRAM)?;
-    only_its_family(&socket, address)?;
+    set_v6_only(&socket, address)?;
     bind(&socket, &address)?;
     Ok(socket)
 }
@@ -77,7 +77,7 @@ pub(crate) fn datagrams_at(address: SocketAddr) -> Result<OwnedFd> {
 /// A listening TCP socket.
 pub(crate) fn listener(address: SocketAddr) -> Result<OwnedFd> {
     let socket = socket(address, SocketType::STREAM)?;
-    only_its_family(&socket, address)?;
+    set_v6_only(&socket, address)?;
     // Earlier connections of this port may still be closing.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
@@ -85,7 +85,7 @@ pub(crate) fn listener(address: SocketAddr) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn only_its_family(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
+fn set_v6_only(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     if address.is_ipv6() { set_ipv6_v6only(socket, true) } else { Ok(()) }
 }
 

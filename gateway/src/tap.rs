@@ -11,8 +11,8 @@
 //!   them, it fragments them or reports that they are too long.
 
 use crate::HostPort;
-use crate::limits::{FRAMES, FULL};
-use crate::poll::{Bell, Handle};
+use crate::limits::{FULL_QUEUE_DELAY, MAX_FRAMES};
+use crate::poll::{Handle, Wakeup};
 use pando_stack::offload::{self, Offload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, readv, writev};
@@ -42,7 +42,7 @@ pub struct TapCounts {
     /// Frames of the host that are longer than cells accept.
     pub too_long: u64,
     /// Frames of cells that exceeded the device's MTU and were segmented as TCP.
-    pub cut: u64,
+    pub segmented: u64,
 }
 
 /// An open TAP device.
@@ -76,7 +76,7 @@ impl Tap {
     pub fn run(self, largest: u16, host_port: impl HostPort) -> io::Result<TapCounts> {
         let Tap { device, mtu, handle } = self;
         let largest = largest.into();
-        let mut pump = TapPump { device, mtu, largest, host_port, spare: Vec::new(), number: 0, counts: TapCounts::default() };
+        let mut pump = TapPump { device, mtu, largest, host_port, buffer: Vec::new(), identification: 0, counts: TapCounts::default() };
         pump.run(&handle)?;
         Ok(pump.counts)
     }
@@ -86,7 +86,7 @@ impl Tap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadState {
     /// There may be more frames.
-    GoesOn,
+    HasMore,
     /// There are no more frames.
     Empty,
     /// The cells' queues are full.
@@ -99,39 +99,39 @@ struct TapPump<S> {
     largest: usize,
     host_port: S,
     /// Buffer for a frame.
-    spare: Vec<u8>,
+    buffer: Vec<u8>,
     /// The identification of the last IPv4 packet that may be fragmented.
-    number: u16,
+    identification: u16,
     counts: TapCounts,
 }
 
 impl<S: HostPort> TapPump<S> {
     fn run(&mut self, handle: &Handle) -> io::Result<()> {
         loop {
-            let stopped = handle.look();
-            let saying = self.give_all();
-            let reading = self.take_all()?;
+            let is_stopping = handle.take_stop_request();
+            let is_sending = self.send_all();
+            let read_state = self.receive_all()?;
             self.host_port.flush();
-            if stopped && !saying {
+            if is_stopping && !is_sending {
                 return Ok(());
             }
-            if saying || reading == ReadState::GoesOn {
+            if is_sending || read_state == ReadState::HasMore {
                 continue;
             }
-            self.wait(handle, reading)?;
+            self.wait(handle, read_state)?;
         }
     }
 
     /// Waits for frames of the device or a wakeup. If the cells' queues are full, waits briefly and not for the device.
-    fn wait(&self, handle: &Handle, reading: ReadState) -> io::Result<()> {
-        let while_full = Timespec { tv_sec: 0, tv_nsec: FULL.subsec_nanos().into() };
-        let (device, most) = match reading {
+    fn wait(&self, handle: &Handle, read_state: ReadState) -> io::Result<()> {
+        let while_full = Timespec { tv_sec: 0, tv_nsec: FULL_QUEUE_DELAY.subsec_nanos().into() };
+        let (device, timeout) = match read_state {
             ReadState::Full => (PollFlags::empty(), Some(&while_full)),
             _ => (PollFlags::IN, None),
         };
         let event = handle.event();
         let mut watched = [PollFd::new(&event, PollFlags::IN), PollFd::new(&self.device, device)];
-        match poll(&mut watched, most) {
+        match poll(&mut watched, timeout) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -143,48 +143,48 @@ impl<S: HostPort> TapPump<S> {
     }
 
     /// Sends the cells' frames to the device. Returns whether there may be more.
-    fn give_all(&mut self) -> bool {
-        for _ in 0..FRAMES {
+    fn send_all(&mut self) -> bool {
+        for _ in 0..MAX_FRAMES {
             let Some(frame) = self.host_port.receive() else { return false };
-            self.give(frame.as_ref());
+            self.send_to_device(frame.as_ref());
         }
         true
     }
 
-    fn give(&mut self, frame: &[u8]) {
-        self.spare.clear();
-        self.spare.extend_from_slice(frame);
+    fn send_to_device(&mut self, frame: &[u8]) {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(frame);
         let is_long = frame.len() > ETHERNET + self.mtu;
-        let header = match offload::offload_checksum(&mut self.spare) {
+        let header = match offload::offload_checksum(&mut self.buffer) {
             Some((sum, length)) => {
-                self.spare.truncate(length);
+                self.buffer.truncate(length);
                 header(&sum, is_long.then_some(self.mtu))
             }
             None => [0; HEADER],
         };
         if header[1] != 0 {
-            self.counts.cut += 1;
+            self.counts.segmented += 1;
         } else if is_long {
-            self.number = self.number.wrapping_add(1);
-            offload::allow_fragments(&mut self.spare, self.number);
+            self.identification = self.identification.wrapping_add(1);
+            offload::allow_fragments(&mut self.buffer, self.identification);
         }
-        let bytes = [IoSlice::new(&header), IoSlice::new(&self.spare)];
+        let bytes = [IoSlice::new(&header), IoSlice::new(&self.buffer)];
         let refused = writev(&self.device, &bytes).is_err();
         self.counts.refused += u64::from(refused);
     }
 
     /// Receives frames from the device until the cells' queues are full.
-    fn take_all(&mut self) -> io::Result<ReadState> {
-        for _ in 0..FRAMES {
-            let reading = self.take()?;
-            if reading != ReadState::GoesOn {
-                return Ok(reading);
+    fn receive_all(&mut self) -> io::Result<ReadState> {
+        for _ in 0..MAX_FRAMES {
+            let read_state = self.receive_from_device()?;
+            if read_state != ReadState::HasMore {
+                return Ok(read_state);
             }
         }
-        Ok(ReadState::GoesOn)
+        Ok(ReadState::HasMore)
     }
 
-    fn take(&mut self) -> io::Result<ReadState> {
+    fn receive_from_device(&mut self) -> io::Result<ReadState> {
         let TapPump { device, mtu, largest, host_port, counts, .. } = self;
         let longest = ETHERNET + *largest;
         // One byte more, to detect frames that are too long.
@@ -193,20 +193,20 @@ impl<S: HostPort> TapPump<S> {
         let length = match readv(device.as_fd(), &mut [IoSliceMut::new(&mut header), IoSliceMut::new(room)]) {
             Ok(length) => length.saturating_sub(HEADER),
             Err(Errno::AGAIN) => return Ok(ReadState::Empty),
-            Err(Errno::INTR) => return Ok(ReadState::GoesOn),
+            Err(Errno::INTR) => return Ok(ReadState::HasMore),
             Err(error) => return Err(error.into()),
         };
         let Some(frame) = room.get_mut(..length).filter(|_| length <= longest) else {
             counts.too_long += 1;
-            return Ok(ReadState::GoesOn);
+            return Ok(ReadState::HasMore);
         };
         if !offload::has_valid_checksums(frame, header[0] & (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID) == 0) {
             counts.damaged += 1;
-            return Ok(ReadState::GoesOn);
+            return Ok(ReadState::HasMore);
         }
         offload::raise_segments(frame, *mtu, *largest);
         host_port.commit(length);
-        Ok(ReadState::GoesOn)
+        Ok(ReadState::HasMore)
     }
 }
 
@@ -214,8 +214,8 @@ impl<S: HostPort> TapPump<S> {
 fn header(sum: &Offload, packet: Option<usize>) -> [u8; HEADER] {
     let two = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_ne_bytes();
     let piece = |headers: usize| (packet? + ETHERNET).checked_sub(headers).filter(|piece| *piece > 0);
-    let cut = sum.headers.and_then(|headers| Some((headers, piece(headers)?)));
-    let (kind, headers, piece) = match cut {
+    let segmented = sum.headers.and_then(|headers| Some((headers, piece(headers)?)));
+    let (kind, headers, piece) = match segmented {
         Some((headers, piece)) => (if sum.is_v6 { VIRTIO_NET_HDR_GSO_TCPV6 } else { VIRTIO_NET_HDR_GSO_TCPV4 }, headers, piece),
         None => (0, 0, 0),
     };

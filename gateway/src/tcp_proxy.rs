@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The TCP proxy: pairs of a connection of the stack and one of the host, and the transfer between them.
 
-use crate::limits::{AGAIN, HANDSHAKE, HELD, HELD_MOST, TURN};
+use crate::limits::{HANDSHAKE_TIMEOUT, MAX_RETRYING, MAX_TURN_BYTES, RETRY_INTERVAL, RETRY_TIME};
 use crate::poll::{Poll, Ready, Token};
 pub(crate) use crate::proxy_state::IncomingConnection;
 use crate::proxy_state::{CellStream, HostStream, ProxyState};
@@ -73,7 +73,7 @@ pub(crate) struct TcpProxy {
     handshakes: Timers,
     /// The retries of connections to cells.
     retries: Timers,
-    pub(crate) carried: TransferCounts,
+    pub(crate) counts: TransferCounts,
 }
 
 impl TcpProxy {
@@ -158,7 +158,7 @@ impl TcpProxy {
                 Ok(())
             }
             Err(errno) => {
-                self.carried.failed += 1;
+                self.counts.failed += 1;
                 Err(refusal(errno))
             }
         }
@@ -183,11 +183,11 @@ impl TcpProxy {
         let Some(index) = self.by_id.get(&id).copied() else { return false };
         let Some(connection) = self.list.get_mut(index) else { return false };
         let ProxyState::ConnectingCell(_, incoming) = connection.state else { return false };
-        let is_late = now >= incoming.since.saturating_add(HELD.as_nanos() as u64);
-        if answered.contains(&incoming.to.port()) || connection.from_host.has_failed() || is_late || self.retries.len() >= HELD_MOST {
+        let is_late = now >= incoming.since.saturating_add(RETRY_TIME.as_nanos() as u64);
+        if answered.contains(&incoming.to.port()) || connection.from_host.has_failed() || is_late || self.retries.len() >= MAX_RETRYING {
             return false;
         }
-        let at = now.saturating_add(AGAIN.as_nanos() as u64);
+        let at = now.saturating_add(RETRY_INTERVAL.as_nanos() as u64);
         connection.state = ProxyState::Waiting(incoming, at);
         self.by_id.remove(&id);
         self.retries.add(at, index);
@@ -218,7 +218,7 @@ impl TcpProxy {
             if let ProxyState::AcceptingCell(_, until) = connection.state {
                 self.handshakes.remove(until, index);
             }
-            self.carried.outgoing += 1;
+            self.counts.outgoing += 1;
             self.open(index, id, stack);
         }
     }
@@ -227,7 +227,7 @@ impl TcpProxy {
     pub(crate) fn opened(&mut self, id: ConnectionId, stack: &mut Stack) -> Option<u16> {
         let index = self.by_id.get(&id).copied()?;
         let ProxyState::ConnectingCell(_, incoming) = self.list.get(index)?.state else { return None };
-        self.carried.incoming += 1;
+        self.counts.incoming += 1;
         self.open(index, id, stack);
         Some(incoming.to.port())
     }
@@ -297,13 +297,13 @@ impl TcpProxy {
                     self.remove(index);
                     return;
                 }
-                let until = now.saturating_add(HANDSHAKE.as_nanos() as u64);
+                let until = now.saturating_add(HANDSHAKE_TIMEOUT.as_nanos() as u64);
                 connection.state = ProxyState::AcceptingCell(tuple, until);
                 self.handshakes.add(until, index);
             }
             Ok(()) => {}
             Err(errno) => {
-                self.carried.failed += 1;
+                self.counts.failed += 1;
                 stack.refuse(&tuple, refusal(errno), sink);
                 self.remove(index);
             }
@@ -336,8 +336,11 @@ impl TcpProxy {
     fn turn(&mut self, index: usize, stack: &mut Stack, now: u64) -> TurnResult {
         let Some(connection) = self.list.get_mut(index) else { return TurnResult::Waits };
         let ProxyState::Established(id) = connection.state else { return TurnResult::Waits };
-        let TransferCounts { bytes_out, bytes_in, .. } = &mut self.carried;
-        match connection.give(id, stack, bytes_out).and_then(|out| Ok([out, connection.take(id, stack, bytes_in, now)?])) {
+        let TransferCounts { bytes_out, bytes_in, .. } = &mut self.counts;
+        match connection
+            .send_to_host(id, stack, bytes_out)
+            .and_then(|out| Ok([out, connection.receive_from_host(id, stack, bytes_in, now)?]))
+        {
             Err(_) => TurnResult::Failed,
             _ if connection.from_host.is_finished() && connection.from_cell != CellStream::Open => TurnResult::Done,
             Ok([false, false]) => TurnResult::Waits,
@@ -359,11 +362,11 @@ impl TcpProxy {
 
 impl ProxiedConnection {
     /// Transfers bytes from the cell to the host. Returns whether there may be more at once.
-    fn give(&mut self, id: ConnectionId, stack: &mut Stack, carried: &mut u64) -> Result<bool, Errno> {
+    fn send_to_host(&mut self, id: ConnectionId, stack: &mut Stack, counts: &mut u64) -> Result<bool, Errno> {
         let ProxiedConnection { socket, is_writable, .. } = self;
         let (mut moved, mut outcome) = (0, Ok(()));
-        while *is_writable && outcome.is_ok() && moved < TURN {
-            let took = stack.receive(id, &mut |bytes| {
+        while *is_writable && outcome.is_ok() && moved < MAX_TURN_BYTES {
+            let taken = stack.receive(id, &mut |bytes| {
                 if !*is_writable || outcome.is_err() {
                     return 0;
                 }
@@ -382,12 +385,12 @@ impl ProxiedConnection {
                     }
                 }
             });
-            moved += took;
-            if took == 0 {
+            moved += taken;
+            if taken == 0 {
                 break;
             }
         }
-        *carried += moved as u64;
+        *counts += moved as u64;
         outcome?;
         let is_empty = stack.readable(id) == 0;
         if is_empty && self.from_cell == CellStream::Open && stack.has_finished(id) {
@@ -399,14 +402,14 @@ impl ProxiedConnection {
     }
 
     /// Transfers bytes from the host to the cell. Returns whether there may be more at once.
-    fn take(&mut self, id: ConnectionId, stack: &mut Stack, carried: &mut u64, now: u64) -> Result<bool, Errno> {
+    fn receive_from_host(&mut self, id: ConnectionId, stack: &mut Stack, counts: &mut u64, now: u64) -> Result<bool, Errno> {
         if self.from_host.is_finished() {
             return if self.from_host.has_failed() { Err(Errno::CONNRESET) } else { Ok(false) };
         }
         let ProxiedConnection { socket, is_readable, from_host, .. } = self;
         let (mut moved, mut outcome, mut finished) = (0, Ok(()), false);
-        while *is_readable && moved < TURN {
-            let gave = stack.send(id, &mut |room| {
+        while *is_readable && moved < MAX_TURN_BYTES {
+            let given = stack.send(id, &mut |room| {
                 if !*is_readable {
                     return 0;
                 }
@@ -425,12 +428,12 @@ impl ProxiedConnection {
                     }
                 }
             });
-            moved += gave;
-            if gave == 0 {
+            moved += given;
+            if given == 0 {
                 break;
             }
         }
-        *carried += moved as u64;
+        *counts += moved as u64;
         outcome?;
         if finished {
             self.from_host.finish();

@@ -3,7 +3,7 @@
 //! identifier stands for a port.
 
 use crate::GatewayAddresses;
-use crate::limits::{ANSWERED, DATAGRAMS, MAX_FLOWS, UNANSWERED};
+use crate::limits::{MAX_DATAGRAMS, MAX_FLOWS, REPLIED_FLOW_TIMEOUT, UNREPLIED_FLOW_TIMEOUT};
 use crate::listeners::HostListener;
 use crate::poll::{Poll, Ready, Token};
 use crate::sockets;
@@ -19,19 +19,19 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// The longest datagram, and one byte to detect longer ones.
-const ROOM: usize = 1 << 16;
+const BUFFER_SIZE: usize = 1 << 16;
 /// The position of an echo request's identifier.
-const NUMBER: std::ops::Range<usize> = 4..6;
+const IDENTIFIER: std::ops::Range<usize> = 4..6;
 /// The TTL of datagrams to cells.
-const HOPS: u8 = 64;
+const TTL: u8 = 64;
 /// The gateway's source ports for clients of the host (RFC 6335).
-pub(crate) const PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
+pub(crate) const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Both ends of a flow as the stack sees them: the remote side, and the cell. The remote side's port is 0 for echo requests only.
 type FlowKey = (SocketAddr, SocketAddr);
 
 /// The flow of echo requests with an identifier.
-fn echoes(local: IpAddr, remote: SocketAddr) -> FlowKey {
+fn echo_key(local: IpAddr, remote: SocketAddr) -> FlowKey {
     (SocketAddr::new(local, 0), remote)
 }
 
@@ -41,23 +41,23 @@ enum HostSocket {
     /// A UDP socket of its own.
     Socket(OwnedFd),
     /// An ICMP echo socket of its own.
-    Echoes(OwnedFd),
+    Echo(OwnedFd),
     /// A forward's socket, and the client's address.
     Client(usize, SocketAddr),
 }
 
 #[derive(Debug)]
 struct UdpFlow {
-    pair: FlowKey,
+    key: FlowKey,
     host: HostSocket,
     /// Both sides have sent.
-    answered: bool,
-    until: u64,
+    has_reply: bool,
+    expires: u64,
 }
 
 /// Datagrams that were carried, echoes among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Datagrams {
+pub struct DatagramCounts {
     /// From cells.
     pub out: u64,
     /// To cells.
@@ -70,33 +70,44 @@ pub struct Datagrams {
 #[derive(Debug)]
 pub(crate) struct UdpProxy {
     /// Maximal number of flows, each with a descriptor.
-    most: usize,
+    max_flows: usize,
     list: Slab<UdpFlow>,
-    pairs: HashMap<FlowKey, usize>,
+    by_key: HashMap<FlowKey, usize>,
     clients: HashMap<(usize, SocketAddr), usize>,
     timers: Timers,
     /// The gateway's address, which represents the host's clients, and the address of the cell to which forwards lead.
-    own: IpAddr,
+    gateway: IpAddr,
     cell: IpAddr,
     port: u16,
-    room: Vec<u8>,
-    pub(crate) carried: Datagrams,
+    buffer: Vec<u8>,
+    pub(crate) counts: DatagramCounts,
 }
 
 impl UdpProxy {
-    pub(crate) fn new(inside: &GatewayAddresses, most: usize) -> UdpProxy {
-        let (list, pairs, clients, timers) = (Slab::new(), HashMap::new(), HashMap::new(), Timers::default());
-        let (own, cell) = (inside.address4.into(), inside.cell.into());
-        UdpProxy { most, list, pairs, clients, timers, own, cell, port: *PORTS.start(), room: vec![0; ROOM], carried: Datagrams::default() }
+    pub(crate) fn new(addresses: &GatewayAddresses, max_flows: usize) -> UdpProxy {
+        let (list, by_key, clients, timers) = (Slab::new(), HashMap::new(), HashMap::new(), Timers::default());
+        let (gateway, cell) = (addresses.address4.into(), addresses.cell.into());
+        UdpProxy {
+            max_flows,
+            list,
+            by_key,
+            clients,
+            timers,
+            gateway,
+            cell,
+            port: *EPHEMERAL_PORTS.start(),
+            buffer: vec![0; BUFFER_SIZE],
+            counts: DatagramCounts::default(),
+        }
     }
 
     /// Whether a flow exists.
-    pub(crate) fn knows(&self, pair: &FlowKey) -> bool {
-        self.pairs.contains_key(pair)
+    pub(crate) fn has_flow(&self, key: &FlowKey) -> bool {
+        self.by_key.contains_key(key)
     }
 
-    fn insert(&mut self, pair: FlowKey, host: HostSocket, now: u64) -> usize {
-        if self.list.len() >= self.most
+    fn insert(&mut self, key: FlowKey, host: HostSocket, now: u64) -> usize {
+        if self.list.len() >= self.max_flows
             && let Some(index) = self.timers.first()
         {
             self.remove(index);
@@ -104,17 +115,17 @@ impl UdpProxy {
         if let HostSocket::Client(listener, client) = host {
             self.clients.insert((listener, client), self.list.vacant_key());
         }
-        let until = after(now, UNANSWERED);
-        let index = self.list.insert(UdpFlow { pair, host, answered: false, until });
-        self.pairs.insert(pair, index);
-        self.timers.add(until, index);
+        let expires = after(now, UNREPLIED_FLOW_TIMEOUT);
+        let index = self.list.insert(UdpFlow { key, host, has_reply: false, expires });
+        self.by_key.insert(key, index);
+        self.timers.add(expires, index);
         index
     }
 
     fn remove(&mut self, index: usize) {
-        if let Some(UdpFlow { pair, host, until, .. }) = self.list.try_remove(index) {
-            self.timers.remove(until, index);
-            self.pairs.remove(&pair);
+        if let Some(UdpFlow { key, host, expires, .. }) = self.list.try_remove(index) {
+            self.timers.remove(expires, index);
+            self.by_key.remove(&key);
             if let HostSocket::Client(listener, client) = host {
                 self.clients.remove(&(listener, client));
             }
@@ -122,33 +133,33 @@ impl UdpProxy {
     }
 
     /// Records a forwarded datagram, from the side that began or from the other.
-    fn touch(&mut self, index: usize, is_answer: bool, now: u64) {
+    fn refresh(&mut self, index: usize, is_reply: bool, now: u64) {
         if let Some(flow) = self.list.get_mut(index) {
-            flow.answered |= is_answer;
-            self.timers.remove(flow.until, index);
-            flow.until = after(now, if flow.answered { ANSWERED } else { UNANSWERED });
-            self.timers.add(flow.until, index);
+            flow.has_reply |= is_reply;
+            self.timers.remove(flow.expires, index);
+            flow.expires = after(now, if flow.has_reply { REPLIED_FLOW_TIMEOUT } else { UNREPLIED_FLOW_TIMEOUT });
+            self.timers.add(flow.expires, index);
         }
     }
 
     /// Opens a flow to a datagram's destination. Without a descriptor there is none, and the datagram is lost.
     pub(crate) fn open(&mut self, poll: &Poll, datagram: &Datagram, to: SocketAddr, now: u64) {
-        let socket = sockets::datagrams_with(to);
-        let _ = socket.and_then(|socket| self.begin(poll, (datagram.local, datagram.remote), HostSocket::Socket(socket), now));
+        let socket = sockets::udp_socket_to(to);
+        let _ = socket.and_then(|socket| self.watch(poll, (datagram.local, datagram.remote), HostSocket::Socket(socket), now));
     }
 
     /// Opens a flow of echo requests unless it exists.
     ///
     /// # Errors
     /// The host's.
-    pub(crate) fn open_echoes(&mut self, poll: &Poll, local: IpAddr, remote: SocketAddr, now: u64) -> Result<(), Errno> {
-        let pair = echoes(local, remote);
-        if self.knows(&pair) { Ok(()) } else { self.begin(poll, pair, HostSocket::Echoes(sockets::echoes_of(local)?), now) }
+    pub(crate) fn open_echo_flow(&mut self, poll: &Poll, local: IpAddr, remote: SocketAddr, now: u64) -> Result<(), Errno> {
+        let key = echo_key(local, remote);
+        if self.has_flow(&key) { Ok(()) } else { self.watch(poll, key, HostSocket::Echo(sockets::echo_socket_to(local)?), now) }
     }
 
-    fn begin(&mut self, poll: &Poll, pair: FlowKey, host: HostSocket, now: u64) -> Result<(), Errno> {
-        let index = self.insert(pair, host, now);
-        let Some(UdpFlow { host: HostSocket::Socket(socket) | HostSocket::Echoes(socket), .. }) = self.list.get(index) else {
+    fn watch(&mut self, poll: &Poll, key: FlowKey, host: HostSocket, now: u64) -> Result<(), Errno> {
+        let index = self.insert(key, host, now);
+        let Some(UdpFlow { host: HostSocket::Socket(socket) | HostSocket::Echo(socket), .. }) = self.list.get(index) else {
             return Ok(());
         };
         let added = poll.add(socket, Token::Flow(index as u32), Ready::IN);
@@ -159,50 +170,50 @@ impl UdpProxy {
     }
 
     /// Forwards a datagram of a cell.
-    pub(crate) fn give(&mut self, datagram: &Datagram, listeners: &[HostListener], now: u64) {
-        self.carry(&(datagram.local, datagram.remote), &datagram.bytes, listeners, now);
+    pub(crate) fn forward(&mut self, datagram: &Datagram, listeners: &[HostListener], now: u64) {
+        self.send_to_host(&(datagram.local, datagram.remote), &datagram.bytes, listeners, now);
     }
 
     /// Forwards an echo request. The host fills in an identifier of its own and the checksum.
-    pub(crate) fn ask(&mut self, message: &Message, now: u64) {
-        let Some(number) = message.bytes.get(NUMBER).and_then(|number| number.try_into().ok()) else { return };
+    pub(crate) fn forward_echo(&mut self, message: &Message, now: u64) {
+        let Some(number) = message.bytes.get(IDENTIFIER).and_then(|number| number.try_into().ok()) else { return };
         let remote = SocketAddr::new(message.remote, u16::from_be_bytes(number));
-        self.carry(&echoes(message.local, remote), &message.bytes, &[], now);
+        self.send_to_host(&echo_key(message.local, remote), &message.bytes, &[], now);
     }
 
-    fn carry(&mut self, pair: &FlowKey, bytes: &[u8], listeners: &[HostListener], now: u64) {
-        let Some(index) = self.pairs.get(pair).copied() else { return self.carried.lost += 1 };
+    fn send_to_host(&mut self, key: &FlowKey, bytes: &[u8], listeners: &[HostListener], now: u64) {
+        let Some(index) = self.by_key.get(key).copied() else { return self.counts.lost += 1 };
         let Some(flow) = self.list.get(index) else { return };
-        let (sent, is_answer) = match &flow.host {
-            HostSocket::Socket(socket) | HostSocket::Echoes(socket) => (send(socket, bytes, SendFlags::NOSIGNAL).is_ok(), false),
+        let (sent, is_reply) = match &flow.host {
+            HostSocket::Socket(socket) | HostSocket::Echo(socket) => (send(socket, bytes, SendFlags::NOSIGNAL).is_ok(), false),
             HostSocket::Client(listener, client) => {
                 let socket = listeners.get(*listener).map(|listener| &listener.socket);
                 (socket.is_some_and(|socket| sendto(socket, bytes, SendFlags::NOSIGNAL, client).is_ok()), true)
             }
         };
-        self.touch(index, is_answer, now);
-        if sent { self.carried.out += 1 } else { self.carried.lost += 1 }
+        self.refresh(index, is_reply, now);
+        if sent { self.counts.out += 1 } else { self.counts.lost += 1 }
     }
 
     /// Forwards a flow's received datagrams to its cell.
-    pub(crate) fn take(&mut self, index: usize, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
-        for _ in 0..DATAGRAMS {
-            let Some(UdpFlow { pair, host: HostSocket::Socket(socket) | HostSocket::Echoes(socket), .. }) = self.list.get(index) else {
+    pub(crate) fn process_ready(&mut self, index: usize, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
+        for _ in 0..MAX_DATAGRAMS {
+            let Some(UdpFlow { key, host: HostSocket::Socket(socket) | HostSocket::Echo(socket), .. }) = self.list.get(index) else {
                 return;
             };
             // An error is a response, too: the port is closed. The cell gets no notice of it.
-            let Ok((length, _, from)) = recvfrom(socket, &mut self.room[..], RecvFlags::DONTWAIT) else { return };
-            let pair = *pair;
-            let is_echo = pair.0.port() == 0;
+            let Ok((length, _, from)) = recvfrom(socket, &mut self.buffer[..], RecvFlags::DONTWAIT) else { return };
+            let key = *key;
+            let is_echo = key.0.port() == 0;
             // The host checks the source of UDP datagrams only.
-            if is_echo && from.and_then(|from| SocketAddr::try_from(from).ok()).is_none_or(|from| from.ip() != pair.0.ip()) {
+            if is_echo && from.and_then(|from| SocketAddr::try_from(from).ok()).is_none_or(|from| from.ip() != key.0.ip()) {
                 continue;
             }
-            self.touch(index, true, now);
+            self.refresh(index, true, now);
             if is_echo {
-                self.echo(pair, length, stack, sink, now);
+                self.echo(key, length, stack, sink, now);
             } else {
-                self.send(pair, length, stack, sink, now);
+                self.send(key, length, stack, sink, now);
             }
         }
     }
@@ -210,8 +221,8 @@ impl UdpProxy {
     /// Forwards a forward's received datagrams to the cell, from a port of the gateway that represents the client.
     pub(crate) fn process(&mut self, number: usize, listener: &HostListener, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
         let remote = SocketAddr::new(self.cell, listener.cell);
-        for _ in 0..DATAGRAMS {
-            let Ok((length, _, client)) = recvfrom(&listener.socket, &mut self.room[..], RecvFlags::DONTWAIT) else { return };
+        for _ in 0..MAX_DATAGRAMS {
+            let Ok((length, _, client)) = recvfrom(&listener.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) else { return };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
             let index = match self.clients.get(&(number, client)) {
                 Some(index) => *index,
@@ -220,43 +231,43 @@ impl UdpProxy {
                     self.insert((local, remote), HostSocket::Client(number, client), now)
                 }
             };
-            let Some(pair) = self.list.get(index).map(|flow| flow.pair) else { continue };
-            self.touch(index, false, now);
-            self.send(pair, length, stack, sink, now);
+            let Some(key) = self.list.get(index).map(|flow| flow.key) else { continue };
+            self.refresh(index, false, now);
+            self.send(key, length, stack, sink, now);
         }
     }
 
     fn send(&mut self, (local, remote): FlowKey, length: usize, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
-        let bytes = self.room.get(..length).unwrap_or_default().to_vec();
-        let outcome = stack.send_datagram(&Datagram { local, remote, bytes, hops: HOPS }, now, sink);
-        self.note(outcome);
+        let bytes = self.buffer.get(..length).unwrap_or_default().to_vec();
+        let outcome = stack.send_datagram(&Datagram { local, remote, bytes, hops: TTL }, now, sink);
+        self.count(outcome);
     }
 
     /// Sends an echo reply with the identifier of the cell's request.
     fn echo(&mut self, (local, remote): FlowKey, length: usize, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
         let (local, number, remote) = (local.ip(), remote.port(), remote.ip());
-        let mut bytes = self.room.get(..length).unwrap_or_default().to_vec();
-        if let Some(own) = bytes.get_mut(NUMBER) {
-            own.copy_from_slice(&number.to_be_bytes());
+        let mut bytes = self.buffer.get(..length).unwrap_or_default().to_vec();
+        if let Some(gateway) = bytes.get_mut(IDENTIFIER) {
+            gateway.copy_from_slice(&number.to_be_bytes());
         }
         sum(local, remote, &mut bytes);
-        let outcome = stack.send_message(&Message { local, remote, bytes, hops: HOPS }, now, sink);
-        self.note(outcome);
+        let outcome = stack.send_message(&Message { local, remote, bytes, hops: TTL }, now, sink);
+        self.count(outcome);
     }
 
-    fn note(&mut self, outcome: Result<(), Error>) {
+    fn count(&mut self, outcome: Result<(), Error>) {
         match outcome {
-            Ok(()) => self.carried.inward += 1,
-            Err(_) => self.carried.lost += 1,
+            Ok(()) => self.counts.inward += 1,
+            Err(_) => self.counts.lost += 1,
         }
     }
 
     /// A free source port towards a cell. There are more ports than flows.
     fn free_port(&mut self, remote: SocketAddr) -> Option<SocketAddr> {
         (0..=MAX_FLOWS).find_map(|_| {
-            self.port = if self.port == *PORTS.end() { *PORTS.start() } else { self.port + 1 };
-            let local = SocketAddr::new(self.own, self.port);
-            (!self.pairs.contains_key(&(local, remote))).then_some(local)
+            self.port = if self.port == *EPHEMERAL_PORTS.end() { *EPHEMERAL_PORTS.start() } else { self.port + 1 };
+            let local = SocketAddr::new(self.gateway, self.port);
+            (!self.by_key.contains_key(&(local, remote))).then_some(local)
         })
     }
 

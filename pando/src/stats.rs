@@ -97,27 +97,27 @@ fn kind(out: &UplinkCounts) -> &'static str {
 fn carried(out: &UplinkCounts) -> Vec<(&'static str, u64)> {
     match out {
         UplinkCounts::Gateway(gateway) => carried_by_gateway(gateway).into(),
-        UplinkCounts::Tap(TapCounts { refused, damaged, too_long, cut }) => {
-            [("tap_refused", *refused), ("tap_damaged", *damaged), ("tap_too_long", *too_long), ("tap_segmented", *cut)].into()
+        UplinkCounts::Tap(TapCounts { refused, damaged, too_long, segmented }) => {
+            [("tap_refused", *refused), ("tap_damaged", *damaged), ("tap_too_long", *too_long), ("tap_segmented", *segmented)].into()
         }
     }
 }
 
 fn carried_by_gateway(gateway: &Gateway) -> [(&'static str, u64); 14] {
-    let Counts { carried, datagrams, asking, refused, unanswered, stack } = gateway.counts;
+    let Counts { tcp, udp, dns, refused, unanswered, stack } = gateway.counts;
     [
-        ("connections_out", carried.outgoing),
-        ("connections_out_failed", carried.failed),
-        ("connections_in", carried.incoming),
+        ("connections_out", tcp.outgoing),
+        ("connections_out_failed", tcp.failed),
+        ("connections_in", tcp.incoming),
         ("connections_in_failed", unanswered),
-        ("stream_bytes_out", carried.bytes_out),
-        ("stream_bytes_in", carried.bytes_in),
-        ("datagrams_out", datagrams.out),
-        ("datagrams_in", datagrams.inward),
-        ("datagrams_lost", datagrams.lost),
-        ("names_asked", asking.questions),
-        ("names_refused", asking.refused),
-        ("names_unanswered", asking.unanswered),
+        ("stream_bytes_out", tcp.bytes_out),
+        ("stream_bytes_in", tcp.bytes_in),
+        ("datagrams_out", udp.out),
+        ("datagrams_in", udp.inward),
+        ("datagrams_lost", udp.lost),
+        ("names_asked", dns.queries),
+        ("names_refused", dns.refused),
+        ("names_unanswered", dns.unanswered),
         ("destinations_refused", refused),
         ("segments_sent_again", stack.retransmitted),
     ]

@@ -45,8 +45,8 @@ fn a_cell_speaks_with_a_server_of_the_host() {
     cell.say(id, &bytes, true);
     assert_eq!(cell.until_over(id), None);
     assert!(cell.connection(id).heard == bytes, "all came back as it was");
-    let carried = cell.stop().counts.carried;
-    assert_eq!((carried.outgoing, carried.bytes_out, carried.bytes_in), (1, MEGABYTE as u64, MEGABYTE as u64));
+    let tcp = cell.stop().counts.tcp;
+    assert_eq!((tcp.outgoing, tcp.bytes_out, tcp.bytes_in), (1, MEGABYTE as u64, MEGABYTE as u64));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
         cell.until(|_| client.is_finished().then_some(()));
         assert!(client.join().expect("it does not panic"), "all came back as it was");
         let tuple = cell.connections.len();
-        assert_eq!((tuple, cell.stop().counts.carried.incoming), (1, 1));
+        assert_eq!((tuple, cell.stop().counts.tcp.incoming), (1, 1));
     }
 }
 
@@ -163,7 +163,7 @@ fn many_connections_at_once_stay_apart() {
         assert_eq!(cell.until_over(*id), None);
         assert!(cell.connection(*id).heard == pattern(MEGABYTE, number), "{number} came back as it was");
     }
-    assert_eq!(cell.stop().counts.carried.outgoing, MANY as u64);
+    assert_eq!(cell.stop().counts.tcp.outgoing, MANY as u64);
 }
 
 #[test]

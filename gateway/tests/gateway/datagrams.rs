@@ -31,7 +31,7 @@ fn a_cell_speaks_with_a_server_of_the_host() {
         let heard = cell.until(|cell| cell.datagrams.pop());
         assert_eq!((heard.local.port(), heard.remote, heard.bytes == bytes), (port, to, true), "{length} bytes");
     }
-    assert_eq!(cell.stop().counts.datagrams.out, 5);
+    assert_eq!(cell.stop().counts.udp.out, 5);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn who_may_not_be_asked_for_an_echo_is_out_of_reach() {
     let report = cell.stop();
     let refused: Vec<String> = report.refused.iter().map(ToString::to_string).collect();
     assert_eq!(refused, ["ping 198.51.100.7", "ping 8.8.8.8", "ping 2606:4700::1111"]);
-    assert_eq!((report.counts.refused, report.counts.datagrams.out), (3, 0));
+    assert_eq!((report.counts.refused, report.counts.udp.out), (3, 0));
 }
 
 #[test]

@@ -74,8 +74,8 @@ fn questions_are_passed_on_and_answers_back() {
     let mut cell = TestCell::new(&["*.example.org:443".into()], &[], &[resolver()]);
     assert_eq!(ask(&mut cell, 7, "www.example.org"), (7, RCODE::NoError, Some(0x0102_0304)));
     assert_eq!(ask(&mut cell, 8, "secret.of.the.cell.example.net"), (8, RCODE::Refused, None));
-    let asking = cell.stop().counts.asking;
-    assert_eq!((asking.questions, asking.refused, asking.unanswered), (2, 1, 0));
+    let dns = cell.stop().counts.dns;
+    assert_eq!((dns.queries, dns.refused, dns.unanswered), (2, 1, 0));
 }
 
 #[test]

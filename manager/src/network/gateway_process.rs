@@ -3,7 +3,7 @@
 
 use super::messages::{GatewayConfig, GatewayMessage, send_message};
 use pando_confine::{Needs, limit_calls};
-use pando_gateway::{Bell, Gateway, GatewayReport, HostPort, Refused, TxSink};
+use pando_gateway::{Gateway, GatewayReport, HostPort, Refused, TxSink, Wakeup};
 use pando_kernel::network::address::Mac;
 use pando_machine::{RingFlags, RingFrame, RingPeer};
 use rustix::io::write;
@@ -57,7 +57,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let bell = RingBell { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
-    gateway.run_woken_by(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
+    gateway.run_with_wakeup(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
 }
 
 /// A handle that wakes and stops the gateway.
@@ -66,12 +66,12 @@ struct RingBell<'a> {
     event: &'a OwnedFd,
 }
 
-impl Bell for RingBell<'_> {
+impl Wakeup for RingBell<'_> {
     fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    fn look(&self) -> bool {
+    fn take_stop_request(&self) -> bool {
         self.flags.look()
     }
 }

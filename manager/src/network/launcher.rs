@@ -203,7 +203,7 @@ fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> 
     let (own, gateway) = (event()?, event()?);
     let [theirs, control] = pair()?;
     let mut kept: Vec<BorrowedFd<'_>> = [&memory, &own, &gateway, &control].map(AsFd::as_fd).into();
-    kept.extend(bound.iter().flat_map(|bound| bound.kept()));
+    kept.extend(bound.iter().flat_map(|bound| bound.descriptors()));
     let launcher = rustix::process::getpid();
     let ends = Ends { memory: &memory, owner: &own, own: &gateway, control: &control };
     let process = fork(&kept, || gateway_process::run(order, bound, ends, launcher))?;
