@@ -93,7 +93,7 @@ impl Builder {
 
     /// Adds a member of the archive; a later member replaces an earlier one at the same path.
     fn put_again(&mut self, path: &[u8], attributes: Attributes, content: Content) -> Result<(), Error> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.parent_of(path)?;
         let id = self.tree.add(attributes, content)?;
         self.link_again(path, parent, name, id)
     }
@@ -117,13 +117,13 @@ struct Headers<'a> {
 
 impl Read for Headers<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
-        if most == 0 && !buffer.is_empty() {
+        let max = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        if max == 0 && !buffer.is_empty() {
             return Err(io::Error::other(format!(
                 "a name, an extended header or a map of a sparse file is longer than {HEADERS_MAX} bytes"
             )));
         }
-        let count = (&mut &*self.file).read(&mut buffer[..most])?;
+        let count = (&mut &*self.file).read(&mut buffer[..max])?;
         self.left.set(self.left.get() - count as u64);
         Ok(count)
     }
@@ -346,7 +346,7 @@ fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> 
             let id = if path == b"/" {
                 Some(InodeId::ROOT)
             } else {
-                let (parent, name) = builder.place(path)?;
+                let (parent, name) = builder.parent_of(path)?;
                 builder.tree.find(parent, name)
             };
             let inode = id.map(|id| builder.tree.inode_mut(id)).filter(|inode| matches!(inode.content, Content::Directory { .. }));
@@ -359,12 +359,12 @@ fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> 
 
 fn hard_link(builder: &mut Builder, path: &[u8], target: &[u8]) -> Result<(), Error> {
     let refused = |reason| Error::HardLink { path: shown(path), target: shown(target), reason };
-    let (parent, name) = builder.place(target)?;
+    let (parent, name) = builder.parent_of(target)?;
     let id = builder.tree.find(parent, name).ok_or_else(|| refused("is not in the archive before it"))?;
     if matches!(builder.tree.inode(id).content, Content::Directory { .. }) {
         return Err(refused("is a directory"));
     }
-    let (parent, name) = builder.place(path)?;
+    let (parent, name) = builder.parent_of(path)?;
     builder.link_again(path, parent, name, id)
 }
 

@@ -5,7 +5,7 @@ use pando_erofs::{NAME_LEN, Timestamp};
 
 use crate::{
     Error, Image, Source,
-    host_stat::{attributes, look},
+    host_stat::{attributes, lstat},
     layout::Layout,
     revision::SPARE_BLOCKS,
     tables::{FileRecord, NONE},
@@ -37,12 +37,12 @@ impl Attributes {
         Attributes { permissions, uid: 0, gid: 0, modified: Timestamp { seconds: 0, nanoseconds: 0 } }
     }
 
-    /// Those that a file or directory of the host has, which is not followed if it is a link.
+    /// The attributes of a file or directory of the host. A link is not followed.
     ///
     /// # Errors
     /// [`Error::Host`].
     pub fn of_host(path: &Path) -> Result<Self, Error> {
-        look(path).map(|stat| attributes(&stat)).map_err(|errno| Error::Host { path: path.into(), source: errno.into() })
+        lstat(path).map(|stat| attributes(&stat)).map_err(|errno| Error::Host { path: path.into(), source: errno.into() })
     }
 }
 
@@ -63,7 +63,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A tree of nothing but its root.
+    /// A tree with only its root.
     #[must_use]
     pub fn new() -> Self {
         Builder { tree: ImageTree::new() }
@@ -75,19 +75,19 @@ impl Builder {
         self.tree.content_max = bytes;
     }
 
-    /// Lets the image say which files of the host it shows, by device, inode number, change time and number of names: for the cells of
-    /// this host, and not for an image that goes elsewhere.
+    /// Records the device, inode number, change time and link count of each file of the host in the image. Use it for images that
+    /// stay on this host.
     pub fn keep_identities(&mut self) {
         self.tree.identified = true;
     }
 
-    /// Lets an image that is kept follow changes of files: each is looked at once more when the image is first read where it stands. Names
-    /// are another matter ([`crate::CachedImage::is_outdated`]).
+    /// Lets a cached image follow changes of files: each file is compared with the host when the image first reads its inode. Changed names
+    /// are not followed ([`crate::CachedImage::is_outdated`]).
     pub fn allow_revisions(&mut self) {
         self.tree.spare_blocks = SPARE_BLOCKS;
     }
 
-    /// Whether everything was looked at that could come to be shown, and changes of names will show: whether an image of it can be kept.
+    /// Whether an image of the tree can be cached: all its files were compared with the host, and a later change of names can be detected.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         self.tree.is_lasting
@@ -121,7 +121,7 @@ impl Builder {
     /// [`Error::Path`], [`Error::Duplicate`], [`Error::NotADirectory`].
     pub fn file(&mut self, path: impl AsRef<[u8]>, attributes: Attributes, data: impl Into<Source>) -> Result<(), Error> {
         let path = path.as_ref();
-        let (parent, name) = self.free_place(path)?;
+        let (parent, name) = self.new_entry(path)?;
         let content = match data.into() {
             Source::Bytes(bytes) => Content::Bytes(bytes),
             Source::Host(file) => {
@@ -155,7 +155,7 @@ impl Builder {
     pub fn symlink(&mut self, path: impl AsRef<[u8]>, attributes: Attributes, target: impl AsRef<[u8]>) -> Result<(), Error> {
         let (path, target) = (path.as_ref(), target.as_ref());
         check_target(path, target)?;
-        let (parent, name) = self.free_place(path)?;
+        let (parent, name) = self.new_entry(path)?;
         let content = Content::Symlink(self.tree.intern(target)?);
         self.put(parent, name, attributes, content)
     }
@@ -174,8 +174,8 @@ impl Builder {
     }
 
     /// The directory and the last name of a path that does not exist yet.
-    fn free_place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
-        let (parent, name) = self.place(path)?;
+    fn new_entry<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
+        let (parent, name) = self.parent_of(path)?;
         match self.tree.find(parent, name) {
             Some(_) => Err(Error::Duplicate { path: shown(path) }),
             None => Ok((parent, name)),
@@ -183,7 +183,7 @@ impl Builder {
     }
 
     /// The directory and the last name of a path.
-    pub(crate) fn place<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
+    pub(crate) fn parent_of<'a>(&mut self, path: &'a [u8]) -> Result<(InodeId, &'a [u8]), Error> {
         let names = components(path)?;
         let Some((name, parents)) = names.split_last() else {
             return Err(Error::Path { path: shown(path), reason: "the root must be a directory" });
@@ -197,21 +197,21 @@ impl Builder {
 
     /// Finds the inode of these names, creating missing directories. All but the last must be directories.
     fn descend(&mut self, path: &[u8], names: &[&[u8]]) -> Result<InodeId, Error> {
-        let mut here = InodeId::ROOT;
+        let mut current = InodeId::ROOT;
         for (depth, name) in names.iter().enumerate() {
-            if !matches!(self.tree.inode(here).content, Content::Directory { .. }) {
+            if !matches!(self.tree.inode(current).content, Content::Directory { .. }) {
                 return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names[..depth].join(&b'/')) });
             }
-            here = match self.tree.find(here, name) {
+            current = match self.tree.find(current, name) {
                 Some(next) => next,
                 None => {
-                    let made = self.tree.add(Attributes::root(0o755), Content::Directory { parent: here, implied: true })?;
-                    self.tree.link(here, name, made)?;
-                    made
+                    let created = self.tree.add(Attributes::root(0o755), Content::Directory { parent: current, implied: true })?;
+                    self.tree.link(current, name, created)?;
+                    created
                 }
             };
         }
-        Ok(here)
+        Ok(current)
     }
 }
 

@@ -55,7 +55,7 @@ pub struct CachedImage {
     /// The image.
     pub image: Image,
     /// The value that was passed to [`Cache::store`].
-    pub signs: u64,
+    pub host_fingerprint: u64,
     /// When it was last written, or found to match the host.
     pub checked: SystemTime,
 }
@@ -83,34 +83,38 @@ impl Cache {
         let trailer = Trailer::read(&file)?;
         let checksums = trailer.checksums(&file)?;
         let file = Arc::new(CheckedFile::new(file, checksums));
-        let bytes = Bytes::in_file(Arc::clone(&file), trailer.kept, usize::try_from(trailer.checked - trailer.kept).ok()?);
+        let bytes =
+            Bytes::in_file(Arc::clone(&file), trailer.metadata_blocks, usize::try_from(trailer.checked - trailer.metadata_blocks).ok()?);
         let tables = Tables::new(bytes, trailer.sizes);
-        let kept = BlockRange { blocks: 0..trailer.kept, source: BlockSource::Kept(Blocks::File(file)) };
-        let host = BlockRange { blocks: trailer.kept..trailer.blocks, source: BlockSource::Host(Box::new(HostBlocks::new(tables, []))) };
-        let mut image = Image::new(trailer.blocks, vec![kept, host]);
+        let metadata = BlockRange { blocks: 0..trailer.metadata_blocks, source: BlockSource::Metadata(Blocks::File(file)) };
+        let host = BlockRange {
+            blocks: trailer.metadata_blocks..trailer.blocks,
+            source: BlockSource::Host(Box::new(HostBlocks::new(tables, []))),
+        };
+        let mut image = Image::new(trailer.blocks, vec![metadata, host]);
         image.allow_revisions();
-        Some(CachedImage { image, signs: trailer.signs, checked })
+        Some(CachedImage { image, host_fingerprint: trailer.host_fingerprint, checked })
     }
 
-    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `signs` identifies the state of the host for which it
+    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `host_fingerprint` identifies the state of the host for which it
     /// was made. If the same image is cached already, only its time of check is updated.
     ///
     /// # Errors
     /// [`Error::Write`]; the image that was cached before, if any, remains.
-    pub fn store(&self, image: &Image, signs: u64) -> Result<(), Error> {
+    pub fn store(&self, image: &Image, host_fingerprint: u64) -> Result<(), Error> {
         let failed = |source| Error::Write { path: self.path.clone(), source };
-        let (kept, tables, sizes) = image
+        let (metadata, tables, sizes) = image
             .in_memory()
             .ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "only a fresh host image can be cached")))?;
         let tables = padded(tables);
-        let checksums: Vec<u32> = kept.chunks(BLOCK).chain(tables.chunks(BLOCK)).map(checksum).collect();
+        let checksums: Vec<u32> = metadata.chunks(BLOCK).chain(tables.chunks(BLOCK)).map(checksum).collect();
         let checksum_bytes: Vec<u8> = checksums.iter().flat_map(|checksum| checksum.to_le_bytes()).collect();
         let trailer = Trailer {
             blocks: image.blocks(),
-            kept: (kept.len() / BLOCK) as u64,
+            metadata_blocks: (metadata.len() / BLOCK) as u64,
             checked: checksums.len() as u64,
             sizes,
-            signs,
+            host_fingerprint,
             checksum: checksum(&checksum_bytes),
         };
         if self.open_file().is_some_and(|(file, _)| {
@@ -119,7 +123,7 @@ impl Cache {
             let file = File::options().write(true).open(&self.path).map_err(failed)?;
             return file.set_modified(SystemTime::now()).map_err(failed);
         }
-        self.write(&[kept, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
+        self.write(&[metadata, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
     }
 
     /// Removes the cached image, so that the next start makes it anew. It is no error if it is gone.
@@ -141,7 +145,7 @@ impl Cache {
             return Ok(());
         }
         // Another process may have renamed it between the two lines above.
-        if !fs::symlink_metadata(&temporary).is_ok_and(|named| file.metadata().is_ok_and(|own| named.ino() == own.ino())) {
+        if !fs::symlink_metadata(&temporary).is_ok_and(|named| file.metadata().is_ok_and(|opened| named.ino() == opened.ino())) {
             return Ok(());
         }
         file.set_len(0)?;
@@ -156,8 +160,8 @@ impl Cache {
     fn open_file(&self) -> Option<(File, SystemTime)> {
         let file = open_at(&self.path, OFlags::empty()).ok()?;
         let metadata = file.metadata().ok()?;
-        let own = metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
-        if own { Some((file, metadata.modified().ok()?)) } else { None }
+        let is_own = metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+        if is_own { Some((file, metadata.modified().ok()?)) } else { None }
     }
 }
 
@@ -167,11 +171,11 @@ struct Trailer {
     /// Blocks of the image.
     blocks: u64,
     /// The blocks of the image that are in the file.
-    kept: u64,
+    metadata_blocks: u64,
     /// Blocks of the file with a checksum: those, and the tables.
     checked: u64,
     sizes: Sizes,
-    signs: u64,
+    host_fingerprint: u64,
     /// The checksum of the checksums.
     checksum: u32,
 }
@@ -180,7 +184,18 @@ impl Trailer {
     fn encode(&self) -> Vec<u8> {
         let Sizes { extents, files, directories, names, slots } = self.sizes;
         let mut bytes = MAGIC.to_vec();
-        for number in [self.blocks, self.kept, self.checked, extents, files, directories, names, slots, self.signs, self.checksum.into()] {
+        for number in [
+            self.blocks,
+            self.metadata_blocks,
+            self.checked,
+            extents,
+            files,
+            directories,
+            names,
+            slots,
+            self.host_fingerprint,
+            self.checksum.into(),
+        ] {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(checksum(&bytes).to_le_bytes());
@@ -198,14 +213,18 @@ impl Trailer {
             return None;
         }
         let mut fields = Fields(numbers);
-        let [blocks, kept, checked, extents, files, directories, names, slots, signs, checksum] = [(); NUMBERS].map(|()| fields.u64());
+        let [blocks, metadata_blocks, checked, extents, files, directories, names, slots, host_fingerprint, checksum] =
+            [(); NUMBERS].map(|()| fields.u64());
         let sizes = Sizes { extents, files, directories, names, slots };
-        let trailer = Trailer { blocks, kept, checked, sizes, signs, checksum: checksum as u32 };
+        let trailer = Trailer { blocks, metadata_blocks, checked, sizes, host_fingerprint, checksum: checksum as u32 };
         // Checked for overflow: a valid checksum does not prove that this program wrote the trailer.
         let counts = [blocks, extents, files, directories, names, slots];
-        let sound = checked <= CHECKSUMS_MAX && kept <= checked && kept <= blocks && counts.iter().all(|count| *count <= u32::MAX.into());
+        let is_valid = checked <= CHECKSUMS_MAX
+            && metadata_blocks <= checked
+            && metadata_blocks <= blocks
+            && counts.iter().all(|count| *count <= u32::MAX.into());
         let expected = checked + (checked * 4).div_ceil(BLOCK_SIZE) + 1;
-        (sound && length == expected * BLOCK_SIZE).then_some(trailer)
+        (is_valid && length == expected * BLOCK_SIZE).then_some(trailer)
     }
 
     /// Reads the checksums; `None` if they do not match the trailer.

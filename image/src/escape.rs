@@ -11,14 +11,14 @@ const SHOWN_MAX: usize = 4096;
 #[must_use]
 pub fn escaped(name: impl AsRef<OsStr>) -> String {
     let bytes = name.as_ref().as_bytes();
-    let shown = escaped_text(&String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]), is_obeyed);
+    let shown = escaped_text(&String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]), is_control);
     if bytes.len() > SHOWN_MAX { shown + "..." } else { shown }
 }
 
 /// The same for text of any length; line breaks stay.
 #[must_use]
 pub fn escaped_lines(text: &str) -> String {
-    escaped_text(text, |character| is_obeyed(character) && character != '\n')
+    escaped_text(text, |character| is_control(character) && character != '\n')
 }
 
 fn escaped_text(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
@@ -30,7 +30,7 @@ fn escaped_text(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
 }
 
 /// Whether a character affects a terminal instead of being shown.
-fn is_obeyed(character: char) -> bool {
+fn is_control(character: char) -> bool {
     let is_invisible = matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     character.is_control() || is_invisible || character == char::REPLACEMENT_CHARACTER
 }

@@ -27,7 +27,7 @@ use rustix::{
 
 use crate::{
     BLOCK_SIZE, BlockError,
-    host_stat::{look, open_at, version},
+    host_stat::{lstat, open_at, version},
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,
@@ -58,8 +58,8 @@ impl HostBlocks {
     }
 
     /// Adds the recorded files to a fingerprint.
-    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
-        self.tables.sign(hasher);
+    pub(crate) fn hash_content(&self, hasher: &mut impl Hasher) {
+        self.tables.hash_content(hasher);
     }
 
     /// The tables, if they are in memory and no file is held open.
@@ -72,7 +72,7 @@ impl HostBlocks {
         let Ok(directories) = self.tables.all_directories().collect::<Result<Vec<_>, _>>() else { return true };
         let is_changed = |(path, record): &(PathBuf, DirectoryRecord)| {
             let same = |version: Version| (version.device, version.inode, version.changed) == (record.device, record.inode, record.changed);
-            !look(path).is_ok_and(|stat| same(Version::of(&stat)))
+            !lstat(path).is_ok_and(|stat| same(Version::of(&stat)))
         };
         let (first, second) = directories.split_at(if directories.len() < SHARE { 0 } else { directories.len() / 2 });
         thread::scope(|scope| {
@@ -89,12 +89,12 @@ impl HostBlocks {
         while !rest.is_empty() {
             let blocks = rest.len() as u64 / BLOCK_SIZE;
             let run = self.run(first)?.min(blocks);
-            let (piece, behind) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
+            let (piece, remaining) = rest.split_at_mut((run * BLOCK_SIZE) as usize);
             match self.extent(first)?.filter(|(extent, _)| extent.rest(first) > 0) {
                 Some((extent, version)) => self.read_extent(&extent, version, first, piece, replaced)?,
                 None => piece.fill(0),
             }
-            (rest, first) = (behind, first + run);
+            (rest, first) = (remaining, first + run);
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ fn open_version(path: &Path, version: &Version) -> Result<File, BlockError> {
         |stat: &Stat| Version::of(stat).has_content_of(version) && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let failed = |error: Errno| failure(error.into(), path.into());
     // Checked before it is opened, because opening a device may have effects.
-    if !is_the_same(&look(path).map_err(failed)?) {
+    if !is_the_same(&lstat(path).map_err(failed)?) {
         return Err(changed());
     }
     let file = with_descriptor(|| open_at(path, OFlags::empty())).map_err(failed)?;

@@ -58,7 +58,7 @@ impl Version {
 }
 
 /// The status of a file, without following a link or triggering an automatic mount.
-pub(crate) fn look(path: &Path) -> Result<Stat, Errno> {
+pub(crate) fn lstat(path: &Path) -> Result<Stat, Errno> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 

@@ -31,7 +31,7 @@ use crate::{
 /// Maximal bytes of the pieces of [`Image::write_to`].
 pub const PIECE_SIZE: usize = 1 << 20;
 
-/// Blocks of metadata that are read at once where each file in them is looked at.
+/// Blocks of metadata that are read at once if each file in them is compared with the host.
 const REVISED_RUN: u64 = 4;
 
 /// Takes a piece of data and its offset in bytes.
@@ -59,7 +59,7 @@ pub(crate) struct BlockRange {
 #[derive(Debug)]
 pub(crate) enum BlockSource {
     /// Stored by block number.
-    Kept(Blocks),
+    Metadata(Blocks),
     Host(Box<HostBlocks>),
 }
 
@@ -138,16 +138,16 @@ impl Image {
         while next < end {
             let (part, until) = self.part(next);
             let until = until.min(end);
-            let (piece, behind) = rest.split_at_mut((until - next) as usize * BLOCK);
+            let (piece, remaining) = rest.split_at_mut((until - next) as usize * BLOCK);
             match part.map(|part| &part.source) {
-                Some(BlockSource::Kept(blocks)) => {
+                Some(BlockSource::Metadata(blocks)) => {
                     blocks.read(next, piece)?;
                     self.revise(next, piece)?;
                 }
                 Some(BlockSource::Host(blocks)) => blocks.read(next, piece, self.replaced.as_deref())?,
                 None => piece.fill(0),
             }
-            (next, rest) = (until, behind);
+            (next, rest) = (until, remaining);
         }
         for (&block, bytes) in self.altered.range(first..end) {
             buffer[(block - first) as usize * BLOCK..][..BLOCK].copy_from_slice(bytes);
@@ -160,7 +160,7 @@ impl Image {
     pub fn run(&self, first: u64) -> u64 {
         let (part, until) = self.part(first);
         let run = match part.map(|part| &part.source) {
-            Some(BlockSource::Kept(_)) if self.host().is_some_and(HostBlocks::is_revised) => REVISED_RUN,
+            Some(BlockSource::Metadata(_)) if self.host().is_some_and(HostBlocks::is_revised) => REVISED_RUN,
             // An error in a table is reported when the block is read.
             Some(BlockSource::Host(blocks)) => blocks.run(first).unwrap_or(1),
             _ => u64::MAX,
@@ -179,8 +179,10 @@ impl Image {
             blocks.hash(&mut hasher);
             match source {
                 // The host's numbers of files come last, and their change times do not count.
-                BlockSource::Kept(kept) => kept.sign((blocks.end - blocks.start).saturating_sub(identities), &mut hasher),
-                BlockSource::Host(host) => host.sign(&mut hasher),
+                BlockSource::Metadata(metadata) => {
+                    metadata.hash_content((blocks.end - blocks.start).saturating_sub(identities), &mut hasher)
+                }
+                BlockSource::Host(host) => host.hash_content(&mut hasher),
             }
         }
         self.altered.hash(&mut hasher);
@@ -215,11 +217,12 @@ impl Image {
     /// The memory of a fresh image: its first blocks, and the tables of the rest. `None` for others.
     pub(crate) fn in_memory(&self) -> Option<(&[u8], &[u8], Sizes)> {
         match &self.parts[..] {
-            [BlockRange { source: BlockSource::Kept(Blocks::Memory(kept)), .. }, BlockRange { source: BlockSource::Host(host), .. }]
-                if self.altered.is_empty() =>
-            {
+            [
+                BlockRange { source: BlockSource::Metadata(Blocks::Memory(metadata)), .. },
+                BlockRange { source: BlockSource::Host(host), .. },
+            ] if self.altered.is_empty() => {
                 let (tables, sizes) = host.tables_in_memory()?;
-                Some((kept, tables, sizes))
+                Some((metadata, tables, sizes))
             }
             _ => None,
         }
@@ -230,12 +233,12 @@ impl Image {
         self.parts.iter().any(|part| matches!(&part.source, BlockSource::Host(host) if host.is_outdated()))
     }
 
-    /// Where the host's numbers of what it shows lie, if it has them.
+    /// The position of the identity table, if the image has one.
     fn identities(&self) -> Option<IdentityTable> {
         IdentityTable::decode(&self.superblock().ok()?.volume_name)
     }
 
-    /// Lets a kept image follow changes of files, if it was made for that.
+    /// Lets a cached image follow changes of files, if it was built for that.
     pub(crate) fn allow_revisions(&mut self) {
         let (blocks, identities) = (self.blocks, self.identities());
         for part in &mut self.parts {
@@ -245,7 +248,7 @@ impl Image {
         }
     }
 
-    /// Brings inodes in blocks that were just read to what their files are now.
+    /// Updates inodes in blocks that were just read to the present state of their files.
     fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
         self.host().map_or(Ok(()), |host| host.revise(first, blocks))
     }

@@ -84,8 +84,8 @@ impl Image {
         let mut found = Resolved { chain: vec![self.node(self.root()?)?], names: Vec::new(), missing: Vec::new() };
         let mut links = 0;
         while let Some(name) = pending.pop_front() {
-            let here = found.chain[found.chain.len() - 1];
-            if !here.is_directory() {
+            let current = found.chain[found.chain.len() - 1];
+            if !current.is_directory() {
                 return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&found.names.join(&b'/')) });
             }
             if name == b".." {
@@ -93,7 +93,7 @@ impl Image {
                 found.chain.truncate(found.chain.len().saturating_sub(1).max(1));
                 continue;
             }
-            let Some(node) = self.look_up(&here, &name)? else {
+            let Some(node) = self.look_up(&current, &name)? else {
                 found.missing = std::iter::once(name).chain(pending).collect();
                 return match found.missing.iter().any(|name| name == b"..") {
                     true => Err(Error::Path { path: shown(path), reason: "it contains a directory that does not exist" }),
@@ -165,8 +165,8 @@ impl Image {
 
     /// The data of a directory or link.
     pub(crate) fn data(&self, node: &Node) -> Result<Vec<u8>, Error> {
-        let most = if node.inode.file_type == FileType::Symlink { TARGET_MAX as u64 } else { DIRECTORY_MAX };
-        if node.inode.size > most.min(self.size()) {
+        let max = if node.inode.file_type == FileType::Symlink { TARGET_MAX as u64 } else { DIRECTORY_MAX };
+        if node.inode.size > max.min(self.size()) {
             return Err(Corrupt("a directory or link is too large").into());
         }
         self.piece(node, 0, node.inode.size)

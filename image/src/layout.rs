@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Layout {
     pub(crate) blocks: u64,
     /// Everything but the content of host files: whole blocks.
-    pub(crate) kept: Vec<u8>,
+    pub(crate) metadata: Vec<u8>,
     pub(crate) tables: Vec<u8>,
     pub(crate) sizes: Sizes,
     pub(crate) held: Vec<(u32, Arc<std::fs::File>)>,
@@ -40,25 +40,26 @@ impl Layout {
         let mut plan = Plan::new(&tree)?;
         plan.place_heads()?;
         plan.place_data()?;
-        let mut kept = vec![0; plan.kept_blocks as usize * BLOCK];
-        plan.write(&mut kept)?;
+        let mut metadata = vec![0; plan.metadata_blocks as usize * BLOCK];
+        plan.write(&mut metadata)?;
         let end = BlockNumber::new(plan.next.saturating_add(tree.spare_blocks))?;
         if let Some(table) = plan.identities {
-            plan.write_identities(&mut kept[table.first_block as usize * BLOCK..]);
+            plan.write_identities(&mut metadata[table.first_block as usize * BLOCK..]);
         }
         let volume_name = plan.identities.map_or([0; 16], IdentityTable::encode);
-        write_superblock(&mut kept, plan.order.len() as u64, end, volume_name);
+        write_superblock(&mut metadata, plan.order.len() as u64, end, volume_name);
         let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names, &plan.slots());
-        Ok(Layout { blocks: end.number().into(), kept, tables, sizes, held: tree.held })
+        Ok(Layout { blocks: end.number().into(), metadata, tables, sizes, held: tree.held })
     }
 
     /// The image, in memory except for the content of host files.
     pub(crate) fn image(self) -> Image {
-        let kept_blocks = (self.kept.len() / BLOCK) as u64;
+        let metadata_blocks = (self.metadata.len() / BLOCK) as u64;
         let tables = Tables::new(Bytes::Memory(self.tables), self.sizes);
-        let kept = BlockRange { blocks: 0..kept_blocks, source: BlockSource::Kept(Blocks::Memory(self.kept)) };
-        let host = BlockRange { blocks: kept_blocks..self.blocks, source: BlockSource::Host(Box::new(HostBlocks::new(tables, self.held))) };
-        Image::new(self.blocks, vec![kept, host])
+        let metadata = BlockRange { blocks: 0..metadata_blocks, source: BlockSource::Metadata(Blocks::Memory(self.metadata)) };
+        let host =
+            BlockRange { blocks: metadata_blocks..self.blocks, source: BlockSource::Host(Box::new(HostBlocks::new(tables, self.held))) };
+        Image::new(self.blocks, vec![metadata, host])
     }
 }
 
@@ -86,7 +87,7 @@ struct Plan<'a> {
     order: Vec<InodeId>,
     /// The first free block.
     next: u64,
-    kept_blocks: u64,
+    metadata_blocks: u64,
     /// The position of the identity table, if there is one.
     identities: Option<IdentityTable>,
     extents: Vec<Extent>,
@@ -103,9 +104,9 @@ impl<'a> Plan<'a> {
         let mut sorted = vec![0u32; tree.entries.len()];
         let mut free = starts.clone();
         for (number, entry) in tree.entries.iter().enumerate() {
-            let place = &mut free[entry.directory.index()];
-            sorted[*place as usize] = number as u32;
-            *place += 1;
+            let index = &mut free[entry.directory.index()];
+            sorted[*index as usize] = number as u32;
+            *index += 1;
         }
         for bounds in starts.windows(2) {
             let entries = &mut sorted[bounds[0] as usize..bounds[1] as usize];
@@ -113,7 +114,7 @@ impl<'a> Plan<'a> {
         }
         let spots = vec![InodeSpot::default(); tree.inodes.len()];
         let mut plan =
-            Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, kept_blocks: 0, identities: None, extents: Vec::new() };
+            Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, metadata_blocks: 0, identities: None, extents: Vec::new() };
         plan.place_inodes()?;
         Ok(plan)
     }
@@ -208,7 +209,7 @@ impl<'a> Plan<'a> {
             self.next += table.blocks();
             self.identities = Some(table);
         }
-        self.kept_blocks = self.next;
+        self.metadata_blocks = self.next;
         Ok(())
     }
 
@@ -219,8 +220,8 @@ impl<'a> Plan<'a> {
             Content::Host { size, .. } => Some(size),
             _ => None,
         });
-        let most = self.tree.content_max / BLOCK_SIZE;
-        if sizes.clone().fold(0, |sum: u64, size| sum.saturating_add(blocks(size))) <= most {
+        let max_blocks = self.tree.content_max / BLOCK_SIZE;
+        if sizes.clone().fold(0, |sum: u64, size| sum.saturating_add(blocks(size))) <= max_blocks {
             return u64::MAX;
         }
         let mut sizes: Vec<u64> = sizes.collect();
@@ -228,7 +229,7 @@ impl<'a> Plan<'a> {
         let mut sum = 0_u64;
         let too_large = sizes.into_iter().find(|&size| {
             sum = sum.saturating_add(blocks(size));
-            sum > most
+            sum > max_blocks
         });
         too_large.map_or(u64::MAX, |size| size - 1)
     }
@@ -251,7 +252,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn write(&self, kept: &mut [u8]) -> Result<(), Error> {
+    fn write(&self, metadata: &mut [u8]) -> Result<(), Error> {
         for (serial, &id) in (1..).zip(&self.order) {
             let spot = &self.spots[id.index()];
             let inode = self.tree.inode(id);
@@ -277,12 +278,12 @@ impl<'a> Plan<'a> {
             let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
             let header = encode::inode(inode.content.kind(), inode.attributes, links, size, location, serial);
             let offset = spot.slot as usize * ISLOT_SIZE as usize;
-            kept[offset..offset + INODE_SIZE].copy_from_slice(&header);
+            metadata[offset..offset + INODE_SIZE].copy_from_slice(&header);
             let tail_size = if let DataLocation::Inline(_) = location { data.len() % BLOCK } else { 0 };
             let (head, tail) = data.split_at(data.len() - tail_size);
-            kept[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
+            metadata[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
             if let Some(first) = first.filter(|_| !head.is_empty()) {
-                kept[first.number() as usize * BLOCK..][..head.len()].copy_from_slice(head);
+                metadata[first.number() as usize * BLOCK..][..head.len()].copy_from_slice(head);
             }
         }
         Ok(())

@@ -16,23 +16,23 @@ use rustix::io::Errno;
 /// The default limit of open files.
 const OPEN_MAX: usize = 256;
 
-static FILES: Mutex<List> = Mutex::new(List { most: OPEN_MAX, open: Vec::new() });
+static FILES: Mutex<OpenList> = Mutex::new(OpenList { max: OPEN_MAX, open: Vec::new() });
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// An image's ID in the list.
 type Owner = u64;
 
-struct List {
-    most: usize,
+struct OpenList {
+    max: usize,
     /// The most recently used is last.
     open: Vec<(Owner, u32, Arc<File>)>,
 }
 
 /// Limits the host files that all images of the process together keep open; at least one.
-pub fn limit_open_files(most: usize) {
+pub fn limit_open_files(max: usize) {
     let mut list = list();
-    list.most = most.max(1);
-    let surplus = list.open.len().saturating_sub(list.most);
+    list.max = max.max(1);
+    let surplus = list.open.len().saturating_sub(list.max);
     list.open.drain(..surplus);
 }
 
@@ -42,7 +42,7 @@ pub fn open_files() -> usize {
     list().open.len()
 }
 
-fn list() -> MutexGuard<'static, List> {
+fn list() -> MutexGuard<'static, OpenList> {
     // The list is consistent even if a thread panicked while it held the lock.
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,8 +60,8 @@ impl OpenFiles {
     /// The file with this number, if it is open.
     pub(crate) fn get(&self, number: u32) -> Option<Arc<File>> {
         let open = &mut list().open;
-        let place = open.iter().rposition(|(owner, other, _)| (*owner, *other) == (self.0, number))?;
-        let entry = open.remove(place);
+        let index = open.iter().rposition(|(owner, other, _)| (*owner, *other) == (self.0, number))?;
+        let entry = open.remove(index);
         let file = Arc::clone(&entry.2);
         open.push(entry);
         Some(file)
@@ -70,7 +70,7 @@ impl OpenFiles {
     /// Keeps a file open.
     pub(crate) fn keep(&self, number: u32, file: &Arc<File>) {
         let mut list = list();
-        if list.open.len() >= list.most {
+        if list.open.len() >= list.max {
             list.open.remove(0);
         }
         list.open.push((self.0, number, Arc::clone(file)));

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Attributes of implicitly created directories.
-const MADE: Attributes = Attributes::root(0o755);
+const DEFAULT_ATTRIBUTES: Attributes = Attributes::root(0o755);
 
 impl Image {
     /// Creates a directory with these attributes unless it exists; its missing parents are owned by root, with permissions 755. Returns
@@ -28,11 +28,11 @@ impl Image {
     /// [`Error::NotADirectory`], [`Error::Path`], [`Error::TooLarge`]; the image cannot be read, or is invalid.
     pub fn add_directory(&mut self, path: &[u8], attributes: Attributes) -> Result<Vec<u8>, Error> {
         let Resolved { chain, names, missing } = self.resolve(path)?;
-        let here = chain[chain.len() - 1];
-        if !here.is_directory() {
+        let directory = chain[chain.len() - 1];
+        if !directory.is_directory() {
             return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
-        self.add_directories(path, here, &missing, attributes)?;
+        self.add_directories(path, directory, &missing, attributes)?;
         let real: Vec<u8> = names.iter().chain(&missing).flat_map(|name| [b"/", &name[..]].concat()).collect();
         Ok(if real.is_empty() { b"/".to_vec() } else { real })
     }
@@ -51,14 +51,14 @@ impl Image {
                 return Err(Error::Duplicate { path: shown(path) });
             }
         }
-        let (Some(&here), Some((name, directories))) = (chain.last(), missing.split_last()) else {
+        let (Some(&directory), Some((name, directories))) = (chain.last(), missing.split_last()) else {
             return Err(Error::Duplicate { path: shown(path) });
         };
-        if !here.is_directory() {
+        if !directory.is_directory() {
             return Err(Error::NotADirectory { path: shown(path), ancestor: shown(&names.join(&b'/')) });
         }
         check_names(path, &missing)?;
-        let here = self.add_directories(path, here, directories, MADE)?;
+        let directory = self.add_directories(path, directory, directories, DEFAULT_ATTRIBUTES)?;
         let size = file.version.size;
         let mut data = DataLocation::Absent;
         if size > 0 && self.size().saturating_add(size) <= most {
@@ -70,21 +70,21 @@ impl Image {
             data = DataLocation::Blocks(first);
         }
         let nid = self.append_block(&encode::inode(FileType::Regular, file.attributes(), 1, size, data, 0))?;
-        self.add_entry(&here, name, nid, FileType::Regular)
+        self.add_entry(&directory, name, nid, FileType::Regular)
     }
 
     /// Adds nested directories to this one, the last with these attributes; returns the last.
-    fn add_directories(&mut self, path: &[u8], here: Node, names: &[Vec<u8>], attributes: Attributes) -> Result<Node, Error> {
+    fn add_directories(&mut self, path: &[u8], directory: Node, names: &[Vec<u8>], attributes: Attributes) -> Result<Node, Error> {
         check_names(path, names)?;
-        let Some((first, rest)) = names.split_first() else { return Ok(here) };
-        let mut parent = here.nid;
+        let Some((first, rest)) = names.split_first() else { return Ok(directory) };
+        let mut parent = directory.nid;
         let mut outermost = None;
         // Each is in a block of its own, so the position of the next is known.
         let mut below = rest.iter();
         let last = loop {
-            let own = self.next_nid(0)?;
+            let nid = self.next_nid(0)?;
             let mut all = vec![
-                Dirent { name: b".", nid: own, file_type: Some(FileType::Directory) },
+                Dirent { name: b".", nid, file_type: Some(FileType::Directory) },
                 Dirent { name: b"..", nid: parent, file_type: Some(FileType::Directory) },
             ];
             let child = below.next();
@@ -94,7 +94,7 @@ impl Image {
             all.sort_unstable_by_key(|entry| entry.name);
             let size = directory_size(all.iter().map(|entry| entry.name)) as u64;
             let links = 2 + u32::from(child.is_some());
-            let attributes = if child.is_some() { MADE } else { attributes };
+            let attributes = if child.is_some() { DEFAULT_ATTRIBUTES } else { attributes };
             let inode = encode::inode(FileType::Directory, attributes, links, size, DataLocation::Inline(None), 0);
             parent = self.append_block(&[&inode[..], &encode_directory(&all)].concat())?;
             outermost = outermost.or(Some(parent));
@@ -102,7 +102,7 @@ impl Image {
                 break parent;
             }
         };
-        self.add_entry(&here, first, outermost.unwrap_or(last), FileType::Directory)?;
+        self.add_entry(&directory, first, outermost.unwrap_or(last), FileType::Directory)?;
         self.node(last)
     }
 

@@ -16,10 +16,10 @@ use rustix::{
 use crate::tables::Version;
 
 /// Maximal number of kept files: each takes about a kilobyte of the host's kernel.
-const KEPT_MAX: u64 = 4096;
+const OPEN_FILES_MAX: u64 = 4096;
 
 /// A file's identity: device and inode.
-type HostIdentity = (u64, u64);
+type FileKey = (u64, u64);
 
 /// Replaced and removed files of a tree that stay open, so that an image of that tree remains readable.
 #[derive(Debug, Default)]
@@ -29,9 +29,9 @@ pub struct Replaced {
 
 #[derive(Debug, Default)]
 struct State {
-    files: HashMap<HostIdentity, Arc<File>>,
+    files: HashMap<FileKey, Arc<File>>,
     /// Files that were created since: no image shows them.
-    own: HashSet<HostIdentity>,
+    created: HashSet<FileKey>,
 }
 
 impl Replaced {
@@ -40,9 +40,9 @@ impl Replaced {
     pub fn keep(&self, file: File) {
         let Ok(stat) = fstat(&file) else { return };
         let identity = (stat.st_dev, stat.st_ino);
-        let most = (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4).min(KEPT_MAX);
+        let max = (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4).min(OPEN_FILES_MAX);
         let mut state = self.lock();
-        if !state.own.remove(&identity) && (state.files.len() as u64) < most {
+        if !state.created.remove(&identity) && (state.files.len() as u64) < max {
             state.files.insert(identity, Arc::new(file));
         }
     }
@@ -50,7 +50,7 @@ impl Replaced {
     /// Records a new file, which need not be kept when it is removed.
     pub fn is_new(&self, file: &File) {
         if let Ok(stat) = fstat(file) {
-            self.lock().own.insert((stat.st_dev, stat.st_ino));
+            self.lock().created.insert((stat.st_dev, stat.st_ino));
         }
     }
 

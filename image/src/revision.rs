@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat};
 use crate::{
     BlockError,
     encode::BLOCK,
-    host_stat::{attributes, host_identity, look},
+    host_stat::{attributes, host_identity, lstat},
     tables::{Extent, SlotRecord, Tables, Version},
 };
 
@@ -77,7 +77,7 @@ impl Revisions {
             return Ok(*known);
         }
         let record = tables.file(file)?;
-        let later = look(&tables.path(&record)?)
+        let later = lstat(&tables.path(&record)?)
             .ok()
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
         let revision = later.and_then(|stat| self.add(file, stat));

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::{
     Attributes, Builder, Error,
     builder::{components, is_target, shown},
-    host_stat::{attributes, host_identity, look, open_at},
+    host_stat::{attributes, host_identity, lstat, open_at},
     tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
     tree::{Content, InodeId},
 };
@@ -111,14 +111,14 @@ impl Builder {
     /// [`Error::Host`], [`Error::TooMany`], [`Error::Changed`]; those of [`Builder::file`].
     pub fn host(&mut self, path: impl AsRef<[u8]>, host: &Path, walk: &Scan<'_>) -> Result<(), Error> {
         let path = path.as_ref();
-        let stat = look(host).map_err(|errno| Error::Host { path: host.into(), source: errno.into() })?;
+        let stat = lstat(host).map_err(|errno| Error::Host { path: host.into(), source: errno.into() })?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             self.directory(path, walk.attributes(&stat))?;
             let id = self.find(path)?;
             self.identify(id, &stat, walk);
             return self.walk(id, host, &stat, walk);
         }
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.parent_of(path)?;
         if self.tree.find(parent, name).is_some() {
             return Err(Error::Duplicate { path: shown(path) });
         }
@@ -143,7 +143,7 @@ impl Builder {
 
     fn find(&self, path: &[u8]) -> Result<InodeId, Error> {
         let names = components(path)?;
-        let found = names.iter().try_fold(InodeId::ROOT, |here, name| self.tree.find(here, name));
+        let found = names.iter().try_fold(InodeId::ROOT, |current, name| self.tree.find(current, name));
         Ok(found.expect("the directory was just added"))
     }
 

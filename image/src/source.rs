@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::{
     Attributes, Error,
-    host_stat::{attributes, look, open_at},
+    host_stat::{attributes, lstat, open_at},
     scan::shows_kernel,
     tables::Version,
 };
@@ -51,7 +51,7 @@ impl HostFile {
         let path = path.as_ref();
         let failed = |source| Error::Host { path: path.into(), source };
         let real = path.canonicalize().map_err(failed)?;
-        let stat = look(&real).map_err(|errno| failed(errno.into()))?;
+        let stat = lstat(&real).map_err(|errno| failed(errno.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotAFile(path.into()));
         }

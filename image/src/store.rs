@@ -21,7 +21,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Adds the checksums of blocks in memory to a fingerprint, as [`CheckedFile`] does.
-fn sign(bytes: &[u8], hasher: &mut impl Hasher) {
+fn hash_content(bytes: &[u8], hasher: &mut impl Hasher) {
     let mut padded = [0; BLOCK];
     for block in bytes.chunks(BLOCK) {
         padded[..block.len()].copy_from_slice(block);
@@ -44,7 +44,7 @@ impl CheckedFile {
     }
 
     /// Adds the checksums of blocks to a fingerprint.
-    fn sign(&self, blocks: Range<u64>, hasher: &mut impl Hasher) {
+    fn hash_content(&self, blocks: Range<u64>, hasher: &mut impl Hasher) {
         for block in blocks {
             self.checksums.get(block as usize).hash(hasher);
         }
@@ -74,21 +74,23 @@ pub(crate) enum Bytes {
         file: Arc<CheckedFile>,
         first: u64,
         /// The cached blocks.
-        kept: Vec<OnceLock<Box<[u8]>>>,
+        cached: Vec<OnceLock<Box<[u8]>>>,
     },
 }
 
 impl Bytes {
     /// `blocks` blocks of a file.
     pub(crate) fn in_file(file: Arc<CheckedFile>, first: u64, blocks: usize) -> Self {
-        Bytes::File { file, first, kept: (0..blocks).map(|_| OnceLock::new()).collect() }
+        Bytes::File { file, first, cached: (0..blocks).map(|_| OnceLock::new()).collect() }
     }
 
     /// Adds the first `length` bytes, which fill whole blocks, to a fingerprint.
-    pub(crate) fn sign(&self, length: u64, hasher: &mut impl Hasher) {
+    pub(crate) fn hash_content(&self, length: u64, hasher: &mut impl Hasher) {
         match self {
-            Bytes::Memory(bytes) => sign(&bytes[..bytes.len().min(length as usize)], hasher),
-            Bytes::File { file, first, kept } => file.sign(*first..*first + (length / BLOCK as u64).min(kept.len() as u64), hasher),
+            Bytes::Memory(bytes) => hash_content(&bytes[..bytes.len().min(length as usize)], hasher),
+            Bytes::File { file, first, cached } => {
+                file.hash_content(*first..*first + (length / BLOCK as u64).min(cached.len() as u64), hasher)
+            }
         }
     }
 
@@ -100,14 +102,14 @@ impl Bytes {
                 let piece = start.and_then(|start| bytes.get(start..)?.get(..buffer.len()));
                 buffer.copy_from_slice(piece.ok_or(BlockError::Damaged("a table is truncated"))?);
             }
-            Bytes::File { file, first, kept } => {
+            Bytes::File { file, first, cached } => {
                 let (mut index, mut within) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize);
                 let mut rest = buffer;
                 while !rest.is_empty() {
-                    let block = &kept_block(file, *first, kept, index)?[within..];
-                    let (piece, behind) = rest.split_at_mut(rest.len().min(block.len()));
+                    let block = &cached_block(file, *first, cached, index)?[within..];
+                    let (piece, remaining) = rest.split_at_mut(rest.len().min(block.len()));
                     piece.copy_from_slice(&block[..piece.len()]);
-                    (rest, index, within) = (behind, index + 1, 0);
+                    (rest, index, within) = (remaining, index + 1, 0);
                 }
             }
         }
@@ -116,15 +118,15 @@ impl Bytes {
 }
 
 /// A block of a range, read once.
-fn kept_block<'a>(file: &CheckedFile, first: u64, kept: &'a [OnceLock<Box<[u8]>>], index: u64) -> Result<&'a [u8], BlockError> {
-    let place = usize::try_from(index).ok().and_then(|index| kept.get(index));
-    let place = place.ok_or(BlockError::Damaged("a table is truncated"))?;
-    if let Some(block) = place.get() {
+fn cached_block<'a>(file: &CheckedFile, first: u64, cached: &'a [OnceLock<Box<[u8]>>], index: u64) -> Result<&'a [u8], BlockError> {
+    let slot = usize::try_from(index).ok().and_then(|index| cached.get(index));
+    let slot = slot.ok_or(BlockError::Damaged("a table is truncated"))?;
+    if let Some(block) = slot.get() {
         return Ok(block);
     }
     let mut block = vec![0; BLOCK].into_boxed_slice();
     file.read_blocks(first + index, &mut block)?;
-    Ok(place.get_or_init(|| block))
+    Ok(slot.get_or_init(|| block))
 }
 
 /// The first blocks of an image.
@@ -136,10 +138,10 @@ pub(crate) enum Blocks {
 
 impl Blocks {
     /// Adds the first `blocks` blocks to a fingerprint, by their checksums.
-    pub(crate) fn sign(&self, blocks: u64, hasher: &mut impl Hasher) {
+    pub(crate) fn hash_content(&self, blocks: u64, hasher: &mut impl Hasher) {
         match self {
-            Blocks::Memory(bytes) => sign(&bytes[..bytes.len().min(blocks as usize * BLOCK)], hasher),
-            Blocks::File(file) => file.sign(0..blocks, hasher),
+            Blocks::Memory(bytes) => hash_content(&bytes[..bytes.len().min(blocks as usize * BLOCK)], hasher),
+            Blocks::File(file) => file.hash_content(0..blocks, hasher),
         }
     }
 

@@ -264,8 +264,8 @@ impl Tables {
     }
 
     /// Adds the tables to a fingerprint, without change times.
-    pub(crate) fn sign(&self, hasher: &mut impl Hasher) {
-        self.bytes.sign(self.changes(), hasher);
+    pub(crate) fn hash_content(&self, hasher: &mut impl Hasher) {
+        self.bytes.hash_content(self.changes(), hasher);
     }
 
     pub(crate) fn in_memory(&self) -> Option<(&[u8], Sizes)> {

@@ -27,7 +27,7 @@ impl InodeId {
 pub(crate) struct Inode {
     pub(crate) attributes: Attributes,
     pub(crate) content: Content,
-    /// Which file of the host it is, where the image is to say that.
+    /// Its identity on the host, if the image records identities.
     pub(crate) identity: Option<HostIdentity>,
 }
 
@@ -75,9 +75,9 @@ pub(crate) struct TreeEntry {
 #[derive(Debug)]
 pub(crate) struct ImageTree {
     pub(crate) inodes: Vec<Inode>,
-    /// The image says which files of the host it shows.
+    /// The image records the identities of the host's files.
     pub(crate) identified: bool,
-    /// A change of names shows in the change time of a directory, as far as it was walked.
+    /// A change of names in a scanned directory shows in its change time.
     pub(crate) is_lasting: bool,
     /// Blocks that are left for files that grow.
     pub(crate) spare_blocks: u64,
@@ -166,15 +166,15 @@ impl ImageTree {
     /// The paths of all files with a name. O(names).
     pub(crate) fn named(&self, name: &[u8]) -> Vec<Vec<u8>> {
         let found: Vec<&TreeEntry> = self.entries.iter().filter(|entry| self.text(entry.name) == name).collect();
-        let mut above = vec![None; if found.is_empty() { 0 } else { self.inodes.len() }];
+        let mut names_of = vec![None; if found.is_empty() { 0 } else { self.inodes.len() }];
         for entry in &self.entries {
-            if let Some(place) = above.get_mut(entry.inode.index()) {
-                *place = Some(entry);
+            if let Some(slot) = names_of.get_mut(entry.inode.index()) {
+                *slot = Some(entry);
             }
         }
         let path = |entry: &TreeEntry| {
             // Directories have one name each, so this ends at the root.
-            let names = std::iter::successors(Some(entry), |entry| above[entry.directory.index()]);
+            let names = std::iter::successors(Some(entry), |entry| names_of[entry.directory.index()]);
             let names: Vec<&[u8]> = names.map(|entry| self.text(entry.name)).collect();
             names.iter().rev().flat_map(|name| [b"/", *name].concat()).collect()
         };

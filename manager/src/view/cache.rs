@@ -56,7 +56,7 @@ pub(super) fn open(directory: Option<&Path>, reporter: &Reporter) -> Result<(Ima
     // Computed before the scan, so that changes during it show at the next start.
     let signs = signs();
     if let Some(cache) = &cache
-        && let Some(kept) = cache.open().filter(|kept| kept.signs == signs)
+        && let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint == signs)
     {
         let due = kept.checked.elapsed().is_ok_and(|age| age > FRESH);
         return Ok((kept.image, Some(cache.clone()), due.then(|| Renewal(cache.clone()))));

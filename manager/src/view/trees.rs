@@ -49,8 +49,8 @@ impl CachedTree<'_> {
         };
         let base = self.sign();
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
-        if let Some(kept) = cache.open().filter(|kept| kept.signs & !AUTHORITY == base & !AUTHORITY && !kept.is_outdated()) {
-            let needed = Authority { read: kept.signs & 1 != 0, change: kept.signs & 2 != 0 };
+        if let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY && !kept.is_outdated()) {
+            let needed = Authority { read: kept.host_fingerprint & 1 != 0, change: kept.host_fingerprint & 2 != 0 };
             *authority = authority.and(needed);
             return Ok((kept.image, Some(cache)));
         }
