@@ -4,7 +4,7 @@
 use crate::pieces;
 use pando_image::Replaced;
 use pando_kernel::{ConsolePort, Stream};
-use pando_launch::{Command, Export, Jobs, obey};
+use pando_launch::{Command, Export, Jobs, apply_records};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ pub fn write_back(data: &[u8]) {
     symlink("../secret", inside.join("link")).expect("it was not there");
     let opened = open(&inside, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
     let mut answers = 0;
-    let report = obey(vec![Export::Directory(opened)], Arc::<Replaced>::default(), u64::MAX, data, |_| {
+    let report = apply_records(vec![Export::Directory(opened)], Arc::<Replaced>::default(), u64::MAX, data, |_| {
         answers += 1;
         true
     });
@@ -37,7 +37,7 @@ pub fn write_back(data: &[u8]) {
 /// A cell that reports on two jobs, in pieces.
 pub fn jobs(data: &[u8]) {
     let control = ConsolePort::detached(|| ());
-    let (jobs, mut carrier) = Jobs::over(Arc::clone(&control), || ());
+    let (jobs, mut carrier) = Jobs::with_port(Arc::clone(&control), || ());
     let started = [(); 2].map(|()| jobs.start(&Command::default()).expect("there are no others"));
     started[0].port().send(b"some input");
     for piece in pieces(data) {

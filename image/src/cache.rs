@@ -96,7 +96,8 @@ impl Cache {
         Some(CachedImage { image, host_fingerprint: trailer.host_fingerprint, checked })
     }
 
-    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `host_fingerprint` identifies the state of the host for which it
+    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `host_fingerprint` identifies the state of the host for which
+    /// it
     /// was made. If the same image is cached already, only its time of check is updated.
     ///
     /// # Errors

@@ -21,4 +21,4 @@ pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{carry_input, carry_output};
 pub use volume::Volume;
-pub use write_back::{Export, FailureReason, WriteBack, WriteBackReport, WriteFailure, obey};
+pub use write_back::{Export, FailureReason, WriteBack, WriteBackReport, WriteFailure, apply_records};

@@ -45,9 +45,9 @@ pub fn carry_output(
     cell: CellId,
     port: &ConsolePort,
     (output, errors): (impl AsFd, impl AsFd),
-    most: Option<u64>,
+    max: Option<u64>,
 ) -> io::Result<()> {
-    let mut left = most.unwrap_or(u64::MAX);
+    let mut left = max.unwrap_or(u64::MAX);
     while let Some((stream, mut bytes)) = port.receive() {
         if bytes.len() as u64 > left {
             // The output up to the limit is written; the cell may have ended meanwhile.

@@ -62,7 +62,7 @@ struct State {
     /// The last job number.
     last: u32,
     /// Frames to send.
-    orders: Vec<u8>,
+    requests: Vec<u8>,
     /// The channel is closed.
     is_over: bool,
 }
@@ -100,12 +100,12 @@ impl Jobs {
     /// # Errors
     /// There is no such running cell, it is frozen, or no thread can be started.
     pub fn open(kernel: &Kernel, cell: CellId) -> Result<Jobs, LaunchError> {
-        let news = Arc::<WorkSignal>::default();
-        let told = Arc::clone(&news);
-        let (jobs, mut carrier) = Jobs::carried(kernel, cell, move || told.ring())?;
+        let signal = Arc::<WorkSignal>::default();
+        let notifier = Arc::clone(&signal);
+        let (jobs, mut multiplexer) = Jobs::with_multiplexer(kernel, cell, move || notifier.ring())?;
         let body = move || {
-            while carrier.turn() {
-                news.wait();
+            while multiplexer.turn() {
+                signal.wait();
             }
         };
         std::thread::Builder::new().name("jobs".into()).spawn(body).map_err(LaunchError::Thread)?;
@@ -117,16 +117,20 @@ impl Jobs {
     ///
     /// # Errors
     /// There is no such running cell, or it is frozen.
-    pub fn carried(kernel: &Kernel, cell: CellId, ring: impl Fn() + Send + Sync + 'static) -> Result<(Jobs, Multiplexer), LaunchError> {
-        Ok(Jobs::over(kernel.control(cell)?, ring))
+    pub fn with_multiplexer(
+        kernel: &Kernel,
+        cell: CellId,
+        ring: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(Jobs, Multiplexer), LaunchError> {
+        Ok(Jobs::with_port(kernel.control(cell)?, ring))
     }
 
     /// The same over a port that replaces a cell's control channel.
     #[must_use]
-    pub fn over(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Multiplexer) {
+    pub fn with_port(control: Arc<ConsolePort>, ring: impl Fn() + Send + Sync + 'static) -> (Jobs, Multiplexer) {
         let shared = Arc::new(Shared { control, state: Mutex::default(), ring: Arc::new(ring) });
-        let told = Arc::clone(&shared.ring);
-        shared.control.listen(move || told());
+        let notifier = Arc::clone(&shared.ring);
+        shared.control.listen(move || notifier());
         (Jobs(Arc::clone(&shared)), Multiplexer::new(shared))
     }
 
@@ -149,8 +153,10 @@ impl Jobs {
         let job = Job { number, port, end: Mutex::new(None), ended: Condvar::new(), jobs: Arc::clone(&self.0) };
         let job = Arc::new(job);
         state.jobs.insert(number, Arc::clone(&job));
-        state.orders.extend(Frame { kind: Kind::Start, job: number, detail: command.task.detail(), length: bytes.len() as u32 }.to_bytes());
-        state.orders.extend(bytes);
+        state
+            .requests
+            .extend(Frame { kind: Kind::Start, job: number, detail: command.task.detail(), length: bytes.len() as u32 }.to_bytes());
+        state.requests.extend(bytes);
         drop(state);
         (self.0.ring)();
         Ok(job)
@@ -166,7 +172,7 @@ impl Job {
 
     /// Sends its processes a signal, by Linux's number. Processes that outlive its first one are not reached.
     pub fn signal(&self, number: u8) {
-        self.jobs.lock().orders.extend(Frame::new(Kind::Signal, self.number, number.into()).to_bytes());
+        self.jobs.lock().requests.extend(Frame::new(Kind::Signal, self.number, number.into()).to_bytes());
         (self.jobs.ring)();
     }
 

@@ -22,7 +22,7 @@ struct JobStreams {
     /// The end of its input was sent.
     has_ended: bool,
     /// Bytes of output that were received and not yet acknowledged to the cell.
-    came: u32,
+    unacknowledged: u32,
     /// Outputs whose closed read end was reported to the cell.
     unread: [bool; 2],
 }
@@ -30,7 +30,7 @@ struct JobStreams {
 /// Multiplexes the streams of all jobs of a cell.
 pub struct Multiplexer {
     shared: Arc<Shared>,
-    flows: BTreeMap<u32, JobStreams>,
+    streams: BTreeMap<u32, JobStreams>,
     /// Received bytes of an incomplete frame.
     bytes: Vec<u8>,
     /// Bytes that the cell has no space for yet.
@@ -39,12 +39,12 @@ pub struct Multiplexer {
 
 impl Multiplexer {
     pub(super) fn new(shared: Arc<Shared>) -> Multiplexer {
-        Multiplexer { shared, flows: BTreeMap::new(), bytes: Vec::new(), rest: Vec::new() }
+        Multiplexer { shared, streams: BTreeMap::new(), bytes: Vec::new(), rest: Vec::new() }
     }
 
     /// Transfers all that is possible now, without blocking. `false`: the channel is closed, and nothing is left to transfer.
     pub fn turn(&mut self) -> bool {
-        if self.carry().is_ok() {
+        if self.transfer().is_ok() {
             return true;
         }
         let mut state = self.shared.lock();
@@ -55,16 +55,17 @@ impl Multiplexer {
         false
     }
 
-    fn carry(&mut self) -> Result<(), Malformed> {
-        let orders = {
+    fn transfer(&mut self) -> Result<(), Malformed> {
+        let requests = {
             let mut state = self.shared.lock();
             for (number, job) in &state.jobs {
-                let flow = || JobStreams { job: Arc::clone(job), window: WINDOW, has_ended: false, came: 0, unread: [false; 2] };
-                self.flows.entry(*number).or_insert_with(flow);
+                let streams =
+                    || JobStreams { job: Arc::clone(job), window: WINDOW, has_ended: false, unacknowledged: 0, unread: [false; 2] };
+                self.streams.entry(*number).or_insert_with(streams);
             }
-            std::mem::take(&mut state.orders)
+            std::mem::take(&mut state.requests)
         };
-        self.rest.extend(orders);
+        self.rest.extend(requests);
         let (mut is_over, mut is_quiet) = (false, false);
         for _ in 0..TURN {
             match self.shared.control.try_receive() {
@@ -79,12 +80,12 @@ impl Multiplexer {
                 }
             }
         }
-        let Multiplexer { shared, flows, rest, .. } = self;
+        let Multiplexer { shared, streams, rest, .. } = self;
         if !is_quiet && !is_over {
             // Yield to other tasks first.
             (shared.ring)();
         }
-        flows.values_mut().for_each(|flow| flow.serve(rest));
+        streams.values_mut().for_each(|streams| streams.serve(rest));
         let taken = shared.control.try_send(rest).filter(|_| !is_over).ok_or(Malformed)?;
         rest.drain(..taken);
         // A cell that sends without reading is cut off.
@@ -98,10 +99,10 @@ impl Multiplexer {
         while let Some(frame) = Frame::parse(rest)? {
             let end = Frame::SIZE + frame.length as usize;
             let Some(bytes) = rest.get(Frame::SIZE..end) else { break };
-            if let Some(flow) = self.flows.get_mut(&frame.job)
-                && let Some(end) = flow.report(frame, bytes)?
+            if let Some(streams) = self.streams.get_mut(&frame.job)
+                && let Some(end) = streams.report(frame, bytes)?
             {
-                self.flows.remove(&frame.job);
+                self.streams.remove(&frame.job);
                 if let Some(job) = self.shared.lock().jobs.remove(&frame.job) {
                     job.finish(end);
                 }
@@ -125,7 +126,11 @@ impl JobStreams {
                     ring::ERRORS => Stream::Errors,
                     _ => return Err(Malformed),
                 };
-                self.came = self.came.checked_add(bytes.len() as u32).filter(|came| *came <= WINDOW).ok_or(Malformed)?;
+                self.unacknowledged = self
+                    .unacknowledged
+                    .checked_add(bytes.len() as u32)
+                    .filter(|unacknowledged| *unacknowledged <= WINDOW)
+                    .ok_or(Malformed)?;
                 self.job.port.append_output(stream, bytes.to_vec());
             }
             Kind::Ended => {
@@ -145,10 +150,10 @@ impl JobStreams {
                 frames.extend(Frame::new(Kind::Unread, number, tag).to_bytes());
             }
         }
-        let heard = self.came.saturating_sub(u32::try_from(port.unread_output()).unwrap_or(u32::MAX));
-        if heard > 0 {
-            self.came -= heard;
-            frames.extend(Frame::new(Kind::Taken, number, heard).to_bytes());
+        let consumed = self.unacknowledged.saturating_sub(u32::try_from(port.unread_output()).unwrap_or(u32::MAX));
+        if consumed > 0 {
+            self.unacknowledged -= consumed;
+            frames.extend(Frame::new(Kind::Taken, number, consumed).to_bytes());
         }
         while !self.has_ended {
             let (bytes, is_last) = port.take_input(PIECE.min(self.window as usize));
@@ -182,11 +187,11 @@ mod tests {
         let shared = Shared { control: Arc::clone(&control), state: Mutex::new(State::default()), ring: Arc::new(|| ()) };
         let jobs = Jobs(Arc::new(shared));
         let job = jobs.start(&Command::default()).expect("it is the first");
-        let mut carrier = Multiplexer::new(Arc::clone(&jobs.0));
-        carrier.carry().expect("nothing was said");
+        let mut multiplexer = Multiplexer::new(Arc::clone(&jobs.0));
+        multiplexer.transfer().expect("nothing was said");
         let (started, _) = control.take_input(usize::MAX);
         assert!(Frame::parse(&started).is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::Start)));
-        (carrier, job, control)
+        (multiplexer, job, control)
     }
 
     fn output(detail: u32, bytes: &[u8]) -> Vec<u8> {
@@ -197,37 +202,37 @@ mod tests {
     /// Frames are parsed in whatever pieces they arrive.
     #[test]
     fn reports_are_heard_and_what_was_heard_is_granted() {
-        let (mut carrier, job, control) = job();
+        let (mut multiplexer, job, control) = job();
         let all: Vec<u8> = output(OUTPUT, b"out").into_iter().chain(output(ERRORS, b"wrong")).collect();
         for byte in &all {
             control.append_output(Stream::Output, vec![*byte]);
-            carrier.carry().expect("it makes sense so far");
+            multiplexer.transfer().expect("it makes sense so far");
         }
         assert!(control.take_input(usize::MAX).0.is_empty(), "nobody has heard anything");
         assert_eq!(job.port().try_receive(), ConsoleOutput::Bytes(Stream::Output, b"out".to_vec()));
-        carrier.carry().expect("it makes sense");
+        multiplexer.transfer().expect("it makes sense");
         assert_eq!(control.take_input(usize::MAX).0, Frame::new(Kind::Taken, 1, 3).to_bytes());
         control.append_output(Stream::Output, Frame::new(Kind::Ended, 1, 7 << 8).to_bytes().to_vec());
-        carrier.carry().expect("it makes sense");
+        multiplexer.transfer().expect("it makes sense");
         assert_eq!((job.end(), job.port().receive()), (Some(JobEnd::Exited(7)), Some((Stream::Errors, b"wrong".to_vec()))));
         assert_eq!(job.port().try_receive(), ConsoleOutput::End);
         // Frames of an ended job are ignored.
         control.append_output(Stream::Output, output(OUTPUT, b"more"));
-        assert!(carrier.carry().is_ok());
+        assert!(multiplexer.transfer().is_ok());
     }
 
     #[test]
     fn no_more_input_goes_than_the_cell_has_room_for() {
-        let (mut carrier, job, control) = job();
+        let (mut multiplexer, job, control) = job();
         assert!(job.port().send(&vec![1; 3 * WINDOW as usize]));
-        let carried = |carrier: &mut Multiplexer| {
-            carrier.carry().expect("nothing was said");
+        let transferred = |multiplexer: &mut Multiplexer| {
+            multiplexer.transfer().expect("nothing was said");
             control.take_input(usize::MAX).0.len()
         };
         let frames = |bytes: usize| bytes + bytes.div_ceil(PIECE) * Frame::SIZE;
-        assert_eq!((carried(&mut carrier), carried(&mut carrier)), (frames(WINDOW as usize), 0));
+        assert_eq!((transferred(&mut multiplexer), transferred(&mut multiplexer)), (frames(WINDOW as usize), 0));
         control.append_output(Stream::Output, Frame::new(Kind::Taken, 1, 100).to_bytes().to_vec());
-        assert_eq!(carried(&mut carrier), frames(100));
+        assert_eq!(transferred(&mut multiplexer), frames(100));
     }
 
     #[test]
@@ -244,9 +249,9 @@ mod tests {
             Frame { kind: Kind::Ended, job: 1, detail: 0, length: 1 }.to_bytes().to_vec(),
         ];
         for case in cases {
-            let (mut carrier, job, control) = job();
+            let (mut multiplexer, job, control) = job();
             control.append_output(Stream::Output, case.clone());
-            assert!(!carrier.turn(), "{case:?}");
+            assert!(!multiplexer.turn(), "{case:?}");
             assert_eq!((job.end(), job.wait()), (Some(JobEnd::Lost), JobEnd::Lost), "{case:?}");
         }
     }

@@ -2,10 +2,10 @@
 //! Write-back: applies a cell's changes of its exports to the host, each file atomically.
 //!
 //! The cell is not trusted: it controls every byte of every record. So records have bounded lengths, and names are checked and resolved
-//! below the export without following any link ([`place`]). Devices, set-user-ID bits and other owners cannot be expressed. The worst
+//! below the export without following any link ([`destination`]). Devices, set-user-ID bits and other owners cannot be expressed. The worst
 //! that a cell can do is what its operator allowed: change the files in the export.
 
-mod place;
+mod destination;
 mod quota;
 mod replace;
 mod stream;
@@ -13,12 +13,12 @@ mod temporary_files;
 #[cfg(test)]
 mod tests;
 
-pub use place::Export;
+pub use destination::Export;
 
+use destination::Destination;
 use pando_abi::channel::{Answer, ExportedFile, Header, Kind, MAX_PATH};
 use pando_image::{Replaced, escaped};
 use pando_kernel::ConsolePort;
-use place::DirectoryPlace;
 use quota::Quota;
 use replace::Replacement;
 use rustix::fs::{Timestamps, UTIME_OMIT};
@@ -85,13 +85,13 @@ pub struct WriteBack {
 
 impl WriteBack {
     /// Starts the thread. The cell refers to exports by their index in this list. Replaced and removed files stay readable for images.
-    /// All exports together may grow by `most` bytes.
+    /// All exports together may grow by `quota` bytes.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>, most: u64) -> std::io::Result<WriteBack> {
+    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>, quota: u64) -> std::io::Result<WriteBack> {
         let body = move || {
-            let report = obey(exports, replaced, most, Incoming::new(&channel), |answer| channel.send(answer));
+            let report = apply_records(exports, replaced, quota, Incoming::new(&channel), |answer| channel.send(answer));
             // A waiting `sync` of the cell learns that no answer comes. Further records are discarded, so that the cell does not block.
             channel.close_input();
             while channel.receive().is_some() {}
@@ -108,17 +108,17 @@ impl WriteBack {
     }
 }
 
-/// Applies the records in a stream of bytes to its end; all exports together may grow by `most` bytes. `answer` receives the answers, and
+/// Applies the records in a stream of bytes to its end; all exports together may grow by `quota` bytes. `answer` receives the answers, and
 /// returns whether the cell still reads them.
-pub fn obey(
+pub fn apply_records(
     exports: Vec<Export>,
     replaced: Arc<Replaced>,
-    most: u64,
-    said: impl Read,
+    quota: u64,
+    stream: impl Read,
     mut answer: impl FnMut(&[u8]) -> bool,
 ) -> WriteBackReport {
-    let mut writer = Writer::new(exports, replaced, most);
-    if writer.serve(said, |given| answer(&given.to_bytes())).is_err() {
+    let mut writer = Writer::new(exports, replaced, quota);
+    if writer.serve(stream, |reply| answer(&reply.to_bytes())).is_err() {
         writer.report.stopped = Some("the cell sent a malformed record: nothing more is written back");
     }
     writer.report
@@ -175,8 +175,8 @@ impl<'a> NamedEntry<'a> {
 }
 
 impl Writer {
-    fn new(exports: Vec<Export>, replaced: Arc<Replaced>, most: u64) -> Writer {
-        Writer { exports, replaced, quota: Quota::new(most), file: None, error: None, report: WriteBackReport::default() }
+    fn new(exports: Vec<Export>, replaced: Arc<Replaced>, quota: u64) -> Writer {
+        Writer { exports, replaced, quota: Quota::new(quota), file: None, error: None, report: WriteBackReport::default() }
     }
 
     /// Applies records to the end. `answer` returns whether the cell still reads answers.
@@ -236,26 +236,26 @@ impl Writer {
         }
         let times = named.times()?;
         let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
-        let place = DirectoryPlace::find(export, named.path)?;
+        let destination = Destination::find(export, named.path)?;
         // A record that fails later stays charged, so that failures cannot extend the quota.
         match kind {
-            Kind::File => self.quota.charge(named.entry.size, place.look()?)?,
-            Kind::Directory | Kind::Symlink => self.quota.charge(0, place.look()?)?,
+            Kind::File => self.quota.charge(named.entry.size, destination.stat()?)?,
+            Kind::Directory | Kind::Symlink => self.quota.charge(0, destination.stat()?)?,
             _ => {}
         }
         match kind {
             Kind::File => {
-                self.file = Some(Replacement::begin(place, named.path, &named.entry, times)?);
+                self.file = Some(Replacement::begin(destination, named.path, &named.entry, times)?);
                 if named.entry.permissions & SET_ID != 0 {
                     self.error.get_or_insert(Errno::PERM);
                     self.report.note(named.entry.export, named.path, FailureReason::WithoutSetId);
                 }
             }
-            Kind::Directory => place.make_directory(named.entry.permissions, &times)?,
-            Kind::Symlink => replace::symlink(place, named.rest, &times, &self.replaced)?,
+            Kind::Directory => destination.make_directory(named.entry.permissions, &times)?,
+            Kind::Symlink => replace::symlink(destination, named.rest, &times, &self.replaced)?,
             _ => {
-                let before = place.look()?;
-                place.remove(&self.replaced)?;
+                let before = destination.stat()?;
+                destination.remove(&self.replaced)?;
                 self.quota.credit(before);
             }
         }

@@ -15,8 +15,8 @@ pub(super) struct Quota {
 
 impl Quota {
     /// A quota of this many bytes.
-    pub(super) fn new(most: u64) -> Quota {
-        Quota { left: most }
+    pub(super) fn new(bytes: u64) -> Quota {
+        Quota { left: bytes }
     }
 
     /// Charges a file of this size that replaces the file before it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomic replacement of files and links: at every moment the name refers to the complete old or the complete new one.
 
-use super::place::{DirectoryPlace, PERMISSIONS};
+use super::destination::{Destination, PERMISSIONS};
 use super::temporary_files::{claim, make_up};
 use pando_abi::channel::ExportedFile;
 use pando_image::Replaced;
@@ -18,18 +18,18 @@ use std::os::unix::ffi::OsStrExt;
 /// A temporary file in a place's directory; removed unless it was moved to the place.
 #[derive(Debug)]
 struct Temporary {
-    place: DirectoryPlace,
+    destination: Destination,
     name: OsString,
     moved: bool,
 }
 
 impl Temporary {
     /// Creates a file under a temporary name in the directory of the place.
-    fn new<T>(place: DirectoryPlace, make: impl Fn(&DirectoryPlace, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
+    fn new<T>(destination: Destination, make: impl Fn(&Destination, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
         loop {
             let name = make_up();
-            match make(&place, &name) {
-                Ok(made) => return Ok((Temporary { place, name, moved: false }, made)),
+            match make(&destination, &name) {
+                Ok(created) => return Ok((Temporary { destination, name, moved: false }, created)),
                 // A leftover of a process with the same ID, or a file with such a name.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
@@ -39,8 +39,8 @@ impl Temporary {
 
     /// Moves it to its place.
     fn finish(mut self, replaced: &Replaced) -> Result<(), Errno> {
-        self.place.keep(replaced);
-        let DirectoryPlace { directory, name } = &self.place;
+        self.destination.keep(replaced);
+        let Destination { directory, name } = &self.destination;
         renameat(directory, &self.name, directory, name)?;
         self.moved = true;
         fsync(directory)
@@ -51,7 +51,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.moved {
             // It may have been removed meanwhile.
-            let _ = unlinkat(&self.place.directory, &self.name, AtFlags::empty());
+            let _ = unlinkat(&self.destination.directory, &self.name, AtFlags::empty());
         }
     }
 }
@@ -75,11 +75,11 @@ impl Replacement {
     ///
     /// # Errors
     /// The place holds a file that must not be replaced, or the host refuses.
-    pub(super) fn begin(place: DirectoryPlace, path: &[u8], entry: &ExportedFile, times: Timestamps) -> Result<Replacement, Errno> {
-        let before = place.replaceable()?.filter(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
+    pub(super) fn begin(destination: Destination, path: &[u8], entry: &ExportedFile, times: Timestamps) -> Result<Replacement, Errno> {
+        let before = destination.replaceable()?.filter(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |place: &DirectoryPlace, name: &OsStr| claim(openat(&place.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
-        let (temporary, file) = Temporary::new(place, open)?;
+        let open = |destination: &Destination, name: &OsStr| claim(openat(&destination.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let (temporary, file) = Temporary::new(destination, open)?;
         let export = entry.export;
         Ok(Replacement { temporary, export, file, path: path.to_vec(), before, size: entry.size, permissions: entry.permissions, times })
     }
@@ -129,16 +129,17 @@ impl Replacement {
     }
 }
 
-/// Creates a symbolic link, replacing the file at the place.
+/// Creates a symbolic link, replacing the file at the destination.
 ///
 /// # Errors
 /// The place holds a file that must not be replaced, or the host refuses.
-pub(super) fn symlink(place: DirectoryPlace, target: &[u8], times: &Timestamps, replaced: &Replaced) -> Result<(), Errno> {
+pub(super) fn symlink(destination: Destination, target: &[u8], times: &Timestamps, replaced: &Replaced) -> Result<(), Errno> {
     if target.is_empty() || target.len() > pando_abi::channel::MAX_PATH || target.contains(&0) {
         return Err(Errno::INVAL);
     }
-    place.replaceable()?;
-    let (temporary, ()) = Temporary::new(place, |place, name| symlinkat(OsStr::from_bytes(target), &place.directory, name))?;
-    utimensat(&temporary.place.directory, &temporary.name, times, AtFlags::SYMLINK_NOFOLLOW)?;
+    destination.replaceable()?;
+    let (temporary, ()) =
+        Temporary::new(destination, |destination, name| symlinkat(OsStr::from_bytes(target), &destination.directory, name))?;
+    utimensat(&temporary.destination.directory, &temporary.name, times, AtFlags::SYMLINK_NOFOLLOW)?;
     temporary.finish(replaced)
 }

@@ -14,23 +14,23 @@ use tempfile::TempDir;
 
 /// Records of a cell.
 #[derive(Clone, Default)]
-struct Words(Vec<u8>);
+struct Records(Vec<u8>);
 
-impl Words {
-    fn record(mut self, kind: Kind, parts: &[&[u8]]) -> Words {
+impl Records {
+    fn record(mut self, kind: Kind, parts: &[&[u8]]) -> Records {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
         self.0.extend(Header { kind, length }.to_bytes());
         self.0.extend(parts.concat());
         self
     }
 
-    fn entry(self, kind: Kind, entry: ExportedFile, path: &[u8], rest: &[u8]) -> Words {
+    fn entry(self, kind: Kind, entry: ExportedFile, path: &[u8], rest: &[u8]) -> Records {
         let entry = ExportedFile { path_length: path.len() as u32, ..entry };
         self.record(kind, &[&entry.to_bytes(), path, rest])
     }
 
     /// A whole file.
-    fn file(self, path: impl AsRef<[u8]>, permissions: u32, bytes: &[u8]) -> Words {
+    fn file(self, path: impl AsRef<[u8]>, permissions: u32, bytes: &[u8]) -> Records {
         let entry = ExportedFile {
             permissions,
             size: bytes.len() as u64,
@@ -38,30 +38,30 @@ impl Words {
             modified_nanoseconds: 7,
             ..ExportedFile::default()
         };
-        let mut words = self.entry(Kind::File, entry, path.as_ref(), b"");
+        let mut records = self.entry(Kind::File, entry, path.as_ref(), b"");
         for (index, piece) in bytes.chunks(MAX_DATA).enumerate() {
-            words = words.data((index * MAX_DATA) as u64, piece);
+            records = records.data((index * MAX_DATA) as u64, piece);
         }
-        words.record(Kind::Close, &[])
+        records.record(Kind::Close, &[])
     }
 
-    fn data(self, offset: u64, bytes: &[u8]) -> Words {
+    fn data(self, offset: u64, bytes: &[u8]) -> Records {
         self.record(Kind::Data, &[&offset.to_le_bytes(), bytes])
     }
 
-    fn directory(self, path: impl AsRef<[u8]>, permissions: u32) -> Words {
+    fn directory(self, path: impl AsRef<[u8]>, permissions: u32) -> Records {
         self.entry(Kind::Directory, ExportedFile { permissions, ..ExportedFile::default() }, path.as_ref(), b"")
     }
 
-    fn symlink(self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Words {
+    fn symlink(self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Records {
         self.entry(Kind::Symlink, ExportedFile::default(), path.as_ref(), target.as_ref())
     }
 
-    fn remove(self, path: impl AsRef<[u8]>) -> Words {
+    fn remove(self, path: impl AsRef<[u8]>) -> Records {
         self.entry(Kind::Remove, ExportedFile::default(), path.as_ref(), b"")
     }
 
-    fn sync(self) -> Words {
+    fn sync(self) -> Records {
         self.record(Kind::Sync, &[])
     }
 }
@@ -86,14 +86,14 @@ impl Host {
     }
 
     /// Applies the records. Returns the answers and the report; `None` if a record is malformed.
-    fn hears(&self, words: &Words) -> (Vec<u32>, Option<WriteBackReport>) {
-        self.hears_with(vec![Export::Directory(Host::opened(&self.export))], words)
+    fn replies_to(&self, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
+        self.replies_with(vec![Export::Directory(Host::opened(&self.export))], records)
     }
 
-    fn hears_with(&self, exports: Vec<Export>, words: &Words) -> (Vec<u32>, Option<WriteBackReport>) {
+    fn replies_with(&self, exports: Vec<Export>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
         let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
         let mut answers = Vec::new();
-        let sense = writer.serve(&words.0[..], |answer| {
+        let sense = writer.serve(&records.0[..], |answer| {
             answers.push(answer.errno);
             true
         });
@@ -103,18 +103,18 @@ impl Host {
     }
 
     /// Expects that the records are applied without errors.
-    fn obeys(&self, words: Words) {
-        assert_eq!(self.hears(&words.sync()), (vec![0], Some(WriteBackReport::default())));
+    fn applies(&self, records: Records) {
+        assert_eq!(self.replies_to(&records.sync()), (vec![0], Some(WriteBackReport::default())));
     }
 
     /// Expects that the records are refused with this error, for a path that contains these letters.
-    fn refuses(&self, words: Words, errno: Errno, path: &str) {
-        self.complains(words, errno, path, FailureReason::Refused(errno));
+    fn refuses(&self, records: Records, errno: Errno, path: &str) {
+        self.complains(records, errno, path, FailureReason::Refused(errno));
     }
 
     /// Expects that the records are answered with this error, and reported once with this reason.
-    fn complains(&self, words: Words, errno: Errno, path: &str, why: FailureReason) {
-        let (answers, report) = self.hears(&words.sync());
+    fn complains(&self, records: Records, errno: Errno, path: &str, why: FailureReason) {
+        let (answers, report) = self.replies_to(&records.sync());
         assert_eq!(answers, [errno.raw_os_error().unsigned_abs()], "{report:?}");
         let report = report.expect("the words make sense");
         let [failed] = &report.failures[..] else { panic!("{report:?}") };
@@ -159,7 +159,7 @@ fn files_are_made_and_replaced() {
     fs::write(host.export.join("old"), "old").expect("the directory is ours");
     fs::set_permissions(host.export.join("old"), Permissions::from_mode(0o640)).expect("it is ours");
     let long: Vec<u8> = (0..3 * MAX_DATA as u32 + 5).map(|index| (index % 251) as u8).collect();
-    host.obeys(Words::default().file("old", 0o755, b"new").file("made", 0o600, &long).file(b"\xff\n", 0o444, b""));
+    host.applies(Records::default().file("old", 0o755, b"new").file("made", 0o600, &long).file(b"\xff\n", 0o444, b""));
     assert_eq!((host.content("old"), host.content("made") == long), (b"new".to_vec(), true));
     let metadata = fs::metadata(host.export.join("old")).expect("it is there");
     assert_eq!((metadata.mode() & 0o7777, metadata.mtime(), metadata.mtime_nsec()), (0o755, 1_000_000, 7));
@@ -170,7 +170,9 @@ fn files_are_made_and_replaced() {
 fn what_was_not_said_of_a_file_is_zero() {
     let host = Host::new();
     let entry = ExportedFile { permissions: 0o600, size: 10_000, ..ExportedFile::default() };
-    host.obeys(Words::default().entry(Kind::File, entry, b"holes", b"").data(5000, b"middle").data(0, b"start").record(Kind::Close, &[]));
+    host.applies(
+        Records::default().entry(Kind::File, entry, b"holes", b"").data(5000, b"middle").data(0, b"start").record(Kind::Close, &[]),
+    );
     let found = host.content("holes");
     assert_eq!((found.len(), &found[..5], &found[5000..5006]), (10_000, &b"start"[..], &b"middle"[..]));
     assert_eq!(found.iter().filter(|byte| **byte != 0).count(), 11);
@@ -179,15 +181,15 @@ fn what_was_not_said_of_a_file_is_zero() {
 #[test]
 fn a_file_that_is_not_complete_is_the_old_one() {
     let host = Host::new();
-    host.obeys(Words::default().file("file", 0o600, b"old"));
+    host.applies(Records::default().file("file", 0o600, b"old"));
     let before = host.all();
     let entry = ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() };
-    let begun = Words::default().entry(Kind::File, entry, b"file", b"").data(0, b"new");
+    let begun = Records::default().entry(Kind::File, entry, b"file", b"").data(0, b"new");
     // The cell ends, asks, begins another, or ends within a record.
-    host.obeys(begun.clone());
-    host.obeys(begun.clone().remove("nothing"));
+    host.applies(begun.clone());
+    host.applies(begun.clone().remove("nothing"));
     for cut in [1, 20, begun.0.len() - 1] {
-        assert!(host.hears(&Words(begun.0[..cut].to_vec())).1.is_some());
+        assert!(host.replies_to(&Records(begun.0[..cut].to_vec())).1.is_some());
     }
     assert_eq!(host.all(), before);
     host.refuses(begun.data(1, b"too long").record(Kind::Close, &[]), Errno::FBIG, "file");
@@ -197,18 +199,20 @@ fn a_file_that_is_not_complete_is_the_old_one() {
 #[test]
 fn directories_and_links_are_made_and_removed() {
     let host = Host::new();
-    host.obeys(Words::default().directory("a", 0o750).directory("a/b", 0o700).file("a/b/c", 0o600, b"x").symlink("a/link", "../anywhere"));
+    host.applies(
+        Records::default().directory("a", 0o750).directory("a/b", 0o700).file("a/b/c", 0o600, b"x").symlink("a/link", "../anywhere"),
+    );
     assert_eq!(host.names(), ["a", "a/b", "a/b/c", "a/link"]);
     assert_eq!(fs::metadata(host.export.join("a")).expect("it is there").mode() & 0o7777, 0o750);
     assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("../anywhere"));
     // A link becomes another, then a file; what is there already only changes its attributes.
-    host.obeys(Words::default().symlink("a/link", "x").directory("a", 0o700));
+    host.applies(Records::default().symlink("a/link", "x").directory("a", 0o700));
     assert_eq!(fs::read_link(host.export.join("a/link")).expect("it is a link"), Path::new("x"));
-    host.obeys(Words::default().file("a/link", 0o600, b"file"));
-    host.refuses(Words::default().remove("a"), Errno::NOTEMPTY, "a");
-    host.refuses(Words::default().file("a", 0o600, b""), Errno::ISDIR, "a");
-    host.refuses(Words::default().directory("a/link/x", 0o700), Errno::NOTDIR, "a/link/x");
-    host.obeys(Words::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
+    host.applies(Records::default().file("a/link", 0o600, b"file"));
+    host.refuses(Records::default().remove("a"), Errno::NOTEMPTY, "a");
+    host.refuses(Records::default().file("a", 0o600, b""), Errno::ISDIR, "a");
+    host.refuses(Records::default().directory("a/link/x", 0o700), Errno::NOTDIR, "a/link/x");
+    host.applies(Records::default().remove("a/b/c").remove("a/b").remove("a/link").remove("a").remove("a"));
     assert_eq!(host.names(), [""; 0]);
 }
 
@@ -237,13 +241,13 @@ fn names_that_lead_out_of_the_export_are_refused() {
         b"../export/x",
     ];
     for name in names {
-        for words in [
-            Words::default().file(name, 0o600, b"attack"),
-            Words::default().directory(name, 0o700),
-            Words::default().symlink(name, "x"),
-            Words::default().remove(name),
+        for records in [
+            Records::default().file(name, 0o600, b"attack"),
+            Records::default().directory(name, 0o700),
+            Records::default().symlink(name, "x"),
+            Records::default().remove(name),
         ] {
-            let (answers, report) = host.hears(&words.sync());
+            let (answers, report) = host.replies_to(&records.sync());
             assert_eq!(
                 (&answers[..], report.map(|report| report.failed)),
                 (&[Errno::INVAL.raw_os_error().unsigned_abs()][..], Some(1)),
@@ -263,17 +267,17 @@ fn links_are_never_followed() {
     symlink("/proc/self/cwd", host.export.join("magic")).expect("it was not there");
     for way in ["up", "out", "magic"] {
         let name = format!("{way}/secret");
-        for words in
-            [Words::default().file(&name, 0o600, b"attack"), Words::default().remove(&name), Words::default().directory(&name, 0o777)]
+        for records in
+            [Records::default().file(&name, 0o600, b"attack"), Records::default().remove(&name), Records::default().directory(&name, 0o777)]
         {
-            host.refuses(words, Errno::LOOP, &name);
+            host.refuses(records, Errno::LOOP, &name);
         }
     }
     // A link planted by the cell itself is no better.
-    host.refuses(Words::default().symlink("planted", "..").file("planted/secret", 0o600, b"attack"), Errno::LOOP, "planted/secret");
-    host.refuses(Words::default().directory("out", 0o777), Errno::NOTDIR, "out");
+    host.refuses(Records::default().symlink("planted", "..").file("planted/secret", 0o600, b"attack"), Errno::LOOP, "planted/secret");
+    host.refuses(Records::default().directory("out", 0o777), Errno::NOTDIR, "out");
     // The link itself may be replaced, like any file.
-    host.obeys(Words::default().file("secret", 0o600, b"mine").remove("out"));
+    host.applies(Records::default().file("secret", 0o600, b"mine").remove("out"));
     assert_eq!(fs::read(host.outside.path().join("secret")).expect("it is there"), b"secret");
     assert_eq!(host.content("secret"), b"mine");
     assert!(!fs::symlink_metadata(host.export.join("secret")).expect("it is there").is_symlink());
@@ -282,15 +286,15 @@ fn links_are_never_followed() {
 #[test]
 fn what_a_cell_must_not_give_away_it_cannot() {
     let host = Host::new();
-    host.complains(Words::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
+    host.complains(Records::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
     mknodat(Host::opened(&host.export), "pipe", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it was not there");
-    host.refuses(Words::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
-    host.obeys(Words::default().directory("shared", 0o7777));
+    host.refuses(Records::default().file("pipe", 0o600, b"x"), Errno::PERM, "pipe");
+    host.applies(Records::default().directory("shared", 0o7777));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o777);
     // Bits that the host has set stay.
     fs::set_permissions(host.export.join("shared"), Permissions::from_mode(0o3770)).expect("it is ours");
-    host.obeys(Words::default().directory("shared", 0o755));
+    host.applies(Records::default().directory("shared", 0o755));
     assert_eq!(fs::metadata(host.export.join("shared")).expect("it is there").mode() & 0o7777, 0o3755);
 }
 
@@ -300,10 +304,10 @@ fn one_file_may_be_exported_alone() {
     fs::write(host.export.join("one"), "old").expect("the directory is ours");
     fs::write(host.export.join("other"), "other").expect("the directory is ours");
     let exports = || vec![Export::File { directory: Host::opened(&host.export), name: "one".into() }];
-    let (answers, report) = host.hears_with(exports(), &Words::default().file("", 0o600, b"new").sync());
+    let (answers, report) = host.replies_with(exports(), &Records::default().file("", 0o600, b"new").sync());
     assert_eq!((&answers[..], report), (&[0][..], Some(WriteBackReport::default())));
     for name in ["other", "one", ".", "..", "/"] {
-        let (answers, _) = host.hears_with(exports(), &Words::default().file(name, 0o600, b"attack").remove(name).sync());
+        let (answers, _) = host.replies_with(exports(), &Records::default().file(name, 0o600, b"attack").remove(name).sync());
         assert_eq!(answers, [Errno::NOTDIR.raw_os_error().unsigned_abs()], "{name}");
     }
     assert_eq!((host.content("one"), host.content("other"), host.names().len()), (b"new".to_vec(), b"other".to_vec(), 2));
@@ -312,11 +316,11 @@ fn one_file_may_be_exported_alone() {
 #[test]
 fn what_the_cell_cannot_say_is_told() {
     let host = Host::new();
-    host.obeys(Words::default().file("file", 0o600, b"old"));
+    host.applies(Records::default().file("file", 0o600, b"old"));
     let before = host.all();
     let lost = |size: u64, path: &[u8]| {
         let begun =
-            Words::default().entry(Kind::File, ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() }, b"file", b"");
+            Records::default().entry(Kind::File, ExportedFile { permissions: 0o600, size: 3, ..ExportedFile::default() }, b"file", b"");
         begun.data(0, b"n").entry(Kind::Lost, ExportedFile { size, ..ExportedFile::default() }, path, b"").record(Kind::Close, &[])
     };
     host.refuses(lost(5, b"file"), Errno::IO, "file");
@@ -329,9 +333,9 @@ fn what_the_cell_cannot_say_is_told() {
 #[test]
 fn words_that_make_no_sense_end_it() {
     let host = Host::new();
-    let word = |kind: u32, length: u32, body: &[u8]| Words([&kind.to_le_bytes()[..], &length.to_le_bytes(), body].concat());
+    let word = |kind: u32, length: u32, body: &[u8]| Records([&kind.to_le_bytes()[..], &length.to_le_bytes(), body].concat());
     let lying = |path_length: u32| ExportedFile { path_length, ..ExportedFile::default() }.to_bytes();
-    for words in [
+    for records in [
         word(0, 0, b""),
         word(8, 0, b""),
         word(9, 0, b""),
@@ -344,17 +348,17 @@ fn words_that_make_no_sense_end_it() {
         word(Kind::Remove as u32, 32, &lying(u32::MAX)),
         word(Kind::Remove as u32, 33 + MAX_PATH as u32, &[&lying(MAX_PATH as u32 + 1)[..], &vec![b'x'; MAX_PATH + 1]].concat()),
     ] {
-        assert_eq!(host.hears(&words), (vec![], None), "{:?}", &words.0[..8]);
+        assert_eq!(host.replies_to(&records), (vec![], None), "{:?}", &records.0[..8]);
     }
     let bad = [
         ExportedFile { export: 1, ..ExportedFile::default() },
         ExportedFile { modified_nanoseconds: 1_000_000_000, ..ExportedFile::default() },
     ];
     for entry in bad {
-        host.refuses(Words::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
+        host.refuses(Records::default().entry(Kind::Directory, entry, b"x", b""), Errno::INVAL, "x");
     }
     for target in [&b""[..], b"x\0y", &vec![b'x'; MAX_PATH + 1]] {
-        host.refuses(Words::default().symlink("link", target), Errno::INVAL, "link");
+        host.refuses(Records::default().symlink("link", target), Errno::INVAL, "link");
     }
     assert_eq!(host.names(), [""; 0]);
 }
@@ -362,17 +366,17 @@ fn words_that_make_no_sense_end_it() {
 #[test]
 fn each_answer_is_about_what_was_said_since_the_last() {
     let host = Host::new();
-    let words = Words::default().remove("..").sync().file("good", 0o600, b"").sync().file("x/y", 0o600, b"").remove("..").sync();
+    let records = Records::default().remove("..").sync().file("good", 0o600, b"").sync().file("x/y", 0o600, b"").remove("..").sync();
     let number = |errno: Errno| errno.raw_os_error().unsigned_abs();
-    let (answers, report) = host.hears(&words);
+    let (answers, report) = host.replies_to(&records);
     assert_eq!(answers, [number(Errno::INVAL), 0, number(Errno::NOENT)]);
     assert_eq!(report.map(|report| (report.failed, report.failures.len())), Some((3, 3)));
     // Reported names are escaped, and bounded in number.
-    let mut many = Words::default();
+    let mut many = Records::default();
     for index in 0..100 {
         many = many.remove(format!("\x1b[31m/{index}/.."));
     }
-    let report = host.hears(&many).1.expect("the words make sense");
+    let report = host.replies_to(&many).1.expect("the words make sense");
     assert_eq!((report.failed, report.failures.len()), (100, 10));
     assert!(report.failures[0].path == "\\u{1b}[31m/0/..", "{report:?}");
 }
@@ -385,24 +389,24 @@ fn whatever_a_cell_says_nothing_outside_changes() {
     for round in 0..300 {
         let host = Host::new();
         symlink("..", host.export.join("up")).expect("it was not there");
-        let good = Words::default()
+        let good = Records::default()
             .directory("d", 0o700)
             .file("d/f", 0o644, b"content")
             .symlink("l", "d/f")
             .file("up/secret", 0o600, b"attack")
             .remove("d/f")
             .sync();
-        let mut words = good.clone();
+        let mut records = good.clone();
         for _ in 0..1 + random.usize(..8) {
-            let at = random.usize(..words.0.len());
+            let at = random.usize(..records.0.len());
             match random.u8(..4) {
-                0 => words.0[at] = random.u8(..),
-                1 => words.0[at] ^= 1 << random.u8(..8),
-                2 => drop(words.0.splice(at..at, *b"../")),
-                _ => drop(words.0.drain(at..(at + 3).min(words.0.len()))),
+                0 => records.0[at] = random.u8(..),
+                1 => records.0[at] ^= 1 << random.u8(..8),
+                2 => drop(records.0.splice(at..at, *b"../")),
+                _ => drop(records.0.drain(at..(at + 3).min(records.0.len()))),
             }
         }
-        host.hears(&words);
+        host.replies_to(&records);
         let outside: Vec<_> = host.all().into_iter().filter(|(path, _)| !path.starts_with(&host.export)).collect();
         assert_eq!(outside, [(host.outside.path().join("secret"), b"secret".to_vec())], "seed {seed}, round {round}");
         assert!(host.names().iter().all(|name| !name.contains(".pando-")), "seed {seed}, round {round}: {:?}", host.names());

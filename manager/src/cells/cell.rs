@@ -368,9 +368,10 @@ impl ManagedCell {
             Some(jobs) => jobs,
             none => {
                 let (bell, mut notified) = watch::channel(());
-                let (jobs, mut carrier) = Jobs::carried(&self.kernel, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
+                let (jobs, mut multiplexer) =
+                    Jobs::with_multiplexer(&self.kernel, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
                 tokio::spawn(async move {
-                    while carrier.turn() && notified.changed().await.is_ok() {
+                    while multiplexer.turn() && notified.changed().await.is_ok() {
                         tokio::task::yield_now().await;
                     }
                 });

@@ -78,7 +78,7 @@ impl TemplateSource {
     }
 
     pub fn jobs(&self) -> (Jobs, Multiplexer) {
-        Jobs::carried(&self.lab.kernel, self.cell, || ()).expect("it lives")
+        Jobs::with_multiplexer(&self.lab.kernel, self.cell, || ()).expect("it lives")
     }
 
     /// Drives a job until no event is pending.

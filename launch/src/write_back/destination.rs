@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places in an export: a directory that is certainly inside it, and a name in that directory.
+//! Destinations in an export: a directory inside it, and a name in that directory.
 //!
 //! Every name is resolved by `openat2` below the export's own directory, without following any link on the way; the last name is only
 //! used by calls that do not follow links either. So nothing outside can be reached, whatever the cell sends and however the tree changes
@@ -35,7 +35,7 @@ pub enum Export {
 
 /// A name in a directory, which may exist or not.
 #[derive(Debug)]
-pub(super) struct DirectoryPlace {
+pub(super) struct Destination {
     /// The directory.
     pub(super) directory: OwnedFd,
     /// The name: not empty, without a slash, neither `.` nor `..`.
@@ -43,25 +43,25 @@ pub(super) struct DirectoryPlace {
 }
 
 /// How often a path's resolution is retried because of concurrent renames.
-const RENAMED_MEANWHILE: u32 = 100;
+const RENAME_RETRIES: u32 = 100;
 
 /// Opens a directory below another, whatever the path contains.
 pub(super) fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let open = || openat2(directory, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve);
     // Linux returns `EAGAIN` after a concurrent rename; endless renames are an error.
-    (0..RENAMED_MEANWHILE).map(|_| retry_on_intr(open)).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
+    (0..RENAME_RETRIES).map(|_| retry_on_intr(open)).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
 }
 
-impl DirectoryPlace {
-    /// The place of a path.
+impl Destination {
+    /// The destination of a path.
     ///
     /// # Errors
     /// The path is invalid, or continues below a file.
-    pub(super) fn find(export: &Export, path: &[u8]) -> Result<DirectoryPlace, Errno> {
+    pub(super) fn find(export: &Export, path: &[u8]) -> Result<Destination, Errno> {
         match export {
             Export::File { directory, name } if path.is_empty() => {
-                Ok(DirectoryPlace { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
+                Ok(Destination { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
             }
             Export::File { .. } => Err(Errno::NOTDIR),
             Export::Directory(root) => {
@@ -71,13 +71,13 @@ impl DirectoryPlace {
                 }
                 let split = path.iter().rposition(|byte| *byte == b'/');
                 let (parent, name) = split.map_or((&b"."[..], path), |at| (&path[..at], &path[at + 1..]));
-                Ok(DirectoryPlace { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
+                Ok(Destination { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
             }
         }
     }
 
-    /// The status of the file at the place; `None` if there is none.
-    pub(super) fn look(&self) -> Result<Option<Stat>, Errno> {
+    /// The status of the file at the destination; `None` if there is none.
+    pub(super) fn stat(&self) -> Result<Option<Stat>, Errno> {
         match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -85,9 +85,9 @@ impl DirectoryPlace {
         }
     }
 
-    /// The same, if the place is free or holds a regular file or link, which may be replaced.
+    /// The same, if the destination is free or holds a regular file or link, which may be replaced.
     pub(super) fn replaceable(&self) -> Result<Option<Stat>, Errno> {
-        let found = self.look()?;
+        let found = self.stat()?;
         match found.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             None | Some(FileType::RegularFile | FileType::Symlink) => Ok(found),
             Some(FileType::Directory) => Err(Errno::ISDIR),
@@ -103,29 +103,29 @@ impl DirectoryPlace {
             Err(error) => return Err(error),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = openat(&self.directory, &self.name, flags, Mode::empty())?;
-        let before = rustix::fs::fstat(&made)?.st_mode;
+        let created = openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let before = rustix::fs::fstat(&created)?.st_mode;
         let mode = before & !PERMISSIONS & 0o7777 | permissions & PERMISSIONS;
         if mode != before & 0o7777 {
-            fchmod(&made, Mode::from_raw_mode(mode))?;
+            fchmod(&created, Mode::from_raw_mode(mode))?;
         }
-        futimens(&made, times)
+        futimens(&created, times)
     }
 
-    /// Keeps the file at the place readable after its removal.
+    /// Keeps the file at the destination readable after its removal.
     pub(super) fn keep(&self, replaced: &Replaced) {
         let is_regular = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if self.look().is_ok_and(|stat| stat.is_some_and(is_regular))
+        if self.stat().is_ok_and(|stat| stat.is_some_and(is_regular))
             && let Ok(file) = openat(&self.directory, &self.name, flags, Mode::empty())
         {
             replaced.keep(file.into());
         }
     }
 
-    /// Removes the file, link or empty directory at the place.
+    /// Removes the file, link or empty directory at the destination.
     pub(super) fn remove(&self, replaced: &Replaced) -> Result<(), Errno> {
-        let Some(stat) = self.look()? else { return Ok(()) };
+        let Some(stat) = self.stat()? else { return Ok(()) };
         self.keep(replaced);
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         unlinkat(&self.directory, &self.name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
