@@ -57,7 +57,8 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let bell = RingBell { flags: flags.clone(), event: ends.own };
     let host_port = RingPort { rings, flags, owner: ends.owner, sent: 0 };
     // If a message cannot be sent, its receiver has ended.
-    gateway.run_with_wakeup(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
+    gateway
+        .run_with_wakeup(&bell, &addresses, host_port, |refused: Refused| _ = send_message(ends.control, &GatewayMessage::Refused(refused)))
 }
 
 /// A handle that wakes and stops the gateway.
