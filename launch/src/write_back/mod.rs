@@ -5,17 +5,16 @@
 //! below the export without following any link ([`destination`]). Devices, set-user-ID bits and other owners cannot be expressed. The worst
 //! that a cell can do is what its operator allowed: change the files in the export.
 
-mod destination;
 mod quota;
 mod replace;
 mod stream;
 mod temporary_files;
 #[cfg(test)]
 mod tests;
+mod write_target;
 
-pub use destination::Export;
+pub use write_target::Export;
 
-use destination::Destination;
 use pando_abi::channel::{Answer, ExportedFile, Header, Kind, MAX_PATH};
 use pando_image::{Replaced, escaped};
 use pando_kernel::ConsolePort;
@@ -30,6 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use stream::Incoming;
+use write_target::WriteTarget;
 
 /// Set-user-ID and set-group-ID, which give the owner's rights to others: a cell must not set them.
 const SET_ID: u32 = 0o6000;
@@ -236,7 +236,7 @@ impl Writer {
         }
         let times = named.times()?;
         let export = self.exports.get(named.entry.export as usize).ok_or(Errno::INVAL)?;
-        let destination = Destination::find(export, named.path)?;
+        let destination = WriteTarget::find(export, named.path)?;
         // A record that fails later stays charged, so that failures cannot extend the quota.
         match kind {
             Kind::File => self.quota.charge(named.entry.size, destination.stat()?)?,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomic replacement of files and links: at every moment the name refers to the complete old or the complete new one.
 
-use super::destination::{Destination, PERMISSIONS};
 use super::temporary_files::{claim, make_up};
+use super::write_target::{PERMISSIONS, WriteTarget};
 use pando_abi::channel::ExportedFile;
 use pando_image::Replaced;
 use rustix::fs::{
@@ -18,14 +18,14 @@ use std::os::unix::ffi::OsStrExt;
 /// A temporary file in a place's directory; removed unless it was moved to the place.
 #[derive(Debug)]
 struct Temporary {
-    destination: Destination,
+    destination: WriteTarget,
     name: OsString,
     moved: bool,
 }
 
 impl Temporary {
     /// Creates a file under a temporary name in the directory of the place.
-    fn new<T>(destination: Destination, make: impl Fn(&Destination, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
+    fn new<T>(destination: WriteTarget, make: impl Fn(&WriteTarget, &OsStr) -> Result<T, Errno>) -> Result<(Temporary, T), Errno> {
         loop {
             let name = make_up();
             match make(&destination, &name) {
@@ -40,7 +40,7 @@ impl Temporary {
     /// Moves it to its place.
     fn finish(mut self, replaced: &Replaced) -> Result<(), Errno> {
         self.destination.keep(replaced);
-        let Destination { directory, name } = &self.destination;
+        let WriteTarget { directory, name } = &self.destination;
         renameat(directory, &self.name, directory, name)?;
         self.moved = true;
         fsync(directory)
@@ -75,10 +75,10 @@ impl Replacement {
     ///
     /// # Errors
     /// The place holds a file that must not be replaced, or the host refuses.
-    pub(super) fn begin(destination: Destination, path: &[u8], entry: &ExportedFile, times: Timestamps) -> Result<Replacement, Errno> {
+    pub(super) fn begin(destination: WriteTarget, path: &[u8], entry: &ExportedFile, times: Timestamps) -> Result<Replacement, Errno> {
         let before = destination.replaceable()?.filter(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |destination: &Destination, name: &OsStr| claim(openat(&destination.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let open = |destination: &WriteTarget, name: &OsStr| claim(openat(&destination.directory, name, flags, Mode::RUSR | Mode::WUSR)?);
         let (temporary, file) = Temporary::new(destination, open)?;
         let export = entry.export;
         Ok(Replacement { temporary, export, file, path: path.to_vec(), before, size: entry.size, permissions: entry.permissions, times })
@@ -133,7 +133,7 @@ impl Replacement {
 ///
 /// # Errors
 /// The place holds a file that must not be replaced, or the host refuses.
-pub(super) fn symlink(destination: Destination, target: &[u8], times: &Timestamps, replaced: &Replaced) -> Result<(), Errno> {
+pub(super) fn symlink(destination: WriteTarget, target: &[u8], times: &Timestamps, replaced: &Replaced) -> Result<(), Errno> {
     if target.is_empty() || target.len() > pando_abi::channel::MAX_PATH || target.contains(&0) {
         return Err(Errno::INVAL);
     }

@@ -3,7 +3,7 @@
 //!
 //! A file is locked while it is being received, so that it is not taken for a leftover.
 
-use super::destination::{Export, below};
+use super::write_target::{Export, below};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr, OsString};

@@ -81,7 +81,7 @@ impl Launcher {
             let [own, other] = pair()?;
             set_socket_timeout(&own, Timeout::Recv, Some(ANSWER_MAX))?;
             let mut kept = vec![other.as_fd()];
-            kept.extend(bound.iter().flat_map(Gateway::kept));
+            kept.extend(bound.iter().flat_map(Gateway::descriptors));
             let limit = (descriptors + OWN).max(count * OF_GATEWAY + OWN);
             fork(&kept, || serve(&other, bound.as_ref(), ports, limit))?;
             Ok(own)

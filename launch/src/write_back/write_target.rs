@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Destinations in an export: a directory inside it, and a name in that directory.
+//! Targets of writes in an export: a directory inside it, and a name in that directory.
 //!
 //! Every name is resolved by `openat2` below the export's own directory, without following any link on the way; the last name is only
 //! used by calls that do not follow links either. So nothing outside can be reached, whatever the cell sends and however the tree changes
@@ -35,7 +35,7 @@ pub enum Export {
 
 /// A name in a directory, which may exist or not.
 #[derive(Debug)]
-pub(super) struct Destination {
+pub(super) struct WriteTarget {
     /// The directory.
     pub(super) directory: OwnedFd,
     /// The name: not empty, without a slash, neither `.` nor `..`.
@@ -53,15 +53,15 @@ pub(super) fn below(directory: &OwnedFd, path: &OsStr) -> Result<OwnedFd, Errno>
     (0..RENAME_RETRIES).map(|_| retry_on_intr(open)).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN))
 }
 
-impl Destination {
+impl WriteTarget {
     /// The destination of a path.
     ///
     /// # Errors
     /// The path is invalid, or continues below a file.
-    pub(super) fn find(export: &Export, path: &[u8]) -> Result<Destination, Errno> {
+    pub(super) fn find(export: &Export, path: &[u8]) -> Result<WriteTarget, Errno> {
         match export {
             Export::File { directory, name } if path.is_empty() => {
-                Ok(Destination { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
+                Ok(WriteTarget { directory: directory.try_clone().map_err(errno)?, name: name.clone() })
             }
             Export::File { .. } => Err(Errno::NOTDIR),
             Export::Directory(root) => {
@@ -71,7 +71,7 @@ impl Destination {
                 }
                 let split = path.iter().rposition(|byte| *byte == b'/');
                 let (parent, name) = split.map_or((&b"."[..], path), |at| (&path[..at], &path[at + 1..]));
-                Ok(Destination { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
+                Ok(WriteTarget { directory: below(root, OsStr::from_bytes(parent))?, name: OsStr::from_bytes(name).into() })
             }
         }
     }
