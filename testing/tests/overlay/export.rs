@@ -3,7 +3,7 @@
 
 use crate::compare::{ComparedTrees, TreeListing, on_host, see_host};
 use crate::operation::{Given, Operation, operations, trees};
-use pando_launch::{Export, WriteBackReport, obey};
+use pando_launch::{Export, WriteBackReport, apply_records};
 use pando_libos::errno::Errno;
 use pando_libos::files::export::Channel;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ impl Channel for Straight<'_> {
         if self.answers.is_empty() {
             let directory = open(self.host, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
             let said = std::mem::take(&mut self.said);
-            let report = obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &said[..], |answer| {
+            let report = apply_records(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &said[..], |answer| {
                 self.answers.extend(answer);
                 true
             });
@@ -162,7 +162,7 @@ fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhe
         let host = on_host(&tree);
         let directory = open(host.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
         assert_eq!(
-            obey(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true),
+            apply_records(vec![Export::Directory(directory)], Arc::default(), u64::MAX, &noted.0[..cut], |_| true),
             WriteBackReport::default()
         );
         let read = |name: &str| fs::read(host.path().join(name));
