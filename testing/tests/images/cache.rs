@@ -32,7 +32,7 @@ fn file(directory: &TempDir) -> std::path::PathBuf {
 fn what_is_kept_is_what_was_made() {
     let (directory, cache, bytes) = kept(77);
     let kept = cache.open().unwrap();
-    assert_eq!(kept.signs, 77);
+    assert_eq!(kept.host_fingerprint, 77);
     assert!(kept.checked.elapsed().unwrap() < Duration::from_secs(60));
     assert!(!kept.is_outdated());
     assert!(all_bytes(&kept.image) == bytes);
@@ -70,7 +70,7 @@ fn what_is_kept_already_is_only_marked() {
     assert!(same(&open));
     cache.store(&image, 2).unwrap();
     assert!(!same(&open));
-    assert_eq!(cache.open().unwrap().signs, 2);
+    assert_eq!(cache.open().unwrap().host_fingerprint, 2);
 }
 
 #[test]
