@@ -20,10 +20,11 @@ use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::{
     Attributes, BLOCK_SIZE, Builder, Error, Timestamp,
-    builder::{check_target, shown},
     image::open_held,
-    tables::{FileRecord, NONE, Version},
+    path::{check_target, shown},
+    tables::{FileRecord, NONE},
     tree::{Content, InodeId},
+    version::Version,
 };
 
 /// Bytes per copy.

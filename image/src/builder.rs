@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The builder of an image's tree; it checks every name.
 
-use pando_erofs::{NAME_LEN, Timestamp};
-
 use crate::{
-    Error, Image, Source,
-    host_stat::{attributes, lstat},
+    Attributes, Error, Image, Source,
     layout::Layout,
+    path::{check_target, components, shown},
     revision::SPARE_BLOCKS,
     tables::{FileRecord, NONE},
     tree::{Content, ImageTree, InodeId},
@@ -14,37 +12,7 @@ use crate::{
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
-
-pub(crate) const TARGET_MAX: usize = 4095;
-
-/// A file's metadata besides its name, type and content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// The lower twelve bits of the mode; others are ignored.
-    pub permissions: u16,
-    /// The owner.
-    pub uid: u32,
-    /// The owner's group.
-    pub gid: u32,
-    /// When the content last changed.
-    pub modified: Timestamp,
-}
-
-impl Attributes {
-    /// Owned by root, last changed at time 0.
-    pub const fn root(permissions: u16) -> Self {
-        Attributes { permissions, uid: 0, gid: 0, modified: Timestamp { seconds: 0, nanoseconds: 0 } }
-    }
-
-    /// The attributes of a file or directory of the host. A link is not followed.
-    ///
-    /// # Errors
-    /// [`Error::Host`].
-    pub fn of_host(path: &Path) -> Result<Self, Error> {
-        lstat(path).map(|stat| attributes(&stat)).map_err(|errno| Error::Host { path: path.into(), source: errno.into() })
-    }
-}
+use std::path::PathBuf;
 
 /// Collects the tree of an image.
 ///
@@ -213,38 +181,4 @@ impl Builder {
         }
         Ok(current)
     }
-}
-
-/// Splits a path into valid names; none for the root.
-pub(crate) fn components(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
-    let refused = |reason| Err(Error::Path { path: shown(path), reason });
-    let names = path.strip_prefix(b"/").unwrap_or(path);
-    if names.is_empty() {
-        return if path.is_empty() { refused("the path is empty") } else { Ok(Vec::new()) };
-    }
-    let names: Vec<&[u8]> = names.split(|&byte| byte == b'/').collect();
-    for name in &names {
-        match *name {
-            b"" => return refused("a name is empty"),
-            b"." | b".." => return refused("'.' and '..' cannot be names"),
-            name if name.len() > NAME_LEN => return refused("a name has more than 255 bytes"),
-            name if name.contains(&0) => return refused("a name has a NUL"),
-            _ => {}
-        }
-    }
-    Ok(names)
-}
-
-pub(crate) fn check_target(path: &[u8], target: &[u8]) -> Result<(), Error> {
-    if is_target(target) { Ok(()) } else { Err(Error::Target { path: shown(path) }) }
-}
-
-/// Whether a symbolic link may have this target.
-pub(crate) fn is_target(target: &[u8]) -> bool {
-    !target.is_empty() && target.len() <= TARGET_MAX && !target.contains(&0)
-}
-
-pub(crate) fn shown(path: &[u8]) -> String {
-    let shown = path[..path.len().min(4096)].escape_ascii().to_string();
-    if path.len() > 4096 { shown + "..." } else { shown }
 }

@@ -27,7 +27,7 @@ use rustix::{
 
 use crate::{
     BLOCK_SIZE, Error, Image,
-    encode::BLOCK,
+    block::BLOCK,
     host::HostBlocks,
     host_stat::open_at,
     image::{BlockRange, BlockSource},

@@ -7,29 +7,13 @@ use pando_erofs::{
     SUPER_OFFSET, SuperBlock,
 };
 
-use crate::{Attributes, Error};
+use crate::{
+    Attributes,
+    block::{BLOCK, BlockNumber},
+};
 
-pub(crate) const BLOCK: usize = BLOCK_SIZE as usize;
 /// The size of the inodes that are written here.
 pub(crate) const INODE_SIZE: usize = InodeVersion::Extended.size();
-
-/// A block of the image, by number. Never [`NULL_ADDR`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockNumber(u32);
-
-impl BlockNumber {
-    /// The block with this number.
-    pub(crate) fn new(number: u64) -> Result<Self, Error> {
-        match u32::try_from(number) {
-            Ok(number) if number != NULL_ADDR => Ok(BlockNumber(number)),
-            _ => Err(Error::TooLarge { blocks: number }),
-        }
-    }
-
-    pub(crate) fn number(self) -> u32 {
-        self.0
-    }
-}
 
 /// The location of an inode's data.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +40,8 @@ pub(crate) fn inode(
     let (layout, startblk_or_rdev) = match data {
         DataLocation::Absent => (DataLayout::FlatPlain, NULL_ADDR),
         DataLocation::Device(number) => (DataLayout::FlatPlain, number),
-        DataLocation::Blocks(first) => (DataLayout::FlatPlain, first.0),
-        DataLocation::Inline(first) => (DataLayout::FlatInline, first.map_or(NULL_ADDR, |first| first.0)),
+        DataLocation::Blocks(first) => (DataLayout::FlatPlain, first.number()),
+        DataLocation::Inline(first) => (DataLayout::FlatInline, first.map_or(NULL_ADDR, BlockNumber::number)),
     };
     let mut bytes = [0; INODE_SIZE];
     let inode = DiskInode {
@@ -88,7 +72,7 @@ pub(crate) fn write_superblock(block: &mut [u8], inos: u64, blocks: BlockNumber,
         inos,
         epoch: 0,
         fixed_nsec: 0,
-        blocks: blocks.0,
+        blocks: blocks.number(),
         meta_blkaddr: 0,
         xattr_blkaddr: 0,
         volume_name,

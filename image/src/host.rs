@@ -32,7 +32,8 @@ use crate::{
     read_log::ReadLog,
     replaced::Replaced,
     revision::Revisions,
-    tables::{DirectoryRecord, Extent, FileRecord, Sizes, Tables, Version},
+    tables::{DirectoryRecord, Extent, FileRecord, Sizes, Tables},
+    version::Version,
 };
 
 /// How often one read retries a file whose change time moves.

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's files as `stat` describes them: their attributes, identities and versions.
+//! Opening host files and reading their status: attributes, identities and versions.
 
-use std::{
-    fs::File,
-    io,
-    path::Path,
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{fs::File, io, path::Path};
 
 use pando_erofs::HostIdentity;
 use rustix::{
@@ -15,45 +9,18 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
-use crate::{
-    Attributes, Timestamp,
-    tables::{ChangeTime, Version},
-};
+use crate::{Attributes, Error, Timestamp, version::Version};
 
-/// Read permission for owner, group and others.
-const READABLE: u16 = 0o444;
-/// Twice the longest tick that Linux is built with.
-const TICK: Duration = Duration::from_millis(20);
 /// Inode numbers from here on are not recorded: the libOS gives them to files that cells make.
 const INODE_END: u64 = 1 << 47;
 
-impl Version {
-    pub(crate) fn of(stat: &Stat) -> Self {
-        Version {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size.cast_unsigned(),
-            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
-            permissions: (stat.st_mode & 0o7777) as u16,
-            changed: ChangeTime { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },
-        }
-    }
-
-    /// Whether it has the same content as an earlier version, judged by inode, size and modification time, and may be read by all who could
-    /// read that. Additional names change none of these.
-    pub(crate) fn has_content_of(&self, earlier: &Version) -> bool {
-        let is_closed = earlier.permissions & !self.permissions & READABLE != 0;
-        Version { changed: earlier.changed, permissions: earlier.permissions, ..*self } == *earlier && !is_closed
-    }
-
-    /// Waits until another change would show in the times.
-    pub(crate) fn settle(&self) {
-        let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
-        // A modification time in the future, after the clock was set back, cannot be waited for.
-        if let Ok(age) = changed.elapsed() {
-            thread::sleep(TICK.saturating_sub(age));
-        }
+impl Attributes {
+    /// The attributes of a file or directory of the host. A link is not followed.
+    ///
+    /// # Errors
+    /// [`Error::Host`].
+    pub fn of_host(path: &Path) -> Result<Self, Error> {
+        lstat(path).map(|stat| attributes(&stat)).map_err(|errno| Error::Host { path: path.into(), source: errno.into() })
     }
 }
 

@@ -19,13 +19,14 @@ use rustix::{
 
 use crate::{
     BlockError, Error,
-    encode::BLOCK,
+    block::BLOCK,
     fingerprint::Fingerprint,
     host::HostBlocks,
     host_stat::open_at,
     replaced::Replaced,
     store::{Blocks, Bytes},
-    tables::{Extent, FileRecord, NONE, Name, Sizes, Tables, Version},
+    tables::{Extent, FileRecord, NONE, Name, Sizes, Tables},
+    version::Version,
 };
 
 /// Maximal bytes of the pieces of [`Image::write_to`].

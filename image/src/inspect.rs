@@ -11,8 +11,8 @@ use pando_erofs::{
 
 use crate::{
     BlockError, Error, Image,
-    builder::{TARGET_MAX, shown},
-    encode::BLOCK,
+    block::BLOCK,
+    path::{TARGET_MAX, shown},
 };
 
 /// Maximal number of links in a path, as in Linux.

@@ -16,7 +16,8 @@ use pando_erofs::{BLOCK_SIZE, Dirent, FileType, HostIdentity, ISLOT_SIZE, Identi
 
 use crate::{
     Error, Image,
-    encode::{self, BLOCK, BlockNumber, DataLocation, INODE_SIZE, write_superblock},
+    block::{BLOCK, BlockNumber},
+    encode::{self, DataLocation, INODE_SIZE, write_superblock},
     host::HostBlocks,
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes},

@@ -22,11 +22,14 @@
 //! the library OS's `erofs` module; Linux mounts the images too.
 
 mod archive;
+mod attributes;
+mod block;
 mod builder;
 mod cache;
 mod encode;
 mod error;
 mod escape;
+mod file_systems;
 mod fingerprint;
 mod host;
 mod host_stat;
@@ -35,6 +38,7 @@ mod inspect;
 mod layout;
 mod open_files;
 mod overlay_entry;
+mod path;
 mod read_log;
 mod replaced;
 mod revision;
@@ -43,16 +47,19 @@ mod source;
 mod store;
 mod tables;
 mod tree;
+mod version;
 
-pub use builder::{Attributes, Builder};
+pub use attributes::Attributes;
+pub use builder::Builder;
 pub use cache::{Cache, CachedImage};
 pub use error::{BlockError, Error};
 pub use escape::{escaped, escaped_lines};
+pub use file_systems::shows_kernel;
 pub use fingerprint::Fingerprint;
 pub use image::{Image, PIECE_SIZE, Sink, is_image};
 pub use inspect::Kind;
 pub use open_files::{limit_open_files, open_files};
 pub use pando_erofs::{BLOCK_SIZE, Timestamp};
 pub use replaced::Replaced;
-pub use scan::{Readable, Scan, shows_kernel};
+pub use scan::{Readable, Scan};
 pub use source::{HostFile, Source};

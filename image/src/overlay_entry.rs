@@ -10,10 +10,11 @@ use pando_erofs::{
 
 use crate::{
     Attributes, Error, HostFile, Image,
-    builder::shown,
-    encode::{self, BLOCK, BlockNumber, DataLocation, write_checksummed},
+    block::{BLOCK, BlockNumber},
+    encode::{self, DataLocation, write_checksummed},
     image::{BlockSource, one_file},
     inspect::{Node, Resolved, entries},
+    path::shown,
     tables::Extent,
 };
 

@@ -14,9 +14,10 @@ use std::{
 
 use crate::{
     BLOCK_SIZE,
-    encode::BLOCK,
+    block::BLOCK,
     store::checksum,
-    tables::{ChangeTime, Extent, Version},
+    tables::Extent,
+    version::{ChangeTime, Version},
 };
 
 /// Maximal number of ranges per image, some 50 bytes each. Programs read most files sequentially.

@@ -13,7 +13,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use crate::tables::Version;
+use crate::version::Version;
 
 /// Maximal number of kept files: each takes about a kilobyte of the host's kernel.
 const OPEN_FILES_MAX: u64 = 4096;

@@ -12,9 +12,10 @@ use rustix::fs::{FileType, Stat};
 
 use crate::{
     BlockError,
-    encode::BLOCK,
+    block::BLOCK,
     host_stat::{attributes, host_identity, lstat},
-    tables::{Extent, SlotRecord, Tables, Version},
+    tables::{Extent, SlotRecord, Tables},
+    version::Version,
 };
 
 /// Blocks for the content of files that changed: 4 GiB.

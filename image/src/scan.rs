@@ -17,15 +17,17 @@ use std::{
 };
 
 use pando_erofs::NAME_LEN;
-use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat, statfs};
+use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::{
     Attributes, Builder, Error,
-    builder::{components, is_target, shown},
+    file_systems::{has_change_times, is_kernels},
     host_stat::{attributes, host_identity, lstat, open_at},
-    tables::{DirectoryRecord, FileRecord, NONE, Name, Version},
+    path::{components, is_target, shown},
+    tables::{DirectoryRecord, FileRecord, NONE, Name},
     tree::{Content, InodeId},
+    version::Version,
 };
 
 /// Threads that list directories.
@@ -34,48 +36,6 @@ const THREADS_MAX: usize = 8;
 const SHARE: usize = 16;
 /// Bytes of directory entries per call.
 const FETCHED: usize = 32 << 10;
-
-/// File systems that show the kernel's state instead of files: proc, sysfs, cgroup and cgroup2, debugfs, tracefs,
-/// securityfs, bpf, efivarfs, pstore, configfs, fusectl, binfmt_misc, mqueue, devpts, selinuxfs.
-const KERNEL_FILE_SYSTEMS: [u64; 16] = [
-    0x9fa0,
-    0x6265_6572,
-    0x0027_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-    0xcafe_4a11,
-    0xde5e_81e4,
-    0x6165_676c,
-    0x6265_6570,
-    0x6573_5543,
-    0x4249_4e4d,
-    0x1980_0202,
-    0x1cd1,
-    0xf97c_ff8c,
-];
-
-/// File systems of which it is known that a directory's change time moves when a name in it comes or goes, in steps of two seconds or
-/// less: ext2 to ext4, btrfs, XFS, tmpfs, overlayfs, f2fs, ZFS, bcachefs.
-const CHANGE_TIMES: [u64; 8] = [0xef53, 0x9123_683e, 0x5846_5342, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
-
-/// Whether a directory's change time can be relied on.
-fn has_change_times(path: &Path) -> bool {
-    statfs(path).is_ok_and(|found| CHANGE_TIMES.contains(&(found.f_type.cast_unsigned() & 0xffff_ffff)))
-}
-
-/// Whether a file or directory of the host shows the kernel's state, so that its content is made up whenever it is read.
-///
-/// # Errors
-/// It cannot be read.
-pub fn shows_kernel(path: &Path) -> io::Result<bool> {
-    Ok(is_kernels(statfs(path)?.f_type.cast_unsigned()))
-}
-
-fn is_kernels(kind: u64) -> bool {
-    KERNEL_FILE_SYSTEMS.contains(&(kind & 0xffff_ffff))
-}
 
 /// The files of the host to include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use rustix::fs::{FileType, OFlags};
 
 use crate::{
     Attributes, Error,
+    file_systems::shows_kernel,
     host_stat::{attributes, lstat, open_at},
-    scan::shows_kernel,
-    tables::Version,
+    version::Version,
 };
 
 /// The source of a file's content.

@@ -11,7 +11,7 @@ use std::{
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 
-use crate::{BlockError, encode::BLOCK};
+use crate::{BlockError, block::BLOCK};
 
 static CHECKSUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 

@@ -5,49 +5,19 @@
 //! record, which has a parent in turn. So a million files cost about 100 bytes each and their names, and opening an image with so many
 //! reads none of it.
 
-use std::{
-    ffi::OsString,
-    hash::Hasher,
-    ops::Range,
-    os::unix::ffi::OsStringExt,
-    path::PathBuf,
-    time::{Duration, SystemTime},
-};
+use std::{ffi::OsString, hash::Hasher, ops::Range, os::unix::ffi::OsStringExt, path::PathBuf};
 
-use crate::{BLOCK_SIZE, BlockError, encode::BLOCK, store::Bytes};
+use crate::{
+    BLOCK_SIZE, BlockError,
+    block::BLOCK,
+    store::Bytes,
+    version::{ChangeTime, Version},
+};
 
 /// The parent of a record without one: its name is a whole path.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Maximal depth of a path; Linux accepts no deeper one.
 const DEPTH_MAX: usize = 4096;
-
-/// The version of a host file: distinguishes contents without reading them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) size: u64,
-    pub(crate) modified: (i64, u32),
-    /// The lower twelve bits of its mode.
-    pub(crate) permissions: u16,
-    pub(crate) changed: ChangeTime,
-}
-
-/// The change time of a file: of its content, mode or names. It is in a table of its own, because the content may be the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChangeTime {
-    pub(crate) seconds: i64,
-    pub(crate) nanoseconds: u32,
-}
-
-impl ChangeTime {
-    /// Whether any change from now on will show: file systems count in steps of up to two seconds.
-    pub(crate) fn is_settled(self) -> bool {
-        let Ok(seconds) = u64::try_from(self.seconds) else { return true };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.nanoseconds);
-        changed.elapsed().is_ok_and(|age| age > Duration::from_secs(2))
-    }
-}
 
 /// Bytes in an array of names.
 #[derive(Clone, Copy, Debug)]
