@@ -30,6 +30,7 @@ pub mod mapped;
 pub mod memory;
 pub mod network;
 pub mod patch;
+pub mod pid;
 pub mod process;
 pub mod random;
 pub mod rseq;

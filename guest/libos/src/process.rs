@@ -11,6 +11,7 @@ use pando_abi::SpaceIndex;
 
 use crate::cpu_time::CpuTime;
 use crate::limits::Limits;
+pub use crate::pid::{FIRST, ProcessNumber};
 use crate::signals::action::Disposition;
 use crate::signals::info::Info;
 use crate::signals::{Shared, Signal};
@@ -22,11 +23,6 @@ use settings::Settings;
 
 /// Bytes of a thread's name with its zero byte.
 pub const NAME: usize = 16;
-/// Number of a process.
-pub type ProcessNumber = u32;
-
-/// The process that the operator started. The cell ends with it.
-pub const FIRST: ProcessNumber = 1;
 
 /// A change of a process's state, as `wait4` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use super::signals::{given, may_send};
 use crate::errno::Errno;
 use crate::files::pidfd::Fate;
 use crate::files::tree::InodeRef;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::user::read;
 
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::process::scheduling::Scheduling;
 use crate::system::System;
 use crate::uapi::{

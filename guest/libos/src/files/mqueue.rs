@@ -15,7 +15,7 @@ use super::tree::node::Owner;
 use super::user_copy::read_text;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::random::Random;
 use crate::signals::Signal;
 use crate::wait::Channel;

@@ -7,7 +7,7 @@ use super::pipe_file::PipeFile;
 use super::{Descriptor, Files, OpenFile, ProcessFiles};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::uapi::{O_RDONLY, O_WRONLY};
 use crate::wait::Channel;
 

@@ -12,7 +12,7 @@ use super::file_operations::{FileOperations, OffsetUse};
 use super::poll::READING;
 use super::{Descriptor, Files, OpenFile};
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::uapi::{O_NONBLOCK, O_RDWR};
 use crate::wait::Channel;
 

@@ -8,7 +8,7 @@ pub mod semaphores;
 
 use pando_rt::memory::PageRange;
 
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use objects::Objects;
 use queue::Queue;
 use semaphores::Semaphores;

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 
 /// Upper limit on the bytes of a message.
 pub const MESSAGE_MAX: u64 = 8192;

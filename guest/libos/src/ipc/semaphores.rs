@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::uapi::{IPC_NOWAIT, SEM_UNDO};
 
 /// Upper limit on a semaphore's value.

@@ -11,7 +11,7 @@ use pando_rt::hypercall::{self, NO_DEADLINE};
 use super::{Effect, System};
 use crate::errno::Errno;
 use crate::limits::PROCESSES_MAX;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::thread::Thread;
 use crate::uapi::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE, RLIMIT_NPROC};
 use crate::user::{set_word32, word32};

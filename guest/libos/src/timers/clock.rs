@@ -5,7 +5,7 @@ use pando_rt::clock;
 
 use super::{ClockReadings, ClockSource};
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::uapi::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_MONOTONIC_COARSE, CLOCK_MONOTONIC_RAW, CLOCK_PROCESS_CPUTIME_ID,
     CLOCK_REALTIME, CLOCK_REALTIME_ALARM, CLOCK_REALTIME_COARSE, CLOCK_TAI, CLOCK_THREAD_CPUTIME_ID,

@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::ipc::SETS_MAX;
 use crate::ipc::objects::{Object, READ, WRITE};
 use crate::ipc::semaphores::{Attempt, SEMAPHORES_MAX, SemaphoreOperation, Semaphores, VALUE_MAX};
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::system::System;
 use crate::uapi::{
     GETALL, GETNCNT, GETPID, GETVAL, GETZCNT, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, SEM_INFO, SEM_STAT, SEM_STAT_ANY, SETALL, SETVAL,

@@ -5,7 +5,7 @@ use super::table::{
     DESCRIPTOR_INFOS, DESCRIPTORS, NOWHERE, PROCESS, ProcLink, ProcNode, ProcRow, ProcText, ROOT, ROWS, SYS, SYSTEM, THREADS,
 };
 use crate::erofs::FileType;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use crate::wait::ThreadNumber;
 
 /// Bytes of every text of `/sys`, as Linux tells them.

@@ -17,7 +17,7 @@ use super::tree::{DirectoryEntry, InodeRef};
 use super::{Files, OpenFile};
 use crate::erofs::FileType;
 use crate::errno::Errno;
-use crate::process::ProcessNumber;
+use crate::pid::ProcessNumber;
 use entry::{ProcEntry, ProcEntryKind, Subject};
 use table::{PROCESS, ProcLink, ProcNode};
 
