@@ -182,7 +182,7 @@ fn check_crate(house: &LayersFile, folder: &str, sources: &[(String, String)]) -
     let files: Vec<_> = sources.iter().filter_map(inside).collect();
     let imports = imports::imports(&files);
     let mut findings = layers::check_modules(house, folder, &files, &imports);
-    findings.extend(circles::check_circles(house, folder, &imports));
+    findings.extend(circles::check_circles(folder, &imports));
     findings
 }
 

@@ -5,24 +5,13 @@
 //! inside it share private names, and Rust programmers read them together.
 
 use super::imports::{Import, module_path};
-use super::layers_file::LayersFile;
 use super::{Finding, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Checks that no files of a crate import each other in a circle, apart from the number that `layers.toml` still accepts.
-pub(crate) fn check_circles(house: &LayersFile, folder: &str, imports: &[Import]) -> Vec<Finding> {
+/// Checks that no files of a crate import each other in a circle.
+pub(crate) fn check_circles(folder: &str, imports: &[Import]) -> Vec<Finding> {
     let imports: Vec<Import> = imports.iter().filter(|import| !is_of_parent(import)).cloned().collect();
-    let circles = circles(&imports);
-    let files: usize = circles.iter().map(BTreeSet::len).sum();
-    let accepted = house.circles.get(folder).copied().unwrap_or(0);
-    if files > accepted {
-        return circles.iter().map(|circle| finding(folder, &imports, circle)).collect();
-    }
-    if files < accepted {
-        let message = format!("[circles] accepts {accepted} files of `{folder}`, and {files} are in circles: lower the number");
-        return vec![Finding { path: "layers.toml".into(), line: 1, rule: Rule::ImportCircle, message }];
-    }
-    Vec::new()
+    circles(&imports).iter().map(|circle| finding(folder, &imports, circle)).collect()
 }
 
 /// Whether the imported name is of a module around the importing file.

@@ -70,8 +70,6 @@ pub(crate) struct LayersFile {
     pub(crate) crates: Vec<Crate>,
     /// The modules of all crates that declare some, bottom first within a crate.
     pub(crate) modules: Vec<Module>,
-    /// How many files of a crate may import each other in circles until these are taken apart.
-    pub(crate) circles: BTreeMap<String, usize>,
     /// The time of the first commit whose subject is checked.
     pub(crate) commits_since: String,
     /// Folders that may contain `unsafe`.
@@ -90,7 +88,6 @@ impl LayersFile {
         let mut house = LayersFile {
             crates: Vec::new(),
             modules: Vec::new(),
-            circles: BTreeMap::new(),
             commits_since: "now".into(),
             unsafe_folders: Vec::new(),
             names: Vec::new(),
@@ -122,9 +119,6 @@ impl LayersFile {
                 house.modules.extend(names.iter().map(|name| Module { folder: folder.clone(), name: name.clone(), uses: uses.clone() }));
                 below.extend(names);
             }
-        }
-        for (folder, files) in optional_section(&mut table, "circles")? {
-            house.circles.insert(folder.clone(), typed(&format!("circles.{folder}"), files)?);
         }
         for (key, value) in optional_section(&mut table, "commits")? {
             ensure!(key == "since", "commits.{key}: unknown key; the only one is `since`");

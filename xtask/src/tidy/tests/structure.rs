@@ -128,13 +128,3 @@ fn import_circle_leaves_parents_and_tests_alone() {
     ];
     assert_eq!(broken(&tests), []);
 }
-
-#[test]
-fn circles_that_still_exist_are_counted() {
-    let pair =
-        [("memory/frame.rs", "pub struct Frame(super::tree::Tree);\n"), ("memory/tree.rs", "pub struct Tree(super::frame::Frame);\n")];
-    let accepted = |files: usize| with("[unsafe]", &format!("[circles]\nupper = {files}\n[unsafe]"));
-    assert_eq!(broken_by(&accepted(2), &pair), []);
-    assert_eq!(broken_by(&accepted(3), &pair), [(Rule::ImportCircle, "layers.toml".into(), 1)], "the number only falls");
-    assert_eq!(broken_by(&accepted(2), &[]), [(Rule::ImportCircle, "layers.toml".into(), 1)]);
-}
