@@ -7,7 +7,6 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 /// The allowed dependencies of one crate, by folder.
