@@ -236,7 +236,7 @@ impl Kernel {
     /// # Errors
     /// It was started before, or is a template.
     pub fn start(&self, id: CellId) -> Result<(), OperatorError> {
-        self.copy_expected(id)?;
+        self.copy_first_batch(id)?;
         self.invoke(Subject::Cell(id), Operation::Start)?;
         // Admits it, and frees memory if the gatekeeper waits for that.
         let state = self.shared.housekeeping(self.shared.lock());

@@ -120,6 +120,15 @@ fn the_operators_calls_about_memory_are_checked_as_hypercalls_are() {
 }
 
 #[test]
+fn a_cell_is_started_once() {
+    let kernel = kernel();
+    let cell = kernel.create(CellConfig { quota: PageCount(1024), host_name: String::new() }).expect("room for a cell");
+    assert_eq!(kernel.start(cell), Ok(()));
+    let again = kernel.start(cell).expect_err("it was started").to_string();
+    assert_eq!(again, format!("cannot start cell {cell}: it is runnable; use a cell that was not started, such as a new clone"));
+}
+
+#[test]
 fn an_operation_without_its_subject_changes_nothing() {
     let kernel = kernel();
     let before = kernel.free();

@@ -5,6 +5,7 @@ use super::invoke::Subject;
 use super::{Kernel, OperatorError};
 use crate::cell::CellId;
 use crate::cell::operation::Operation;
+use crate::cell::run_state::Requirement;
 use crate::memory::PrefetchSet;
 use pando_machine::PageCount;
 
@@ -59,12 +60,14 @@ impl Kernel {
     /// Copies the first prefetch batch of a clone, as far as there is memory for it.
     ///
     /// # Errors
-    /// Another thread has started or ended it.
-    pub(super) fn copy_expected(&self, clone: CellId) -> Result<(), OperatorError> {
-        let Some(mut first) = self.change("start", clone, |cell, _| Ok(cell.memory.prefetch.first()))? else { return Ok(()) };
+    /// It was started before, or does not live.
+    pub(super) fn copy_first_batch(&self, clone: CellId) -> Result<(), OperatorError> {
+        let first = self.attempt("start", |state| Ok(state.require(clone, Requirement::NotStarted)?.0.cell.memory.prefetch.first()))?;
+        let Some(mut first) = first else { return Ok(()) };
         while !first.is_empty() {
-            self.change("start", clone, |cell, frames| {
-                cell.memory.copy_prefetched(frames, &mut first);
+            self.attempt("start", |state| {
+                let (live, frames) = state.require(clone, Requirement::NotStarted)?;
+                live.cell.memory.copy_prefetched(frames, &mut first);
                 Ok(())
             })?;
         }
