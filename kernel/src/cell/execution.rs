@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Execution contexts: what runs on vCPUs for cells.
 //!
-//! A [`Cell`](super::Cell) holds resources, an [`ExecutionContext`] uses them. A cell has one; only `core` knows that, so that
-//! several contexts of one cell are an addition there.
+//! A [`Cell`](super::Cell) holds resources, an [`ExecutionContext`] uses them. A cell has one. Only its
+//! owner in `core` (`LiveCell`) and the image of a cell ([`CellRecord`](super::image::CellRecord)) rely on that.
 
 use super::operation::Work;
 use super::run_state::RunState;

@@ -35,7 +35,7 @@ pub struct Traffic {
     /// The highest load of its queue: of frames, and of bytes.
     pub most_waiting: Load,
     /// Bytes that it has in transit on its link.
-    pub under_way: u64,
+    pub in_transit: u64,
     /// Frames from it with a spoofed sender address.
     pub spoofed: u64,
     /// Frames from it that its link lost, or had no room for.

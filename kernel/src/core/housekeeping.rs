@@ -55,7 +55,7 @@ impl Shared {
                 Err(error) => state.end(id, End::Host(error.to_string())),
             }
         }
-        // The tables that were freed may be all that a waiting cell lacked, and no later duty would look.
+        // The tables that were freed may be all that a waiting cell lacked, and no later housekeeping would look.
         if state.admit_all() {
             self.announce(&state);
         }

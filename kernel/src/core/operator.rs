@@ -21,9 +21,8 @@ use pando_machine::PageCount;
 use std::sync::Arc;
 
 impl Kernel {
-    /// Runs an action under the lock. After a shortage it frees memory and runs the action again; it reads an absent block, and runs
-    /// it again. All errors of operations become the operator's here; `description` says for them what the action does, as in
-    /// "cannot start cell 7.0".
+    /// Runs an action under the lock. After a shortage it frees memory, for an absent block it reads the block; then it runs the action
+    /// again. It converts the error for the operator; `description` is the verb of the message, as in "cannot start cell 7.0".
     pub(super) fn attempt<T>(
         &self,
         description: &'static str,

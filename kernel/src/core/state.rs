@@ -311,7 +311,7 @@ impl State {
         }
     }
 
-    /// Ends a cell: at once if it is not running, otherwise at its next exit. Its vCPU is then interrupted once the lock is free.
+    /// Ends a cell: at once if it is not running, otherwise at its next exit. [`Shared::notify`] then interrupts its vCPU.
     pub(super) fn request_end(&mut self, id: CellId, end: End) {
         let Some((live, _)) = self.living(id) else { return };
         if let RunState::Running { vcpu } = live.execution.run_state() {

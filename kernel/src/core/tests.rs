@@ -102,7 +102,7 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
         kernel.end(cell, End::Killed).expect("it lives");
         kernel.settle();
         while kernel.shared.give_back(kernel.shared.lock()) {}
-        assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} stretches have content", written());
+        assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} huge frames have content", written());
         assert_eq!(kernel.free(), before);
     }
 }

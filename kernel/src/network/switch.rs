@@ -174,7 +174,7 @@ impl Switch {
 
     pub(super) fn traffic(&self, index: u32) -> Traffic {
         let port = self.ports.get(index as usize).and_then(Option::as_ref);
-        port.map(|port| Traffic { waiting: port.queue.waiting(), under_way: port.link.in_transit as u64, ..port.traffic })
+        port.map(|port| Traffic { waiting: port.queue.waiting(), in_transit: port.link.in_transit as u64, ..port.traffic })
             .unwrap_or_default()
     }
 

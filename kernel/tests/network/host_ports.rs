@@ -74,7 +74,7 @@ fn a_stations_link_delays_what_it_sends() {
         bench.listen(0, 1);
         let sent = bench.lab.kernel.now();
         host_port.send([frame.clone().into()]);
-        assert_eq!(host_port.traffic().under_way, frame.len() as u64);
+        assert_eq!(host_port.traffic().in_transit, frame.len() as u64);
         bench.lab.run_all();
         assert!(bench.lab.kernel.now() >= sent + link.delay);
         assert_eq!(bench.received(0), [[frame]]);

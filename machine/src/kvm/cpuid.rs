@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPUID of cells: KVM's list without the features that the virtual architecture lacks.
 
-use super::virtualization::{Virtualization, virtualization};
+use super::virtualization::Virtualization;
 use crate::HostError;
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::Kvm as System;
@@ -56,7 +56,7 @@ fn add_native(mut entry: kvm_cpuid_entry2) -> kvm_cpuid_entry2 {
 /// The CPUID that cells see.
 pub(super) fn for_cells(system: &System) -> Result<CpuId, HostError> {
     let offered = HostError::kvm("list CPU features", || system.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))?;
-    let software = virtualization() == Virtualization::Software;
+    let software = Virtualization::host() == Virtualization::Software;
     let known = VECTOR_FEATURES | if software { PROTECTION_KEYS } else { 0 };
     let features =
         offered.as_slice().iter().find(|entry| entry.function == XSAVE_LEAF && entry.index == 0).map_or(0, |entry| entry.eax & known);

@@ -119,14 +119,8 @@ impl Kvm {
             (0..config.vcpus as u64).map(|id| HostError::kvm("create a vCPU", || vm.create_vcpu(id))).collect::<Result<_, _>>()?;
         let clock = timer::calibrate(&fds)?;
         let supervisor_entry = supervisor.root_entry();
-        let shared = Arc::new(Shared {
-            vm,
-            arena,
-            slots,
-            clock,
-            nested: virtualization::virtualization() == Virtualization::Software,
-            omit: config.omit,
-        });
+        let shared =
+            Arc::new(Shared { vm, arena, slots, clock, nested: Virtualization::host() == Virtualization::Software, omit: config.omit });
         let vcpus = fds
             .into_iter()
             .enumerate()

@@ -2,7 +2,7 @@
 //! The properties of this host, for diagnosis.
 
 use super::system::{has_bus_lock_exits, open};
-use super::virtualization::{Virtualization, virtualization};
+use super::virtualization::Virtualization;
 use super::{cpuid, registers};
 use crate::HostError;
 
@@ -40,7 +40,7 @@ impl Probe {
         let features = system.get_msr_feature_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
         let listed = system.get_msr_index_list().map(|list| list.as_slice().contains(&MSR_PLATFORM_INFO)).unwrap_or(false);
         Ok(Probe {
-            virtualization: virtualization(),
+            virtualization: Virtualization::host(),
             api_version: system.get_api_version(),
             max_vcpus: system.get_max_vcpus(),
             smep: registers::has_smep(&vcpu)?,

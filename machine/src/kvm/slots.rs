@@ -50,7 +50,7 @@ impl Slots {
     /// # Panics
     /// The arena has no such huge frame.
     pub(super) fn provide(&self, vm: &VmFd, arena: &Arena, huge_frame: HugeFrame) -> Result<(), HostError> {
-        assert!(huge_frame.0 < arena.huge_frames(), "stretch {} is outside the arena", huge_frame.0);
+        assert!(huge_frame.0 < arena.huge_frames(), "huge frame {} is outside the arena", huge_frame.0);
         let mut provided = self.0.lock().expect("no holder panics");
         while provided.huge_frames <= huge_frame.0 {
             let count = provided.huge_frames.max(FIRST_HUGE_FRAMES).min(arena.huge_frames() - provided.huge_frames);

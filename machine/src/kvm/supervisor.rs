@@ -103,7 +103,7 @@ pub(super) struct Supervisor {
 impl Supervisor {
     /// Writes everything into huge frame 0.
     pub(super) fn lay_out(arena: &Arena, vcpus: usize, omit: Omit) -> Supervisor {
-        assert!(vcpus <= ((crate::FRAMES_PER_HUGE_FRAME - FIRST_OF_VCPUS) / FRAMES_PER_VCPU) as usize, "stretch 0 holds no more vCPUs");
+        assert!(vcpus <= ((crate::FRAMES_PER_HUGE_FRAME - FIRST_OF_VCPUS) / FRAMES_PER_VCPU) as usize, "huge frame 0 holds no more vCPUs");
         for number in (0..VECTORS).chain([SYSCALL_STUB, COMPATIBILITY_STUB]) {
             arena.write(STUBS, (number * STUB_SIZE) as usize, &STUB);
         }

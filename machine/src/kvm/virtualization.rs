@@ -12,13 +12,15 @@ pub enum Virtualization {
     Software,
 }
 
-/// Detects the kind of virtualisation of this host.
-pub(super) fn virtualization() -> Virtualization {
-    let leaf_1 = std::arch::x86_64::__cpuid(1);
-    let extended = std::arch::x86_64::__cpuid(0x8000_0001);
-    match (leaf_1.ecx >> 5 & 1, extended.ecx >> 2 & 1) {
-        (1, _) => Virtualization::Vmx,
-        (_, 1) => Virtualization::Svm,
-        _ => Virtualization::Software,
+impl Virtualization {
+    /// Detects the kind of this host.
+    pub(super) fn host() -> Virtualization {
+        let leaf_1 = std::arch::x86_64::__cpuid(1);
+        let extended = std::arch::x86_64::__cpuid(0x8000_0001);
+        match (leaf_1.ecx >> 5 & 1, extended.ecx >> 2 & 1) {
+            (1, _) => Virtualization::Vmx,
+            (_, 1) => Virtualization::Svm,
+            _ => Virtualization::Software,
+        }
     }
 }

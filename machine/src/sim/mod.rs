@@ -154,7 +154,7 @@ impl Machine for Sim {
     }
 
     fn provide(&self, huge_frame: HugeFrame) -> Result<(), HostError> {
-        assert!(huge_frame.0 < self.hardware.arena.huge_frames(), "stretch {} is outside the arena", huge_frame.0);
+        assert!(huge_frame.0 < self.hardware.arena.huge_frames(), "huge frame {} is outside the arena", huge_frame.0);
         Ok(())
     }
 

@@ -51,7 +51,7 @@ impl Uplink {
             .ok()
             .flatten()
             .map_or(0, |traffic| traffic.waiting.bytes + traffic.waiting.frames * FRAME_OVERHEAD);
-        self.credit = QUEUE_MAX.saturating_sub(waiting + self.host_port.traffic().under_way);
+        self.credit = QUEUE_MAX.saturating_sub(waiting + self.host_port.traffic().in_transit);
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accounts: quotas of frames. Each frame is charged to the account that allocated it.
 //!
-//! Sharing costs the sharer nothing; a copy is charged to the writer. An account
-//! lives until its owner has closed it *and* its last frame is gone.
+//! Sharing costs the sharer nothing; a copy is charged to the writer. An account lives until its owner has closed it *and* its last
+//! frame is gone.
 
 use pando_machine::PageCount;
 

@@ -3,7 +3,7 @@
 //!
 //! The life of a frame:
 //! 1. *free*: it has no holder.
-//! 2. *taken* as a page or a table by one holder, charged to an account.
+//! 2. *allocated* as a page or a table for one holder, and charged to an account.
 //! 3. *shared*: it has more holders. A 2 MiB page has a count of its own besides those of its parts: splitting one mapping of it
 //!    adds one to each of the 512 parts and takes one from the whole.
 //! 4. no holder left: a page is free again at once, a table is *retired* and free after the machine's next flush (rule 3).
@@ -153,7 +153,7 @@ impl Frames {
         }
     }
 
-    /// Takes a frame. O(1). It keeps its earlier content unless `zeroed`.
+    /// Allocates a frame. O(1). It keeps its earlier content unless `zeroed`.
     ///
     /// # Errors
     /// The account or the machine is full.
@@ -169,7 +169,7 @@ impl Frames {
         Ok(frame)
     }
 
-    /// Takes a frame for a table, counted as one until it is retired.
+    /// Allocates a frame for a table, counted as one until it is retired.
     ///
     /// # Errors
     /// The account or the machine is full.
@@ -180,7 +180,7 @@ impl Frames {
         Ok(table)
     }
 
-    /// Takes a whole huge frame as one large page of zeros.
+    /// Allocates a whole huge frame as one large page of zeros.
     ///
     /// # Errors
     /// The account is full, or no whole huge frame is free.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prefetching: the pages that clones of templates and of spaces are expected to access. Pure data: `spaces`
-//! records the accesses and copies the pages.
+//! Prefetching: the pages that clones of templates and of spaces are expected to access. Pure data: `spaces` records the
+//! accesses and copies the pages.
 //!
 //! - [`page`]: pages and accesses
 //! - [`training_trace`]: the pages that one clone of a template has accessed
