@@ -119,7 +119,7 @@ fn populating_passes_lost_blocks_over() {
 }
 
 #[test]
-fn what_the_kernel_itself_cannot_read_is_refused() {
+fn copies_by_the_kernel_fail_at_an_unreadable_block() {
     for mut lab in Lab::both() {
         let disk = disk();
         let id = viewer(&lab, &disk, BLOCKS.into(), Permissions::READ_WRITE, |asm| {

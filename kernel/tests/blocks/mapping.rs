@@ -48,7 +48,7 @@ fn a_whole_slot_is_one_call_and_every_page_its_block() {
 }
 
 #[test]
-fn what_is_mapped_over_and_beside_blocks_leaves_the_others_as_they_are() {
+fn a_mapping_over_some_blocks_leaves_their_neighbours() {
     for mut lab in Lab::both() {
         let read_write = Permissions::READ_WRITE.bits();
         let map_blocks = |address, pages, block| Hypercall::MapBlocks { space: CURRENT_SPACE, address, pages, block, flags: read_write };

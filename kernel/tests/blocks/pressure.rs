@@ -53,7 +53,7 @@ fn a_cell_reads_more_than_the_registry_holds() {
 }
 
 #[test]
-fn what_cells_that_wait_have_mapped_makes_way_and_is_there_again_when_they_look() {
+fn blocks_that_waiting_cells_map_are_evicted_and_read_again_on_access() {
     for mut lab in labs(PageCount(1 << 14)) {
         let before = lab.kernel.free();
         let disk = TestDisk::new(BLOCKS);

@@ -14,7 +14,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_cell_says_comes_in_order_and_by_stream() {
+fn output_arrives_in_order_and_by_stream() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"hello, world\nalas\n");
         for (offset, length, tag) in [(0, 6, OUTPUT), (13, 5, ERRORS), (6, 7, OUTPUT)] {
@@ -33,7 +33,7 @@ fn what_a_cell_says_comes_in_order_and_by_stream() {
 }
 
 #[test]
-fn what_a_cell_hears_lies_where_it_wanted_it() {
+fn input_is_written_to_the_posted_address() {
     for mut bench in Bench::both() {
         // Sent before and after a buffer is posted.
         bench.send(b"first ");
@@ -97,7 +97,7 @@ fn a_cell_that_nobody_hears_is_held_back() {
 }
 
 #[test]
-fn what_a_cell_has_posted_when_it_ends_is_heard() {
+fn output_posted_before_the_end_is_received() {
     for mut bench in Bench::both() {
         // As much as the host's buffer holds, and then some more output.
         bench.write(MEMORY, &pattern(CONSOLE_BYTES));
@@ -211,7 +211,7 @@ fn a_clone_goes_on_in_its_rings_with_empty_buffers() {
 }
 
 #[test]
-fn what_was_said_before_the_end_is_heard_after_it() {
+fn output_sent_before_the_end_is_received_after_it() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"last words");
         bench.post(TestRing::Transmit, MEMORY, 10, OUTPUT);

@@ -117,7 +117,7 @@ fn a_long_stream_goes_through_a_cell_and_nobody_keeps_much_of_it() {
 }
 
 #[test]
-fn who_sends_to_a_cell_that_does_not_listen_waits_until_it_has_ended() {
+fn a_sender_to_a_cell_that_reads_nothing_waits_until_the_cell_ends() {
     for (kernel, _) in kernels() {
         let id = kernel.create(CellConfig { quota: QUOTA, host_name: String::new() }).expect("room for a cell");
         let port = kernel.console(id).expect("it lives");

@@ -162,7 +162,7 @@ fn refused_descriptors_without_end_keep_only_their_cell_busy() {
 }
 
 #[test]
-fn what_the_cell_writes_over_the_kernels_count_does_not_matter() {
+fn a_cell_that_overwrites_the_kernels_count_changes_nothing() {
     for mut bench in Bench::both() {
         bench.write(MEMORY, b"abcdef");
         for (index, lie) in [0, 5, u64::MAX, 1 << 63].into_iter().enumerate() {

@@ -202,7 +202,7 @@ fn an_entry_for_events_that_no_cpu_accepts_ends_the_cell() {
 }
 
 #[test]
-fn what_the_cell_writes_over_the_kernels_words_confuses_nobody_else() {
+fn a_cell_that_overwrites_its_virtual_registers_affects_no_other_cell() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         // For every word of the virtual registers, a cell overwrites it with an arbitrary value, and then makes calls and faults.

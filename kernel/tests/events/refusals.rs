@@ -201,7 +201,7 @@ fn results(lab: &mut Lab, calls: &[Hypercall]) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_wrong_with_a_call_is_what_the_refusal_says() {
+fn a_refusal_names_the_mistake_in_the_call() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         for rows in [simple(), in_turn()] {

@@ -105,7 +105,7 @@ fn a_new_space_holds_the_system_segment_and_nothing_else() {
 }
 
 #[test]
-fn what_is_resident_is_counted_and_what_of_it_nobody_else_holds() {
+fn resident_pages_are_counted_and_exclusive_ones_among_them() {
     for mut lab in Lab::both() {
         const MANY: u64 = 1 << 20;
         let count = |space, pages| Hypercall::Count { space, address: PRIVATE, pages };

@@ -99,7 +99,7 @@ fn wild_accesses_fault_wherever_they_lead() {
 }
 
 #[test]
-fn what_is_read_only_stays_as_it_is() {
+fn read_only_memory_stays_unchanged() {
     for mut harness in Harness::both() {
         for address in [CODE, CODE + 0xff8, CPUID_TABLE, CPUID_TABLE + 0x1ff8] {
             let hostile = HostileCell::assembled(format!("a store at {address:#x}"), |asm| {

@@ -111,7 +111,7 @@ fn give_operands(asm: &mut Asm) {
 }
 
 #[test]
-fn whatever_is_left_behind_is_felt_by_nobody() {
+fn vector_state_left_behind_affects_no_other_cell() {
     let Some(mut harness) = Harness::real() else { return };
     for (name, code) in LEAVINGS {
         for (way, leave, verdict) in WAYS {

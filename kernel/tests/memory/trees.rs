@@ -460,7 +460,7 @@ fn write_each(frames: &mut Frames, set: &mut SpaceSet, written: &[u64]) -> usize
 }
 
 #[test]
-fn what_was_written_after_a_clone_is_copied_ahead_at_the_next() {
+fn pages_written_after_a_clone_are_prefetched_for_the_next() {
     const PAGES: u64 = 100;
     let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed: 1, oracle: false }).expect("memory for the software machine");
     let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);

@@ -52,7 +52,7 @@ fn a_cell_knows_its_card_and_a_clone_has_none() {
 }
 
 #[test]
-fn what_arrives_while_a_cell_has_no_room_waits_and_comes_as_one_batch() {
+fn frames_that_arrive_without_room_wait_and_come_as_one_batch() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let frames: Vec<Vec<u8>> = (0..50).map(|mark| packet(&a, &b, 1000, mark)).collect();
@@ -69,7 +69,7 @@ fn what_arrives_while_a_cell_has_no_room_waits_and_comes_as_one_batch() {
 }
 
 #[test]
-fn room_in_the_transmit_ring_is_news_to_who_had_none() {
+fn room_in_a_full_transmit_ring_raises_an_event() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         let bytes = batch(&[packet(&a, &b, 100, 1)]);
@@ -147,7 +147,7 @@ fn frames_wake_a_cell_that_idles_unless_it_masks_the_event() {
 }
 
 #[test]
-fn who_has_ended_has_left_the_network() {
+fn an_ended_cell_has_left_the_network() {
     for mut bench in Bench::both(3) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.send(0, &[packet(&a, &b, 60, 1)]);

@@ -16,7 +16,7 @@ fn stranger(bench: &Bench) -> Addresses {
 }
 
 #[test]
-fn what_is_for_no_cell_goes_to_the_station_and_it_answers_in_any_name() {
+fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
     for mut bench in Bench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
@@ -42,7 +42,7 @@ fn what_is_for_no_cell_goes_to_the_station_and_it_answers_in_any_name() {
 }
 
 #[test]
-fn a_switch_learns_behind_which_station_an_address_is() {
+fn a_switch_learns_the_host_port_of_an_address() {
     for mut bench in Bench::both(1) {
         let host_ports = [0, 1].map(|_| bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room"));
         let (a, outside) = (bench.addresses(0), stranger(&bench));
@@ -66,7 +66,7 @@ fn a_switch_learns_behind_which_station_an_address_is() {
 }
 
 #[test]
-fn a_stations_link_delays_what_it_sends() {
+fn a_host_ports_link_delays_its_frames() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
     for mut bench in Bench::both(1) {
         let host_port = bench.lab.kernel.host_port(bench.network, link, || {}).expect("there is room");

@@ -22,7 +22,7 @@ fn nobody_speaks_in_anothers_name() {
 }
 
 #[test]
-fn who_floods_takes_nobody_elses_room() {
+fn a_flooding_sender_takes_no_room_of_others() {
     for mut bench in Bench::both(3) {
         let [a, b, c] = [0, 1, 2].map(|cell| bench.addresses(cell));
         let flood: Vec<Vec<u8>> = (0..200).map(|mark| packet(&a, &c, 1000, mark)).collect();
@@ -41,7 +41,7 @@ fn who_floods_takes_nobody_elses_room() {
 }
 
 #[test]
-fn a_batch_that_is_none_sends_what_stands_before() {
+fn an_invalid_batch_sends_the_frames_before_the_error() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.listen(1, 1);

@@ -23,7 +23,7 @@ fn a_delayed_frame_arrives_when_its_time_has_come() {
 }
 
 #[test]
-fn what_is_on_its_way_arrives_although_its_sender_has_gone() {
+fn a_frame_in_transit_arrives_although_its_sender_has_ended() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
     for mut bench in Bench::with(2, NetworkConfig::default(), link) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));

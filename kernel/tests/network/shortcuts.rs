@@ -71,7 +71,7 @@ fn both_ways_give_the_same() {
 }
 
 #[test]
-fn a_frame_goes_straight_into_the_memory_of_who_sleeps() {
+fn a_frame_is_copied_directly_into_an_idle_cell() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);
@@ -88,7 +88,7 @@ fn a_frame_goes_straight_into_the_memory_of_who_sleeps() {
 }
 
 #[test]
-fn what_a_frame_is_copied_over_was_shared_with_a_clone() {
+fn a_frame_is_copied_into_a_page_that_a_clone_shares() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         bench.listen(1, 1);
@@ -108,7 +108,7 @@ fn what_a_frame_is_copied_over_was_shared_with_a_clone() {
 }
 
 #[test]
-fn what_is_not_at_once_for_one_cell_alone_waits_at_its_port() {
+fn a_frame_that_cannot_be_copied_directly_waits_at_its_port() {
     // A case, its links, and a function that prepares the bench and returns the frame to send.
     type Case = (&'static str, Link, fn(&mut Bench) -> Vec<u8>);
     fn frame(bench: &Bench) -> Vec<u8> {
@@ -150,7 +150,7 @@ fn what_is_not_at_once_for_one_cell_alone_waits_at_its_port() {
 }
 
 #[test]
-fn who_is_not_asleep_or_has_frames_waiting_is_not_written_to() {
+fn a_cell_that_is_not_idle_or_has_queued_frames_gets_no_direct_copy() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);
@@ -171,7 +171,7 @@ fn who_is_not_asleep_or_has_frames_waiting_is_not_written_to() {
 }
 
 #[test]
-fn who_lies_or_shows_only_a_part_reaches_nobody() {
+fn a_spoofed_or_partly_readable_frame_reaches_no_cell() {
     for mut bench in Bench::both(2) {
         let [a, b] = [0, 1].map(|cell| bench.addresses(cell));
         ignore_frames(&bench, 1);

@@ -61,7 +61,7 @@ fn pages_that_two_spaces_share_are_exported_once_and_what_was_never_touched_not_
 }
 
 #[test]
-fn what_is_exported_does_not_change_meanwhile() {
+fn an_export_does_not_change_while_it_runs() {
     for mut lab in Lab::both() {
         let (id, _) = template(&mut lab);
         let (image, pages) = export(&lab.kernel, id);
@@ -144,7 +144,7 @@ fn a_console_goes_on_where_it_stood() {
 }
 
 #[test]
-fn what_the_operator_wrote_goes_along_and_can_be_read() {
+fn memory_written_by_the_operator_is_saved_and_readable() {
     for mut lab in Lab::both() {
         let mut asm = Asm::new();
         asm.call_kernel(Hypercall::Freeze {});

@@ -11,7 +11,7 @@ use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
 use std::sync::Arc;
 
 #[test]
-fn what_one_clone_touched_later_ones_find_made() {
+fn pages_that_one_clone_accessed_are_present_in_later_ones() {
     for (index, mut lab) in Lab::both().into_iter().enumerate() {
         let (id, _) = template(&mut lab);
         let pupil = lab.kernel.clone_cell(id, QUOTA).expect("it is frozen");
@@ -130,7 +130,7 @@ fn pages_are_copied_before_they_are_written_and_never_far_ahead() {
 }
 
 #[test]
-fn what_is_written_before_a_clone_waits_is_copied_before_it_runs() {
+fn pages_written_before_the_first_wait_are_copied_before_a_clone_runs() {
     for (mut lab, large) in [false, true].into_iter().flat_map(|large| Lab::both().into_iter().map(move |lab| (lab, large))) {
         let free = lab.kernel.free();
         let id = writer(&mut lab, large);
@@ -147,7 +147,7 @@ fn what_is_written_before_a_clone_waits_is_copied_before_it_runs() {
 }
 
 #[test]
-fn of_several_lessons_counts_what_most_hold() {
+fn of_several_traces_the_pages_in_most_of_them_count() {
     const LATE: [u64; 3] = [COUNT - EARLY, 10, 200];
     for mut lab in Lab::both() {
         let id = writer(&mut lab, false);
@@ -166,7 +166,7 @@ fn of_several_lessons_counts_what_most_hold() {
 }
 
 #[test]
-fn what_is_expected_never_takes_the_last_memory() {
+fn prefetching_never_takes_the_last_memory() {
     for (mut lab, large) in [false, true].into_iter().flat_map(|large| Lab::both().into_iter().map(move |lab| (lab, large))) {
         let id = writer(&mut lab, large);
         written(&mut lab, id, [COUNT - 1, 1], true);

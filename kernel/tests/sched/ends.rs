@@ -61,7 +61,7 @@ fn a_cell_that_is_being_built_can_be_ended() {
 }
 
 #[test]
-fn a_cell_that_waits_to_be_let_in_can_be_ended() {
+fn a_cell_that_waits_for_admission_can_be_ended() {
     let config = || Config { gatekeeper: Box::new(Closed), ..Config::default() };
     let reach = |lab: &mut Lab| {
         let id = spinning(lab);
@@ -120,7 +120,7 @@ fn a_template_can_be_ended_while_clones_of_it_live() {
 }
 
 #[test]
-fn what_a_cell_is_not_in_the_state_for_is_refused() {
+fn an_operation_is_refused_in_the_wrong_run_state() {
     for mut lab in Lab::both() {
         let ready = spinning(&lab);
         lab.turn(0);
@@ -169,7 +169,7 @@ fn a_signal_that_ended_the_program_is_told_with_its_place() {
 }
 
 #[test]
-fn what_the_libos_counted_is_in_the_report() {
+fn the_report_contains_the_counts_of_the_libos() {
     for mut lab in Lab::both() {
         use pando_abi::layout::VIRTUAL_REGISTERS;
         use pando_abi::virtual_registers::{MissingCall, offset};

@@ -140,7 +140,7 @@ fn a_cell_that_waits_is_stopped_at_once() {
 }
 
 #[test]
-fn who_does_not_listen_is_waited_for_no_longer_than_one_likes() {
+fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
     for mut lab in Lab::both() {
         let spin = |asm: &mut Asm| {
             let again = asm.here();
@@ -197,7 +197,7 @@ fn obedient(lab: &Lab) -> CellId {
 }
 
 #[test]
-fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
+fn a_cell_that_accepts_the_request_freezes_and_its_clones_have_no_request() {
     let generation = 1 << Event::Generation as u64;
     for mut lab in Lab::both() {
         let id = obedient(&lab);
@@ -225,7 +225,7 @@ fn who_listens_freezes_by_itself_and_its_clones_were_not_asked() {
 }
 
 #[test]
-fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
+fn requests_to_a_cell_do_not_apply_to_its_clones() {
     for mut lab in Lab::both() {
         // Inside its libOS for ever, so that it handles no events; some of them are shown already.
         let spin = |asm: &mut Asm| {
@@ -250,7 +250,7 @@ fn what_the_operator_says_to_a_cell_is_not_for_its_clones() {
 }
 
 #[test]
-fn what_the_operator_says_to_a_cell_that_idles_is_not_for_its_clones() {
+fn requests_to_an_idle_cell_do_not_apply_to_its_clones() {
     let wishes = [Event::Terminate, Event::Interrupt, Event::Freeze, Event::Control];
     for mut lab in Lab::both() {
         // It wakes once, handles no events, and idles again.

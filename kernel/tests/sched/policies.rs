@@ -28,7 +28,7 @@ impl Scheduler for LastFirst {
 }
 
 #[test]
-fn the_scheduler_decides_who_is_next() {
+fn the_scheduler_chooses_the_next_cell() {
     for mut lab in Lab::each(PageCount(1 << 14), || Config { scheduler: Box::<LastFirst>::default(), ..Config::default() }) {
         let ids: Vec<_> = (0..4)
             .map(|status| {
@@ -68,7 +68,7 @@ impl Gatekeeper for Doorkeeper {
 }
 
 #[test]
-fn the_gatekeeper_decides_who_is_let_in() {
+fn the_gatekeeper_chooses_the_admitted_cells() {
     let config = || Config { gatekeeper: Box::new(Doorkeeper { waiting: VecDeque::new(), places: 2 }), ..Config::default() };
     for mut lab in Lab::each(PageCount(1 << 14), config) {
         let ids: Vec<_> = (0..4)

@@ -40,7 +40,7 @@ fn hoarder(lab: &mut Lab, pages: u64, then: Hypercall) -> CellId {
 const IDLE: Hypercall = Hypercall::Idle { deadline: u64::MAX };
 
 #[test]
-fn who_has_most_is_ended_and_the_others_go_on() {
+fn the_largest_cell_is_ended_and_the_others_continue() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let before = lab.kernel.free();
         // An idle cell with much memory, one that wants more than is left, and a small one.
@@ -59,7 +59,7 @@ fn who_has_most_is_ended_and_the_others_go_on() {
 }
 
 #[test]
-fn who_wants_more_than_there_is_goes_itself() {
+fn a_cell_that_needs_more_than_the_machine_has_ends() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let before = lab.kernel.free();
         let small = toucher(&lab, 100);
@@ -81,7 +81,7 @@ impl MemoryPolicy for Mercy {
 }
 
 #[test]
-fn without_a_victim_who_asked_goes() {
+fn without_a_victim_the_requesting_cell_ends() {
     for mut lab in Lab::each(ARENA, || Config { memory_policy: Box::new(Mercy), ..Config::default() }) {
         let before = lab.kernel.free();
         let hoarder = hoarder(&mut lab, before.0 / 2, IDLE);
@@ -118,7 +118,7 @@ fn a_cell_that_freezes_unasked_is_no_template() {
 }
 
 #[test]
-fn what_the_operator_builds_is_no_victim() {
+fn a_cell_that_is_being_built_is_no_victim() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let built = lab.cell_with(b"\x90", ARENA);
@@ -131,7 +131,7 @@ fn what_the_operator_builds_is_no_victim() {
 }
 
 #[test]
-fn the_operator_gets_what_is_still_being_released() {
+fn the_operator_gets_memory_that_is_still_being_released() {
     for lab in Lab::each(ARENA, Config::default) {
         let free = lab.kernel.free();
         let flags = MapFlags::eager(Permissions::READ_WRITE);
@@ -144,7 +144,7 @@ fn the_operator_gets_what_is_still_being_released() {
 }
 
 #[test]
-fn who_waits_at_the_gate_gets_what_a_flush_frees() {
+fn a_cell_that_waits_for_admission_gets_memory_that_a_flush_frees() {
     for mut lab in Lab::each(ARENA, Config::default) {
         let flags = MapFlags::lazy(Permissions::READ_WRITE);
         let hoard = lab.cell_with(b"\x90", ARENA);

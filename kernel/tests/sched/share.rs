@@ -67,7 +67,7 @@ fn on_any_machine_a_cell_waits_for_its_share_and_gets_it() {
 }
 
 #[test]
-fn what_one_may_not_have_the_others_get() {
+fn time_beyond_a_cells_share_goes_to_other_cells() {
     let mut lab = exact();
     let (limited, unlimited) = (spinner(&lab, 0.2), spinner(&lab, 1.0));
     let passed = run(&mut lab, 2);
