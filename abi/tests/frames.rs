@@ -26,7 +26,7 @@ fn frames_of_every_size_come_out_of_a_batch() {
 }
 
 #[test]
-fn what_is_no_frame_ends_a_batch() {
+fn an_invalid_frame_ends_a_batch() {
     for wrong in [0, ETHERNET_HEADER - 1, FRAME_MAX + 1, usize::MAX] {
         let mut bytes = batch(&[60]);
         bytes.extend((wrong as u64).to_le_bytes());

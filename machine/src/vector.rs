@@ -53,7 +53,7 @@ mod tests {
     use super::VectorState;
 
     #[test]
-    fn what_no_cpu_loads_is_no_state() {
+    fn vector_state_that_no_cpu_loads_is_refused() {
         let good = *VectorState::initial().words();
         assert_eq!(VectorState::from_untrusted(&good), Some(VectorState::initial()));
         // MXCSR's reserved half, the compacted form, the header's reserved rest.

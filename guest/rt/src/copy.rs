@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_fault_is_copied_alike() {
+    fn a_fetch_from_user_memory_copies_exactly_its_bytes() {
         let from = Page(core::array::from_fn(|index| index as u8 | 1));
         for start in 0..=CLOSE {
             for bytes in 0..ROOM - start {

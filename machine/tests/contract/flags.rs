@@ -39,7 +39,7 @@ fn a_context_brings_only_the_flags_of_a_cell() {
 }
 
 #[test]
-fn what_is_interrupted_holds_its_flags_and_no_other() {
+fn an_interrupted_context_holds_its_own_flags_only() {
     let mut bare = Bare::new();
     let (machine, over) = (Arc::clone(&bare.machine), Arc::new(AtomicBool::new(false)));
     let flushing = thread::spawn({

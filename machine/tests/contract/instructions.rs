@@ -129,7 +129,7 @@ fn by_int1() -> &'static [BareOutcome] {
 }
 
 #[test]
-fn what_a_cell_may_do_changes_nothing_for_others() {
+fn permitted_instructions_change_nothing_for_other_cells() {
     attack(&[
         ("rdtsc", assemble!("rdtsc"), &[Continues]),
         ("rdtscp", assemble!("rdtscp"), &[Continues, AnyFault]),

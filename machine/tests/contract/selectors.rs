@@ -51,7 +51,7 @@ fn read_after(bare: &mut Bare, code: &[u8], selector: u64) -> Option<[u64; 4]> {
 }
 
 #[test]
-fn what_a_context_has_loaded_is_gone_at_the_next_entry() {
+fn selectors_that_a_context_loaded_are_gone_at_the_next_entry() {
     let mut bare = Bare::new();
     let mut loaded = 0;
     for (name, code) in loads() {

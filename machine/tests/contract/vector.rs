@@ -33,7 +33,7 @@ fn give_operands(bare: &Bare) {
 }
 
 #[test]
-fn whatever_is_left_behind_is_saved_and_felt_by_nobody() {
+fn vector_state_is_saved_and_affects_no_other_context() {
     let mut pair = Pair::new();
     give_operands(&pair.bare);
     for (name, code) in leavings() {

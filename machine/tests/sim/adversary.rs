@@ -79,7 +79,7 @@ fn assert_sound(bare: &Bare) {
 }
 
 #[test]
-fn what_was_not_present_is_seen_at_once() {
+fn an_entry_that_becomes_present_is_seen_at_once() {
     let (mut bare, _) = machine(0, 0);
     assert_eq!(read(&mut bare, 0, PAGE), Err(fault(4, PAGE)));
     let frame = filled(&mut bare, 7);
