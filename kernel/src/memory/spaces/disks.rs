@@ -40,6 +40,11 @@ impl Disks {
         self.attached.iter().map(|attached| (attached.disk, attached.blocks))
     }
 
+    /// Whether a disk is attached, or backs memory from an import.
+    pub(super) fn contains(&self, disk: DiskId) -> bool {
+        self.backing == Some(disk) || self.attached().any(|(attached, _)| attached == disk)
+    }
+
     /// Finds `count` blocks of an attached disk.
     ///
     /// # Errors

@@ -241,7 +241,7 @@ impl SpaceSet {
 
     /// Whether the cell's memory may contain blocks of this disk.
     pub(crate) fn uses_disk(&self, disk: DiskId) -> bool {
-        self.disks.backing == Some(disk) || self.attached().any(|(attached, _)| attached == disk)
+        self.disks.contains(disk)
     }
 
     /// Finds `count` blocks of an attached disk.
