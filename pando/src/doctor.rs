@@ -152,13 +152,15 @@ fn confinement() -> (Grade, &'static str) {
 }
 
 fn namespaces() -> (Grade, String) {
-    match pando_machine::unshare_namespaces(true) {
-        Ok(()) => (Grade::Good, "`pando serve` has mounts, IPC and, without gateways, a network of its own".into()),
+    match pando_machine::unshare_namespaces() {
+        Ok(()) => (Grade::Good, "`pando serve` has mounts, IPC and a network of its own".into()),
         Err(error) => {
             let why = host::plain(&error);
             (
                 Grade::Fair,
-                format!("`pando serve` shares those of the host ({why}): the systemd unit dist/systemd/pando.service gives it its own"),
+                format!(
+                    "`pando serve` shares those of the host ({why}): the systemd unit dist/systemd/system/pando@.service gives it its own"
+                ),
             )
         }
     }

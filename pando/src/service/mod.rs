@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando serve`: one kernel process with templates and cells, for clients of its socket.
 //!
-//! [`api`](crate::api) defines the protocol, and [`pando_manager::cells`] does the work; this module translates. The directory of templates is authoritative and shared with every other command. All threads are
-//! started before the process confines itself: those that answer, and those for blocking work.
+//! [`api`](crate::api) defines the protocol, and [`pando_manager::cells`] does the work; this module translates. The directory of
+//! templates is authoritative and shared with every other command. All threads are started before the process confines itself: those
+//! that answer, and those for blocking work.
 
 mod connections;
 mod jobs;
@@ -55,7 +56,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(|path| host::absolute(path.as_ref()).map_err(|error| host::plain(&error))))]
     show: Vec<PathBuf>,
 
-    /// Let so many clones at a time reach the world outside, each what its --allow or --net names, by a process of its own. This process makes no connections
+    /// Let up to N clones at a time reach the destinations that their --allow or --net names, each through a process of its own. This
+    /// process makes no connections
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u16).range(..=1024))]
     gateways: u16,
 }
@@ -82,7 +84,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     }
     let listener = socket::listen(&path)?;
     // It takes some milliseconds, so a process that runs one program does without it: no call that it keeps reaches any of these.
-    match pando_machine::unshare_namespaces(true) {
+    match pando_machine::unshare_namespaces() {
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
         // `pando doctor` reports that.
         _ => {}
