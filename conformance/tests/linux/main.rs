@@ -8,16 +8,12 @@
 #[macro_use]
 #[path = "fixture/parts.rs"]
 mod parts;
-#[allow(dead_code, reason = "two test programs share it")]
 #[path = "fixture/case.rs"]
 mod case;
-#[allow(dead_code, reason = "two test programs share it")]
 #[path = "fixture/chroot.rs"]
 mod chroot;
-#[allow(dead_code, reason = "two test programs share it")]
 #[path = "fixture/compile.rs"]
 mod compile;
-#[allow(dead_code, reason = "two test programs share it")]
 #[path = "fixture/data.rs"]
 mod data;
 mod debian;

@@ -6,7 +6,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// How long a condition may take to hold; the slowest one takes a small part of it on a busy machine.
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// A directory for templates.
 pub(crate) struct Fixture(TempDir);
@@ -178,5 +182,15 @@ impl Service {
         let (status, answer) = self.ask(method, path, &body);
         assert!((200..300).contains(&status), "{status} {answer}");
         serde_json::from_str(&answer).expect("it is JSON")
+    }
+}
+
+/// Asks repeatedly until a condition holds. Fails after a timeout.
+#[track_caller]
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < WAIT_MAX, "the condition does not hold after {WAIT_MAX:?}");
+        std::thread::yield_now();
     }
 }

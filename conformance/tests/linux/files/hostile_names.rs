@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hostile names and images: no path escapes the root, and damage is an error of the file that it hits.
 
-use crate::case::{Case, Input, PANDO, finish, long_runs};
-use crate::chroot::{ChrootDirectory, succeed};
+use crate::case::{Case, Input, PANDO, finish, long_runs, succeed};
+use crate::chroot::ChrootDirectory;
 use crate::data::Numbers;
 use pando_testing::{host_program, needs_kvm};
 use std::fs;

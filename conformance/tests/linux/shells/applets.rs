@@ -3,8 +3,8 @@
 //!
 //! `applets.txt` lists the runs of each, or why it is left out.
 
-use crate::case::{Case, CaseOutcome, Input};
-use crate::chroot::{ChrootDirectory, succeed};
+use crate::case::{Case, CaseOutcome, Input, succeed};
+use crate::chroot::ChrootDirectory;
 use pando_testing::host_program;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,8 +4,7 @@
 //!
 //! Tests that pass on the host must pass in a cell. `cargo xtask suites busybox` runs all of them.
 
-use crate::case::{Case, CaseOutcome};
-use crate::chroot::succeed;
+use crate::case::{Case, CaseOutcome, succeed};
 use crate::data;
 use crate::suites::ripgrep_and_sqlite::fetched;
 use pando_testing::{host_program, needs_kvm};

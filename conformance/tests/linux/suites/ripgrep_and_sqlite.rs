@@ -3,8 +3,7 @@
 //!
 //! `cargo xtask test` fetches and builds them.
 
-use crate::case::{Case, Input, long_runs};
-use crate::chroot::succeed;
+use crate::case::{Case, Input, long_runs, succeed};
 use crate::data;
 use pando_testing::{host_program, needs_kvm};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A new user's first five minutes: the README's commands work, help helps, shells accept the completions, errors name the mistake.
 
-use crate::case::{Case, Input, PANDO, finish, pando, text};
-use crate::chroot::succeed;
+use crate::case::{Case, Input, PANDO, finish, pando, succeed, text};
 use crate::data;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};

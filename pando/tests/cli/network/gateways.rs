@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Gateways that hang or die: their cells go on, and `pando run` and the service end in time.
 
-use crate::case::{PANDO, as_shell, wait_until};
-use crate::fixture::{Fixture, Service};
+use crate::case::{PANDO, as_shell};
+use crate::fixture::{Fixture, Service, wait_until};
 use crate::network::reach::{port_in, serve};
 use pando_testing::needs_kvm;
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando clone` behaves the same with and without a running `pando serve`.
 
-use crate::case::{as_shell, wait_until};
-use crate::fixture::{Fixture, Service, says};
+use crate::case::as_shell;
+use crate::fixture::{Fixture, Service, says, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The resources that hostile cells and many templates occupy in `pando serve`: its memory and its descriptors stay within limits.
 
-use crate::case::{PANDO, wait_until};
+use crate::case::PANDO;
 use crate::compile::{Linked, program};
-use crate::fixture::{Fixture, Service};
+use crate::fixture::{Fixture, Service, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
 use std::io::Write;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando serve`: one process with cells for all users who may open its socket.
 
-use crate::case::wait_until;
-use crate::fixture::{Fixture, ProgramOutput, Service, says};
+use crate::fixture::{Fixture, ProgramOutput, Service, says, wait_until};
 use pando_testing::needs_kvm;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! If a process is killed while it saves a template, either the old template is there, or the new one, complete.
 
-use crate::case::{long_runs, wait_until};
-use crate::fixture::Fixture;
+use crate::case::long_runs;
+use crate::fixture::{Fixture, wait_until};
 use pando_testing::needs_kvm;
 use std::fs;
 use std::process::{Child, Stdio};
