@@ -25,17 +25,6 @@ const QUOTA: PageCount = PageCount(3 << 16);
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The host's directories of software, as `pando run` shows them.
 const SOFTWARE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
-/// Further empty directories and their permissions.
-const EMPTY: [(&str, u16); 8] = [
-    ("/root", 0o700),
-    ("/home", 0o755),
-    ("/tmp", 0o1777),
-    ("/var", 0o755),
-    ("/run", 0o755),
-    ("/proc", 0o555),
-    ("/dev", 0o755),
-    ("/sys", 0o555),
-];
 
 /// The kernel, and the root of its cells.
 struct Shared {
@@ -74,9 +63,8 @@ fn shared() -> &'static Shared {
         let template = Template::boot(&kernel).expect("the libOS boots");
         kernel.wait_frozen(template.cell()).expect("it freezes");
         let mut files = Builder::new();
-        for (path, permissions) in EMPTY {
-            files.directory(path, Attributes::root(permissions)).expect("a fresh name");
-        }
+        // The libOS makes the others that programs expect.
+        files.directory("/var", Attributes::root(0o755)).expect("a fresh name");
         let walk = Scan { readable: Readable::ByEveryone, limit: u64::MAX, parallel: true, progress: &|_| () };
         for top in SOFTWARE.into_iter().filter(|top| Path::new(top).exists()) {
             files.host(top, Path::new(top), &walk).expect("everybody may read it");
