@@ -34,7 +34,7 @@ pub fn carry_input(
 }
 
 /// Copies the cell's two outputs to host files, until the cell has ended and all output is written. Terminates the cell if it writes more
-/// than the limit.
+/// than the limit. Returns whether all of its output was within the limit: the cell may have ended by itself before the rest was read.
 ///
 /// If the reader of a host file has gone, the cell gets `SIGPIPE` and `EPIPE` at its next write, as a native program does.
 ///
@@ -46,11 +46,13 @@ pub fn carry_output(
     port: &ConsolePort,
     (output, errors): (impl AsFd, impl AsFd),
     max: Option<u64>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let mut left = max.unwrap_or(u64::MAX);
+    let mut is_within_limit = true;
     while let Some((stream, mut bytes)) = port.receive() {
         if bytes.len() as u64 > left {
             // The output up to the limit is written; the cell may have ended meanwhile.
+            is_within_limit = false;
             bytes.truncate(left as usize);
             let _ = kernel.end(cell, End::OutputLimit);
         }
@@ -71,7 +73,7 @@ pub fn carry_output(
             }
         }
     }
-    Ok(())
+    Ok(is_within_limit)
 }
 
 /// Copies input to its end, or until the program closes it.

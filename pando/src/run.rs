@@ -156,7 +156,9 @@ fn run_attached(
     single.observer.flush();
     let written = write_back.map(RunningExports::finish).unwrap_or_default();
     messages::write_back(&written).iter().for_each(|message| diagnostics::problem(message));
-    carried.map_err(Failure::Output)?;
+    if !carried.map_err(Failure::Output)? {
+        outcome.end = End::OutputLimit;
+    }
     let network = network?;
     // The kernel reports one signal for every request to end; the host has several.
     if let (End::Signalled { signal, .. }, Some(requested)) = (&mut outcome.end, signals.requested())

@@ -200,7 +200,10 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     // Compression starts no thread; writing the file needs the same calls as a write-back.
     machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
     let limit = options.limits.output_limit.map(Size::in_bytes);
-    let mut output = |cell, port: &ConsolePort| carry_output(&kernel, cell, port, (std::io::stdout().lock(), std::io::stderr()), limit);
+    let mut output = |cell, port: &ConsolePort| {
+        let streams = (std::io::stdout().lock(), std::io::stderr());
+        carry_output(&kernel, cell, port, streams, limit).map(drop)
+    };
     let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
     plan.create(workshop, &mut output, &|cell| signals.aim(cell))?;
     Ok(0)

@@ -50,7 +50,7 @@ pub struct ManagedCell {
     time_limits: TimeLimits,
     state: Mutex<CellState>,
     /// The input from the request that the cell has not taken yet; it precedes all other input. The lock is held by the task that writes
-    /// input, so that pieces stay in spec.
+    /// input, so that pieces stay in order.
     input: tokio::sync::Mutex<Bytes>,
     /// Held while a template is created from the cell: its outcome is published afterwards.
     freezing: Arc<tokio::sync::Mutex<()>>,
@@ -71,6 +71,8 @@ pub(super) struct CellState {
     pub(super) is_waiting: bool,
     /// It was terminated because the logs of all cells exceeded their budget.
     is_cut: bool,
+    /// Its output exceeded its limit. It may have ended by itself before that was noticed.
+    has_exceeded_output: bool,
     /// Why the service terminated it.
     cause: Option<EndReason>,
     pub(super) outcome: Option<CellOutcome>,
@@ -94,7 +96,7 @@ impl ManagedCell {
         self.id
     }
 
-    /// Clones a template and starts the clone. The caller must run [`keep`](Cell::keep) for it then. O(1).
+    /// Clones a template and starts the clone. The caller must run [`keep`](ManagedCell::keep) for it then. O(1).
     ///
     /// # Errors
     /// There is not enough memory, or its arguments and environment are too long.
@@ -142,6 +144,7 @@ impl ManagedCell {
             waiters: BTreeMap::new(),
             is_waiting: false,
             is_cut: false,
+            has_exceeded_output: false,
             cause: None,
             outcome: None,
             resources: Some(CellResources { template, _uplink: uplink, _network: network }),
@@ -239,6 +242,7 @@ impl ManagedCell {
             let kept = state.waiters.values().copied().min().unwrap_or(u64::MAX);
             state.log.push(stream, &bytes, kept);
         }
+        state.has_exceeded_output |= exceeds;
         let is_short = state.log.is_short();
         drop(state);
         if exceeds || (is_short && !self.make_way(manager)) {
@@ -265,9 +269,9 @@ impl ManagedCell {
 
     /// Its outcome, after it has ended. Blocks briefly at most.
     fn outcome(&self) -> CellOutcome {
-        let (cause, is_cut) = {
+        let (cause, is_cut, has_exceeded_output) = {
             let state = self.lock();
-            (state.cause, state.is_cut)
+            (state.cause, state.is_cut, state.has_exceeded_output)
         };
         let time = self.since.elapsed();
         let unknown = |message| CellOutcome {
@@ -283,11 +287,12 @@ impl ManagedCell {
             Ok(outcome) => outcome,
             Err(error) => return unknown(error.to_string()),
         };
-        let is_killed = outcome.end == End::Killed;
-        let (reason, exit_status, message) = match cause.filter(|_| is_killed).unwrap_or_else(|| EndReason::from(&outcome.end)) {
+        let end = if has_exceeded_output { End::OutputLimit } else { outcome.end };
+        let is_killed = end == End::Killed;
+        let (reason, exit_status, message) = match cause.filter(|_| is_killed).unwrap_or_else(|| EndReason::from(&end)) {
             EndReason::Frozen => (EndReason::Frozen, 0, FROZEN.into()),
-            EndReason::OutputLimit if is_cut => (EndReason::LogLimit, exit_status(&outcome.end), LOG_LIMIT.into()),
-            reason => (reason, exit_status(&outcome.end), outcome.end.to_string()),
+            EndReason::OutputLimit if is_cut => (EndReason::LogLimit, exit_status(&end), LOG_LIMIT.into()),
+            reason => (reason, exit_status(&end), end.to_string()),
         };
         let (cpu, peak, exits) = (outcome.counters.cpu, outcome.usage.peak, outcome.counters.exits);
         CellOutcome { reason, exit_status, message, time, cpu, peak, exits }

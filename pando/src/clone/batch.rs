@@ -11,6 +11,7 @@ use pando_manager::cell::CellSpec;
 use pando_manager::outcome::exit_status;
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::{host, machine, output_file};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -98,7 +99,11 @@ impl CloneBatch<'_> {
         let port = cell.console()?;
         port.close_input();
         cell.start(&spec.limits, &self.time_limits)?;
-        let exceeded = || cell.end(End::OutputLimit);
+        let is_within_limit = Cell::new(true);
+        let exceeded = || {
+            is_within_limit.set(false);
+            cell.end(End::OutputLimit);
+        };
         let copied = match &self.options.output {
             Some(directory) => {
                 files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), spec.limits.output, exceeded))
@@ -108,8 +113,12 @@ impl CloneBatch<'_> {
         if copied.is_err() {
             cell.end(End::Killed);
         }
-        let outcome = cell.wait()?;
+        let mut outcome = cell.wait()?;
         copied.map_err(Failure::Output)?;
+        // It may have ended by itself before its output was read.
+        if !is_within_limit.get() {
+            outcome.end = End::OutputLimit;
+        }
         Ok(outcome)
     }
 

@@ -8,6 +8,7 @@ use pando_testing::needs_kvm;
 
 const QUOTA: &str = "its memory quota is used up: give it more with --memory\n";
 const TIME: &str = "its time limit expired\n";
+const OUTPUT: &str = "it exceeded its output limit\n";
 
 /// Runs a part of `bomb` in a cell with this memory limit and timeout.
 fn explode(words: &[&str], memory: &str, time: &str) -> CaseOutcome {
@@ -44,6 +45,15 @@ fn whoever_takes_all_memory_is_told_or_ended() {
             _ => false,
         };
         assert!(ended, "{words:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn output_beyond_its_limit_ends_the_program_even_if_it_has_exited() {
+    needs_kvm!();
+    for script in ["echo 0123456789abcdef", "yes"] {
+        let outcome = Case::new("sh", &["-c", script]).options(&["--output-limit", "10"]).cell();
+        assert!(outcome.status == 137 && outcome.output.len() == 10 && says(&outcome, OUTPUT), "{outcome:?}");
     }
 }
 

@@ -48,6 +48,7 @@ fn who_exceeds_a_limit_is_ended_and_told_why() {
     let cases = [
         ("while :; do :; done", json!({ "timeout": 0.3 }), "timed-out"),
         ("yes", json!({ "output_limit": 1000 }), "output-limit"),
+        ("echo 0123456789abcdef", json!({ "output_limit": 10 }), "output-limit"),
         ("kill -9 $$", json!({}), "signalled"),
         ("dd if=/dev/zero of=/tmp/file bs=1M count=100 2>&1; echo $?", json!({ "memory": "16M" }), "exited"),
     ];
