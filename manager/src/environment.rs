@@ -107,6 +107,15 @@ impl HostEnvironment {
         Err(error)
     }
 
+    /// Whether a program, which [`find_program`](HostEnvironment::find_program) finds, or another of its name, is part of the host's
+    /// software.
+    pub fn is_in_software(&self, name: &OsStr) -> bool {
+        if name.as_bytes().contains(&b'/') {
+            return host::absolute(Path::new(name)).is_ok_and(|path| is_software(&path));
+        }
+        self.path.iter().filter(|directory| is_software(directory)).any(|directory| matches!(check(&directory.join(name)), Ok(Some(_))))
+    }
+
     /// A program's environment: the variables of its account, those that every program gets, and `given`. Each is NAME=VALUE; a later one
     /// replaces an earlier one of the same name.
     pub fn of_program<'a>(

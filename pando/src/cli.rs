@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Print the state of `pando serve`, or what one of its cells used
     Stats {
         /// The cell's number, as in `pando ps`
-        #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::all_cells))]
+        #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]
         cell: Option<u64>,
         /// Print one JSON object
         #[arg(long)]

@@ -105,8 +105,8 @@ pub(crate) enum Failure {
         /// The host's error.
         source: std::io::Error,
     },
-    /// The service's socket cannot be opened.
-    #[error("{}: {}", escaped(path), host::plain(source))]
+    /// The service's socket cannot be created.
+    #[error("cannot listen on {}: {}: give another --socket", escaped(path), host::plain(source))]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -150,6 +150,12 @@ pub(crate) enum Failure {
         "-d: programs in `pando serve` see only the host's software: omit -v, -w, -u, --root and --bare, or create a template with these options (`pando template create`) and clone it with -d"
     )]
     SoftwareOnly,
+    /// A program that the service does not see.
+    #[error(
+        "-d: {} is not part of the host's software, and programs in `pando serve` see nothing else: create a template with it (`pando template create`) and clone it with -d",
+        escaped(.0)
+    )]
+    NotSoftware(PathBuf),
     /// The connection to the service failed.
     #[error("lost the connection to `pando serve`: {}", host::plain(.0))]
     Gone(std::io::Error),

@@ -30,6 +30,7 @@ mod signals;
 mod size;
 mod socket;
 mod stats;
+mod table;
 mod templates;
 mod terminal;
 

@@ -20,7 +20,8 @@ pub(crate) fn reporter() -> Reporter {
 }
 
 impl TerminalObserver {
-    /// An observer that shows refused destinations only when [`flush`](TerminalObserver::flush) is called, if the program owns the terminal.
+    /// An observer. If the program owns the terminal, refused destinations are shown only when [`flush`](TerminalObserver::flush) is
+    /// called.
     pub(crate) fn deferring(owns_terminal: bool) -> Arc<TerminalObserver> {
         Arc::new(TerminalObserver { deferred: owns_terminal.then(Mutex::default) })
     }

@@ -96,6 +96,11 @@ pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
     Err(format!("`{}` is not an absolute path: give one of the cell, such as /tmp", path.display()))
 }
 
+/// Parses a cell's number.
+pub(crate) fn cell(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a cell's number: `pando ps` lists the cells with their numbers"))
+}
+
 /// Parses a host name.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     plain_name(text, "host name")

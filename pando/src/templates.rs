@@ -10,6 +10,7 @@ use crate::messages;
 use crate::observer;
 use crate::signals::Signals;
 use crate::size::Size;
+use crate::table;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
@@ -62,7 +63,7 @@ pub(crate) enum Command {
     /// Create a template from a cell of `pando serve`, and terminate the cell
     Freeze {
         /// The cell's number, as in `pando ps`
-        #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::cells))]
+        #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
         cell: u64,
         /// The template's name
         name: TemplateName,
@@ -156,6 +157,9 @@ impl From<&CreateOptions> for TemplateSpec {
     }
 }
 
+/// The width of the column of programs in the list of templates.
+const PROGRAM_WIDTH: usize = 60;
+
 const READY: &str = "The program reports that it is ready:
   in a shell        pando-ready, or eval \"$(pando-ready -s)\" to receive arguments and variables
   in Python         import pando; pando.ready()
@@ -217,7 +221,7 @@ fn store() -> Result<TemplateStore, Failure> {
 fn list(json: bool) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     if !json {
-        writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "MADE")?;
+        writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "CREATED")?;
     }
     for (name, path) in store()?.all()? {
         let size = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
@@ -233,8 +237,8 @@ fn list(json: bool) -> Result<u8, Failure> {
             (Ok(manifest), false) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
                 let age = HumanDuration(Duration::from_secs(now.saturating_sub(manifest.made))).to_string();
-                let words = escaped(manifest.arguments.join(" "));
-                writeln!(out, "{:<20} {:>12} {:>14} ago  {}", name.to_string(), HumanBytes(size).to_string(), age, shortened(&words))?;
+                let program = table::shortened(&escaped(manifest.arguments.join(" ")), PROGRAM_WIDTH);
+                writeln!(out, "{:<20} {:>12} {:>14} ago  {program}", name.to_string(), HumanBytes(size).to_string(), age)?;
             }
             (Err(error), true) => {
                 writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": messages::template(&error) }))?
@@ -243,15 +247,6 @@ fn list(json: bool) -> Result<u8, Failure> {
         }
     }
     Ok(0)
-}
-
-/// Shortens a text to the remaining width.
-fn shortened(text: &str) -> String {
-    const ROOM: usize = 60;
-    match text.char_indices().nth(ROOM) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.into(),
-    }
 }
 
 fn inspect(which: &TemplateRef) -> Result<u8, Failure> {
@@ -283,7 +278,7 @@ fn load(file: &Path, name: Option<&TemplateName>, replaces: bool) -> Result<u8, 
 fn copy(which: &TemplateRef, to: &Path) -> Result<u8, Failure> {
     output_file::refuse_special(to)?;
     // The variant that is checked is the one that is copied.
-    let path = store()?.pick(which);
+    let path = store()?.pick(which)?;
     OpenTemplate::open(&path)?.check(&observer::reporter())?;
     let failed = |source| Failure::File { path: to.into(), source };
     // A name without a directory is relative to the current one.

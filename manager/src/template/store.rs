@@ -70,10 +70,15 @@ impl TemplateStore {
     }
 
     /// The file of a template, or of a random variant of a stored one.
-    pub fn pick(&self, template: &TemplateRef) -> PathBuf {
+    ///
+    /// # Errors
+    /// There is no stored template of this name.
+    pub fn pick(&self, template: &TemplateRef) -> Result<PathBuf, TemplateError> {
         match template {
-            TemplateRef::File(path) => path.clone(),
-            TemplateRef::Stored(name) => self.pick_variant(name),
+            TemplateRef::File(path) => Ok(path.clone()),
+            TemplateRef::Stored(name) => {
+                Some(self.pick_variant(name)).filter(|path| path.exists()).ok_or_else(|| TemplateError::Missing(name.to_string()))
+            }
         }
     }
 
@@ -82,11 +87,7 @@ impl TemplateStore {
     /// # Errors
     /// There is none, its file is damaged, or another user could have written it.
     pub fn open(&self, template: &TemplateRef) -> Result<OpenTemplate, TemplateError> {
-        let path = self.pick(template);
-        match template {
-            TemplateRef::Stored(name) if !path.exists() => Err(TemplateError::Missing(name.to_string())),
-            _ => OpenTemplate::open(&path),
-        }
+        OpenTemplate::open(&self.pick(template)?)
     }
 
     /// Removes the variants after the first `count`, the last first.

@@ -9,6 +9,7 @@ use crate::environment::{HostEnvironment, ProgramError};
 use crate::host;
 use crate::write_back::Exports;
 use pando_confine::{Authority, Paths};
+use pando_image::Error;
 use pando_launch::Program;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -99,9 +100,13 @@ impl PreparedView {
                 continue;
             }
             let failed = |reason: String| ViewError::Volume { volume: host.clone(), reason };
+            let not_shown = |error: ViewError| match error {
+                ViewError::Image(Error::Host { path, source }) if path == *host => format!("cannot read it: {}", host::plain(&source)),
+                error => error.to_string(),
+            };
             // Leftovers of a killed process are removed before the view is made.
             let export = if *writable { Some(Exports::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
-            let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(error.to_string()))?).into();
+            let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(not_shown(error)))?).into();
             // A change in one volume must not reach another.
             if let Some((_, before)) = shown.iter().find(|(earlier, _)| Path::new(earlier).starts_with(&place)) {
                 return Err(failed(format!("it would hide {} at {}: give each a path of its own", before.display(), cell.display())));

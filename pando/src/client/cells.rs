@@ -6,6 +6,7 @@ use crate::completion;
 use crate::connection::{Client, list, wait_for};
 use crate::diagnostics;
 use crate::failure::Failure;
+use crate::table;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use hyper::Method;
@@ -16,6 +17,9 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+/// The width of the column of arguments in the list of cells.
+const ARGUMENTS_WIDTH: usize = 24;
+
 /// Options of `pando logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
@@ -24,7 +28,7 @@ pub(crate) struct Logs {
     follow: bool,
 
     /// The cell's number, as in `pando ps`
-    #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::all_cells))]
+    #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]
     cell: u64,
 }
 
@@ -40,7 +44,7 @@ pub(crate) struct Kill {
     rm: bool,
 
     /// The cells' numbers, as in `pando ps`
-    #[arg(value_name = "CELL", required = true, add = ArgValueCandidates::new(completion::cells))]
+    #[arg(value_name = "CELL", value_parser = crate::options::cell, required = true, add = ArgValueCandidates::new(completion::cells))]
     cells: Vec<u64>,
 }
 
@@ -52,7 +56,7 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
     let cells = list()?;
     let mut out = std::io::stdout().lock();
     if !json && !quiet {
-        writeln!(out, "{:>6}  {:<20} {:>10} {:>9}  {:<14} STATE", "CELL", "TEMPLATE", "MEMORY", "CPU", "AGE")?;
+        writeln!(out, "{:>6}  {:<16} {:<24} {:>10} {:>9}  {:<14} STATE", "CELL", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE")?;
     }
     for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
         if quiet {
@@ -67,7 +71,12 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
         let age = HumanDuration(Duration::try_from_secs_f64(now - cell.started).unwrap_or_default()).to_string();
         let state = cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message));
         let memory = HumanBytes(cell.memory_bytes).to_string();
-        writeln!(out, "{:>6}  {:<20} {memory:>10} {:>8.2}s  {age:<14} {state}", cell.id, cell.template, cell.cpu_seconds)?;
+        let arguments = table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH);
+        writeln!(
+            out,
+            "{:>6}  {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state}",
+            cell.id, cell.template, cell.cpu_seconds
+        )?;
     }
     Ok(0)
 }

@@ -24,7 +24,10 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     }
     let program = options.program();
     let caller = environment::caller();
-    caller.find_program(program)?;
+    let found = caller.find_program(program)?;
+    if !caller.is_in_software(program) {
+        return Err(Failure::NotSoftware(found));
+    }
     let client = Client::need()?;
     let account = Account::find(&caller.users, view.user);
     let environment = caller.of_program(account.variables(), &view.variables);

@@ -39,7 +39,7 @@ pub(crate) struct Exec {
     terminal: bool,
 
     /// The cell's number, as in `pando ps`
-    #[arg(value_name = "CELL", add = ArgValueCandidates::new(completion::cells))]
+    #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
     cell: u64,
 
     /// The program (a path in the cell, or a name to find there) and its arguments

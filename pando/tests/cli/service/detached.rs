@@ -39,6 +39,11 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
     refused(&fixture.pando(&["run", "-d", "-v", ".", "busybox", "true"]), "omit -v");
     assert_eq!(fixture.pando(&["run", "-d", "no-such-program"]).status, 127);
+    let own = fixture.path("own");
+    std::fs::copy("/bin/sh", &own).expect("there is room");
+    refused(&fixture.pando(&["run", "-d", own.to_str().expect("a plain name")]), "is not part of the host's software");
+    let listed = fixture.pando(&["ps", "-a"]).output;
+    assert!(listed.contains("hostname; sleep 1000"), "{listed}");
     // Shell completion lists the existing cells and templates.
     let complete = |words: &[&str]| {
         let mut command: Command = fixture.command(&[&["--", "pando"], words].concat());

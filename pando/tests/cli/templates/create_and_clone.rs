@@ -110,6 +110,7 @@ fn what_cannot_be_is_said_in_plain_words() {
     );
     refused(&["clone", "--count", "2", "--net", "gateway", "there"], "a single clone");
     refused(&["clone", "./there"], "cannot read");
+    refused(&["template", "save", "nothing", "./nothing"], "there is no template `nothing`");
     fs::write(fixture.path("other"), "x".repeat(10_000)).expect("there is room");
     refused(&["clone", "./other"], "is no saved template");
     assert!(!fixture.file("early").exists());
