@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory for templates, the commands that use it, and an optional service.
 
-use crate::case::{PANDO, text};
+use crate::case::{CaseOutcome, Input, PANDO, finish, text};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -193,4 +193,11 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < WAIT_MAX, "the condition does not hold after {WAIT_MAX:?}");
         std::thread::yield_now();
     }
+}
+
+/// Runs `pando` with these arguments.
+pub(crate) fn pando(words: &[&str]) -> CaseOutcome {
+    let mut command = Command::new(PANDO);
+    command.args(words);
+    finish(command, Input::Nothing)
 }

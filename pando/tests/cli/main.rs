@@ -8,6 +8,7 @@
 #[path = "../../../conformance/tests/linux/fixture/case.rs"]
 mod case;
 mod commands;
+#[allow(dead_code, reason = "only conformance tests use all of it")]
 #[path = "../../../conformance/tests/linux/fixture/compile.rs"]
 mod compile;
 #[allow(dead_code, reason = "only conformance tests use all of it")]

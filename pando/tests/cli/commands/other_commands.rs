@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands besides `run`, and the output of `run` about itself.
 
-use crate::case::{Case, Input, PANDO, finish, pando, text};
+use crate::case::{Case, Input, PANDO, finish, text};
+use crate::fixture::pando;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
 use serde_json::Value;

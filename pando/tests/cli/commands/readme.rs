@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A new user's first five minutes: the README's commands work, help helps, shells accept the completions, errors name the mistake.
 
-use crate::case::{Case, Input, PANDO, finish, pando, succeed, text};
+use crate::case::{Case, Input, PANDO, finish, succeed, text};
 use crate::data;
+use crate::fixture::pando;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
 use std::fs;

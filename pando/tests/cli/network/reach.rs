@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Networks at the command line: invalid options with their messages, and a run with each valid kind.
 
-use crate::case::{Case, Input, PANDO, finish, pando, text};
+use crate::case::{Case, Input, PANDO, finish, text};
+use crate::fixture::pando;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
 use std::io::{BufRead, BufReader, Read, Write};
