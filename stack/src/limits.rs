@@ -51,7 +51,7 @@ pub(crate) const MIN_BUFFER: usize = 8 << 10;
 pub(crate) const TURN: usize = 16;
 /// Turns of a connection per run. A thousand frames exceed most buffers, and the user's loop gets control again.
 pub(crate) const TURNS: usize = 64;
-/// Delay before the next look at a connection that is due at once and has nothing to send.
+/// Delay before the next poll of a connection that is due at once and has nothing to send.
 pub(crate) const MIN_POLL_INTERVAL: u64 = SECOND / 1000;
 
 /// Bytes of datagrams and ICMP messages that wait for the user. More are dropped.
@@ -72,5 +72,5 @@ pub(crate) const MAX_RTO_DOUBLINGS: u32 = 6;
 pub(crate) const DUPLICATE_ACKS: usize = 3;
 /// Maximum reordering window, in quarters of the minimum RTT. The smoothed RTT always bounds it.
 pub(crate) const MAX_REORDERING_QUARTERS: u64 = 64;
-/// Size in bytes beyond which a congestion window need not grow: more than any buffer of a connection that is not asked for.
+/// Size in bytes beyond which a congestion window need not grow: more than any buffer of a connection by default.
 pub(crate) const MAX_WINDOW: usize = 4 << 20;

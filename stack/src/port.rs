@@ -69,7 +69,7 @@ pub(crate) struct Transmitter<'a> {
     pub(crate) window_scale: u8,
 }
 
-/// A link for one look at one connection.
+/// A link for one poll of one connection.
 pub(crate) struct Port<'a, 'v> {
     pub(crate) transmitter: &'a mut Transmitter<'v>,
     /// Decides which segments are suppressed.

@@ -86,7 +86,7 @@ impl Stack {
         tx.is_out_of_room
     }
 
-    /// Sets the time of a connection's next look.
+    /// Sets the time of a connection's next poll.
     pub(crate) fn schedule(&mut self, id: ConnectionId, now: u64, tx: TxSummary) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state == ConnectionState::Closed {
@@ -102,7 +102,7 @@ impl Stack {
             }
             return self.timer_queue.set(id, None);
         }
-        // A connection that is due at once and then sends nothing rests before the next look.
+        // A connection that is due at once and then sends nothing is polled again only after an interval.
         self.timer_queue.set(id, next.map(|moment| if moment <= now { now.saturating_add(limits::MIN_POLL_INTERVAL) } else { moment }));
     }
 
@@ -165,10 +165,10 @@ impl Stack {
                 })
             }
             (IpAddr::V6(address), IpAddr::V6(_)) => {
-                let group_mac = network::solicited(address);
+                let group = network::solicited(address);
                 let request = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: Some(EthernetAddress(from).into()) };
-                let to = self.network.group_mac(group_mac.into()).unwrap_or([0xff; 6]);
-                self.send_icmp6(source, group_mac.into(), &Icmpv6Repr::Ndisc(request), 255, to, sink)
+                let to = self.network.group_mac(group.into()).unwrap_or([0xff; 6]);
+                self.send_icmp6(source, group.into(), &Icmpv6Repr::Ndisc(request), 255, to, sink)
             }
             _ => false,
         };

@@ -24,7 +24,7 @@ pub struct Tuple {
 pub enum SocketEvent {
     /// A connection from a peer is open; [`Stack::tuple`](crate::Stack::tuple) returns its ends.
     Accepted(ConnectionId),
-    /// A connection that this side asked for is open.
+    /// A connection that this side opened is established.
     Opened(ConnectionId),
     /// There is something to read, or the peer has finished.
     Data(ConnectionId),
