@@ -55,7 +55,7 @@ fn width(address: IpAddr) -> u8 {
 }
 
 /// Networks that are not public, by the registries for special purposes of RFC 6890; the first match counts.
-const SPECIAL: [(IpAddr, u8, Kind); 30] = [
+const SPECIAL: [(Subnet, Kind); 30] = [
     v4([0, 0, 0, 0], 8, Kind::Reserved),
     v4([127, 0, 0, 0], 8, Kind::Reserved),
     v4([224, 0, 0, 0], 3, Kind::Reserved),
@@ -91,20 +91,19 @@ const SPECIAL: [(IpAddr, u8, Kind); 30] = [
     v6([0x2001, 0x10], 28, Kind::Private),
 ];
 
-const fn v4(octets: [u8; 4], bits: u8, kind: Kind) -> (IpAddr, u8, Kind) {
-    (IpAddr::V4(Ipv4Addr::from_octets(octets)), bits, kind)
+const fn v4(octets: [u8; 4], bits: u8, kind: Kind) -> (Subnet, Kind) {
+    (Subnet { address: IpAddr::V4(Ipv4Addr::from_octets(octets)), bits }, kind)
 }
 
-const fn v6([first, second]: [u16; 2], bits: u8, kind: Kind) -> (IpAddr, u8, Kind) {
-    (IpAddr::V6(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits, kind)
+const fn v6([first, second]: [u16; 2], bits: u8, kind: Kind) -> (Subnet, Kind) {
+    (Subnet { address: IpAddr::V6(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits }, kind)
 }
 
 /// The class of an address, also of an IPv4 address that is written as IPv6.
 #[must_use]
 pub fn kind(address: IpAddr) -> Kind {
     let address = address.to_canonical();
-    let found = SPECIAL.iter().find(|(network, bits, _)| Subnet { address: *network, bits: *bits }.contains(address));
-    found.map_or(Kind::Public, |(.., kind)| *kind)
+    SPECIAL.iter().find(|(network, _)| network.contains(address)).map_or(Kind::Public, |(_, kind)| *kind)
 }
 
 /// Whether an address is the host's own at present: it is if a socket can be bound to it. (With `ip_nonlocal_bind`, every address counts

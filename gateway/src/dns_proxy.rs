@@ -34,7 +34,8 @@ pub(crate) enum DnsClient {
 /// The connection to a resolver.
 #[derive(Debug)]
 enum ResolverLink {
-    DatagramCounts(OwnedFd),
+    /// A UDP socket.
+    Datagram(OwnedFd),
     /// A TCP connection, the unsent bytes, and the received ones.
     Stream(OwnedFd, Vec<u8>, Vec<u8>),
 }
@@ -67,7 +68,7 @@ pub(crate) struct DnsContext<'a> {
     pub(crate) now: u64,
 }
 
-/// Questions that were asked.
+/// Counters of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsCounts {
     /// All.
@@ -167,7 +168,7 @@ impl DnsProxy {
             return self.query_from(0, question, client, context);
         }
         self.counts.refused += 1;
-        self.response(client, question.refused(), context);
+        self.respond(client, question.refused(), context);
     }
 
     /// Sends a query to the first usable resolver from `first` on.
@@ -182,11 +183,11 @@ impl DnsProxy {
             }
         }
         self.counts.unanswered += 1;
-        self.response(client, question.failed(), context);
+        self.respond(client, question.failed(), context);
     }
 
     /// Sends a response to the query's origin, if that still exists.
-    fn response(&mut self, client: DnsClient, bytes: Vec<u8>, context: &mut DnsContext<'_>) {
+    fn respond(&mut self, client: DnsClient, bytes: Vec<u8>, context: &mut DnsContext<'_>) {
         match client {
             DnsClient::Datagram(local, remote) => {
                 // If it is lost, the cell retries.
@@ -232,7 +233,7 @@ impl DnsProxy {
         match response {
             Some(DnsAnswer { message, addresses, failed }) if !failed || resolver + 1 >= self.resolvers.len() => {
                 context.routes.learn(&question.name, &addresses, context.now);
-                self.response(client, message, context);
+                self.respond(client, message, context);
             }
             _ => self.query_from(resolver + 1, question, client, context),
         }
@@ -263,7 +264,7 @@ impl ResolverLink {
                 let socket = sockets::udp_socket_to(to)?;
                 send(&socket, &message, SendFlags::NOSIGNAL)?;
                 poll.add(&socket, token, Ready::IN).map_err(added)?;
-                Ok(ResolverLink::DatagramCounts(socket))
+                Ok(ResolverLink::Datagram(socket))
             }
             DnsClient::Stream(_) => {
                 let socket = sockets::connect_stream(to)?;
@@ -279,7 +280,7 @@ impl ResolverLink {
         let later = |errno| if errno == Errno::AGAIN { Ok(0) } else { Err(errno) };
         let mut buffer = vec![0; BUFFER_SIZE];
         match self {
-            ResolverLink::DatagramCounts(socket) => {
+            ResolverLink::Datagram(socket) => {
                 let length = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length).or_else(later)?;
                 buffer.truncate(length);
                 Ok((length > 0).then_some(buffer))

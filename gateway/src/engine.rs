@@ -5,10 +5,11 @@ use crate::dns_proxy::{DnsContext, DnsCounts, DnsProxy};
 use crate::limits::{DRAIN_TIMEOUT, FULL_QUEUE_DELAY, MAX_ACCEPTS, MAX_CONNECTIONS, MAX_DNS_QUERIES, MAX_FLOWS, MAX_FRAMES, MAX_RESOLVERS};
 use crate::listeners::{BindError, HostListener, twice};
 use crate::poll::{Handle, Poll, Ready, Token, Wakeup};
+use crate::proxy_state::IncomingConnection;
 use crate::routes::{Destination, Refused, Routes};
 use crate::rules::Rules;
 use crate::stack_counts::StackCounts;
-use crate::tcp_proxy::{IncomingConnection, TcpProxy, TransferCounts, unreachable};
+use crate::tcp_proxy::{TcpProxy, TransferCounts, unreachable};
 use crate::udp_proxy::{DatagramCounts, EPHEMERAL_PORTS, UdpProxy};
 use crate::{GatewayAddresses, HostPort, PortForward, Protocol, Rule, sockets};
 use pando_stack::{Config, DatagramVerdict, Listeners, Refusal, SocketEvent, Stack, TcpOptions, Tuple, Unreachable, Verdict};
@@ -134,7 +135,7 @@ impl Gateway {
     ) -> std::io::Result<GatewayReport> {
         let Gateway { handle: _, listeners, rules, resolvers, descriptors } = self;
         let poll = poll(&listeners, wakeup)?;
-        let max = MAX_CONNECTIONS.min(descriptors / 2);
+        let max_connections = MAX_CONNECTIONS.min(descriptors / 2);
         let host_side = HostSide {
             poll,
             routes: Routes::new(rules, addresses),
@@ -143,7 +144,7 @@ impl Gateway {
             dns_proxy: DnsProxy::new(resolvers, MAX_DNS_QUERIES.min(descriptors / 8)),
             may_accept: listeners.iter().map(|listener| listener.protocol == Protocol::Tcp).collect(),
             listeners,
-            max,
+            max_connections,
             port: *EPHEMERAL_PORTS.start(),
             accepted_ports: BTreeSet::new(),
             unanswered: 0,
@@ -153,7 +154,7 @@ impl Gateway {
             addresses: vec![(addresses.address4.into(), addresses.prefix4), (addresses.address6.into(), addresses.prefix6)],
             mtu: addresses.mtu.into(),
             any_address: true,
-            connections: max,
+            connections: max_connections,
             ..Config::new(addresses.mac, addresses.seed)
         };
         let mut engine = Engine {
@@ -201,7 +202,7 @@ struct HostSide {
     listeners: Vec<HostListener>,
     /// Whether each listener may have connections to accept.
     may_accept: Vec<bool>,
-    max: usize,
+    max_connections: usize,
     /// The source port of the last connection to a cell.
     port: u16,
     /// Ports at which the cell has accepted a connection before.
@@ -231,7 +232,7 @@ impl Listeners for HostSide {
         }
         match self.routes.route(tuple.local, self.now) {
             None => Verdict::Refuse(Refusal::Unreachable(Unreachable::Forbidden)),
-            Some(_) if self.tcp_proxy.len() + self.dns_proxy.len() >= self.max => Verdict::Ignore,
+            Some(_) if self.tcp_proxy.len() + self.dns_proxy.len() >= self.max_connections => Verdict::Ignore,
             Some(Destination::Resolver) => Verdict::Admit,
             Some(Destination::Host(to)) => {
                 self.tcp_proxy.connect_host(&self.poll, *tuple, to).map_or_else(Verdict::Refuse, |()| Verdict::Hold)
@@ -460,6 +461,6 @@ impl<S: HostPort, T: FnMut(Refused)> Engine<S, T> {
 
 impl HostSide {
     fn has_room(&self) -> bool {
-        self.tcp_proxy.len() + self.dns_proxy.len() < self.max
+        self.tcp_proxy.len() + self.dns_proxy.len() < self.max_connections
     }
 }

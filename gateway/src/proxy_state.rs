@@ -39,7 +39,7 @@ pub(crate) enum ProxyState {
     Established(ConnectionId),
 }
 
-/// The stream from the host to the cell.
+/// The stream from the host to the cell. A read may find the FIN before its event: then `Open` becomes `Finished`.
 ///
 /// ```text
 ///   Open ── FIN ──► Ending ─────── all read ──► Finished
@@ -98,7 +98,7 @@ impl HostStream {
     }
 }
 
-/// The stream from the cell to the host. It only goes from `Open` to one of the others.
+/// The stream from the cell to the host. It never becomes `Open` again; a failure after the end makes it `Failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CellStream {
     /// More may come.

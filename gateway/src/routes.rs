@@ -184,13 +184,13 @@ impl ResolvedNames {
             let first = self.expires.iter().min_by_key(|(_, expires)| **expires).map(|(entry, _)| entry.clone());
             first.map(|first| self.expires.remove(&first));
         }
-        let gateway = self.expires.entry(entry).or_default();
-        *gateway = (*gateway).max(expires);
+        let latest = self.expires.entry(entry).or_default();
+        *latest = (*latest).max(expires);
     }
 
     /// Whether a name that a rule covers has this address.
     fn has(&self, address: IpAddr, now: u64, rule: &Rule) -> bool {
-        let names = self.expires.range((address, String::new())..).take_while(|((gateway, _), _)| *gateway == address);
+        let names = self.expires.range((address, String::new())..).take_while(|((other, _), _)| *other == address);
         names.into_iter().any(|((_, name), expires)| *expires > now && rule.names(name))
     }
 }

@@ -3,8 +3,7 @@
 
 use crate::limits::{HANDSHAKE_TIMEOUT, MAX_RETRYING, MAX_TURN_BYTES, RETRY_INTERVAL, RETRY_TIME};
 use crate::poll::{Poll, Ready, Token};
-pub(crate) use crate::proxy_state::IncomingConnection;
-use crate::proxy_state::{CellStream, HostStream, ProxyState};
+use crate::proxy_state::{CellStream, HostStream, IncomingConnection, ProxyState};
 use crate::sockets;
 use crate::timers::Timers;
 use pando_stack::{ConnectionId, Refusal, Stack, TcpOptions, Tuple, TxSink, Unreachable};

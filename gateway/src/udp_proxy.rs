@@ -55,7 +55,7 @@ struct UdpFlow {
     expires: u64,
 }
 
-/// Datagrams that were carried, echoes among them.
+/// Counters of datagrams, echo messages among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatagramCounts {
     /// From cells.
@@ -247,8 +247,8 @@ impl UdpProxy {
     fn echo(&mut self, (local, remote): FlowKey, length: usize, stack: &mut Stack, sink: &mut dyn TxSink, now: u64) {
         let (local, number, remote) = (local.ip(), remote.port(), remote.ip());
         let mut bytes = self.buffer.get(..length).unwrap_or_default().to_vec();
-        if let Some(gateway) = bytes.get_mut(IDENTIFIER) {
-            gateway.copy_from_slice(&number.to_be_bytes());
+        if let Some(identifier) = bytes.get_mut(IDENTIFIER) {
+            identifier.copy_from_slice(&number.to_be_bytes());
         }
         sum(local, remote, &mut bytes);
         let outcome = stack.send_message(&Message { local, remote, bytes, hops: TTL }, now, sink);
