@@ -61,8 +61,8 @@ pub struct CachedImage {
 }
 
 impl CachedImage {
-    /// Whether names came or went in a directory of the host since, or it got other permissions. Costs a look at each directory, but not at
-    /// files.
+    /// Whether names came or went in a directory of the host since, or it got other permissions. Reads the status of each
+    /// directory, but not of files.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.image.is_outdated()
@@ -96,9 +96,8 @@ impl Cache {
         Some(CachedImage { image, host_fingerprint: trailer.host_fingerprint, checked })
     }
 
-    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `host_fingerprint` identifies the state of the host for which
-    /// it
-    /// was made. If the same image is cached already, only its time of check is updated.
+    /// Caches an image from [`crate::Builder::image`] whose data is in host files; `host_fingerprint` identifies the state of the host for
+    /// which it was made. If the same image is cached already, only its time of check is updated.
     ///
     /// # Errors
     /// [`Error::Write`]; the image that was cached before, if any, remains.

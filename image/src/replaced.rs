@@ -48,7 +48,7 @@ impl Replaced {
     }
 
     /// Records a new file, which need not be kept when it is removed.
-    pub fn is_new(&self, file: &File) {
+    pub fn record_created(&self, file: &File) {
         if let Ok(stat) = fstat(file) {
             self.lock().created.insert((stat.st_dev, stat.st_ino));
         }

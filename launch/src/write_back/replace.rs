@@ -124,7 +124,7 @@ impl Replacement {
         fchmod(&file, Mode::from_raw_mode(permissions & PERMISSIONS))?;
         futimens(&file, &times)?;
         retry_on_intr(|| fsync(&file))?;
-        replaced.is_new(&File::from(file));
+        replaced.record_created(&File::from(file));
         temporary.finish(replaced)
     }
 }
