@@ -66,6 +66,11 @@ pub(crate) fn check_house(house: &LayersFile, packages: &Packages) -> Vec<Findin
             findings.push(finding(format!("`{folder}` under [crates] is not a member of the workspace")));
         }
     }
+    let folders: Vec<String> = house.crates.iter().map(|rule| rule.folder.clone()).collect();
+    let scopes: BTreeSet<&str> = house.modules.iter().map(|module| module.folder.as_str()).collect();
+    for scope in scopes.into_iter().filter(|scope| !within(&folders, scope)) {
+        findings.push(finding(format!("`{scope}` under [modules] or [floors] is in no crate")));
+    }
     findings
 }
 

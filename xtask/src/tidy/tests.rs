@@ -88,6 +88,14 @@ fn layers_complete_catches_strangers_and_the_undeclared() {
 }
 
 #[test]
+fn layers_complete_catches_floors_of_no_crate() {
+    let text = HOUSE.replace("[unsafe]", "[floors]\nuper = [[\"limits\"]]\n\"upper/memory\" = [[\"frame\"]]\n[unsafe]");
+    let findings = check_house(&LayersFile::parse(&text).expect("well formed"), &packages());
+    assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), [Rule::LayersComplete]);
+    assert!(findings[0].message.contains("`uper`"), "{findings:?}");
+}
+
+#[test]
 fn a_line_may_only_use_what_stands_above() {
     let text = HOUSE.replace("base = { uses = [] }", "base = { uses = [\"upper\"] }");
     let error = LayersFile::parse(&text).expect_err("an upward edge").to_string();
@@ -221,7 +229,7 @@ fn the_list_of_programs_lacks_those_of_the_table_and_common_words() {
     let names: Vec<&str> = programs::names(programs::LIST).collect();
     let known: Vec<_> = names.iter().filter(|name| pando_packages::package_of(name).is_some()).collect();
     assert!(known.is_empty(), "the table has them: {known:?}");
-    for word in ["file", "open", "print", "time"] {
+    for word in ["file", "open", "print", "time", "dir", "init", "less", "reset", "route", "service", "users", "watch"] {
         assert!(!names.contains(&word), "{word}");
     }
     assert!(["nmap", "telnet", "lsof"].iter().all(|name| names.contains(name)));
