@@ -2,13 +2,11 @@
 //! CPU time, divided into user and system time.
 //!
 //! The libOS reads the clock when it begins and ends to serve an upcall. That takes a third of the time of a short system call, so
-//! only calls that may take long are always measured. Of the others one in 16 is, at random, and counts 16 times.
+//! only exceptions and the calls that [`crate::table`] marks as long are always measured. Of the others one in 16 is, at random, and
+//! counts 16 times.
 
 use core::iter::Sum;
 use core::ops::{Add, AddAssign};
-
-use pando_abi::{PAGE_SIZE, SavedContext};
-use pando_rt::patched;
 
 /// One in this many short calls is measured.
 const SAMPLE: u32 = 16;
@@ -50,53 +48,50 @@ impl Sum for CpuTime {
     }
 }
 
-/// Whether serving an upcall may take long.
-fn may_take_long(context: &SavedContext) -> bool {
-    match (context.cause, context.rax) {
-        (patched::CPUID, _) => false,
-        // read, write, pread64, pwrite64, sendto, recvfrom
-        (patched::SYSCALL, 0 | 1 | 17 | 18 | 44 | 45) => context.rdx >= PAGE_SIZE,
-        // getrandom
-        (patched::SYSCALL, 318) => context.rsi >= PAGE_SIZE,
-        // mmap, munmap, brk, readv, writev, mremap, msync, madvise, sendfile
-        (patched::SYSCALL, 9 | 11 | 12 | 19 | 20 | 25 | 26 | 28 | 40) => true,
-        // clone, fork, vfork, execve, exit, wait4, fsync, fdatasync, truncate, ftruncate
-        (patched::SYSCALL, 56..=61 | 74..=77) => true,
-        // getdents64, exit_group, splice, fallocate, execveat, copy_file_range, clone3
-        (patched::SYSCALL, 217 | 231 | 275 | 285 | 322 | 326 | 435) => true,
-        (patched::SYSCALL, _) => false,
-        // A trap alone takes longer than reading the clock.
-        _ => true,
-    }
-}
-
 /// Measures the system time of a thread's time slice.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SystemTime {
     /// Nanoseconds of the slice's earlier upcalls.
     before: u64,
     /// When the present upcall began, and how often its time counts: 0 if it is not measured.
     entered: u64,
     weight: u64,
-    /// The state of the random numbers that choose short calls.
+    /// The number of upcalls up to the next sample.
+    until_sample: u32,
+    /// The state of the random numbers that choose samples.
     random: u32,
 }
 
+impl Default for SystemTime {
+    fn default() -> Self {
+        Self { before: 0, entered: 0, weight: 0, until_sample: SAMPLE, random: 0 }
+    }
+}
+
 impl SystemTime {
-    /// Begins to measure an upcall if it is chosen.
-    pub fn enter(&mut self, context: &SavedContext, now: impl FnOnce() -> u64) {
-        if may_take_long(context) {
-            self.weight = 1;
-        } else {
-            // The constants of Numerical Recipes; the upper bits are the random ones.
-            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if self.random >= u32::MAX / SAMPLE {
-                self.weight = 0;
-                return;
-            }
-            self.weight = SAMPLE.into();
+    /// Begins an upcall, and to measure it if it is the next sample.
+    pub fn enter(&mut self, now: impl FnOnce() -> u64) {
+        self.until_sample -= 1;
+        if self.until_sample == 0 {
+            self.choose_sample();
+            (self.entered, self.weight) = (now(), SAMPLE.into());
         }
-        self.entered = now();
+    }
+
+    /// Chooses the next sample: after 1 to 31 upcalls, 16 on average.
+    #[cold]
+    fn choose_sample(&mut self) {
+        // The constants of Numerical Recipes; the upper bits are the random ones.
+        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.until_sample = 1 + (u64::from(self.random) * u64::from(2 * SAMPLE - 1) >> u32::BITS) as u32;
+    }
+
+    /// Measures the present upcall, which may take long.
+    pub fn measure(&mut self, now: impl FnOnce() -> u64) {
+        if self.weight == 0 {
+            self.entered = now();
+        }
+        self.weight = 1;
     }
 
     /// Ends the upcall; the thread has run since `began`.
@@ -122,19 +117,16 @@ impl SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_abi::Registers;
-
-    fn upcall(cause: u64, number: u64, length: u64) -> SavedContext {
-        SavedContext { rax: number, rdx: length, ..SavedContext::new(&Registers::default(), cause, 0, 0) }
-    }
 
     #[test]
     fn long_calls_are_measured_each() {
         let mut time = SystemTime::default();
-        time.enter(&upcall(patched::SYSCALL, 0, 1 << 20), || 100);
+        time.enter(|| unreachable!("it is no sample"));
+        time.measure(|| 100);
         assert_eq!(time.at(0, 150), 50);
         time.leave(0, || 170);
-        time.enter(&upcall(patched::SYSCALL, 56, 0), || 200);
+        time.enter(|| unreachable!("it is no sample"));
+        time.measure(|| 200);
         // Another thread's slice began meanwhile.
         time.leave(220, || 230);
         assert_eq!(time.at(0, 1000), 80);
@@ -143,10 +135,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_may_take_long_counts_once() {
+        let mut time = SystemTime { until_sample: 1, ..SystemTime::default() };
+        time.enter(|| 100);
+        time.measure(|| unreachable!("the upcall has begun"));
+        time.leave(0, || 150);
+        assert_eq!(time.at(0, 1000), 50);
+    }
+
+    #[test]
     fn short_calls_are_sampled_without_bias() {
         let (mut time, mut clock, mut readings) = (SystemTime::default(), 0, 0_u64);
         for _ in 0..100_000 {
-            time.enter(&upcall(patched::SYSCALL, 39, 0), || {
+            time.enter(|| {
                 readings += 1;
                 clock
             });

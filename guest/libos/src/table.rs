@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use pando_abi::PAGE_SIZE;
 use pando_rt::registers::{count_call, count_missing};
 use syscalls::Sysno;
 
@@ -45,6 +46,25 @@ pub struct Call {
 
 const fn call(number: u16, declared: &'static str, support: Support, handler: Handler) -> Call {
     Call { number, declared, support, handler }
+}
+
+/// The handler of a call that may take long: its system time is always measured. With the index of an argument, the call takes long
+/// only if that number of bytes is a page or more.
+macro_rules! long {
+    ($handler:path) => {
+        |system, arguments| {
+            system.measure_upcall();
+            $handler(system, arguments)
+        }
+    };
+    ($handler:path, $size:literal) => {
+        |system, arguments| {
+            if arguments[$size] >= PAGE_SIZE {
+                system.measure_upcall();
+            }
+            $handler(system, arguments)
+        }
+    };
 }
 
 impl Call {
@@ -106,8 +126,8 @@ const NOTES: Support = Partial("writes through mappings are not reported");
 
 /// The calls, in order of number. Calls that are missing here are answered with `ENOSYS` and counted.
 pub const TABLE: &[Call] = &[
-    call(0, "read(fd, bytes=, size)", Full, input_output::read),
-    call(1, "write(fd, bytes, size)", Full, input_output::write),
+    call(0, "read(fd, bytes=, size)", Full, long!(input_output::read, 2)),
+    call(1, "write(fd, bytes, size)", Full, long!(input_output::write, 2)),
     call(2, "open(path, open, created)", Full, open::open),
     call(3, "close(fd)", Full, open::close),
     call(4, "stat(path, stat=)", Full, stat::stat),
@@ -121,19 +141,19 @@ pub const TABLE: &[Call] = &[
         Partial(
             "two mappings of one part of a file see each other's changes late; a read-only shared mapping of a volume's file does not see later writes; shared memory without a file, at an address that the program chose, is not shared with its children; memory that other processes share cannot be mapped over",
         ),
-        memory::mmap,
+        long!(memory::mmap),
     ),
     call(10, "mprotect(pointer, size, protection)", Full, memory::mprotect),
-    call(11, "munmap(pointer, size)", Full, memory::munmap),
-    call(12, "brk(pointer) pointer", Full, memory::brk),
+    call(11, "munmap(pointer, size)", Full, long!(memory::munmap)),
+    call(12, "brk(pointer) pointer", Full, long!(memory::brk)),
     call(13, "rt_sigaction(signal, action, action=, size)", Full, signals::rt_sigaction),
     call(14, "rt_sigprocmask(mask-change, set, set=, size)", Full, signals::rt_sigprocmask),
     call(15, "rt_sigreturn()", Full, signals::rt_sigreturn),
     call(16, "ioctl(fd, request, request-argument=)", Partial("requests of terminals and descriptors"), control::ioctl),
-    call(17, "pread64(fd, bytes=, size, offset)", Full, input_output::pread64),
-    call(18, "pwrite64(fd, bytes, size, offset)", Full, input_output::pwrite64),
-    call(19, "readv(fd, vectors=, size)", Full, input_output::readv),
-    call(20, "writev(fd, vectors, size)", Full, input_output::writev),
+    call(17, "pread64(fd, bytes=, size, offset)", Full, long!(input_output::pread64, 2)),
+    call(18, "pwrite64(fd, bytes, size, offset)", Full, long!(input_output::pwrite64, 2)),
+    call(19, "readv(fd, vectors=, size)", Full, long!(input_output::readv)),
+    call(20, "writev(fd, vectors, size)", Full, long!(input_output::writev)),
     call(21, "access(path, access)", Full, open::access),
     call(22, "pipe(pair=)", Full, open::pipe),
     call(23, "select(int, descriptors, descriptors, descriptors, timeval) sets", Full, poll::select),
@@ -142,15 +162,15 @@ pub const TABLE: &[Call] = &[
         25,
         "mremap(pointer, size, size, remap, moved) pointer",
         Partial("shared memory without a file moves only if no other process shares it, and is mapped twice only where it lies"),
-        memory::mremap,
+        long!(memory::mremap),
     ),
-    call(26, "msync(pointer, size, sync)", Full, memory::msync),
+    call(26, "msync(pointer, size, sync)", Full, long!(memory::msync)),
     call(27, "mincore(pointer, size, pointer)", Partial("mapped memory counts as resident"), resident::mincore),
     call(
         28,
         "madvise(pointer, size, advice)",
         Partial("dropping memory, wiping it in children and not inheriting it; other advice has no effect"),
-        memory::madvise,
+        long!(memory::madvise),
     ),
     call(29, "shmget(ipc-key, size, shared-flags)", Full, ipc::memory::shmget),
     call(30, "shmat(int, pointer, attaching) pointer", Partial("only at the segment's own address"), ipc::memory::shmat),
@@ -163,12 +183,12 @@ pub const TABLE: &[Call] = &[
     call(37, "alarm(uint)", Full, timers::alarm),
     call(38, "setitimer(interval, itimerval, itimerval=)", CPU_TIMERS, timers::setitimer),
     call(39, "getpid()", Full, processes::getpid),
-    call(40, "sendfile(fd, fd, number64, size)", Full, input_output::sendfile),
+    call(40, "sendfile(fd, fd, number64, size)", Full, long!(input_output::sendfile)),
     call(41, "socket(family, socket-type, protocol)", SOCKETS, sockets::socket),
     call(42, "connect(fd, sockaddr, int)", Full, sockets::connect),
     call(43, "accept(fd, sockaddr=, number32=)", Full, sockets::accept),
-    call(44, "sendto(fd, bytes, size, message-flags, sockaddr, int)", URGENT, messages::sendto),
-    call(45, "recvfrom(fd, bytes=, size, message-flags, sockaddr=, number32=)", URGENT, messages::recvfrom),
+    call(44, "sendto(fd, bytes, size, message-flags, sockaddr, int)", URGENT, long!(messages::sendto, 2)),
+    call(45, "recvfrom(fd, bytes=, size, message-flags, sockaddr=, number32=)", URGENT, long!(messages::recvfrom, 2)),
     call(46, "sendmsg(fd, pointer, message-flags)", URGENT, messages::sendmsg),
     call(47, "recvmsg(fd, pointer, message-flags)", URGENT, messages::recvmsg),
     call(48, "shutdown(fd, shut)", Full, sockets::shutdown),
@@ -179,12 +199,12 @@ pub const TABLE: &[Call] = &[
     call(53, "socketpair(family, socket-type, protocol, pair=)", Full, sockets::socketpair),
     call(54, "setsockopt(fd, socket-level, socket-option, number32, int)", OPTIONS, sockets::setsockopt),
     call(55, "getsockopt(fd, socket-level, socket-option, number32=, number32=)", OPTIONS, sockets::getsockopt),
-    call(56, "clone(hex, pointer, pointer, pointer, hex)", Partial("no namespaces"), processes::clone),
-    call(57, "fork()", Full, processes::fork),
-    call(58, "vfork()", Full, processes::vfork),
-    call(59, "execve(path, pointer, pointer)", Partial("set-id bits are ignored"), processes::execve),
-    call(60, "exit(status)", Full, processes::exit),
-    call(61, "wait4(int, number32=, hex, pointer)", USAGE, processes::wait4),
+    call(56, "clone(hex, pointer, pointer, pointer, hex)", Partial("no namespaces"), long!(processes::clone)),
+    call(57, "fork()", Full, long!(processes::fork)),
+    call(58, "vfork()", Full, long!(processes::vfork)),
+    call(59, "execve(path, pointer, pointer)", Partial("set-id bits are ignored"), long!(processes::execve)),
+    call(60, "exit(status)", Full, long!(processes::exit)),
+    call(61, "wait4(int, number32=, hex, pointer)", USAGE, long!(processes::wait4)),
     call(62, "kill(int, signal)", Full, signals::kill),
     call(63, "uname(utsname=)", Full, identity::uname),
     call(64, "semget(ipc-key, int, ipc-flags)", Full, ipc::semaphores::semget),
@@ -197,10 +217,10 @@ pub const TABLE: &[Call] = &[
     call(71, "msgctl(int, queue-control, queue-control-argument=)", Full, ipc::messages::msgctl),
     call(72, "fcntl(fd, file-control, control-argument) control", Partial("no leases, no signals"), control::fcntl),
     call(73, "flock(fd, lock)", Full, locks::flock),
-    call(74, "fsync(fd)", KEPT, control::fsync),
-    call(75, "fdatasync(fd)", KEPT, control::fsync),
-    call(76, "truncate(path, offset)", Full, sizes::truncate),
-    call(77, "ftruncate(fd, offset)", Full, sizes::ftruncate),
+    call(74, "fsync(fd)", KEPT, long!(control::fsync)),
+    call(75, "fdatasync(fd)", KEPT, long!(control::fsync)),
+    call(76, "truncate(path, offset)", Full, long!(sizes::truncate)),
+    call(77, "ftruncate(fd, offset)", Full, long!(sizes::ftruncate)),
     call(78, "getdents(fd, entries=, size)", Full, directory::getdents),
     call(79, "getcwd(text=, size)", Full, directory::getcwd),
     call(80, "chdir(path)", Full, directory::chdir),
@@ -312,7 +332,7 @@ pub const TABLE: &[Call] = &[
     call(206, "io_setup(uint, pointer)", Refused("there is no asynchronous I/O: ENOSYS"), unsupported),
     call(207, "io_destroy(hex)", Refused("there is no asynchronous I/O: ENOSYS"), unsupported),
     call(213, "epoll_create(int)", Full, epoll::epoll_create),
-    call(217, "getdents64(fd, entries=, size)", Full, directory::getdents64),
+    call(217, "getdents64(fd, entries=, size)", Full, long!(directory::getdents64)),
     call(218, "set_tid_address(pointer)", Full, processes::set_tid_address),
     call(220, "semtimedop(int, semaphore-operations, uint, timespec)", Full, ipc::semaphores::semtimedop),
     call(221, "fadvise64(fd, offset, size, file-advice)", Accepted("files lie in memory, or are read on access"), control::fadvise64),
@@ -325,7 +345,7 @@ pub const TABLE: &[Call] = &[
     call(228, "clock_gettime(clock, timespec=)", CPU_TIME, time::clock_gettime),
     call(229, "clock_getres(clock, timespec=)", Full, time::clock_getres),
     call(230, "clock_nanosleep(clock, timer-flags, timespec, left=)", Full, time::clock_nanosleep),
-    call(231, "exit_group(status)", Full, processes::exit_group),
+    call(231, "exit_group(status)", Full, long!(processes::exit_group)),
     call(232, "epoll_wait(fd, events=, int, int)", Full, epoll::epoll_wait),
     call(233, "epoll_ctl(fd, epoll, fd, event)", Full, epoll::epoll_ctl),
     call(234, "tgkill(int, int, signal)", Full, signals::tgkill),
@@ -363,7 +383,7 @@ pub const TABLE: &[Call] = &[
     call(272, "unshare(hex)", Partial("no namespaces"), privileged::unshare),
     call(273, "set_robust_list(pointer, size)", Full, futex::set_robust_list),
     call(274, "get_robust_list(int, pointer, pointer)", Full, futex::get_robust_list),
-    call(275, "splice(fd, offset-at, fd, offset-at, size, splicing)", Full, splice::splice),
+    call(275, "splice(fd, offset-at, fd, offset-at, size, splicing)", Full, long!(splice::splice)),
     call(276, "tee(fd, fd, size, splicing)", Full, splice::tee),
     call(277, "sync_file_range(fd, offset, offset, hex)", KEPT, control::sync_file_range),
     call(278, "vmsplice(fd, vectors, size, splicing)", Partial("bytes are copied into the pipe"), splice::vmsplice),
@@ -376,7 +396,7 @@ pub const TABLE: &[Call] = &[
         285,
         "fallocate(fd, allocation, offset, offset)",
         Partial("allocation, holes and zeroing; ranges cannot be inserted or collapsed"),
-        sizes::fallocate,
+        long!(sizes::fallocate),
     ),
     call(286, "timerfd_settime(fd, timer-file-flags, itimerspec, itimerspec=)", Full, timerfd::timerfd_settime),
     call(287, "timerfd_gettime(fd, itimerspec=)", Full, timerfd::timerfd_gettime),
@@ -398,14 +418,14 @@ pub const TABLE: &[Call] = &[
     call(308, "setns(fd, hex)", NO_NAMESPACES, privileged::setns),
     call(309, "getcpu(number32=, number32=, pointer)", Full, processes::getcpu),
     call(316, "renameat2(at, path, at, path, renaming)", Partial("no whiteouts"), names::renameat2),
-    call(318, "getrandom(random-bytes=, size, random)", Full, random::getrandom),
+    call(318, "getrandom(random-bytes=, size, random)", Full, long!(random::getrandom, 1)),
     call(319, "memfd_create(path, memory-flags)", Partial("no sealing, no huge pages"), open::memfd_create),
     call(321, "bpf(int, pointer, size)", NOT_PERMITTED, privileged::bpf),
-    call(322, "execveat(fd, path, pointer, pointer, hex)", Partial("set-id bits are ignored"), processes::execveat),
+    call(322, "execveat(fd, path, pointer, pointer, hex)", Partial("set-id bits are ignored"), long!(processes::execveat)),
     call(323, "userfaultfd(hex)", NOT_PERMITTED, privileged::userfaultfd),
     call(324, "membarrier(hex, hex)", Full, processes::membarrier),
     call(325, "mlock2(pointer, size, hex)", RESIDENT, resident::mlock2),
-    call(326, "copy_file_range(fd, number64, fd, number64, size, hex)", Full, input_output::copy_file_range),
+    call(326, "copy_file_range(fd, number64, fd, number64, size, hex)", Full, long!(input_output::copy_file_range)),
     call(327, "preadv2(fd, vectors=, size, offset, hex, hex)", Full, input_output::preadv2),
     call(328, "pwritev2(fd, vectors, size, offset, hex, hex)", Full, input_output::pwritev2),
     call(332, "statx(at, path, statx-flags, statx-mask, statx=)", Full, stat::statx),
@@ -413,7 +433,7 @@ pub const TABLE: &[Call] = &[
     call(424, "pidfd_send_signal(fd, signal, siginfo, hex)", Full, pidfd::pidfd_send_signal),
     call(425, "io_uring_setup(uint, pointer)", Refused("there is no asynchronous I/O: ENOSYS"), unsupported),
     call(434, "pidfd_open(int, process-file)", Full, pidfd::pidfd_open),
-    call(435, "clone3(pointer, size)", Partial("no namespaces, no `set_tid`"), processes::clone3),
+    call(435, "clone3(pointer, size)", Partial("no namespaces, no `set_tid`"), long!(processes::clone3)),
     call(436, "close_range(uint, uint, closing)", Full, open::close_range),
     call(437, "openat2(at, path, how, size)", Full, open::openat2),
     call(438, "pidfd_getfd(fd, fd, hex)", Full, pidfd::pidfd_getfd),

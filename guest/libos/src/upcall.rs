@@ -16,7 +16,11 @@ use crate::{delivery, exceptions, table, trace};
 /// Serves a system call, an exception or events, and leaves the context that runs next: the same one, perhaps in a signal handler,
 /// or another thread's. Until it runs, every saved context stands in the program's own code.
 pub fn handle(system: &mut System, context: &mut SavedContext) {
-    system.enter_upcall(context);
+    system.enter_upcall();
+    if !matches!(context.cause, patched::SYSCALL | patched::CPUID) {
+        // A trap alone takes longer than reading the clock.
+        system.measure_upcall();
+    }
     let turns = system.others.turns;
     let mut copies = None;
     match context.cause {
