@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::files::status::time;
 use crate::files::tree::InodeRef;
 use crate::system::System;
-use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_CHOWN, IN_ATTRIB, S_ISGID};
+use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_CHOWN, IN_ATTRIB, S_ISGID, UTIME_NOW, UTIME_OMIT};
 use crate::user::{self, NANOSECONDS, words};
 
 /// Leaves an owner unchanged.
@@ -138,16 +138,13 @@ enum NewTime {
 
 /// `utimensat(directory, path, times, flags)`.
 pub fn utimensat(system: &mut System, [directory, path, times, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
-    /// `UTIME_NOW` and `UTIME_OMIT`, instead of nanoseconds.
-    const NOW: u64 = (1 << 30) - 1;
-    const OMIT: u64 = (1 << 30) - 2;
     let mut wanted = [NewTime::Now; 2];
     if times != 0 {
         for (wanted, address) in wanted.iter_mut().zip([times, times.wrapping_add(16)]) {
             let [seconds, nanoseconds] = words(address)?;
             *wanted = match nanoseconds {
-                NOW => NewTime::Now,
-                OMIT => NewTime::Same,
+                UTIME_NOW => NewTime::Now,
+                UTIME_OMIT => NewTime::Same,
                 0..NANOSECONDS => NewTime::At(Time { seconds: seconds.cast_signed(), nanoseconds: nanoseconds as u32 }),
                 _ => return Err(Errno::EINVAL),
             };

@@ -14,10 +14,8 @@ use crate::errno::Errno;
 use crate::files::pipe_file::PipeFile;
 use crate::files::{FileObject, OpenFile};
 use crate::system::System;
-use crate::uapi::{IN_ACCESS, IN_MODIFY, O_APPEND};
+use crate::uapi::{FIONREAD, IN_ACCESS, IN_MODIFY, O_APPEND};
 use crate::user::set_word32;
-
-const FIONREAD: u32 = 0x541b;
 
 /// A read or write.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,13 @@ use pando_rt::hypercall::NO_DEADLINE;
 use crate::errno::Errno;
 use crate::system::System;
 use crate::uapi::{
-    FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_OP_ADD,
-    FUTEX_OP_ANDN, FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT, FUTEX_OP_CMP_NE,
+    FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2,
+    FUTEX_OP_ADD, FUTEX_OP_ANDN, FUTEX_OP_CMP_EQ, FUTEX_OP_CMP_GE, FUTEX_OP_CMP_GT, FUTEX_OP_CMP_LE, FUTEX_OP_CMP_LT, FUTEX_OP_CMP_NE,
     FUTEX_OP_OPARG_SHIFT, FUTEX_OP_OR, FUTEX_OP_SET, FUTEX_OP_XOR, FUTEX_OWNER_DIED, FUTEX_REQUEUE, FUTEX_TID_MASK, FUTEX_TRYLOCK_PI,
     FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_WAITERS, FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
 };
 use crate::user::{set_word32, timespec, word32};
 use crate::wait::ThreadNumber;
-
-const OPERATION: u64 = 0x7f;
 
 /// `futex(word, operation, value, timeout, second, bits)`.
 pub fn futex(system: &mut System, [word, operation, value, timeout, second, third]: [u64; 6]) -> Result<u64, Errno> {
@@ -23,8 +21,8 @@ pub fn futex(system: &mut System, [word, operation, value, timeout, second, thir
         return Err(Errno::EINVAL);
     }
     system.thread.futex_lock = None;
-    let count = value as u32;
-    let command = operation & OPERATION;
+    let (operation, count) = (u64::from(operation as u32), value as u32);
+    let command = operation & FUTEX_CMD_MASK;
     let has_second = matches!(command, FUTEX_REQUEUE | FUTEX_CMP_REQUEUE | FUTEX_WAKE_OP | FUTEX_WAIT_REQUEUE_PI | FUTEX_CMP_REQUEUE_PI);
     if has_second && !second.is_multiple_of(4) {
         return Err(Errno::EINVAL);

@@ -17,7 +17,7 @@ const UNREGISTERED: u64 = 0xffff_ffff_0000_0000;
 
 /// `rseq(structure, size, flags, signature)`.
 pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const UNREGISTER: u32 = 1;
+    const RSEQ_FLAG_UNREGISTER: u32 = 1;
     let (size, flags, given) = (u64::from(size as u32), flags as u32, RseqArea { address, signature: signature as u32 });
     let check = |registered: RseqArea| match registered {
         _ if registered.address != address || size != SIZE => Err(Errno::EINVAL),
@@ -25,7 +25,7 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
         _ => Ok(()),
     };
     match (system.thread.sequences, flags) {
-        (Some(registered), UNREGISTER) => {
+        (Some(registered), RSEQ_FLAG_UNREGISTER) => {
             check(registered)?;
             set_words(address, &[UNREGISTERED])?;
             system.thread.sequences = None;

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::signals::Signal;
 use crate::system::System;
 use crate::timers::{Clock, Interval, Setting, Timer};
-use crate::uapi::TIMER_ABSTIME;
+use crate::uapi::{SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::user::{NANOSECONDS, set_word32, set_words, words};
 
 /// Nanoseconds of a microsecond.
@@ -75,9 +75,6 @@ fn set_interval(system: &mut System, which: Interval, Setting { value, interval 
 
 /// `timer_create(clock, event, timer)`.
 pub fn timer_create(system: &mut System, [clock, event, timer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    const SIGNAL: u32 = 0;
-    const NOTHING: u32 = 1;
-    const THREAD: u32 = 4;
     let clock = Clock::new(clock)?;
     let signal = if event == 0 {
         None
@@ -85,9 +82,9 @@ pub fn timer_create(system: &mut System, [clock, event, timer, ..]: [u64; 6]) ->
         let [value, kind, thread] = words::<3>(event)?;
         let number = u64::from(kind as u32);
         match (kind >> 32) as u32 {
-            SIGNAL => Some(Some((Signal::from_number(number)?, value))),
-            NOTHING => Some(None),
-            THREAD if system.thread_of(thread as u32).is_some_and(|thread| thread.process == system.process.number) => {
+            SIGEV_SIGNAL => Some(Some((Signal::from_number(number)?, value))),
+            SIGEV_NONE => Some(None),
+            SIGEV_THREAD_ID if system.thread_of(thread as u32).is_some_and(|thread| thread.process == system.process.number) => {
                 Some(Some((Signal::from_number(number)?, value)))
             }
             _ => return Err(Errno::EINVAL),

@@ -2,7 +2,7 @@
 //! `siginfo_t`: information about a signal.
 
 use super::{Set, Signal};
-use crate::uapi::{BUS_ADRERR, SI_KERNEL, SI_TIMER, SI_USER};
+use crate::uapi::{BUS_ADRERR, SI_KERNEL, SI_TIMER, SI_USER, SIGCHLD};
 
 const ERROR: usize = 4;
 const CODE: usize = 8;
@@ -175,7 +175,6 @@ impl Info {
         const SENT: [Moved; 2] = [(FIELDS, 12, 4), (FIELDS + 4, 16, 4)];
         const CARRIED: [Moved; 2] = [(VALUE, 44, 4), (VALUE, 48, 8)];
         const CHILD: [Moved; 3] = [(VALUE, 40, 4), (32, 56, 8), (40, 64, 8)];
-        const CHILD_SIGNAL: u8 = 17;
         // For these codes the kernel fills in fields of their own.
         let is_told = |code: i32| code > SI_USER && code < SI_KERNEL;
         let mut bytes = [0; Info::SIZE];
@@ -194,7 +193,7 @@ impl Info {
                 copy(&SENT);
                 copy(&CARRIED);
             }
-            code if is_told(code) && self.signal().0 == CHILD_SIGNAL => {
+            code if is_told(code) && self.signal().0 == SIGCHLD => {
                 copy(&SENT);
                 copy(&CHILD);
             }

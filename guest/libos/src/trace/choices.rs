@@ -5,6 +5,10 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::signals::{Set, Signal};
+use crate::uapi::{
+    FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_PRIVATE_FLAG, FUTEX_WAIT, FUTEX_WAIT_BITSET,
+    FUTEX_WAIT_REQUEUE_PI, SCHED_RESET_ON_FORK,
+};
 
 /// Names of a number's values, and strace's text for other values.
 pub(super) struct Choices(pub &'static [(u64, &'static str)], pub &'static str);
@@ -74,12 +78,13 @@ pub(super) const RESOURCE: Choices = Choices(
 
 pub(super) const PRIORITY_OF: Choices = Choices(&[(0, "PRIO_PROCESS"), (1, "PRIO_PGRP"), (2, "PRIO_USER")], "PRIO_???");
 
-const POLICY: Choices =
-    Choices(&[(0, "SCHED_OTHER"), (1, "FIFO"), (2, "SCHED_RR"), (3, "SCHED_BATCH"), (5, "SCHED_IDLE"), (6, "SCHED_DEADLINE")], "SCHED_???");
+const POLICY: Choices = Choices(
+    &[(0, "SCHED_OTHER"), (1, "SCHED_FIFO"), (2, "SCHED_RR"), (3, "SCHED_BATCH"), (5, "SCHED_IDLE"), (6, "SCHED_DEADLINE")],
+    "SCHED_???",
+);
 
 /// A scheduling policy with its flag.
 pub(super) fn policy(policy: u32) -> String {
-    const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
     let name = POLICY.show((policy & !SCHED_RESET_ON_FORK).into());
     if policy & SCHED_RESET_ON_FORK == 0 { name } else { name + "|SCHED_RESET_ON_FORK" }
 }
@@ -211,21 +216,17 @@ const FUTEX: Choices = Choices(
     "FUTEX_???",
 );
 
-/// Flags of an operation of `futex`.
-const PRIVATE: u64 = 0x80;
-const REALTIME: u64 = 0x100;
-
 /// Whether an operation of `futex` may wait.
 pub(super) fn futex_waits(operation: u64) -> bool {
-    const WAITING: [u64; 5] = [0, 6, 9, 11, 13];
-    WAITING.contains(&(operation & !(PRIVATE | REALTIME)))
+    let command = operation & FUTEX_CMD_MASK;
+    matches!(command, FUTEX_WAIT | FUTEX_LOCK_PI | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2)
 }
 
 /// Name of an operation of `futex`.
 pub(super) fn futex(operation: u64) -> String {
-    let private = if operation & PRIVATE != 0 { "_PRIVATE" } else { "" };
-    let realtime = if operation & REALTIME != 0 { "|FUTEX_CLOCK_REALTIME" } else { "" };
-    FUTEX.show(operation & !(PRIVATE | REALTIME)) + private + realtime
+    let private = if operation & FUTEX_PRIVATE_FLAG != 0 { "_PRIVATE" } else { "" };
+    let realtime = if operation & FUTEX_CLOCK_REALTIME != 0 { "|FUTEX_CLOCK_REALTIME" } else { "" };
+    FUTEX.show(operation & FUTEX_CMD_MASK) + private + realtime
 }
 
 /// Names of signals, from 1 on.
@@ -267,13 +268,14 @@ pub(super) fn set(set: Set) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLOCK, futex, set, signal_number};
+    use super::{CLOCK, futex, policy, set, signal_number};
     use crate::signals::Set;
 
     #[test]
     fn numbers_with_names_are_names() {
         assert_eq!((CLOCK.show(1), CLOCK.show(77)), ("CLOCK_MONOTONIC".into(), "0x4d /* CLOCK_??? */".into()));
         assert_eq!((futex(0x80), futex(0x189)), ("FUTEX_WAIT_PRIVATE".into(), "FUTEX_WAIT_BITSET_PRIVATE|FUTEX_CLOCK_REALTIME".into()));
+        assert_eq!((policy(1), policy(0x4000_0002)), ("SCHED_FIFO".into(), "SCHED_RR|SCHED_RESET_ON_FORK".into()));
         assert_eq!((signal_number(2), signal_number(34), signal_number(0)), ("SIGINT".into(), "SIGRT_2".into(), "0".into()));
         assert_eq!((set(Set(0)), set(Set(0x4002)), set(Set(!1))), ("[]".into(), "[INT TERM]".into(), "~[HUP]".into()));
     }

@@ -9,6 +9,7 @@ use super::choices::Choices;
 use super::flags::Flags;
 use super::structures::{array, at, word32};
 use super::text::{bytes, copy, hexadecimal, octal, pointer, words};
+use crate::uapi::{IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, MSG_INFO, SEM_INFO, SETVAL, SHM_INFO};
 
 const GET: Flags = Flags::named(&[(0o1000, "IPC_CREAT"), (0o2000, "IPC_EXCL")], "IPC_???");
 const GET_MEMORY: Flags =
@@ -19,18 +20,12 @@ pub(super) const MESSAGE: Flags =
     Flags::named(&[(0o10_000, "MSG_NOERROR"), (0o20_000, "MSG_EXCEPT"), (0o40_000, "MSG_COPY"), (0o4000, "IPC_NOWAIT")], "MSG_???");
 const OPERATION: Flags = Flags::named(&[(0o10_000, "SEM_UNDO"), (0o4000, "IPC_NOWAIT")], "SEM_???");
 
-/// Commands that all kinds of objects have.
-const REMOVE: u64 = 0;
-const SET: u64 = 1;
-const STATUS: u64 = 2;
-const LIMITS: u64 = 3;
-
 pub(super) const MEMORY_CONTROL: Choices = Choices(
     &[
-        (REMOVE, "IPC_RMID"),
-        (SET, "IPC_SET"),
-        (STATUS, "IPC_STAT"),
-        (LIMITS, "IPC_INFO"),
+        (IPC_RMID, "IPC_RMID"),
+        (IPC_SET, "IPC_SET"),
+        (IPC_STAT, "IPC_STAT"),
+        (IPC_INFO, "IPC_INFO"),
         (11, "SHM_LOCK"),
         (12, "SHM_UNLOCK"),
         (13, "SHM_STAT"),
@@ -41,10 +36,10 @@ pub(super) const MEMORY_CONTROL: Choices = Choices(
 );
 pub(super) const SEMAPHORE_CONTROL: Choices = Choices(
     &[
-        (REMOVE, "IPC_RMID"),
-        (SET, "IPC_SET"),
-        (STATUS, "IPC_STAT"),
-        (LIMITS, "IPC_INFO"),
+        (IPC_RMID, "IPC_RMID"),
+        (IPC_SET, "IPC_SET"),
+        (IPC_STAT, "IPC_STAT"),
+        (IPC_INFO, "IPC_INFO"),
         (11, "GETPID"),
         (12, "GETVAL"),
         (13, "GETALL"),
@@ -60,10 +55,10 @@ pub(super) const SEMAPHORE_CONTROL: Choices = Choices(
 );
 pub(super) const QUEUE_CONTROL: Choices = Choices(
     &[
-        (REMOVE, "IPC_RMID"),
-        (SET, "IPC_SET"),
-        (STATUS, "IPC_STAT"),
-        (LIMITS, "IPC_INFO"),
+        (IPC_RMID, "IPC_RMID"),
+        (IPC_SET, "IPC_SET"),
+        (IPC_STAT, "IPC_STAT"),
+        (IPC_INFO, "IPC_INFO"),
         (11, "MSG_STAT"),
         (12, "MSG_INFO"),
         (13, "MSG_STAT_ANY"),
@@ -111,16 +106,15 @@ fn owner(name: &str, address: u64, told: bool) -> Option<String> {
 
 /// Formats the buffer of `shmctl`.
 pub(super) fn memory_argument(argument: &Argument<'_>, text: &mut String) {
-    const INFO: u64 = 14;
-    control_argument(argument, text, INFO, |wanted, address| match wanted {
-        LIMITS => words(address).map(|[most, least, count, each, all]| {
+    control_argument(argument, text, SHM_INFO, |wanted, address| match wanted {
+        IPC_INFO => words(address).map(|[most, least, count, each, all]| {
             format!("{{shmmax={most}, shmmin={least}, shmmni={count}, shmseg={each}, shmall={all}}}")
         }),
-        INFO => words(address).map(|[used, all, resident, swapped, attempts, successes]| {
+        SHM_INFO => words(address).map(|[used, all, resident, swapped, attempts, successes]| {
             let swap = format!("swap_attempts={attempts}, swap_successes={successes}");
             format!("{{used_ids={used}, shm_tot={all}, shm_rss={resident}, shm_swp={swapped}, {swap}}}")
         }),
-        SET => owner("shm_perm", address, false).map(|owner| format!("{{{owner}}}")),
+        IPC_SET => owner("shm_perm", address, false).map(|owner| format!("{{{owner}}}")),
         _ => {
             let owner = owner("shm_perm", address, true)?;
             let [bytes, attached, detached, changed, processes, users] = words(address.wrapping_add(48))?;
@@ -133,17 +127,15 @@ pub(super) fn memory_argument(argument: &Argument<'_>, text: &mut String) {
 
 /// Formats the argument of `semctl`.
 pub(super) fn semaphore_argument(argument: &Argument<'_>, text: &mut String) {
-    const INFO: u64 = 19;
-    const SET_VALUE: u64 = 16;
-    if wanted(argument) == SET_VALUE {
+    if wanted(argument) == SETVAL {
         return *text += &hexadecimal(argument.value());
     }
-    control_argument(argument, text, INFO, |wanted, address| match wanted {
-        LIMITS | INFO => {
+    control_argument(argument, text, SEM_INFO, |wanted, address| match wanted {
+        IPC_INFO | SEM_INFO => {
             const NAMES: [&str; 10] = ["semmap", "semmni", "semmns", "semmnu", "semmsl", "semopm", "semume", "semusz", "semvmx", "semaem"];
             numbers(address, &NAMES)
         }
-        SET => owner("sem_perm", address, false).map(|owner| format!("{{{owner}}}")),
+        IPC_SET => owner("sem_perm", address, false).map(|owner| format!("{{{owner}}}")),
         _ => {
             let owner = owner("sem_perm", address, true)?;
             let [operated, _, changed, _, count] = words(address.wrapping_add(48))?;
@@ -154,13 +146,12 @@ pub(super) fn semaphore_argument(argument: &Argument<'_>, text: &mut String) {
 
 /// Formats the buffer of `msgctl`.
 pub(super) fn queue_argument(argument: &Argument<'_>, text: &mut String) {
-    const INFO: u64 = 12;
-    control_argument(argument, text, INFO, |wanted, address| match wanted {
-        LIMITS | INFO => {
+    control_argument(argument, text, MSG_INFO, |wanted, address| match wanted {
+        IPC_INFO | MSG_INFO => {
             const NAMES: [&str; 8] = ["msgpool", "msgmap", "msgmax", "msgmnb", "msgmni", "msgssz", "msgtql", "msgseg"];
             numbers(address, &NAMES)
         }
-        SET => {
+        IPC_SET => {
             let [room] = words(address.wrapping_add(88))?;
             owner("msg_perm", address, false).map(|owner| format!("{{{owner}, msg_qbytes={room}}}"))
         }
@@ -192,7 +183,7 @@ fn wanted(argument: &Argument<'_>) -> u64 {
 /// Formats a buffer that depends on the command before it: as a structure for commands that strace knows, as an address otherwise.
 fn control_argument(argument: &Argument<'_>, text: &mut String, info: u64, show: impl FnOnce(u64, u64) -> Option<String>) {
     let (wanted, address) = (wanted(argument), argument.value());
-    let shows = [SET, STATUS, LIMITS, info].contains(&wanted) && (wanted == SET || matches!(argument.result, Some(Ok(_))));
+    let shows = [IPC_SET, IPC_STAT, IPC_INFO, info].contains(&wanted) && (wanted == IPC_SET || matches!(argument.result, Some(Ok(_))));
     *text += &if shows { at(address, |address| show(wanted, address)) } else { pointer(address) };
 }
 

@@ -10,6 +10,7 @@ use super::structures as structure;
 use super::text::{bytes, hexadecimal, octal, pointer, random_bytes, string};
 use super::{ipc, request, sockets, system, waiting};
 use crate::errno::Errno;
+use crate::uapi::{__O_TMPFILE, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, F_SETFL, MREMAP_FIXED, O_CREAT, PR_GET_NAME, PR_SET_NAME};
 
 /// A kind of argument.
 #[derive(Clone, Copy)]
@@ -89,15 +90,12 @@ const KINDS: &[(&str, Show)] = &[
         }
     }),
     ("created", |argument, text| {
-        const CREATE: u64 = 0o100;
-        const TEMPORARY: u64 = 0o20_000_000;
-        if argument.before() & (CREATE | TEMPORARY) != 0 {
+        if argument.before() & (O_CREAT | __O_TMPFILE) != 0 {
             *text += &octal(argument.value() as u32 as u64);
         }
     }),
     ("moved", |argument, text| {
-        const FIXED: u64 = 2;
-        if argument.before() & FIXED != 0 {
+        if argument.before() & MREMAP_FIXED != 0 {
             *text += &pointer(argument.value());
         }
     }),
@@ -215,27 +213,20 @@ const KINDS: &[(&str, Show)] = &[
             *text += &structure::timespec(argument.value());
         }
     }),
-    ("process-argument", |argument, text| {
-        const SET_NAME: u64 = 15;
-        const GET_NAME: u64 = 16;
-        match argument.before() as u32 as u64 {
-            SET_NAME => *text += &string(argument.value()),
-            GET_NAME => shown(argument, text, string),
-            _ => *text += &hexadecimal(argument.value()),
-        }
+    ("process-argument", |argument, text| match argument.before() as u32 {
+        PR_SET_NAME => *text += &string(argument.value()),
+        PR_GET_NAME => shown(argument, text, string),
+        _ => *text += &hexadecimal(argument.value()),
     }),
     ("polls", |argument, text| *text += &structure::questions(argument.value(), argument.next())),
     ("descriptors", |argument, text| *text += &structure::descriptor_set(argument.value(), argument.all[0] as u32 as u64)),
     ("entries", |argument, text| shown(argument, text, |address| structure::entries(address, argument.length(), 18))),
     ("control-argument", |argument, text| {
-        const DUPLICATE: [u64; 2] = [0, 1030];
-        const SET_DESCRIPTOR: u64 = 2;
-        const SET_STATUS: u64 = 4;
         let value = argument.value();
         match argument.before() as u32 as u64 {
-            SET_DESCRIPTOR => *text += if value == 1 { "FD_CLOEXEC" } else { "0" },
-            SET_STATUS => *text += &flags::OPEN.show(value),
-            command if DUPLICATE.contains(&command) => *text += &format!("{}", value as i32),
+            F_SETFD => *text += if value == 1 { "FD_CLOEXEC" } else { "0" },
+            F_SETFL => *text += &flags::OPEN.show(value),
+            F_DUPFD | F_DUPFD_CLOEXEC => *text += &format!("{}", value as i32),
             6 | 7 | 37 | 38 => *text += &waiting::lock(value),
             // Commands without an argument.
             1 | 3 | 9 | 1025 | 1032 | 1034 => {}

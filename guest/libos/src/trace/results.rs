@@ -7,6 +7,7 @@ use alloc::string::String;
 use super::flags::OPEN;
 use super::text::{hexadecimal, octal};
 use super::{choices, structures};
+use crate::uapi::{F_GETFD, F_GETFL};
 
 /// Formats the result of a call with these arguments.
 type Show = fn(&[u64; 6], u64) -> String;
@@ -38,11 +39,9 @@ pub(super) fn number(value: u64) -> String {
 
 /// Formats the result of `fcntl`, which is flags for some commands.
 fn control(arguments: &[u64; 6], value: u64) -> String {
-    const GET_DESCRIPTOR: u32 = 1;
-    const GET_STATUS: u32 = 3;
-    match arguments[1] as u32 {
-        GET_DESCRIPTOR if value == 1 => "0x1 (flags FD_CLOEXEC)".into(),
-        GET_STATUS => format!("{} (flags {})", hexadecimal(value), OPEN.show(value)),
+    match u64::from(arguments[1] as u32) {
+        F_GETFD if value == 1 => "0x1 (flags FD_CLOEXEC)".into(),
+        F_GETFL => format!("{} (flags {})", hexadecimal(value), OPEN.show(value)),
         _ => number(value),
     }
 }

@@ -13,7 +13,7 @@ use super::text::{bytes, copy, hexadecimal, octal, pointer, quoted, words};
 use crate::signals::frame::CONTEXT_WORDS;
 use crate::signals::info::Info;
 use crate::signals::{Set, Signal};
-use crate::uapi::{SI_KERNEL, SI_TIMER, SI_TKILL, SI_USER};
+use crate::uapi::{SI_KERNEL, SI_TIMER, SI_TKILL, SI_USER, UTIME_NOW, UTIME_OMIT};
 
 /// Most elements of an array that are printed.
 const SHOWN: u64 = 32;
@@ -45,11 +45,9 @@ fn pair(seconds: u64, unit: &str, part: u64) -> String {
 
 /// Formats two file times.
 pub(super) fn times(address: u64) -> String {
-    const NOW: u64 = (1 << 30) - 1;
-    const OMIT: u64 = (1 << 30) - 2;
     let time = |seconds: u64, part: u64| match part {
-        NOW => "UTIME_NOW".into(),
-        OMIT => "UTIME_OMIT".into(),
+        UTIME_NOW => "UTIME_NOW".into(),
+        UTIME_OMIT => "UTIME_OMIT".into(),
         _ => pair(seconds, "nsec", part),
     };
     at(address, |address| words(address).map(|[first, part, second, other]| format!("[{}, {}]", time(first, part), time(second, other))))

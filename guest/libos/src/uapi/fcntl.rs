@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags of `open`, `openat2`, `fcntl` and of calls with paths: `fcntl.h`, `openat2.h`.
+//! Flags of calls that open and access files: `fcntl.h`, `openat2.h`, `fs.h`, `falloc.h`, `memfd.h`, `eventfd.h`, `random.h`,
+//! `userfaultfd.h`.
 
 constants! { general as i16 {
     F_RDLCK, F_UNLCK, F_WRLCK,

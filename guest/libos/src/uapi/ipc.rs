@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System V IPC: `ipc.h`, `msg.h`, `sem.h`, `shm.h`.
 
-constants! { general as u32 {
-    SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD,
-} }
-
-// Constants that the crate lacks or has as another type; each names its header.
+// The crate has none of these constants; each names its header.
 
 /// `IPC_PRIVATE` of `ipc.h`: the key of an object that is found by its number alone.
 pub const IPC_PRIVATE: i32 = 0;

@@ -2,7 +2,7 @@
 //! rtnetlink and interfaces: `rtnetlink.h`, `if_link.h`, `if_addr.h`, `if_arp.h`, `if.h`.
 
 constants! { if_arp as u16 {
-    ARPHRD_LOOPBACK,
+    ARPHRD_ETHER, ARPHRD_LOOPBACK,
 } }
 
 constants! { net as usize {

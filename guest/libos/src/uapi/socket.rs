@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets: `socket.h`, and the headers of protocols (`in.h`, `in6.h`, `tcp.h`, `udp.h`, `errqueue.h`, `if_packet.h`, `netlink.h`).
 
-constants! { if_arp as u16 {
-    ARPHRD_ETHER,
-} }
-
 constants! { if_ether as u32 {
     ETH_P_ALL,
 } }
 
 constants! { if_packet as u32 {
     PACKET_ADD_MEMBERSHIP, PACKET_AUXDATA, TP_STATUS_CSUMNOTREADY, TP_STATUS_USER,
-} }
-
-constants! { ioctl as u32 {
-    FIONREAD, SIOCATMARK, TIOCOUTQ,
 } }
 
 constants! { net as u16 {

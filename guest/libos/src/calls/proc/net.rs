@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of sockets in `/proc/net`, in the columns of Linux's `tcp4_seq_show`, `udp4_seq_show` and `unix_seq_show`.
 //!
-//! Timers, retransmissions and congestion windows are told as those of a socket at rest. A TCP connection that both ends have closed is gone at once: no
-//! row says `TIME_WAIT`.
+//! Timers, retransmissions and congestion windows are those of an idle socket. A TCP connection that both ends have closed is removed
+//! at once, so no row has the state `TIME_WAIT`.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,8 +11,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use crate::files::socket::address::Address;
 use crate::files::socket::{Family, Socket, Sockets, State, Style};
+use crate::uapi::{TCP_CLOSE, TCP_ESTABLISHED};
 
-/// Characters of a row of IPv4 sockets without its newline; those of IPv6 are as long as what they say.
+/// Characters of a row of IPv4 sockets without its newline. Rows of IPv6 sockets are not padded.
 const TCP_WIDTH: usize = 149;
 const UDP_WIDTH: usize = 127;
 
@@ -32,34 +33,31 @@ pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
     let mut text = if family == Family::Internet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
     let shown = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.far.is_none());
     let listed = shown.filter_map(|socket| tcp_columns(socket).map(|columns| (socket, columns)));
-    for (index, (socket, (state, waits))) in listed.enumerate() {
+    for (index, (socket, (state, queued))) in listed.enumerate() {
         let rest = if socket.listens() { "100 0 0 10 0" } else { "20 4 0 10 -1" };
-        let row = format!("{index:4}: {} 1 0000000000000000 {rest}", columns(socket, state, waits));
+        let row = format!("{index:4}: {} 1 0000000000000000 {rest}", columns(socket, state, queued));
         text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:TCP_WIDTH$}\n") };
     }
     text
 }
 
-/// A TCP socket's state, and what waits: bytes, or connections. `None`: it is in no table.
+/// A TCP socket's state, and the length of its receive queue: bytes, or connections of a listener. `None`: it is in no table.
 fn tcp_columns(socket: &Socket) -> Option<(u8, usize)> {
-    let waits = match &socket.state {
+    let queued = match &socket.state {
         State::Idle | State::Closed => return None,
         State::Listening { waiting, .. } => waiting.len(),
         State::Connecting(_) | State::Connected(_) => socket.queue.length(true),
     };
-    Some((socket.tcp_state(), waits))
+    Some((socket.tcp_state(), queued))
 }
 
 /// The sockets of UDP in a family: those that have a port.
 pub(super) fn udp(sockets: &Sockets, family: Family) -> String {
-    /// Linux's states of sockets that are connected, and that are not.
-    const CONNECTED: u8 = 1;
-    const UNCONNECTED: u8 = 7;
     let mut text = if family == Family::Internet6 { UDP6.into() } else { format!("{UDP:UDP_WIDTH$}\n") };
     let has_port = |socket: &&Socket| matches!(socket.local, Address::Internet(local) if local.port() != 0);
     let listed = sockets.all().filter(|socket| socket.is_udp() && socket.family == family && socket.far.is_none()).filter(has_port);
     for (index, socket) in listed.enumerate() {
-        let state = if socket.remote.is_some() { CONNECTED } else { UNCONNECTED };
+        let state = if socket.remote.is_some() { TCP_ESTABLISHED } else { TCP_CLOSE };
         let row = format!("{index:5}: {} 2 0000000000000000 0", columns(socket, state, socket.queue.used()));
         text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:UDP_WIDTH$}\n") };
     }
@@ -67,15 +65,15 @@ pub(super) fn udp(sockets: &Sockets, family: Family) -> String {
 }
 
 /// The columns of an Internet socket from its addresses to its inode number.
-fn columns(socket: &Socket, state: u8, waits: usize) -> String {
+fn columns(socket: &Socket, state: u8, queued: usize) -> String {
     let local = if let Address::Internet(local) = &socket.local { Some(*local) } else { None };
     let remote = if let Some(Address::Internet(remote)) = &socket.remote { Some(*remote) } else { None };
     let [local, remote] = [local, remote].map(|address| end(socket.family, address));
     let (user, number) = (socket.who.user, socket.number);
-    format!("{local} {remote} {state:02X} 00000000:{waits:08X} 00:00000000 00000000 {user:5}        0 {number}")
+    format!("{local} {remote} {state:02X} 00000000:{queued:08X} 00:00000000 00000000 {user:5}        0 {number}")
 }
 
-/// An address as the tables write it: words as they lie in memory, and the port.
+/// An address in the format of the tables: the words of the address in memory order as hexadecimal numbers, and the port.
 fn end(family: Family, address: Option<SocketAddr>) -> String {
     let word = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02X}")).collect::<String>();
     let port = address.map_or(0, |address| address.port());
@@ -89,9 +87,9 @@ fn end(family: Family, address: Option<SocketAddr>) -> String {
     format!("{host}:{port:04X}")
 }
 
-/// Counters of the protocols (`snmp`): how many TCP connections there are. Those of events are not kept and stay at zero.
+/// The counters of the protocols (`/proc/net/snmp`): the number of TCP connections. Events are not counted and stay at 0.
 pub(super) fn protocols(sockets: &Sockets) -> String {
-    /// Each protocol's first values, which are settings, and the names of all its values.
+    /// Of each protocol: its name, its first values, and the names of all its values.
     const PROTOCOLS: [(&str, &str, &str); 4] = [
         (
             "Ip",
@@ -114,8 +112,8 @@ pub(super) fn protocols(sockets: &Sockets) -> String {
         ),
         ("Udp", "", "InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors"),
     ];
-    const ESTABLISHED: u8 = 1;
-    let connections = sockets.all().filter(|socket| socket.is_tcp() && socket.far.is_none() && socket.tcp_state() == ESTABLISHED).count();
+    let connections =
+        sockets.all().filter(|socket| socket.is_tcp() && socket.far.is_none() && socket.tcp_state() == TCP_ESTABLISHED).count();
     let mut text = String::new();
     for (protocol, first, names) in PROTOCOLS {
         let first = first.replace("CONNECTIONS", &format!("{connections}"));
@@ -128,14 +126,15 @@ pub(super) fn protocols(sockets: &Sockets) -> String {
 
 /// The Unix sockets.
 pub(super) fn unix(sockets: &Sockets) -> String {
-    const ACCEPTS: u32 = 1 << 16;
-    const UNCONNECTED: u8 = 1;
-    const CONNECTED: u8 = 3;
+    /// `__SO_ACCEPTCON` of `net.h`, and Linux's `socket_state`.
+    const SO_ACCEPTCON: u32 = 1 << 16;
+    const SS_UNCONNECTED: u8 = 1;
+    const SS_CONNECTED: u8 = 3;
     let mut text = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
     for socket in sockets.all().filter(|socket| socket.family == Family::Unix) {
         let is_connected = socket.peer().is_some() || socket.style == Style::Datagram && socket.remote.is_some();
-        let (state, holders) = if is_connected { (CONNECTED, 3) } else { (UNCONNECTED, 2) };
-        let flags = if socket.listens() { ACCEPTS } else { 0 };
+        let (state, holders) = if is_connected { (SS_CONNECTED, 3) } else { (SS_UNCONNECTED, 2) };
+        let flags = if socket.listens() { SO_ACCEPTCON } else { 0 };
         let name = match &socket.local {
             Address::Path(path) => format!(" {}", String::from_utf8_lossy(path)),
             Address::Abstract(name) => format!(" @{}", String::from_utf8_lossy(name).replace('\0', "@")),
