@@ -69,8 +69,8 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     };
     let (arguments, environment) = (words(given.header.arguments), words(given.header.environment));
     let points: Vec<&[u8]> = strings.by_ref().take(given.header.volumes as usize).collect();
-    let who = Credentials::new(given.header.user, given.header.group);
-    let mut files = Files::new(tree(&given, &points), who, given.header.terminals, clock::wall());
+    let credentials = Credentials::new(given.header.user, given.header.group);
+    let mut files = Files::new(tree(&given, &points), credentials, given.header.terminals, clock::wall());
     for path in strings.take(given.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }

@@ -128,7 +128,7 @@ impl System {
     /// # Errors
     /// `EINVAL`, `EPERM`, `ESRCH`.
     pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
-        let may_raise = self.files.own.who.is_capable(CAP_SYS_RESOURCE);
+        let may_raise = self.files.current.credentials.is_capable(CAP_SYS_RESOURCE);
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
         if let Some(own) = self.files.of_mut(number) {
             match resource {
@@ -143,22 +143,22 @@ impl System {
 
     /// The running thread's own credentials, mutably: other threads of its process keep theirs.
     pub fn own_credentials(&mut self) -> &mut Credentials {
-        if self.process.threads.len() > 1 && self.thread.who.is_none() {
+        if self.process.threads.len() > 1 && self.thread.credentials.is_none() {
             let threads: Vec<ThreadNumber> = self.process.threads.iter().copied().collect();
             for number in threads {
-                let who = self.files.own.who.clone();
+                let credentials = self.files.current.credentials.clone();
                 if let Some(thread) = self.thread_of_mut(number) {
-                    thread.who = Some(who);
+                    thread.credentials = Some(credentials);
                 }
             }
         }
-        &mut self.files.own.who
+        &mut self.files.current.credentials
     }
 
     /// The running process's user.
     #[must_use]
     pub fn user(&self) -> u32 {
-        self.files.own.who.user.real
+        self.files.current.credentials.user.real
     }
 
     /// A process, which may be a zombie.
@@ -441,7 +441,7 @@ impl System {
 
     /// The error of a failed write or resize. Sends `SIGXFSZ` if the process exceeded its file size limit.
     pub fn too_large(&mut self, error: Errno) -> Errno {
-        if error == Errno::EFBIG && self.files.own.file_size_max != u64::MAX {
+        if error == Errno::EFBIG && self.files.current.file_size_max != u64::MAX {
             let info = Info::sent(Signal::SIGXFSZ, SI_USER, self.process.number, self.user());
             let _ = self.send_to_thread(self.thread.number, info);
         }

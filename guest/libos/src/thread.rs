@@ -94,7 +94,7 @@ pub struct Thread {
     /// Its timer slack.
     pub slack: Slack,
     /// Its credentials while it does not run. Only kept if threads of its process have or had different ones; then all have them.
-    pub who: Option<Credentials>,
+    pub credentials: Option<Credentials>,
     /// CPU time that it used before its present turn.
     pub used: CpuTime,
 }
@@ -119,7 +119,7 @@ impl Thread {
             futex_lock: None,
             operations: Vec::new(),
             slack: Slack::default(),
-            who: None,
+            credentials: None,
             used: CpuTime::default(),
         }
     }

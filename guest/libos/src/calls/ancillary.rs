@@ -42,7 +42,7 @@ pub(super) struct Room {
 /// # Errors
 /// `EINVAL`: they are invalid. `EBADF`: no such file. `EPERM`: the credentials are not the process's. `ENOBUFS`, `EFAULT`.
 pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCredentials) -> Result<ControlMessage, Errno> {
-    let mut beside = ControlMessage { who: sender, ..ControlMessage::default() };
+    let mut beside = ControlMessage { credentials: sender, ..ControlMessage::default() };
     if from.length > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
     }
@@ -59,7 +59,7 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
         match (family, of, kind) {
             (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
             (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == WHO as u64 => {
-                (beside.who, beside.is_said) = (said(system, payload)?, true);
+                (beside.credentials, beside.is_said) = (said(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (Family::Internet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Internet4, SOL_IP, IP_TTL) => {
@@ -99,7 +99,7 @@ fn pass(system: &System, beside: &mut ControlMessage, payload: Room) -> Result<(
 fn said(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
     let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
     let said = PeerCredentials { process: number?, user: user?, group: group? };
-    let credentials = &system.files.own.who;
+    let credentials = &system.files.current.credentials;
     let may = |is_true: bool, capability| is_true || credentials.is_capable(capability);
     let all = may(said.process == system.process.number, CAP_SYS_ADMIN)
         && may(credentials.user.has(said.user), CAP_SETUID)
@@ -145,7 +145,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     let socket = system.files.sockets.get(id)?;
     if socket.family == Family::Unix && socket.options.passes_who {
         // The sender of a message from before the option was set is unknown.
-        let PeerCredentials { process, user, group } = received.who.unwrap_or_default();
+        let PeerCredentials { process, user, group } = received.credentials.unwrap_or_default();
         writer.put(SOL_SOCKET, SCM_CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
     }
     if socket.family.is_internet() && !socket.is_tcp() {

@@ -41,7 +41,7 @@ pub fn capget(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
         0 => system.process.number,
         number => system.thread_of(number).map_or(number, |thread| thread.process),
     };
-    let Capabilities { effective, permitted, inheritable, .. } = system.files.of(process).ok_or(Errno::ESRCH)?.who.capabilities;
+    let Capabilities { effective, permitted, inheritable, .. } = system.files.of(process).ok_or(Errno::ESRCH)?.credentials.capabilities;
     for half in 0..count {
         for (at, set) in [effective, permitted, inheritable].into_iter().enumerate() {
             set_word32(data.wrapping_add(((half * 3 + at) * 4) as u64), (set >> (half * 32)) as u32)?;

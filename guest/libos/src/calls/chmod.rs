@@ -56,14 +56,14 @@ fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u6
     }
     let files = &mut system.files;
     let status = files.status(place)?;
-    if !files.own.who.owns(status.owner()) {
+    if !files.current.credentials.owns(status.owner()) {
         return Err(Errno::EPERM);
     }
     if status.kind() == Some(crate::erofs::FileType::Symlink) {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut permissions = (mode & 0o7777) as u16;
-    if !files.own.who.keeps_group_id(status.gid) {
+    if !files.current.credentials.keeps_group_id(status.gid) {
         permissions &= !S_ISGID;
     }
     files.owner_mut(place, now())?.permissions = permissions;
@@ -107,14 +107,14 @@ fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Res
     }
     let files = &mut system.files;
     let status = files.status(place)?;
-    let who = &files.own.who;
-    let same_user = user == SAME || user == status.uid && who.owns(status.owner());
-    let own_group = group == SAME || who.owns(status.owner()) && (group == status.gid || who.is_in(group));
-    let may = who.is_capable(CAP_CHOWN) || same_user && own_group;
+    let credentials = &files.current.credentials;
+    let same_user = user == SAME || user == status.uid && credentials.owns(status.owner());
+    let own_group = group == SAME || credentials.owns(status.owner()) && (group == status.gid || credentials.is_in(group));
+    let may = credentials.is_capable(CAP_CHOWN) || same_user && own_group;
     if !may {
         return Err(Errno::EPERM);
     }
-    let (is_directory, keeps_group_id) = (status.is_directory(), who.keeps_group_id(status.gid));
+    let (is_directory, keeps_group_id) = (status.is_directory(), credentials.keeps_group_id(status.gid));
     let owner = files.owner_mut(place, now())?;
     if user != SAME {
         owner.uid = user;
@@ -216,7 +216,7 @@ fn set_times(system: &mut System, place: InodeRef, [accessed, modified]: [NewTim
     let files = &mut system.files;
     let status = files.status(place)?;
     let only_now = [accessed, modified] == [NewTime::Now; 2];
-    if !files.own.who.owns(status.owner()) {
+    if !files.current.credentials.owns(status.owner()) {
         if !only_now {
             return Err(Errno::EPERM);
         }

@@ -54,7 +54,7 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
         }
         F_GETFL => Ok(files.get(fd)?.flags),
         F_SETFL => {
-            let owns = files.own.who.owns(files.status_of(files.look(fd)?)?.owner());
+            let owns = files.current.credentials.owns(files.status_of(files.look(fd)?)?.owner());
             let file = files.file(fd)?;
             if argument & !file.flags & O_NOATIME != 0 && !owns {
                 return Err(Errno::EPERM);

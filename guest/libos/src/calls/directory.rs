@@ -104,7 +104,7 @@ fn list(
 
 /// `getcwd(buffer, size)`.
 pub fn getcwd(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let path = system.files.path_of(system.files.own.working_directory)?;
+    let path = system.files.path_of(system.files.current.working_directory)?;
     let mut path = path.unwrap_or_else(|| b"(unreachable)/".to_vec());
     path.push(0);
     if path.len() as u64 > size {
@@ -165,7 +165,7 @@ pub fn readlinkat(system: &mut System, [directory, path, address, size, ..]: [u6
 
 /// `umask(mask)`.
 pub fn umask(system: &mut System, [mask, ..]: [u64; 6]) -> Result<u64, Errno> {
-    Ok(core::mem::replace(&mut system.files.own.umask, mask & 0o777))
+    Ok(core::mem::replace(&mut system.files.current.umask, mask & 0o777))
 }
 
 #[cfg(test)]

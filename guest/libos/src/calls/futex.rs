@@ -239,7 +239,7 @@ pub fn get_robust_list(system: &mut System, [thread, list, size, ..]: [u64; 6]) 
     let number = if thread as u32 == 0 { system.thread.number } else { thread as u32 };
     let thread = system.thread_of(number).ok_or(Errno::ESRCH)?;
     let (process, head) = (thread.process, thread.robust_list);
-    let is_other_users = system.files.of(process).is_some_and(|other| !system.files.own.who.may_inspect(&other.who));
+    let is_other_users = system.files.of(process).is_some_and(|other| !system.files.current.credentials.may_inspect(&other.credentials));
     if process != system.process.number && is_other_users {
         return Err(Errno::EPERM);
     }

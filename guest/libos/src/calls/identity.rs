@@ -67,7 +67,7 @@ pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]
         number => system.thread_of(number).map_or(number, |thread| thread.process),
     };
     let process = system.process_of(number).ok_or(Errno::ESRCH)?;
-    let (own, theirs) = (&system.files.own.who, &system.files.of(number).ok_or(Errno::ESRCH)?.who);
+    let (own, theirs) = (&system.files.current.credentials, &system.files.of(number).ok_or(Errno::ESRCH)?.credentials);
     let is = |theirs: Roles, own: Roles| Roles { file: own.real, ..theirs } == Roles::all(own.real);
     let is_same = is(theirs.user, own.user) && is(theirs.group, own.group);
     if number != system.process.number && !is_same && !own.is_capable(CAP_SYS_RESOURCE) {

@@ -62,9 +62,9 @@ struct Outgoing<'a> {
 }
 
 /// The credentials of the sending process.
-fn who(system: &System) -> PeerCredentials {
-    let who = &system.files.own.who;
-    PeerCredentials { process: system.process.number, user: who.user.real, group: who.group.real }
+fn sender_credentials(system: &System) -> PeerCredentials {
+    let credentials = &system.files.current.credentials;
+    PeerCredentials { process: system.process.number, user: credentials.user.real, group: credentials.group.real }
 }
 
 /// The destination of a message.
@@ -129,8 +129,9 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
             let mut cursor = Cursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
             // Messages carry credentials only if one of the sockets asks for them.
-            let who = if beside.is_said || files.sockets.tells_sender(id, &to) { beside.who } else { PeerCredentials::NOBODY };
-            let beside = ControlMessage { files: passed.clone(), who, is_said: beside.is_said, packet: beside.packet };
+            let credentials =
+                if beside.is_said || files.sockets.tells_sender(id, &to) { beside.credentials } else { PeerCredentials::NOBODY };
+            let beside = ControlMessage { files: passed.clone(), credentials, is_said: beside.is_said, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
             let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || style != Style::Stream) {
@@ -260,7 +261,7 @@ pub fn read(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, E
 /// # Errors
 /// Those of `send`.
 pub fn write(system: &mut System, fd: u64, ranges: &[UserRange]) -> Result<u64, Errno> {
-    let beside = ControlMessage { who: who(system), ..ControlMessage::default() };
+    let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
     send(system, fd, Outgoing { ranges, flags: 0, name: Vec::new(), beside })
 }
 
@@ -269,7 +270,7 @@ pub fn sendto(system: &mut System, [fd, bytes, length, flags, name, name_length]
     system.files.socket(fd)?;
     let ranges = [buffer(bytes, length)?];
     let name = if name == 0 { Vec::new() } else { address_bytes(name, name_length)? };
-    let beside = ControlMessage { who: who(system), ..ControlMessage::default() };
+    let beside = ControlMessage { credentials: sender_credentials(system), ..ControlMessage::default() };
     send(system, fd, Outgoing { ranges: &ranges, flags: flags as u32, name, beside })
 }
 
@@ -308,7 +309,7 @@ fn send_header(system: &mut System, fd: u64, at: u64, flags: u64) -> Result<u64,
     let header = Header::read(at)?;
     let name = if header.name == 0 { Vec::new() } else { address_bytes(header.name, header.name_length.min(128).into())? };
     let id = system.files.socket(fd)?;
-    let beside = ancillary::read(system, id, header.beside, who(system))?;
+    let beside = ancillary::read(system, id, header.beside, sender_credentials(system))?;
     send(system, fd, Outgoing { ranges: &header.ranges, flags: flags as u32, name, beside })
 }
 

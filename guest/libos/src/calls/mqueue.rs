@@ -47,7 +47,7 @@ fn name(address: u64) -> Result<Vec<u8>, Errno> {
 pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64; 6]) -> Result<u64, Errno> {
     let given = if flags & O_CREAT != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
     let name = name(address)?;
-    let who = &system.files.own.who;
+    let credentials = &system.files.current.credentials;
     let id = match system.files.queues.named(&name) {
         Some(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(Errno::EEXIST),
         Some(id) => {
@@ -57,7 +57,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
                 O_RDWR => READ | WRITE,
                 _ => return Err(Errno::EINVAL),
             };
-            if !who.may(system.files.queues.get(id)?.owner, false, wanted) {
+            if !credentials.may(system.files.queues.get(id)?.owner, false, wanted) {
                 return Err(Errno::EACCES);
             }
             id
@@ -65,12 +65,12 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         None if flags & O_CREAT == 0 => return Err(Errno::ENOENT),
         None => {
             let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
-            let (count_max, bytes_max) = if who.is_capable(CAP_SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
+            let (count_max, bytes_max) = if credentials.is_capable(CAP_SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
             if !(1..=count_max).contains(&count) || !(1..=bytes_max).contains(&bytes) {
                 return Err(Errno::EINVAL);
             }
-            let permissions = (mode & !system.files.own.umask & 0o777) as u16;
-            let owner = Owner { uid: who.user.effective, gid: who.group.effective, permissions };
+            let permissions = (mode & !system.files.current.umask & 0o777) as u16;
+            let owner = Owner { uid: credentials.user.effective, gid: credentials.group.effective, permissions };
             system.files.queues.create(name, MessageQueue::new(owner, count, bytes))?
         }
     };
@@ -82,7 +82,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
 pub fn mq_unlink(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     let name = name(address)?;
     let id = system.files.queues.named(&name).ok_or(Errno::ENOENT)?;
-    if !system.files.own.who.owns(system.files.queues.get(id)?.owner) {
+    if !system.files.current.credentials.owns(system.files.queues.get(id)?.owner) {
         return Err(Errno::EPERM);
     }
     system.files.queues.unlink(&name);

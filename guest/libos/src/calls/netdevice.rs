@@ -31,7 +31,7 @@ const SOCKADDR_SIZE: usize = 16;
 /// `ENODEV`: there is no such interface. `EPERM`: the card cannot have it. `EADDRNOTAVAIL`: it has no such address. `EFAULT`,
 /// `EINVAL`.
 pub fn ioctl(system: &mut System, request: u32, argument: u64) -> Option<Result<u64, Errno>> {
-    let is_permitted = system.files.own.who.is_capable(CAP_NET_ADMIN);
+    let is_permitted = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
     let inet = &mut system.files.sockets.outside;
     /// Requests that change an interface.
     const CHANGES: [u32; 10] = [

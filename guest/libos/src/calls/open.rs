@@ -158,11 +158,11 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
     let files = &system.files;
     let place = files.find_at(directory, &path, flags)?;
     let status = files.status(place)?;
-    let who = &files.own.who;
+    let credentials = &files.current.credentials;
     let may = if flags & AT_EACCESS != 0 {
-        who.may(status.owner(), status.is_directory(), mode)
+        credentials.may(status.owner(), status.is_directory(), mode)
     } else {
-        who.may_really(status.owner(), status.is_directory(), mode)
+        credentials.may_really(status.owner(), status.is_directory(), mode)
     };
     // Files that the libOS generates are not writable, regardless of their permissions.
     let made_up = matches!(place, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
@@ -231,7 +231,7 @@ pub fn memfd_create(system: &mut System, [name, flags, ..]: [u64; 6]) -> Result<
     }
     let files = &mut system.files;
     let permissions = if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
-    let owner = Owner { uid: files.own.who.user.file, gid: files.own.who.group.file, permissions };
+    let owner = Owner { uid: files.current.credentials.user.file, gid: files.current.credentials.group.file, permissions };
     let root = files.tree.root();
     let id = files.nameless(root, owner, time(clock::wall()))?;
     files.tree.node_mut(id)?.content_mut()?.seals = Some(match flags {

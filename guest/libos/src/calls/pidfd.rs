@@ -78,8 +78,8 @@ pub fn pidfd_getfd(system: &mut System, [fd, other, flags, ..]: [u64; 6]) -> Res
     if system.process_of(process).is_none_or(|process| process.has_ended()) {
         return Err(Errno::ESRCH);
     }
-    let own = &system.files.own.who;
-    let is_other_users = system.files.of(process).is_some_and(|other| !own.may_attach(&other.who));
+    let own = &system.files.current.credentials;
+    let is_other_users = system.files.of(process).is_some_and(|other| !own.may_attach(&other.credentials));
     if process != system.process.number && is_other_users {
         return Err(Errno::EPERM);
     }

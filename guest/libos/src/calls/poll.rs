@@ -37,7 +37,7 @@ pub fn ppoll(system: &mut System, [descriptors, count, timeout, mask, size, _]: 
 
 fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) -> Result<u64, Errno> {
     let count = u64::from(count as u32);
-    if count > system.files.own.descriptors_max {
+    if count > system.files.current.descriptors_max {
         return Err(Errno::EINVAL);
     }
     let mut questions = Vec::with_capacity(count as usize);
@@ -104,7 +104,7 @@ fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3]
         return Err(Errno::EINVAL);
     }
     // Sets are at most as long as the descriptor table.
-    let count = (count as u32).min(system.files.own.table_size() as u32);
+    let count = (count as u32).min(system.files.current.table_size() as u32);
     let mut questions = Vec::new();
     for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {

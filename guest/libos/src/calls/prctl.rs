@@ -29,8 +29,8 @@ fn switch(value: u64) -> Result<bool, Errno> {
 pub fn prctl(system: &mut System, [option, argument, second, third, fourth, _]: [u64; 6]) -> Result<u64, Errno> {
     const SIGNAL_MAX: u64 = 64;
     let changes_capabilities = matches!(option as u32, PR_SET_KEEPCAPS | PR_SET_SECUREBITS | PR_CAPBSET_DROP | PR_CAP_AMBIENT);
-    let who = if changes_capabilities { system.own_credentials() } else { &mut system.files.own.who };
-    let capabilities = &mut who.capabilities;
+    let credentials = if changes_capabilities { system.own_credentials() } else { &mut system.files.current.credentials };
+    let capabilities = &mut credentials.capabilities;
     match option as u32 {
         PR_SET_PDEATHSIG if argument > SIGNAL_MAX => return Err(Errno::EINVAL),
         PR_SET_PDEATHSIG => system.process.settings.death_signal = argument as u32,

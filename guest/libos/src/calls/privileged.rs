@@ -21,7 +21,7 @@ type Answer = Result<u64, Errno>;
 
 /// Fails with `EPERM`, before anything else is looked at, who lacks a capability.
 fn check_capable(system: &System, capability: u64) -> Result<(), Errno> {
-    if system.files.own.who.is_capable(capability) { Ok(()) } else { Err(Errno::EPERM) }
+    if system.files.current.credentials.is_capable(capability) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// `vhangup()`: hangs up the terminal of the session. Where there is none nothing is to be done.

@@ -40,7 +40,9 @@ fn set_locked(system: &mut System, address: u64, length: u64, is_locked: bool) -
 
 /// Checks that the limit permits locking a range.
 fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
-    let Some(limit) = system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) else { return Ok(()) };
+    let Some(limit) = system.process.limits.locked().filter(|_| !system.files.current.credentials.is_capable(CAP_IPC_LOCK)) else {
+        return Ok(());
+    };
     match system.memory.locked_in(range) {
         _ if limit == 0 => Err(Errno::EPERM),
         there if system.memory.locked_bytes() - there + range.bytes() > limit => Err(Errno::ENOMEM),
@@ -53,7 +55,7 @@ fn check_locking(system: &System, range: PageRange) -> Result<(), Errno> {
 /// # Errors
 /// `EPERM`: nothing may be. `EAGAIN`: it would be too much.
 pub fn check_locked_mapping(system: &System, bytes: u64) -> Result<(), Errno> {
-    match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) {
+    match system.process.limits.locked().filter(|_| !system.files.current.credentials.is_capable(CAP_IPC_LOCK)) {
         Some(0) => Err(Errno::EPERM),
         Some(limit) if system.memory.locked_bytes().saturating_add(bytes) > limit => Err(Errno::EAGAIN),
         _ => Ok(()),
@@ -75,7 +77,7 @@ pub fn mlockall(system: &mut System, [flags, ..]: [u64; 6]) -> Result<u64, Errno
     match flags as u32 {
         0 | MCL_ONFAULT => Err(Errno::EINVAL),
         flags if flags & !FLAGS != 0 => Err(Errno::EINVAL),
-        _ => match system.process.limits.locked().filter(|_| !system.files.own.who.is_capable(CAP_IPC_LOCK)) {
+        _ => match system.process.limits.locked().filter(|_| !system.files.current.credentials.is_capable(CAP_IPC_LOCK)) {
             Some(0) => Err(Errno::EPERM),
             Some(limit) if system.memory.bytes() > limit => Err(Errno::ENOMEM),
             _ => Ok(0),

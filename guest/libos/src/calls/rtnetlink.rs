@@ -48,7 +48,7 @@ pub fn send(system: &mut System, id: SocketId, ranges: &[UserRange]) -> Result<u
         }
         let Address::Netlink(port) = sockets.get(id)?.local else { return Err(Errno::EINVAL) };
         let family = request.get(HEADER).copied().unwrap_or_default();
-        let is_permitted = system.files.own.who.is_capable(CAP_NET_ADMIN);
+        let is_permitted = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
         let replies = match decode_change(&request) {
             Some(_) if !is_permitted => vec![error_message(&request, port, Err(Errno::EPERM))],
             Some(change) => acknowledge(&request, port, change.apply(&mut sockets.outside)),

@@ -106,11 +106,13 @@ pub fn rt_sigreturn(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
 
 /// Whether the running process may send this signal to another.
 pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool {
-    let who = &system.files.own.who;
+    let credentials = &system.files.current.credentials;
     let Some(other) = system.files.of(to) else { return true };
     let same_session = || system.process_of(to).is_some_and(|process| process.session == system.process.session);
-    who.is_capable(CAP_KILL)
-        || [who.user.real, who.user.effective].iter().any(|user| [other.who.user.real, other.who.user.saved].contains(user))
+    credentials.is_capable(CAP_KILL)
+        || [credentials.user.real, credentials.user.effective]
+            .iter()
+            .any(|user| [other.credentials.user.real, other.credentials.user.saved].contains(user))
         || signal as u32 == u32::from(Signal::SIGCONT.0) && same_session()
 }
 

@@ -69,17 +69,17 @@ fn resize(system: &mut System, id: NodeId, length: u64) -> Result<(), Errno> {
 /// Checks that the limits permit the process to make a file this large, if it is smaller.
 fn check_growth(system: &mut System, id: NodeId, end: u64) -> Result<(), Errno> {
     let size = system.files.tree.node(id)?.content()?.size();
-    if end > size && end > system.files.own.file_size_max { Err(system.too_large(Errno::EFBIG)) } else { Ok(()) }
+    if end > size && end > system.files.current.file_size_max { Err(system.too_large(Errno::EFBIG)) } else { Ok(()) }
 }
 
 /// Changes a part of a file's contents, and its times.
 fn change(system: &mut System, id: NodeId, part: &Range<u64>, change: impl FnOnce(&mut Content) -> Result<(), Errno>) -> Result<(), Errno> {
-    let who = system.files.own.who.clone();
+    let credentials = system.files.current.credentials.clone();
     system.change_content(id, part, |node| {
         change(node.content_mut()?)?;
         node.touch(time(clock::wall()));
-        if !who.is_capable(CAP_FSETID) {
-            node.owner.remove_privileges(who.is_in(node.owner.gid));
+        if !credentials.is_capable(CAP_FSETID) {
+            node.owner.remove_privileges(credentials.is_in(node.owner.gid));
         }
         Ok(())
     })

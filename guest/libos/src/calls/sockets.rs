@@ -32,9 +32,9 @@ use crate::wait::Channel;
 const FLAGS: u64 = O_NONBLOCK | O_CLOEXEC;
 
 /// The process's credentials, for the other end of a connection.
-fn who(system: &System) -> PeerCredentials {
-    let who = &system.files.own.who;
-    PeerCredentials { process: system.process.number, user: who.user.effective, group: who.group.effective }
+fn peer_credentials(system: &System) -> PeerCredentials {
+    let credentials = &system.files.current.credentials;
+    PeerCredentials { process: system.process.number, user: credentials.user.effective, group: credentials.group.effective }
 }
 
 /// Decodes the family, type and protocol of a new socket.
@@ -91,7 +91,7 @@ fn wanted(family: u64, style: u64, protocol: u64) -> Result<(Family, Style, u32)
 /// `socket(family, type, protocol)`.
 pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> Result<u64, Errno> {
     let (family, shape, protocol) = wanted(family, style, protocol)?;
-    let credentials = &system.files.own.who;
+    let credentials = &system.files.current.credentials;
     let is_raw = family.is_internet() && shape == Style::Raw || family == Family::Packet;
     if is_raw && !credentials.is_capable(CAP_NET_RAW) {
         return Err(Errno::EPERM);
@@ -101,8 +101,8 @@ pub fn socket(system: &mut System, [family, style, protocol, ..]: [u64; 6]) -> R
     if asks_echoes && credentials.group.effective > i32::MAX as u32 {
         return Err(Errno::EACCES);
     }
-    let who = who(system);
-    let id = system.files.sockets.open(family, shape, protocol, who)?;
+    let credentials = peer_credentials(system);
+    let id = system.files.sockets.open(family, shape, protocol, credentials)?;
     system.files.insert_socket(id, style)
 }
 
@@ -112,9 +112,9 @@ pub fn socketpair(system: &mut System, [family, style, protocol, pair, ..]: [u64
     if family != Family::Unix {
         return Err(Errno::EOPNOTSUPP);
     }
-    let who = who(system);
+    let credentials = peer_credentials(system);
     let files = &mut system.files;
-    let [first, second] = files.sockets.pair(shape, protocol, who)?;
+    let [first, second] = files.sockets.pair(shape, protocol, credentials)?;
     let one = files.insert_socket(first, style).inspect_err(|_| {
         files.sockets.close(second);
     })?;
@@ -166,7 +166,7 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
     }
     match Address::decode(family, &bytes)? {
         Address::Internet(address) => {
-            let may_be_low = files.own.who.is_capable(CAP_NET_BIND_SERVICE);
+            let may_be_low = files.current.credentials.is_capable(CAP_NET_BIND_SERVICE);
             files.sockets.bind_port(id, address, may_be_low)?;
         }
         Address::Link(link) => files.sockets.bind_link(id, link)?,
@@ -182,9 +182,9 @@ pub fn bind(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<
 /// `listen(fd, backlog)`.
 pub fn listen(system: &mut System, [fd, backlog, ..]: [u64; 6]) -> Result<u64, Errno> {
     let id = system.files.socket(fd)?;
-    let who = who(system);
+    let credentials = peer_credentials(system);
     system.files.changed.push(Channel::Sockets);
-    system.files.sockets.listen(id, backlog as u32, who).map(|()| 0)
+    system.files.sockets.listen(id, backlog as u32, credentials).map(|()| 0)
 }
 
 /// The deadline of a wait of at most `timeout` nanoseconds; 0: none.
@@ -271,10 +271,10 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
             if system.files.sockets.get(id)?.options.passes_who {
                 system.files.sockets.bind_any(id)?;
             }
-            let who = who(system);
+            let credentials = peer_credentials(system);
             with_sockets(system, waits, until, |system| {
                 let target = system.files.find_socket(&address, style)?;
-                system.files.sockets.connect_unix(id, target, address.clone(), who)
+                system.files.sockets.connect_unix(id, target, address.clone(), credentials)
             })?;
         }
     }
@@ -342,7 +342,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     if length < 0 {
         return Err(Errno::EINVAL);
     }
-    let may_force = system.files.own.who.is_capable(CAP_NET_ADMIN);
+    let may_force = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
     if set_heard(socket, [of, name], value, length as usize)? {
         return Ok(0);

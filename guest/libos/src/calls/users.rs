@@ -14,32 +14,32 @@ const GROUPS_MAX: u64 = 65_536;
 
 /// `getuid()`.
 pub fn getuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.user.real.into())
+    Ok(system.files.current.credentials.user.real.into())
 }
 
 /// `geteuid()`.
 pub fn geteuid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.user.effective.into())
+    Ok(system.files.current.credentials.user.effective.into())
 }
 
 /// `getgid()`.
 pub fn getgid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.group.real.into())
+    Ok(system.files.current.credentials.group.real.into())
 }
 
 /// `getegid()`.
 pub fn getegid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    Ok(system.files.own.who.group.effective.into())
+    Ok(system.files.current.credentials.group.effective.into())
 }
 
 /// `getresuid(real, effective, saved)`.
 pub fn getresuid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(system.files.own.who.user, arguments)
+    write_roles(system.files.current.credentials.user, arguments)
 }
 
 /// `getresgid(real, effective, saved)`.
 pub fn getresgid(system: &mut System, arguments: [u64; 6]) -> Result<u64, Errno> {
-    write_roles(system.files.own.who.group, arguments)
+    write_roles(system.files.current.credentials.group, arguments)
 }
 
 fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -52,8 +52,8 @@ fn write_roles(roles: Roles, [real, effective, saved, ..]: [u64; 6]) -> Result<u
 /// Selects the user's or group's roles, with the capability that permits any id.
 type IdKind = (fn(&mut Credentials) -> &mut Roles, u64);
 
-const USER: IdKind = (|who| &mut who.user, CAP_SETUID);
-const GROUP: IdKind = (|who| &mut who.group, CAP_SETGID);
+const USER: IdKind = (|credentials| &mut credentials.user, CAP_SETUID);
+const GROUP: IdKind = (|credentials| &mut credentials.group, CAP_SETGID);
 
 /// `setuid(user)`.
 pub fn setuid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
@@ -67,11 +67,11 @@ pub fn setgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 
 /// Changes roles, and capabilities with them. `new` gets the present roles and whether the process may take any id.
 fn change(system: &mut System, (which, needed): IdKind, new: impl FnOnce(Roles, bool) -> Result<Roles, Errno>) -> Result<u64, Errno> {
-    let who = system.own_credentials();
-    let (before, may) = (who.user, who.is_capable(needed));
-    let roles = which(who);
+    let credentials = system.own_credentials();
+    let (before, may) = (credentials.user, credentials.is_capable(needed));
+    let roles = which(credentials);
     *roles = new(*roles, may)?;
-    who.capabilities.user_changed(before, who.user);
+    credentials.capabilities.user_changed(before, credentials.user);
     Ok(0)
 }
 
@@ -144,20 +144,20 @@ pub fn setfsgid(system: &mut System, [id, ..]: [u64; 6]) -> Result<u64, Errno> {
 }
 
 fn set_file_role(system: &mut System, (which, needed): IdKind, id: u32) -> Result<u64, Errno> {
-    let who = system.own_credentials();
-    let may_any = who.is_capable(needed);
-    let (user, roles) = (who.user.file, which(who));
+    let credentials = system.own_credentials();
+    let may_any = credentials.is_capable(needed);
+    let (user, roles) = (credentials.user.file, which(credentials));
     let before = roles.file;
     if id != SAME && (may_any || roles.has(id) || before == id) {
         roles.file = id;
     }
-    who.capabilities.file_user_changed(user, who.user.file);
+    credentials.capabilities.file_user_changed(user, credentials.user.file);
     Ok(before.into())
 }
 
 /// `getgroups(size, list)`.
 pub fn getgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let groups = &system.files.own.who.groups;
+    let groups = &system.files.current.credentials.groups;
     let count = groups.len() as u64;
     if (size as i32) < 0 || size as u32 != 0 && u64::from(size as u32) < count {
         return Err(Errno::EINVAL);
@@ -172,7 +172,7 @@ pub fn getgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64,
 
 /// `setgroups(size, list)`.
 pub fn setgroups(system: &mut System, [size, list, ..]: [u64; 6]) -> Result<u64, Errno> {
-    if !system.files.own.who.is_capable(CAP_SETGID) {
+    if !system.files.current.credentials.is_capable(CAP_SETGID) {
         return Err(Errno::EPERM);
     }
     if size > GROUPS_MAX {

@@ -51,7 +51,7 @@ fn notify_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
 /// Whether an attribute of this name may be read or written, as `wanted` says.
 fn check(system: &System, place: InodeRef, name: &[u8], wanted: u64) -> Result<(), Errno> {
     let status = system.files.status(place)?;
-    let who = &system.files.own.who;
+    let credentials = &system.files.current.credentials;
     if name.starts_with(b"user.") && name.len() > 5 {
         if !matches!(status.kind(), Some(FileType::Regular | FileType::Directory)) {
             return Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA });
@@ -63,9 +63,9 @@ fn check(system: &System, place: InodeRef, name: &[u8], wanted: u64) -> Result<(
         return Err(Errno::EINVAL);
     }
     match (rest(b"trusted."), rest(b"security.")) {
-        (true, _) if who.is_capable(CAP_SYS_ADMIN) => Ok(()),
+        (true, _) if credentials.is_capable(CAP_SYS_ADMIN) => Ok(()),
         (true, _) => Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA }),
-        (_, true) if wanted == READ || who.is_capable(CAP_SYS_ADMIN) => Ok(()),
+        (_, true) if wanted == READ || credentials.is_capable(CAP_SYS_ADMIN) => Ok(()),
         (_, true) => Err(Errno::EPERM),
         _ => Err(Errno::EOPNOTSUPP),
     }
@@ -109,7 +109,7 @@ fn set(system: &mut System, place: InodeRef, [attribute, value, size, flags]: [u
 }
 
 fn list(system: &System, place: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
-    let is_root = system.files.own.who.is_capable(CAP_SYS_ADMIN);
+    let is_root = system.files.current.credentials.is_capable(CAP_SYS_ADMIN);
     let mut names = vec![];
     system.files.tree.attribute_names(place, |prefix, rest| {
         if is_root || !prefix.starts_with(b"trusted.") {

@@ -58,7 +58,7 @@ impl Files {
         let body = match new {
             NewNode::Directory => super::Tree::empty_directory(found.directory),
             NewNode::File(FileType::Regular, _) => Body::Regular(super::tree::content::Content::default()),
-            NewNode::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.own.who.is_capable(CAP_MKNOD) => {
+            NewNode::File(FileType::CharacterDevice | FileType::BlockDevice, _) if !self.current.credentials.is_capable(CAP_MKNOD) => {
                 return Err(Errno::EPERM);
             }
             NewNode::File(kind, numbers) => Body::Special(kind, numbers),
@@ -91,7 +91,7 @@ impl Files {
     pub fn link(&mut self, from: PathAt<'_>, to: PathAt<'_>, follow: bool, by_descriptor: bool, now: Time) -> Result<(), Errno> {
         let way = if follow { LookupFlags::FOLLOW } else { LookupFlags::KEEP };
         let place = match from.path {
-            [] if by_descriptor && from.directory as i32 == AT_FDCWD as i32 => self.own.working_directory,
+            [] if by_descriptor && from.directory as i32 == AT_FDCWD as i32 => self.current.working_directory,
             [] if by_descriptor => self.place(from.directory)?,
             path => self.find(from.directory, path, way)?,
         };
@@ -147,7 +147,7 @@ impl Files {
         if !there.is_directory {
             return Err(Errno::ENOTDIR);
         }
-        if self.tree.is_mount(there.place) || self.tree.real_inode(there.place) == self.tree.real_inode(self.own.root) {
+        if self.tree.is_mount(there.place) || self.tree.real_inode(there.place) == self.tree.real_inode(self.current.root) {
             return Err(Errno::EBUSY);
         }
         if !self.tree.is_empty(there.place)? {
@@ -329,7 +329,7 @@ impl Files {
                 self.check(there.place, WRITE)?;
             }
         }
-        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.place) || self.tree.real_inode(self.own.root) == there.place;
+        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.place) || self.tree.real_inode(self.current.root) == there.place;
         let is_kept = !exchange && self.keeps_name(moved.directory, moved.name.bytes());
         if is_kept || is_busy(moved) || target.is_some_and(is_busy) {
             return Err(Errno::EBUSY);
@@ -346,7 +346,7 @@ impl Files {
     /// `ENOTDIR`, `EACCES`.
     pub fn change_directory(&mut self, place: InodeRef) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        let before = core::mem::replace(&mut self.own.working_directory, place);
+        let before = core::mem::replace(&mut self.current.working_directory, place);
         self.release(before);
         Ok(())
     }
@@ -357,10 +357,10 @@ impl Files {
     /// `ENOTDIR`, `EACCES`; `EPERM`: only root may.
     pub fn change_root(&mut self, place: InodeRef) -> Result<(), Errno> {
         self.check_enterable(place)?;
-        if !self.own.who.is_capable(CAP_SYS_CHROOT) {
+        if !self.current.credentials.is_capable(CAP_SYS_CHROOT) {
             return Err(Errno::EPERM);
         }
-        let before = core::mem::replace(&mut self.own.root, place);
+        let before = core::mem::replace(&mut self.current.root, place);
         self.release(before);
         Ok(())
     }

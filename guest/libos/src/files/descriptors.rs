@@ -32,12 +32,12 @@ impl Files {
     /// `EBADF`.
     pub fn descriptor(&mut self, fd: u64) -> Result<&mut Descriptor, Errno> {
         // File descriptors are ints: the upper half of the register is ignored.
-        self.own.descriptors.get_mut(fd as u32 as usize).ok_or(Errno::EBADF)
+        self.current.descriptors.get_mut(fd as u32 as usize).ok_or(Errno::EBADF)
     }
 
     /// The number of a descriptor's open file.
     pub(super) fn index(&self, fd: u64) -> Result<usize, Errno> {
-        self.own.open_file(fd as u32).ok_or(Errno::EBADF)
+        self.current.open_file(fd as u32).ok_or(Errno::EBADF)
     }
 
     /// The number of a descriptor's open file, which is unique while it is open.
@@ -102,7 +102,7 @@ impl Files {
     pub(super) fn start_with(&mut self, file: OpenFile) {
         let place = self.open.free_from(0);
         self.open.put(place, (file, 1));
-        self.own.descriptors.put(self.own.descriptors.end(), Descriptor { file: place, close_on_exec: false });
+        self.current.descriptors.put(self.current.descriptors.end(), Descriptor { file: place, close_on_exec: false });
     }
 
     /// Opens a file at the lowest free descriptor.
@@ -128,18 +128,18 @@ impl Files {
     /// # Errors
     /// `EMFILE`.
     pub fn free_from(&self, minimum: u64) -> Result<u64, Errno> {
-        let fd = self.own.descriptors.free_from(minimum as usize) as u64;
-        if fd < self.own.descriptors_max { Ok(fd) } else { Err(Errno::EMFILE) }
+        let fd = self.current.descriptors.free_from(minimum as usize) as u64;
+        if fd < self.current.descriptors_max { Ok(fd) } else { Err(Errno::EMFILE) }
     }
 
     pub(super) fn set(&mut self, fd: u64, descriptor: Descriptor) {
-        self.own.descriptors.put(fd as usize, descriptor);
+        self.current.descriptors.put(fd as usize, descriptor);
     }
 
     /// The end of the descriptor table: no descriptor from here on is open.
     #[must_use]
     pub fn descriptors_end(&self) -> u64 {
-        self.own.descriptors.end() as u64
+        self.current.descriptors.end() as u64
     }
 
     /// Closes a descriptor, and its open file if it was the last one.
@@ -149,7 +149,7 @@ impl Files {
     pub fn close(&mut self, fd: u64) -> Result<(), Errno> {
         let index = self.index(fd)?;
         self.before_close(fd, index);
-        self.own.descriptors.take(fd as u32 as usize);
+        self.current.descriptors.take(fd as u32 as usize);
         if let Some(file) = self.drop_reference(index) {
             self.end(file);
         }
@@ -169,7 +169,7 @@ impl Files {
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
         if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_path)) {
             self.changed.push(Channel::Locks);
-            self.locks.release(key, Owner::Process(self.own.process));
+            self.locks.release(key, Owner::Process(self.current.process));
             if references == 1 {
                 self.locks.release(key, Owner::OpenFile(index));
             }
@@ -208,9 +208,9 @@ impl Files {
     pub fn duplicate(&mut self, fd: u64, target: DescriptorTarget, close_on_exec: bool) -> Result<u64, Errno> {
         let file = self.index(fd)?;
         let to = match target {
-            DescriptorTarget::From(minimum) if minimum >= self.own.descriptors_max => return Err(Errno::EINVAL),
+            DescriptorTarget::From(minimum) if minimum >= self.current.descriptors_max => return Err(Errno::EINVAL),
             DescriptorTarget::From(minimum) => self.free_from(minimum)?,
-            DescriptorTarget::At(to) if to >= self.own.descriptors_max => return Err(Errno::EBADF),
+            DescriptorTarget::At(to) if to >= self.current.descriptors_max => return Err(Errno::EBADF),
             DescriptorTarget::At(to) => {
                 // It is no error if the target was not open.
                 let _ = self.close(to);
@@ -226,6 +226,6 @@ impl Files {
 
     /// The numbers of all descriptors.
     pub fn open_descriptors(&self) -> impl Iterator<Item = u32> {
-        self.own.open_descriptors()
+        self.current.open_descriptors()
     }
 }

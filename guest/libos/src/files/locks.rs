@@ -235,22 +235,22 @@ impl Locks {
     ///
     /// # Errors
     /// `EDEADLK`: that owner is waiting for the process.
-    pub fn wait(&mut self, who: Owner, for_whom: Owner) -> Result<(), Errno> {
+    pub fn wait(&mut self, credentials: Owner, for_whom: Owner) -> Result<(), Errno> {
         let mut last = for_whom;
         // The chain has no cycle, because none is ever added.
         while let Some(next) = self.waiting.get(&last) {
-            if *next == who {
+            if *next == credentials {
                 return Err(Errno::EDEADLK);
             }
             last = *next;
         }
-        self.waiting.insert(who, for_whom);
+        self.waiting.insert(credentials, for_whom);
         Ok(())
     }
 
     /// Removes a waiting process.
-    pub fn stop_waiting(&mut self, who: Owner) {
-        self.waiting.remove(&who);
+    pub fn stop_waiting(&mut self, credentials: Owner) {
+        self.waiting.remove(&credentials);
     }
 }
 

@@ -202,7 +202,7 @@ pub struct Files {
     /// The contents of open texts of `/proc` and `/sys`.
     proc_contents: IdTable<Vec<u8>>,
     /// The running process's file state.
-    pub own: ProcessFiles,
+    pub current: ProcessFiles,
     /// Threads other than the first ones of their processes, for `/proc`.
     pub threads: BTreeSet<(ProcessNumber, ThreadNumber)>,
     /// The running thread.
@@ -225,7 +225,7 @@ impl Files {
     /// The files of a new process with the root as working directory: the three standard streams. Bit n of `terminals`: stream n is a
     /// terminal.
     #[must_use]
-    pub fn new(tree: Tree, who: Credentials, terminals: u32, started: u64) -> Files {
+    pub fn new(tree: Tree, credentials: Credentials, terminals: u32, started: u64) -> Files {
         let root = tree.root();
         let mut files = Files {
             tree,
@@ -243,7 +243,7 @@ impl Files {
             input: None,
             sockets: Sockets::default(),
             proc_contents: IdTable::default(),
-            own: ProcessFiles::new(root, who, started),
+            current: ProcessFiles::new(root, credentials, started),
             threads: BTreeSet::new(),
             thread: FIRST,
             others: BTreeMap::new(),
@@ -350,7 +350,9 @@ impl Files {
     fn is_open(&self, place: InodeRef) -> bool {
         let is = |other| self.tree.real_inode(other) == place;
         let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.place);
-        stands(&self.own) || self.others.values().any(stands) || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
+        stands(&self.current)
+            || self.others.values().any(stands)
+            || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
     }
 
     /// Frees a file without names, if no process has it open.

@@ -271,7 +271,7 @@ impl FileOperations for MessageQueueId {
     }
 
     fn flush(&self, files: &mut Files) {
-        files.stop_listening(*self, files.own.process);
+        files.stop_listening(*self, files.current.process);
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {

@@ -128,10 +128,10 @@ impl Files {
     /// The directory from which a path is looked up.
     fn base(&self, directory: u64, path: &[u8]) -> Result<InodeRef, Errno> {
         if path.starts_with(b"/") {
-            return Ok(self.own.root);
+            return Ok(self.current.root);
         }
         if directory as i32 == AT_FDCWD as i32 {
-            return Ok(self.own.working_directory);
+            return Ok(self.current.working_directory);
         }
         self.look(directory)?.operations().lookup_base()
     }
@@ -194,13 +194,13 @@ impl Files {
         let base = if way.resolve & RESOLVE_IN_ROOT == 0 { self.base(directory, path)? } else { self.base(directory, b".")? };
         let base = self.tree.real_inode(base);
         let confined = way.resolve & (RESOLVE_IN_ROOT | RESOLVE_BENEATH) != 0;
-        let root = if confined { base } else { self.tree.real_inode(self.own.root) };
+        let root = if confined { base } else { self.tree.real_inode(self.current.root) };
         if path.starts_with(b"/") && way.resolve & RESOLVE_BENEATH != 0 {
             return Err(Errno::EXDEV);
         }
         let mut walk = PathWalk::new(self, way, root);
         // Root needs no permission checks, so the directory found last time suffices.
-        let split = split(path).filter(|_| way.resolve == 0 && self.own.who.is_capable(CAP_DAC_OVERRIDE));
+        let split = split(path).filter(|_| way.resolve == 0 && self.current.credentials.is_capable(CAP_DAC_OVERRIDE));
         let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, known) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
@@ -231,7 +231,7 @@ impl Files {
         if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
             return self.find(directory, path, LookupFlags::of(flags));
         }
-        if directory as i32 == AT_FDCWD as i32 { Ok(self.own.working_directory) } else { self.place(directory) }
+        if directory as i32 == AT_FDCWD as i32 { Ok(self.current.working_directory) } else { self.place(directory) }
     }
 
     /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
@@ -239,7 +239,7 @@ impl Files {
     /// # Errors
     /// `ENOENT`: it was removed. `ENAMETOOLONG`, `EIO`.
     pub fn path_of(&self, directory: InodeRef) -> Result<Option<Vec<u8>>, Errno> {
-        let (root, top) = (self.tree.real_inode(self.own.root), self.tree.root());
+        let (root, top) = (self.tree.real_inode(self.current.root), self.tree.root());
         let mut reversed: Vec<u8> = Vec::new();
         let mut here = self.tree.real_inode(directory);
         let mut depth = 0;
@@ -394,7 +394,7 @@ impl<'a> PathWalk<'a> {
     /// Checks the search permission of the current directory.
     fn check_search(&self) -> Result<(), Errno> {
         match self.seen {
-            (Some(FileType::Directory), owner) if self.files.own.who.may(owner, true, EXECUTE) => Ok(()),
+            (Some(FileType::Directory), owner) if self.files.current.credentials.may(owner, true, EXECUTE) => Ok(()),
             (Some(FileType::Directory), _) => Err(Errno::EACCES),
             _ => Err(Errno::ENOTDIR),
         }

@@ -101,15 +101,15 @@ impl Files {
     pub fn new_owner(&self, directory: InodeRef, mode: u64, is_directory: bool) -> Result<Owner, Errno> {
         let above = self.status(directory)?.owner();
         let inherits = above.permissions & S_ISGID != 0;
-        let mut permissions = (mode & !self.own.umask & MODE) as u16 | if inherits && is_directory { S_ISGID } else { 0 };
+        let mut permissions = (mode & !self.current.umask & MODE) as u16 | if inherits && is_directory { S_ISGID } else { 0 };
         // No program of a group that the process is not of.
         let of_program = u64::from(S_ISGID | S_IXGRP);
         let is_program = mode & of_program == of_program;
-        if inherits && !is_directory && is_program && !self.own.who.keeps_group_id(above.gid) {
+        if inherits && !is_directory && is_program && !self.current.credentials.keeps_group_id(above.gid) {
             permissions &= !S_ISGID;
         }
-        let gid = if inherits { above.gid } else { self.own.who.group.file };
-        Ok(Owner { uid: self.own.who.user.file, gid, permissions })
+        let gid = if inherits { above.gid } else { self.current.credentials.group.file };
+        Ok(Owner { uid: self.current.credentials.user.file, gid, permissions })
     }
 
     /// Checks that the process may add and remove names in a directory.
@@ -130,7 +130,7 @@ impl Files {
     pub fn check_removal(&self, directory: InodeRef, place: InodeRef) -> Result<(), Errno> {
         self.check_change(directory)?;
         let above = self.status(directory)?.owner();
-        let owns = self.own.who.owns(above) || self.own.who.owns(self.status(place)?.owner());
+        let owns = self.current.credentials.owns(above) || self.current.credentials.owns(self.status(place)?.owner());
         if above.permissions & S_ISVTX != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
     }
 
@@ -140,7 +140,7 @@ impl Files {
     /// `EACCES`, `ENOENT`, `EIO`.
     pub fn check(&self, place: InodeRef, wanted: u64) -> Result<(), Errno> {
         let status = self.status(place)?;
-        if self.own.who.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
+        if self.current.credentials.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// Opens the file at a place.
@@ -161,10 +161,10 @@ impl Files {
             _ => {}
         }
         let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
-        if !self.own.who.may(status.owner(), status.is_directory(), wanted) {
+        if !self.current.credentials.may(status.owner(), status.is_directory(), wanted) {
             return Err(Errno::EACCES);
         }
-        if flags & O_NOATIME != 0 && !self.own.who.owns(status.owner()) {
+        if flags & O_NOATIME != 0 && !self.current.credentials.owns(status.owner()) {
             return Err(Errno::EPERM);
         }
         if writes {

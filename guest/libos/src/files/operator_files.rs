@@ -17,8 +17,8 @@ impl Files {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn begin_process(&mut self, process: ProcessNumber, who: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
-        let mut own = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), who, started) };
+    pub fn begin_process(&mut self, process: ProcessNumber, credentials: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
+        let mut own = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
         let mut pipes = [PipeId(0); 3];
         for fd in 0..pipes.len() {
             pipes[fd] = match self.pipes.open(None, true, true) {
@@ -41,15 +41,15 @@ impl Files {
 
     /// The file state (`files_struct`) of an actor without a process, with these credentials and the root as working directory.
     #[must_use]
-    pub fn own_of(&self, who: Credentials, started: u64) -> ProcessFiles {
-        ProcessFiles { process: 0, ..ProcessFiles::new(self.tree.root(), who, started) }
+    pub fn new_process_files(&self, credentials: Credentials, started: u64) -> ProcessFiles {
+        ProcessFiles { process: 0, ..ProcessFiles::new(self.tree.root(), credentials, started) }
     }
 
     /// Runs an action with another file state in place of the running process's.
-    pub fn with_own<T>(&mut self, own: &mut ProcessFiles, action: impl FnOnce(&mut Files) -> T) -> T {
-        core::mem::swap(&mut self.own, own);
+    pub fn with_current<T>(&mut self, other: &mut ProcessFiles, action: impl FnOnce(&mut Files) -> T) -> T {
+        core::mem::swap(&mut self.current, other);
         let done = action(self);
-        core::mem::swap(&mut self.own, own);
+        core::mem::swap(&mut self.current, other);
         done
     }
 

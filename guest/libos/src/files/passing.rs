@@ -43,7 +43,7 @@ impl Files {
             Address::Path(path) => {
                 let place = self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
                 let status = self.status(place)?;
-                if !self.own.who.may(status.owner(), status.is_directory(), WRITE) {
+                if !self.current.credentials.may(status.owner(), status.is_directory(), WRITE) {
                     return Err(Errno::EACCES);
                 }
                 match (place, status.kind()) {

@@ -27,7 +27,7 @@ pub struct ProcessFiles {
     /// The program.
     pub program: Program,
     /// The process's credentials.
-    pub who: Credentials,
+    pub credentials: Credentials,
     /// The permission bits removed from new files.
     pub umask: u64,
     /// When the process started, in nanoseconds since 1970.
@@ -47,13 +47,13 @@ impl ProcessFiles {
     }
 
     /// The file state of the first process, with the root as working directory.
-    pub(super) fn new(root: InodeRef, who: Credentials, started: u64) -> ProcessFiles {
+    pub(super) fn new(root: InodeRef, credentials: Credentials, started: u64) -> ProcessFiles {
         ProcessFiles {
             process: FIRST,
             root,
             working_directory: root,
             program: Program { place: root, name: None },
-            who,
+            credentials,
             umask: 0o022,
             started,
             descriptors_max: OPEN_LIMIT,
@@ -83,24 +83,24 @@ impl Files {
     /// Switches to the file state of another process.
     pub fn enter(&mut self, process: ProcessNumber) {
         if let Some(own) = self.others.remove(&process) {
-            let before = core::mem::replace(&mut self.own, own);
+            let before = core::mem::replace(&mut self.current, own);
             self.others.insert(before.process, before);
         }
     }
 
     /// Copies the running process's file state for a new process.
     pub fn fork(&mut self, process: ProcessNumber) {
-        for (_, descriptor) in self.own.descriptors.iter() {
+        for (_, descriptor) in self.current.descriptors.iter() {
             if let Some((_, references)) = self.open.get_mut(descriptor.file) {
                 *references += 1;
             }
         }
-        self.others.insert(process, ProcessFiles { process, ..self.own.clone() });
+        self.others.insert(process, ProcessFiles { process, ..self.current.clone() });
     }
 
     /// Sets the running process's program.
     pub fn set_program(&mut self, program: Program) {
-        let before = core::mem::replace(&mut self.own.program, program);
+        let before = core::mem::replace(&mut self.current.program, program);
         self.release(before.place);
     }
 
@@ -110,7 +110,7 @@ impl Files {
     /// `ETXTBSY`.
     pub fn check_not_running(&self, place: InodeRef) -> Result<(), Errno> {
         let place = self.tree.real_inode(place);
-        let mut all = self.others.values().chain([&self.own]);
+        let mut all = self.others.values().chain([&self.current]);
         if all.any(|own| self.tree.real_inode(own.program.place) == place) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
@@ -126,7 +126,7 @@ impl Files {
 
     /// Closes all files of the running process, and releases its program.
     pub fn leave(&mut self) {
-        self.set_program(Program { place: self.own.root, name: None });
+        self.set_program(Program { place: self.current.root, name: None });
         for fd in self.open_descriptors().collect::<Vec<u32>>() {
             // It is open.
             let _ = self.close(fd.into());
@@ -136,7 +136,7 @@ impl Files {
     /// Whether a descriptor is closed on `execve`.
     #[must_use]
     pub fn closes_on_exec(&self, fd: u64) -> bool {
-        self.own.closes_on_exec(fd as u32)
+        self.current.closes_on_exec(fd as u32)
     }
 
     /// Closes the descriptors marked close-on-exec.
@@ -158,18 +158,18 @@ impl Files {
     /// The file state of a process.
     #[must_use]
     pub fn of(&self, process: ProcessNumber) -> Option<&ProcessFiles> {
-        if self.own.process == process { Some(&self.own) } else { self.others.get(&process) }
+        if self.current.process == process { Some(&self.current) } else { self.others.get(&process) }
     }
 
     /// The file state of a process, mutably.
     pub fn of_mut(&mut self, process: ProcessNumber) -> Option<&mut ProcessFiles> {
-        if self.own.process == process { Some(&mut self.own) } else { self.others.get_mut(&process) }
+        if self.current.process == process { Some(&mut self.current) } else { self.others.get_mut(&process) }
     }
 
     /// The numbers of all processes, in order.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessNumber> {
-        let mut numbers: Vec<ProcessNumber> = self.others.keys().copied().chain([self.own.process]).collect();
+        let mut numbers: Vec<ProcessNumber> = self.others.keys().copied().chain([self.current.process]).collect();
         numbers.sort_unstable();
         numbers
     }
@@ -177,6 +177,6 @@ impl Files {
     /// The user of a process; root if it does not exist.
     #[must_use]
     pub fn user_of(&self, process: ProcessNumber) -> u32 {
-        self.of(process).map_or(0, |own| own.who.user.real)
+        self.of(process).map_or(0, |own| own.credentials.user.real)
     }
 }

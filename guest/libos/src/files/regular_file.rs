@@ -77,7 +77,7 @@ impl RegularFile {
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { transfer.offset.unwrap_or(position) };
         content.check_write(start, length)?;
-        let room = SIZE_MAX.min(files.own.file_size_max).checked_sub(start).ok_or(Errno::EFBIG)?;
+        let room = SIZE_MAX.min(files.current.file_size_max).checked_sub(start).ok_or(Errno::EFBIG)?;
         if room == 0 && length > 0 {
             return Err(Errno::EFBIG);
         }
@@ -169,9 +169,9 @@ impl FileOperations for RegularFile {
                 })
             })
         })?;
-        if done > 0 && !files.own.who.is_capable(CAP_FSETID) {
+        if done > 0 && !files.current.credentials.is_capable(CAP_FSETID) {
             let node = files.tree.node_mut(id)?;
-            node.owner.remove_privileges(files.own.who.is_in(node.owner.gid));
+            node.owner.remove_privileges(files.current.credentials.is_in(node.owner.gid));
         }
         Ok(done)
     }

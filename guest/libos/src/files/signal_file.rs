@@ -28,7 +28,7 @@ impl FileOperations for SignalFile {
     }
 
     fn add_channels(&self, files: &Files, _number: usize, channels: &mut Vec<Channel>) {
-        channels.push(Channel::Signal(files.own.process));
+        channels.push(Channel::Signal(files.current.process));
     }
 
     fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {

@@ -36,7 +36,7 @@ impl Files {
     /// # Errors
     /// `ENOSPC`, `ENOENT`: the directory was removed.
     pub(super) fn name_terminal(&mut self, number: u32, now: Time) -> Result<(InodeRef, OpenName), Errno> {
-        let owner = Owner { uid: self.own.who.user.real, gid: TTY_GROUP, permissions: 0o620 };
+        let owner = Owner { uid: self.current.credentials.user.real, gid: TTY_GROUP, permissions: 0o620 };
         let name = format!("{number}");
         let directory = self.pts()?;
         let at = NameAt { directory, name: name.as_bytes() };

@@ -38,37 +38,37 @@ pub struct Object<T> {
 impl<T> Object<T> {
     /// Whether the credentials have the permissions of the bits, as owner, group or others.
     #[must_use]
-    pub fn allows(&self, who: &Credentials, wanted: u64) -> bool {
+    pub fn allows(&self, credentials: &Credentials, wanted: u64) -> bool {
         let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
         let groups = [self.owner[1], self.maker[1]];
         let shift = match () {
-            () if self.is_of(who) => 6,
-            () if groups.into_iter().any(|group| who.is_in(group)) => 3,
+            () if self.is_of(credentials) => 6,
+            () if groups.into_iter().any(|group| credentials.is_in(group)) => 3,
             () => 0,
         };
-        wanted & !u64::from(self.permissions >> shift) == 0 || who.is_capable(CAP_IPC_OWNER)
+        wanted & !u64::from(self.permissions >> shift) == 0 || credentials.is_capable(CAP_IPC_OWNER)
     }
 
     /// Checks that the credentials have the permissions of the bits.
     ///
     /// # Errors
     /// `EACCES`.
-    pub fn check(&self, who: &Credentials, wanted: u64) -> Result<(), Errno> {
-        if self.allows(who, wanted) { Ok(()) } else { Err(Errno::EACCES) }
+    pub fn check(&self, credentials: &Credentials, wanted: u64) -> Result<(), Errno> {
+        if self.allows(credentials, wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// Checks that the credentials may remove the object and change its owner.
     ///
     /// # Errors
     /// `EPERM`.
-    pub fn check_owner(&self, who: &Credentials) -> Result<(), Errno> {
-        if self.is_of(who) || who.is_capable(CAP_SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
+    pub fn check_owner(&self, credentials: &Credentials) -> Result<(), Errno> {
+        if self.is_of(credentials) || credentials.is_capable(CAP_SYS_ADMIN) { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Whether it belongs to somebody, or was made by them.
     #[must_use]
-    pub fn is_of(&self, who: &Credentials) -> bool {
-        [self.owner[0], self.maker[0]].contains(&who.user.effective)
+    pub fn is_of(&self, credentials: &Credentials) -> bool {
+        [self.owner[0], self.maker[0]].contains(&credentials.user.effective)
     }
 
     /// How often indices had been reused when it got its own.
@@ -146,7 +146,7 @@ impl<T> Objects<T> {
     ///
     /// # Errors
     /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is smaller than requested.
-    pub fn find(&self, who: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
+    pub fn find(&self, credentials: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
         let found = self.keys.get(&key).and_then(|place| self.objects.get(place));
         let Some(object) = found else {
             return if flags & IPC_CREAT != 0 || key == IPC_PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
@@ -157,7 +157,7 @@ impl<T> Objects<T> {
         if !is_enough(&object.what) {
             return Err(Errno::EINVAL);
         }
-        object.check(who, flags)?;
+        object.check(credentials, flags)?;
         Ok(Some(object.number.into()))
     }
 
@@ -175,8 +175,8 @@ impl<T> Objects<T> {
     }
 
     /// Adds an object under its number, which [`next_number`](Objects::next_number) returned.
-    pub fn add(&mut self, number: u32, key: i32, flags: u64, who: &Credentials, now: u64, what: T) {
-        let owner = [who.user.effective, who.group.effective];
+    pub fn add(&mut self, number: u32, key: i32, flags: u64, credentials: &Credentials, now: u64, what: T) {
+        let owner = [credentials.user.effective, credentials.group.effective];
         (self.last, self.sequence) = (Some(place(number)), number >> PLACE_BITS);
         let permissions = flags as u32 & 0o777;
         self.free.remove(&place(number));
@@ -218,22 +218,22 @@ mod tests {
 
     #[test]
     fn numbers_are_not_given_again_soon() {
-        let (mut objects, who) = (Objects::<u8>::default(), Credentials::new(0, 0));
+        let (mut objects, credentials) = (Objects::<u8>::default(), Credentials::new(0, 0));
         for round in 0..3 {
             let number = objects.next_number(2).expect("there is room");
-            objects.add(number, IPC_PRIVATE, 0, &who, 0, round);
+            objects.add(number, IPC_PRIVATE, 0, &credentials, 0, round);
             assert_eq!(objects.get(number.into()).map(|object| object.what), Ok(round));
             objects.remove(number);
             assert_eq!(objects.get(number.into()).err(), Some(Errno::EINVAL));
         }
         let third = objects.next_number(2).expect("there is room");
         assert_eq!(third, 3 << 15);
-        objects.add(third, IPC_PRIVATE, 0, &who, 0, 3);
+        objects.add(third, IPC_PRIVATE, 0, &credentials, 0, 3);
         assert_eq!(
             (objects.get(0).err(), objects.get(1).err(), objects.get(u64::MAX).err()),
             (Some(Errno::EIDRM), Some(Errno::EINVAL), Some(Errno::EINVAL))
         );
-        objects.add(objects.next_number(2).expect("there is room"), IPC_PRIVATE, 0, &who, 0, 4);
+        objects.add(objects.next_number(2).expect("there is room"), IPC_PRIVATE, 0, &credentials, 0, 4);
         assert_eq!(objects.next_number(2), Err(Errno::ENOSPC));
     }
 

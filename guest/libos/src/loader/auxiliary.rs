@@ -17,7 +17,7 @@ use crate::user::TICKS;
 const HEADER: u64 = 56;
 
 /// The numeric entries of the auxiliary vector of a program, which its linker starts if it has one.
-pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, who: &Credentials) -> Vec<(u64, u64)> {
+pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, credentials: &Credentials) -> Vec<(u64, u64)> {
     /// Upper bound on the bytes of a signal frame besides the vector state.
     const SIGNAL_FRAME: u64 = 1024;
 
@@ -34,10 +34,10 @@ pub(super) fn numbers(main: &Executable, linker: Option<&Executable>, who: &Cred
         (AT_BASE, linker.map_or(0, |linker| linker.moved_by)),
         (AT_FLAGS, 0),
         (AT_ENTRY, main.entry),
-        (AT_UID, who.user.real.into()),
-        (AT_EUID, who.user.effective.into()),
-        (AT_GID, who.group.real.into()),
-        (AT_EGID, who.group.effective.into()),
+        (AT_UID, credentials.user.real.into()),
+        (AT_EUID, credentials.user.effective.into()),
+        (AT_GID, credentials.group.real.into()),
+        (AT_EGID, credentials.group.effective.into()),
         (AT_SECURE, 0),
         (AT_HWCAP2, HWCAP2_FSGSBASE),
     ]

@@ -82,7 +82,7 @@ impl Prepared {
             }
             None => None,
         };
-        let auxiliary = auxiliary::numbers(&main, linker.as_ref(), &files.own.who);
+        let auxiliary = auxiliary::numbers(&main, linker.as_ref(), &files.current.credentials);
         let mut canary = [0; 16];
         random.fill(&mut canary);
         let start = Start {

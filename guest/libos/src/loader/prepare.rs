@@ -155,7 +155,7 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundF
     let status = files.status(place)?;
     match status.kind() {
         Some(FileType::Symlink) => return Err(Errno::ELOOP),
-        Some(FileType::Regular) if files.own.who.may(status.owner(), false, EXECUTE) => {}
+        Some(FileType::Regular) if files.current.credentials.may(status.owner(), false, EXECUTE) => {}
         _ => return Err(Errno::EACCES),
     }
     files.check_not_written(place)?;

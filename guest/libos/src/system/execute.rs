@@ -85,12 +85,12 @@ impl System {
         self.process.clone_signal = None;
         self.process.timers.executed();
         self.files.close_on_exec();
-        self.thread.who = None;
-        let who = &mut self.files.own.who;
-        for roles in [&mut who.user, &mut who.group] {
+        self.thread.credentials = None;
+        let credentials = &mut self.files.current.credentials;
+        for roles in [&mut credentials.user, &mut credentials.group] {
             (roles.saved, roles.file) = (roles.effective, roles.effective);
         }
-        who.capabilities.executed(who.user, !self.process.settings.no_new_privileges);
+        credentials.capabilities.executed(credentials.user, !self.process.settings.no_new_privileges);
         let process = self.process.number;
         if self.thread.number != process {
             // The calling thread becomes the process's first thread.

@@ -88,7 +88,7 @@ impl System {
             let _ = set_word32(wanted.tells_maker, number);
         }
         let mut thread = Thread { process, clear_number: wanted.clears, ..self.thread.child(number) };
-        thread.who = self.thread.who.as_ref().filter(|_| wanted.is_thread).map(|_| self.files.own.who.clone());
+        thread.credentials = self.thread.credentials.as_ref().filter(|_| wanted.is_thread).map(|_| self.files.current.credentials.clone());
         thread.set_number = wanted.tells_itself;
         if wanted.shares_memory && !wanted.borrows {
             thread.signals.stack = Default::default();
@@ -159,8 +159,8 @@ impl System {
         let is_full = others.threads.len() + 1 >= THREADS_MAX || !is_thread && others.processes.len() as u64 + 1 >= PROCESSES_MAX;
         let most = self.process.limits.get(RLIMIT_NPROC)?.current;
         let counted = || others.threads.values().filter(|thread| self.files.user_of(thread.process) == self.user()).count() as u64 + 1;
-        let who = &self.files.own.who;
-        let has_enough = !who.is_capable(CAP_SYS_RESOURCE) && !who.is_capable(CAP_SYS_ADMIN) && counted() >= most;
+        let credentials = &self.files.current.credentials;
+        let has_enough = !credentials.is_capable(CAP_SYS_RESOURCE) && !credentials.is_capable(CAP_SYS_ADMIN) && counted() >= most;
         if is_full || has_enough { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
@@ -169,8 +169,8 @@ impl System {
         if !(1..NUMBERS).contains(&number) {
             return Err(Errno::EINVAL);
         }
-        let who = &self.files.own.who;
-        if !who.is_capable(CAP_SYS_ADMIN) && !who.is_capable(CAP_CHECKPOINT_RESTORE) {
+        let credentials = &self.files.current.credentials;
+        if !credentials.is_capable(CAP_SYS_ADMIN) && !credentials.is_capable(CAP_CHECKPOINT_RESTORE) {
             return Err(Errno::EPERM);
         }
         if self.is_taken(number) { Err(Errno::EEXIST) } else { Ok(number) }

@@ -83,8 +83,8 @@ impl System {
         self.check_room(false)?;
         let number = self.free_number()?;
         let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;
-        let who = Credentials::new(start.user, start.group);
-        let pipes = match self.files.begin_process(number, who, clock::wall()) {
+        let credentials = Credentials::new(start.user, start.group);
+        let pipes = match self.files.begin_process(number, credentials, clock::wall()) {
             Ok(pipes) => pipes,
             Err(error) => {
                 // If the space cannot be destroyed, the cell loses it.

@@ -116,8 +116,8 @@ impl System {
             }
             self.put_credentials_away();
             self.enter_process(thread.process);
-            if let Some(who) = &thread.who {
-                self.files.own.who.clone_from(who);
+            if let Some(credentials) = &thread.credentials {
+                self.files.current.credentials.clone_from(credentials);
             }
             self.thread.save(context);
             thread.load(context);
@@ -138,13 +138,13 @@ impl System {
     /// Saves the running thread's credentials if they differ from its process's; other threads see the first thread's as those of the
     /// process.
     fn put_credentials_away(&mut self) {
-        if self.thread.who.is_none() {
+        if self.thread.credentials.is_none() {
             return;
         }
         let first = self.process.number;
-        let leader = self.others.threads.get(&first).filter(|_| self.thread.number != first).and_then(|leader| leader.who.clone());
-        let own = leader.unwrap_or_else(|| self.files.own.who.clone());
-        self.thread.who = Some(core::mem::replace(&mut self.files.own.who, own));
+        let leader = self.others.threads.get(&first).filter(|_| self.thread.number != first).and_then(|leader| leader.credentials.clone());
+        let own = leader.unwrap_or_else(|| self.files.current.credentials.clone());
+        self.thread.credentials = Some(core::mem::replace(&mut self.files.current.credentials, own));
     }
 
     /// Aborts the restartable sequence (rseq) of the running thread, because the thread is being preempted.

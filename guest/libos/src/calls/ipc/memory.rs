@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = u64::MAX - (1 << 24);
 /// `shmget(key, size, flags)`.
 pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let key = key as i32;
-    if let Some(number) = system.ipc.segments.find(&system.files.own.who, key, flags, |segment| bytes <= segment.bytes)? {
+    if let Some(number) = system.ipc.segments.find(&system.files.current.credentials, key, flags, |segment| bytes <= segment.bytes)? {
         return Ok(number);
     }
     if bytes == 0 || bytes > BYTES_MAX {
@@ -32,7 +32,7 @@ pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<
     let number = system.ipc.segments.next_number(SEGMENTS_MAX)?;
     let pages = system.make_segment(number, bytes)?;
     let made = Segment { bytes, pages, is_removed: false, is_locked: false, times: [0; 2], processes: [system.process.number, 0] };
-    system.ipc.segments.add(number, key, flags, &system.files.own.who, now(), made);
+    system.ipc.segments.add(number, key, flags, &system.files.current.credentials, now(), made);
     Ok(number.into())
 }
 
@@ -48,7 +48,7 @@ pub fn shmat(system: &mut System, [number, address, flags, ..]: [u64; 6]) -> Res
     let write = if flags & SHM_RDONLY == 0 { WRITE } else { 0 };
     let execute = if flags & SHM_EXEC != 0 { 0o111 } else { 0 };
     let object = system.ipc.segments.get(number)?;
-    object.check(&system.files.own.who, READ | write | execute)?;
+    object.check(&system.files.current.credentials, READ | write | execute)?;
     let (number, pages) = (object.number, object.what.pages);
     if wanted.is_some_and(|wanted| wanted != pages.start()) {
         return Err(Errno::EINVAL);
@@ -80,7 +80,7 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
         wanted @ (IPC_STAT | SHM_STAT | SHM_STAT_ANY) => {
             let object = if wanted == IPC_STAT { system.ipc.segments.get(number) } else { system.ipc.segments.at(number) }?;
             if wanted != SHM_STAT_ANY {
-                object.check(&system.files.own.who, READ)?;
+                object.check(&system.files.current.credentials, READ)?;
             }
             set_words(buffer, &status(system, object))?;
             Ok(if wanted == IPC_STAT { 0 } else { object.number.into() })
@@ -88,12 +88,12 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
         IPC_SET => {
             words::<14>(buffer)?;
             let object = system.ipc.segments.get_mut(number)?;
-            object.check_owner(&system.files.own.who)?;
+            object.check_owner(&system.files.current.credentials)?;
             set_owner(object, buffer).map(|()| 0)
         }
         IPC_RMID => {
             let object = system.ipc.segments.get_mut(number)?;
-            object.check_owner(&system.files.own.who)?;
+            object.check_owner(&system.files.current.credentials)?;
             let number = object.number;
             object.what.is_removed = true;
             system.ipc.segments.hide(number);
@@ -112,12 +112,12 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
 /// Checks that the process may lock a segment, or unlock it.
 fn check_locking(system: &mut System, number: u64, locks: bool) -> Result<(), Errno> {
     let all: u64 = system.ipc.segments.all().filter(|object| object.what.is_locked).map(|object| object.what.bytes).sum();
-    let (limit, who) = (system.process.limits.locked(), &system.files.own.who);
+    let (limit, credentials) = (system.process.limits.locked(), &system.files.current.credentials);
     let object = system.ipc.segments.get_mut(number)?;
-    if who.is_capable(CAP_IPC_LOCK) {
+    if credentials.is_capable(CAP_IPC_LOCK) {
         return Ok(());
     }
-    if !object.is_of(who) {
+    if !object.is_of(credentials) {
         return Err(Errno::EPERM);
     }
     match limit.filter(|_| locks && !object.what.is_locked) {

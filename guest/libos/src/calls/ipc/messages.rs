@@ -25,11 +25,11 @@ const KIND: u64 = 8;
 /// `msgget(key, flags)`.
 pub fn msgget(system: &mut System, [key, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let key = key as i32;
-    if let Some(number) = system.ipc.queues.find(&system.files.own.who, key, flags, |_| true)? {
+    if let Some(number) = system.ipc.queues.find(&system.files.current.credentials, key, flags, |_| true)? {
         return Ok(number);
     }
     let number = system.ipc.queues.next_number(QUEUES_MAX)?;
-    system.ipc.queues.add(number, key, flags, &system.files.own.who, now(), Queue::default());
+    system.ipc.queues.add(number, key, flags, &system.files.current.credentials, now(), Queue::default());
     Ok(number.into())
 }
 
@@ -43,7 +43,7 @@ pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]
     let mut content = alloc::vec![0; bytes as usize];
     user::read(address.wrapping_add(KIND), &mut content)?;
     let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
-    object.check(&system.files.own.who, WRITE)?;
+    object.check(&system.files.current.credentials, WRITE)?;
     let (number, process) = (object.number, system.process.number);
     let message = Message { kind, bytes: content };
     let send = |system: &mut System| {
@@ -71,7 +71,7 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
         kind => MessageSelector::Kind(kind),
     };
     let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
-    object.check(&system.files.own.who, READ)?;
+    object.check(&system.files.current.credentials, READ)?;
     let (number, process) = (object.number, system.process.number);
     let receive = |system: &mut System| {
         let queue = &mut system.ipc.queues.get_mut(number.into()).ok()?.what;
@@ -99,7 +99,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
         wanted @ (IPC_STAT | MSG_STAT | MSG_STAT_ANY) => {
             let object = if wanted == IPC_STAT { system.ipc.queues.get(number) } else { system.ipc.queues.at(number) }?;
             if wanted != MSG_STAT_ANY {
-                object.check(&system.files.own.who, READ)?;
+                object.check(&system.files.current.credentials, READ)?;
             }
             let queue = &object.what;
             let [sender, receiver] = queue.processes;
@@ -115,8 +115,8 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
             const ROOM: usize = 11;
             let room = words::<15>(buffer)?[ROOM];
             let object = system.ipc.queues.get_mut(number)?;
-            object.check_owner(&system.files.own.who)?;
-            if room > QUEUE_BYTES && !system.files.own.who.is_capable(CAP_SYS_RESOURCE) {
+            object.check_owner(&system.files.current.credentials)?;
+            if room > QUEUE_BYTES && !system.files.current.credentials.is_capable(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             set_owner(object, buffer)?;
@@ -127,7 +127,7 @@ pub fn msgctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
         }
         IPC_RMID => {
             let object = system.ipc.queues.get(number)?;
-            object.check_owner(&system.files.own.who)?;
+            object.check_owner(&system.files.current.credentials)?;
             let number = object.number;
             system.ipc.queues.remove(number);
             system.finish_calls_on(Channel::Queue(number), Err(Errno::EIDRM));

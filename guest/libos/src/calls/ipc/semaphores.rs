@@ -32,14 +32,14 @@ const MANY: u32 = 1_024_000_000;
 pub fn semget(system: &mut System, [key, count, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     let (key, count) = (key as i32, count as i32);
     let count = usize::try_from(count).ok().filter(|count| *count <= SEMAPHORES_MAX).ok_or(Errno::EINVAL)?;
-    if let Some(number) = system.ipc.semaphores.find(&system.files.own.who, key, flags, |set| count <= set.all.len())? {
+    if let Some(number) = system.ipc.semaphores.find(&system.files.current.credentials, key, flags, |set| count <= set.all.len())? {
         return Ok(number);
     }
     if count == 0 {
         return Err(Errno::EINVAL);
     }
     let number = system.ipc.semaphores.next_number(SETS_MAX)?;
-    system.ipc.semaphores.add(number, key, flags, &system.files.own.who, now(), Semaphores::new(count));
+    system.ipc.semaphores.add(number, key, flags, &system.files.current.credentials, now(), Semaphores::new(count));
     Ok(number.into())
 }
 
@@ -64,7 +64,7 @@ pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u
         return Err(Errno::EFBIG);
     }
     let changes = operations.iter().any(|operation| operation.change != 0);
-    object.check(&system.files.own.who, if changes { WRITE } else { READ })?;
+    object.check(&system.files.current.credentials, if changes { WRITE } else { READ })?;
     let (number, thread) = (object.number, system.thread.number);
     system.thread.operations = operations;
     let done = system.wait(&[Channel::Semaphores(number)], deadline, |system| {
@@ -153,7 +153,7 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
         wanted @ (IPC_STAT | SEM_STAT | SEM_STAT_ANY) => {
             let object = if wanted == IPC_STAT { system.ipc.semaphores.get(number) } else { system.ipc.semaphores.at(number) }?;
             if wanted != SEM_STAT_ANY {
-                object.check(&system.files.own.who, READ)?;
+                object.check(&system.files.current.credentials, READ)?;
             }
             set_words(argument, &status(object))?;
             Ok(if wanted == IPC_STAT { 0 } else { object.number.into() })
@@ -161,12 +161,12 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
         IPC_SET => {
             words::<13>(argument)?;
             let object = system.ipc.semaphores.get_mut(number)?;
-            object.check_owner(&system.files.own.who)?;
+            object.check_owner(&system.files.current.credentials)?;
             set_owner(object, argument).map(|()| 0)
         }
         IPC_RMID => {
             let object = system.ipc.semaphores.get(number)?;
-            object.check_owner(&system.files.own.who)?;
+            object.check_owner(&system.files.current.credentials)?;
             let number = object.number;
             system.ipc.semaphores.remove(number);
             system.finish_calls_on(Channel::Semaphores(number), Err(Errno::EIDRM));
@@ -176,18 +176,18 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
             let value = Some(argument as i32).filter(|value| (0..=VALUE_MAX).contains(value)).ok_or(Errno::ERANGE)?;
             let object = system.ipc.semaphores.get(number)?;
             let index = place(object, index)?;
-            object.check(&system.files.own.who, WRITE)?;
+            object.check(&system.files.current.credentials, WRITE)?;
             set_values(system, number, index, &[value])
         }
         SETALL => {
             let object = system.ipc.semaphores.get(number)?;
-            object.check(&system.files.own.who, WRITE)?;
+            object.check(&system.files.current.credentials, WRITE)?;
             let values = values_at(argument, object.what.all.len())?;
             set_values(system, number, 0, &values)
         }
         wanted @ (GETPID | GETVAL | GETALL | GETNCNT | GETZCNT) => {
             let object = system.ipc.semaphores.get(number)?;
-            object.check(&system.files.own.who, READ)?;
+            object.check(&system.files.current.credentials, READ)?;
             if wanted == GETALL {
                 let bytes = object.what.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
                 return Ok(user::write(argument, &bytes).map(|()| 0)?);

@@ -113,7 +113,7 @@ fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserR
         }
         ProcText::OutOfMemoryScore => {
             let score = value().ok().filter(|score| SCORES.contains(score)).ok_or(Errno::EINVAL)?;
-            let may_lower = system.files.own.who.is_capable(CAP_SYS_RESOURCE);
+            let may_lower = system.files.current.credentials.is_capable(CAP_SYS_RESOURCE);
             let process = system.process_of_mut(subject.process).ok_or(Errno::ESRCH)?;
             if !may_lower && score < process.memory_score_least.into() {
                 return Err(Errno::EACCES);
@@ -125,7 +125,8 @@ fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserR
         }
         ProcText::Login => {
             let user = u32::try_from(value()?).map_err(|_| Errno::EINVAL)?;
-            let (is_own, may_again) = (subject.process == system.process.number, system.files.own.who.is_capable(CAP_AUDIT_CONTROL));
+            let (is_own, may_again) =
+                (subject.process == system.process.number, system.files.current.credentials.is_capable(CAP_AUDIT_CONTROL));
             let process = system.process_of_mut(subject.process).filter(|_| is_own).ok_or(Errno::EPERM)?;
             if process.login.is_some() && !may_again {
                 return Err(Errno::EPERM);

@@ -69,7 +69,7 @@ fn columns(socket: &Socket, state: u8, queued: usize) -> String {
     let local = if let Address::Internet(local) = &socket.local { Some(*local) } else { None };
     let remote = if let Some(Address::Internet(remote)) = &socket.remote { Some(*remote) } else { None };
     let [local, remote] = [local, remote].map(|address| end(socket.family, address));
-    let (user, number) = (socket.who.user, socket.number);
+    let (user, number) = (socket.credentials.user, socket.number);
     format!("{local} {remote} {state:02X} 00000000:{queued:08X} 00:00000000 00000000 {user:5}        0 {number}")
 }
 

@@ -108,8 +108,12 @@ impl<'a> ProcSubject<'a> {
             ProcText::Personality => Errno::EPERM,
             _ => return Ok(()),
         };
-        let accepts_echo = &self.system.files.own;
-        if accepts_echo.process == self.own.process || accepts_echo.who.may_inspect(&self.own.who) { Ok(()) } else { Err(refused) }
+        let accepts_echo = &self.system.files.current;
+        if accepts_echo.process == self.own.process || accepts_echo.credentials.may_inspect(&self.own.credentials) {
+            Ok(())
+        } else {
+            Err(refused)
+        }
     }
 
     /// The name, without what pads it.
@@ -160,8 +164,8 @@ impl<'a> ProcSubject<'a> {
         let name = String::from_utf8_lossy(self.name());
         let (letter, word) = self.state();
         let (number, group, session) = (self.number, process.group, process.session);
-        let who = &self.own.who;
-        let groups: String = who.groups.iter().map(|group| format!("{group} ")).collect();
+        let credentials = &self.own.credentials;
+        let groups: String = credentials.groups.iter().map(|group| format!("{group} ")).collect();
         let roles = |roles: Roles| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.file);
         let mut text = format!(
             "Name:\t{name}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{number}\nPPid:\t{}\nTracerPid:\t0\n\
@@ -169,8 +173,8 @@ impl<'a> ProcSubject<'a> {
             self.own.umask,
             process.number,
             process.parent,
-            roles(who.user),
-            roles(who.group),
+            roles(credentials.user),
+            roles(credentials.group),
             self.own.table_size(),
             process.number,
         );
@@ -192,7 +196,7 @@ impl<'a> ProcSubject<'a> {
             }
         }
         let [own, shared, blocked, ignored, handled] = self.signals().map(|set| set.0);
-        let (threads, has) = (process.threads.len().max(1), who.capabilities);
+        let (threads, has) = (process.threads.len().max(1), credentials.capabilities);
         let _ = writeln!(
             text,
             "Threads:\t{threads}\nSigQ:\t0/{}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\

@@ -94,10 +94,10 @@ impl Files {
         let kind = entry.kind();
         let device = if entry.is_of_system() { minor::SYSTEM } else { minor::PROC };
         let own = entry.subject().and_then(|subject| self.of(subject.process));
-        let now = time(own.unwrap_or(&self.own).started);
+        let now = time(own.unwrap_or(&self.current).started);
         let mut status = Status::made_up(device, entry.number(), kind.mode() | entry.permissions(), now);
         if let Some(own) = own {
-            (status.uid, status.gid) = (own.who.user.effective, own.who.group.effective);
+            (status.uid, status.gid) = (own.credentials.user.effective, own.credentials.group.effective);
         }
         if let ProcEntryKind::Descriptor(Subject { process, .. }, fd) = entry.0 {
             status.size = 64;
@@ -115,14 +115,18 @@ impl Files {
     /// The files of a process, if the caller may inspect it.
     pub(super) fn inspected(&self, subject: Option<Subject>) -> Result<&ProcessFiles, Errno> {
         let own = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
-        if own.process == self.own.process || self.own.who.may_inspect(&own.who) { Ok(own) } else { Err(Errno::EACCES) }
+        if own.process == self.current.process || self.current.credentials.may_inspect(&own.credentials) {
+            Ok(own)
+        } else {
+            Err(Errno::EACCES)
+        }
     }
 
     /// The target of a link of `/proc`.
     pub(super) fn proc_target(&self, link: ProcEntry) -> Result<LinkTarget<'_>, Errno> {
         let own = || self.inspected(link.subject());
         let place = match (link.0, link.what()) {
-            (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.own.process => {
+            (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.current.process => {
                 self.place(fd.into()).map_err(|_| Errno::ENOENT)?
             }
             (ProcEntryKind::Descriptor(_, fd), _) => {
@@ -130,9 +134,9 @@ impl Files {
                 self.place_of(file).ok_or(Errno::ENXIO)?
             }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => return Ok(LinkTarget::Path(path.as_bytes())),
-            (_, Some(ProcNode::Link(ProcLink::Own))) => InodeRef::Proc(ProcEntry::of(self.own.process)),
+            (_, Some(ProcNode::Link(ProcLink::Own))) => InodeRef::Proc(ProcEntry::of(self.current.process)),
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => {
-                InodeRef::Proc(ProcEntry(ProcEntryKind::Of(Subject { process: self.own.process, thread: Some(self.thread) }, PROCESS)))
+                InodeRef::Proc(ProcEntry(ProcEntryKind::Of(Subject { process: self.current.process, thread: Some(self.thread) }, PROCESS)))
             }
             (_, Some(ProcNode::Link(ProcLink::Program))) => own()?.program.place,
             (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => own()?.working_directory,
@@ -155,8 +159,8 @@ impl Files {
                 file.operations().link_text(self, file)
             }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => Ok(path.as_bytes().to_vec()),
-            (_, Some(ProcNode::Link(ProcLink::Own))) => Ok(format!("{}", self.own.process).into_bytes()),
-            (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.own.process, self.thread).into_bytes()),
+            (_, Some(ProcNode::Link(ProcLink::Own))) => Ok(format!("{}", self.current.process).into_bytes()),
+            (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.current.process, self.thread).into_bytes()),
             (_, Some(ProcNode::Link(ProcLink::Program))) => {
                 let program = &own()?.program;
                 Ok(self.path_by(program.name.as_ref(), Some(program.place)))

@@ -21,7 +21,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `EOPNOTSUPP`: its type does not connect; `EINVAL`: it is connected, or an unbound Unix socket; `EADDRINUSE`, `EAGAIN`.
-    pub fn listen(&mut self, id: SocketId, backlog: u32, who: PeerCredentials) -> Result<(), Errno> {
+    pub fn listen(&mut self, id: SocketId, backlog: u32, credentials: PeerCredentials) -> Result<(), Errno> {
         let socket = self.get(id)?;
         if !socket.needs_connection() || matches!(socket.family, Family::Netlink | Family::Packet) {
             return Err(Errno::EOPNOTSUPP);
@@ -43,7 +43,7 @@ impl Sockets {
             socket.state = State::Listening { backlog: most, waiting: VecDeque::new(), outside: VecDeque::new() };
             (socket.reads_ended, socket.sends_ended) = (socket.reads_ended && !socket.is_tcp(), socket.sends_ended && !socket.is_tcp());
         }
-        socket.who = who;
+        socket.credentials = credentials;
         Ok(())
     }
 
@@ -81,7 +81,8 @@ impl Sockets {
     /// Creates the server end for a client, and adds it to a listener's queue.
     pub(super) fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
         let (there, here) = (self.get(listener)?, self.get(client)?);
-        let (family, style, protocol, listener_who, client_who) = (there.family, there.style, there.protocol, there.who, here.who);
+        let (family, style, protocol, listener_who, client_who) =
+            (there.family, there.style, there.protocol, there.credentials, here.credentials);
         let (options, local, remote) = (there.options.inherited(), there.local.clone(), here.local.clone());
         let target = here.remote.clone();
         let server = self.open(family, style, protocol, listener_who)?;
@@ -114,7 +115,7 @@ impl Sockets {
     /// # Errors
     /// `EAGAIN`: its queue is full. `ECONNREFUSED`: it does not listen. `EISCONN`, `EINVAL`: this socket cannot connect. `EPERM`: it is
     /// connected to another.
-    pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, who: PeerCredentials) -> Result<(), Errno> {
+    pub fn connect_unix(&mut self, id: SocketId, target: SocketId, address: Address, credentials: PeerCredentials) -> Result<(), Errno> {
         if self.get(id)?.style == Style::Datagram {
             if !self.may_send(id, target)? {
                 return Err(Errno::EPERM);
@@ -136,7 +137,7 @@ impl Sockets {
             _ => return Err(Errno::EINVAL),
         }
         let socket = self.get_mut(id)?;
-        socket.who = who;
+        socket.credentials = credentials;
         socket.remote = Some(address);
         self.join(id, target).map(|_| ())
     }

@@ -183,7 +183,7 @@ pub struct Socket {
     /// When it last became ready.
     pub pulse: Pulse,
     /// The credentials of its creator.
-    pub who: PeerCredentials,
+    pub credentials: PeerCredentials,
     /// The credentials of its peer.
     pub other: Option<PeerCredentials>,
     /// The state of a far socket, which represents a remote end.
@@ -294,7 +294,7 @@ impl Sockets {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn open(&mut self, family: Family, style: Style, protocol: u32, who: PeerCredentials) -> Result<SocketId, Errno> {
+    pub fn open(&mut self, family: Family, style: Style, protocol: u32, credentials: PeerCredentials) -> Result<SocketId, Errno> {
         let index = if let Some(index) = self.free.pop() {
             index
         } else {
@@ -323,7 +323,7 @@ impl Sockets {
             finished: false,
             unreported: false,
             pulse: Pulse::default(),
-            who,
+            credentials,
             other: None,
             far: None,
             is_unaccepted: false,
@@ -353,9 +353,9 @@ impl Sockets {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn pair(&mut self, style: Style, protocol: u32, who: PeerCredentials) -> Result<[SocketId; 2], Errno> {
-        let first = self.open(Family::Unix, style, protocol, who)?;
-        let second = match self.open(Family::Unix, style, protocol, who) {
+    pub fn pair(&mut self, style: Style, protocol: u32, credentials: PeerCredentials) -> Result<[SocketId; 2], Errno> {
+        let first = self.open(Family::Unix, style, protocol, credentials)?;
+        let second = match self.open(Family::Unix, style, protocol, credentials) {
             Ok(second) => second,
             Err(error) => {
                 self.remove(first);
@@ -366,7 +366,7 @@ impl Sockets {
             let socket = self.get_mut(socket)?;
             socket.state = State::Connected(peer);
             socket.remote = Some(Address::Unnamed);
-            socket.other = Some(who);
+            socket.other = Some(credentials);
         }
         Ok([first, second])
     }

@@ -216,7 +216,7 @@ impl Sockets {
             let Ok(other) = self.get(*other) else { return false };
             let Some(theirs) = other.local.internet() else { return false };
             let both_reuse = socket.options.reuses_address && other.options.reuses_address && !other.listens();
-            let both_share = socket.options.shares_port && other.options.shares_port && socket.who.user == other.who.user;
+            let both_share = socket.options.shares_port && other.options.shares_port && socket.credentials.user == other.credentials.user;
             let hosts_overlap = overlap((address.ip(), socket.options.only6), (theirs.ip(), other.options.only6));
             !both_reuse && !both_share && hosts_overlap
         };

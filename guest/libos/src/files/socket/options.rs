@@ -311,7 +311,7 @@ impl Socket {
             }
             (SOL_SOCKET, SO_PEERCRED) => {
                 let none = [0, u32::MAX, u32::MAX];
-                return Ok(words(&self.other.map_or(none, |who| [who.process, who.user, who.group])));
+                return Ok(words(&self.other.map_or(none, |credentials| [credentials.process, credentials.user, credentials.group])));
             }
             (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => options.only6.into(),
             (SOL_TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),

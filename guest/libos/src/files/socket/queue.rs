@@ -37,7 +37,7 @@ pub struct ControlMessage {
     /// Open files, by their numbers in the table of open files. Each holds a reference to its file.
     pub files: Vec<usize>,
     /// The credentials of the sender.
-    pub who: PeerCredentials,
+    pub credentials: PeerCredentials,
     /// The sender sent its credentials explicitly (`SCM_CREDENTIALS`).
     pub is_said: bool,
     /// The header fields of its packet.
@@ -66,7 +66,7 @@ pub struct Received {
     /// Open files that arrived with it.
     pub files: Vec<usize>,
     /// The credentials of the sender.
-    pub who: Option<PeerCredentials>,
+    pub credentials: Option<PeerCredentials>,
     /// The header fields of its packet.
     pub packet: Packet,
     /// The error, if it comes from the error queue.
@@ -126,10 +126,10 @@ impl Queue {
     /// # Errors
     /// `ENOMEM`; `EFAULT`: no byte could be filled.
     pub fn push(&mut self, room: usize, beside: ControlMessage, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
-        let ControlMessage { mut files, who, .. } = beside;
+        let ControlMessage { mut files, credentials, .. } = beside;
         let mut done = 0;
         while done < room {
-            let last = match self.open_piece(room - done, files.is_empty(), who) {
+            let last = match self.open_piece(room - done, files.is_empty(), credentials) {
                 Ok(last) => last,
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(error),
@@ -167,12 +167,19 @@ impl Queue {
     }
 
     /// The piece of a stream for the next `bytes` bytes from `who`: the last one, if it has space and `may_join`, or a new one.
-    fn open_piece(&mut self, bytes: usize, may_join: bool, who: PeerCredentials) -> Result<&mut Piece, Errno> {
-        let joins = |last: &Piece| last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.who == who;
+    fn open_piece(&mut self, bytes: usize, may_join: bool, credentials: PeerCredentials) -> Result<&mut Piece, Errno> {
+        let joins = |last: &Piece| {
+            last.bytes.len() < last.bytes.capacity() && last.beside.files.is_empty() && last.beside.credentials == credentials
+        };
         if !may_join || !self.pieces.back().is_some_and(joins) {
             let mut room = Vec::new();
             room.try_reserve_exact(bytes.clamp(PAGE, 4 * PAGE)).map_err(|_| Errno::ENOMEM)?;
-            self.pieces.push_back(Piece { bytes: room, read: 0, from: None, beside: ControlMessage { who, ..ControlMessage::default() } });
+            self.pieces.push_back(Piece {
+                bytes: room,
+                read: 0,
+                from: None,
+                beside: ControlMessage { credentials, ..ControlMessage::default() },
+            });
         }
         self.pieces.back_mut().ok_or(Errno::ENOMEM)
     }
@@ -181,14 +188,14 @@ impl Queue {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn push_urgent(&mut self, byte: u8, in_line: bool, who: PeerCredentials) -> Result<(), Errno> {
+    pub fn push_urgent(&mut self, byte: u8, in_line: bool, credentials: PeerCredentials) -> Result<(), Errno> {
         let ahead = self.length(true);
         if in_line {
             let mut give = |room: &mut [u8]| {
                 room.fill(byte);
                 room.len()
             };
-            self.push(1, ControlMessage { who, ..ControlMessage::default() }, &mut give)?;
+            self.push(1, ControlMessage { credentials, ..ControlMessage::default() }, &mut give)?;
         }
         self.urgent = Some(Urgent { ahead, byte, in_line, received: false });
         Ok(())
@@ -255,7 +262,7 @@ impl Queue {
         while received.bytes < room
             && let Some(piece) = self.pieces.get_mut(index)
         {
-            if !mixes && received.who.is_some_and(|who| who != piece.beside.who) {
+            if !mixes && received.credentials.is_some_and(|credentials| credentials != piece.beside.credentials) {
                 break;
             }
             let unread = &piece.bytes[piece.read..];
@@ -268,7 +275,7 @@ impl Queue {
                 }
                 break;
             }
-            received.who.get_or_insert(piece.beside.who);
+            received.credentials.get_or_insert(piece.beside.credentials);
             let carries = !piece.beside.files.is_empty();
             if peeks {
                 received.files.extend(&piece.beside.files);
@@ -301,7 +308,7 @@ impl Queue {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let (whole, bytes) = (piece.bytes.len(), piece.bytes.len().min(room));
         let is_taken = take(&piece.bytes[..bytes]) == bytes;
-        let (who, packet) = (Some(piece.beside.who), piece.beside.packet);
+        let (credentials, packet) = (Some(piece.beside.credentials), piece.beside.packet);
         let from = piece.from.as_deref().cloned();
         if !is_taken {
             return Err(Errno::EFAULT);
@@ -312,7 +319,7 @@ impl Queue {
             self.used -= whole + OVERHEAD;
             self.pieces.pop_front().map(|piece| piece.beside.files).unwrap_or_default()
         };
-        Ok(Some(Received { bytes, whole, from, files, who, packet, told: None }))
+        Ok(Some(Received { bytes, whole, from, files, credentials, packet, told: None }))
     }
 
     /// Empties the queue. Returns the open files in it.
