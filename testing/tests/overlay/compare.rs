@@ -222,7 +222,7 @@ impl ComparedTrees {
             names.push((String::from_utf8_lossy(listed.name).into_owned(), listed.next));
             names.len() < most
         };
-        self.files.list(self.files.own.root, position, take).expect("the root is a directory");
+        self.files.list(self.files.current.root, position, take).expect("the root is a directory");
         names
     }
 
@@ -234,7 +234,7 @@ impl ComparedTrees {
     /// Lists both trees from outside.
     pub(crate) fn trees(&mut self) -> (TreeListing, TreeListing) {
         let (mut overlay, mut host) = (TreeListing::new(), TreeListing::new());
-        let root = self.files.own.root;
+        let root = self.files.current.root;
         see_overlay(&mut self.files, root, "", &mut overlay);
         see_host(self.host.path(), "", &mut host);
         (overlay, host)
