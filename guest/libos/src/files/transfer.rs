@@ -3,8 +3,7 @@
 
 use pando_rt::user::UserRange;
 
-use super::file_operations::Mappable;
-use super::file_operations::Transfer;
+use super::file_operations::{Mappable, Transfer};
 use super::regular_file::RegularFile;
 use super::tree::content::PAGE;
 use super::tree::node::NodeId;
