@@ -83,7 +83,7 @@ impl SystemTime {
     fn choose_sample(&mut self) {
         // The constants of Numerical Recipes; the upper bits are the random ones.
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.until_sample = 1 + (u64::from(self.random) * u64::from(2 * SAMPLE - 1) >> u32::BITS) as u32;
+        self.until_sample = 1 + ((u64::from(self.random) * u64::from(2 * SAMPLE - 1)) >> u32::BITS) as u32;
     }
 
     /// Measures the present upcall, which may take long.
