@@ -42,6 +42,8 @@ pub struct Server {
     pub port: u16,
     /// Its output after it started to listen.
     said: Option<thread::JoinHandle<String>>,
+    /// A message for each further report that it listens.
+    reports: mpsc::Receiver<()>,
     /// The directory that it sees as `/srv`, as it was at the start; the clients' working directory.
     pub directory: PathBuf,
     _kept: tempfile::TempDir,
@@ -68,7 +70,7 @@ impl Served<'_> {
             let port = free_port();
             let (reader, mut child) = self.spawn(&directory, port);
             match listen(reader, self.ready) {
-                Ok(said) => return Some(Server { child, port, said: Some(said), directory, _kept: kept }),
+                Ok((said, reports)) => return Some(Server { child, port, said: Some(said), reports, directory, _kept: kept }),
                 Err(said) => told = said,
             }
             // Nobody may be reading its output any more, so it is killed.
@@ -122,27 +124,27 @@ fn free_port() -> u16 {
     (0..100).find_map(|_| both()).expect("the host has a port")
 }
 
-/// Waits until a line reports that the server listens; a thread reads the remaining output. If the server ends before,
-/// returns all its output.
-fn listen(reader: PipeReader, ready: &str) -> Result<thread::JoinHandle<String>, String> {
+/// Waits until a line reports that the server listens; a thread reads the remaining output, and sends a message for each
+/// further report. If the server ends before, returns all its output.
+fn listen(reader: PipeReader, ready: &str) -> Result<(thread::JoinHandle<String>, mpsc::Receiver<()>), String> {
     let (sender, receiver) = mpsc::channel();
     let ready = ready.to_owned();
     let thread = thread::spawn(move || {
-        let (mut said, mut is_ready) = (String::new(), false);
+        let mut said = String::new();
         for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
             let _ = writeln!(said, "{line}");
-            if !is_ready && line.contains(&ready) {
-                is_ready = true;
+            if line.contains(&ready) {
+                // The test may have enough of them.
                 let _ = sender.send(());
             }
         }
         said
     });
     match receiver.recv_timeout(TIMEOUT) {
-        Ok(()) => Ok(thread),
+        Ok(()) => Ok((thread, receiver)),
         Err(mpsc::RecvTimeoutError::Disconnected) => Err(thread.join().expect("it does not panic")),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("nothing with {CLIENT_SECONDS} s of patience")),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("no report within {} s", TIMEOUT.as_secs())),
     }
 }
 
@@ -160,6 +162,13 @@ impl Server {
         let (output, errors) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
         assert!(said.status.success(), "{script}\nended with {}: {output}\n{errors}", said.status);
         output.into_owned()
+    }
+
+    /// Waits until it reports once more that it listens, for a server that closes its socket after each client.
+    ///
+    /// Panics after [`TIMEOUT`] or if the server ends.
+    pub fn wait_until_it_listens_again(&self) {
+        self.reports.recv_timeout(TIMEOUT).expect("the server listens again");
     }
 
     /// Asks it to end. Returns its exit status as a shell shows it, and all its output.
