@@ -15,7 +15,8 @@ pub mod network;
 pub mod sched;
 
 pub use crate::core::{Config, HostPort, Kernel, Listener, OperatorError, Turn, Worker, WrongState};
-pub use cell::end::{Counters, End, FaultReport, Outcome, Report};
+pub use cell::counters::Counters;
+pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
 pub use cell::run_state::RunState;
 pub use cell::share::Share;

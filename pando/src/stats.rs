@@ -26,10 +26,9 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport,
     line("memory, at most", usage.peak.to_string());
     line("memory quota", usage.quota.to_string());
     line("exits", counters.exits.to_string());
-    line("  hypercalls", counters.hypercalls.to_string());
-    line("  system calls", counters.syscalls.to_string());
-    line("  faults resolved", counters.faults.to_string());
-    line("  exceptions", counters.exceptions.to_string());
+    for (cause, count) in counters.exit_causes() {
+        line(&format!("  {cause}"), count.to_string());
+    }
     line("events delivered", counters.events.to_string());
     line("preemptions", counters.preemptions.to_string());
     line("system calls made", report.calls.to_string());
@@ -163,6 +162,7 @@ pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings
         "memory_peak_bytes": usage.peak.bytes(),
         "memory_quota_bytes": usage.quota.bytes(),
         "exits": counters.exits,
+        "exit_causes": object(counters.exit_causes()),
         "hypercalls": counters.hypercalls,
         "syscall_exits": counters.syscalls,
         "faults_resolved": counters.faults,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ways in which cells end, with messages for people.
 
+use super::counters::Counters;
 use super::traffic::Traffic;
 use crate::memory::Usage;
 use pando_abi::limits::MISSING_CALLS;
@@ -8,7 +9,6 @@ use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::MissingCall;
 use pando_machine::Violation;
 use std::fmt;
-use std::time::Duration;
 
 /// Why a cell ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,27 +152,6 @@ fn signal_name(signal: u8) -> String {
         _ => return format!("signal {signal}"),
     };
     name.into()
-}
-
-/// Counters of a cell's activity since its creation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Exits from its vCPU, for any reason.
-    pub exits: u64,
-    /// Hypercalls.
-    pub hypercalls: u64,
-    /// `syscall` instructions that exited.
-    pub syscalls: u64,
-    /// Exceptions delivered to its libOS.
-    pub exceptions: u64,
-    /// Page faults that the kernel resolved.
-    pub faults: u64,
-    /// Upcalls for events.
-    pub events: u64,
-    /// Times that its quantum ended.
-    pub preemptions: u64,
-    /// CPU time.
-    pub cpu: Duration,
 }
 
 /// A libOS's report about its work.

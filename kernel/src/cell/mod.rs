@@ -3,6 +3,7 @@
 //!
 //! A [`Cell`] holds resources; an [`ExecutionContext`] is what runs for it.
 
+pub mod counters;
 pub mod end;
 pub mod execution;
 pub(crate) mod freeze;
@@ -16,7 +17,7 @@ pub mod upcall;
 pub mod virtual_registers;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
-use end::Counters;
+use counters::Counters;
 use execution::ExecutionContext;
 use freeze::{FreezeHistory, StopRequest};
 use image::CellRecord;

@@ -152,7 +152,10 @@ impl State {
             Exit::Hypercall => self.hypercall(id, now),
             Exit::Syscall => execution.raise_syscall(cell, frames).map_or_else(ended, |()| NextStep::Resume),
             Exit::Exception(exception) => self.exception(id, exception),
-            Exit::Interrupted => self.interrupted(now, quantum_end),
+            Exit::Interrupted => {
+                cell.counters.interruptions += 1;
+                self.interrupted(now, quantum_end)
+            }
             Exit::Violation(violation) => ended(End::Violation(violation)),
         }
     }
@@ -181,7 +184,7 @@ impl State {
                 execution.work = Some(Work::Fault(exception));
             }
             match resolved {
-                Ok(resolved @ (Fault::Resolved | Fault::Copied { .. })) => {
+                Ok(resolved @ (Fault::Allocated | Fault::Mapped | Fault::Copied { .. })) => {
                     if let Fault::Copied { replaced } = resolved {
                         let instruction = execution.context.registers.rip;
                         execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });
@@ -189,7 +192,7 @@ impl State {
                     if access == Access::Write {
                         execution.work = cell.memory.prefetch_batch_after(exception.address).map(Work::Prefetch);
                     }
-                    cell.counters.faults += 1;
+                    cell.counters.count_fault(resolved);
                     execution.spurious = SpuriousFaults::default();
                     return NextStep::Resume;
                 }
@@ -209,6 +212,7 @@ impl State {
     fn spurious(&mut self, id: CellId, address: u64) -> NextStep {
         let (live, frames) = self.running(id);
         let count = live.execution.spurious.note(address);
+        live.cell.counters.spurious_faults += 1;
         if count > SPURIOUS_FAULTS {
             return ended(End::Stuck { address });
         }
@@ -220,7 +224,7 @@ impl State {
 
     fn hypercall(&mut self, id: CellId, now: Nanos) -> NextStep {
         let (LiveCell { cell, execution, .. }, _) = self.running(id);
-        cell.counters.hypercalls += 1;
+        cell.counters.count_hypercall(&execution.context.registers);
         match Work::decode(&execution.context.registers, &mut cell.memory) {
             Ok(work) => self.perform(id, work, now),
             Err(refusal) => {

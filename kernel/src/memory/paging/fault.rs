@@ -35,8 +35,10 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Fault {
-    /// The page is present now: continue.
-    Resolved,
+    /// Lazy memory is present now: continue.
+    Allocated,
+    /// A block of a disk is present now: continue.
+    Mapped,
     /// A private copy has replaced a shared page. A CPU sees it once the write is retried. Until then no other code may run on
     /// these tables: a *read* that comes first would still see the shared page (see [`Tree::renew_path`]).
     Copied {
@@ -73,14 +75,14 @@ impl Tree {
                 // An account that is nearly full still gets the page itself.
                 self.populate(frames, account, around, write)
                     .or_else(|_| self.populate(frames, account, page..page + 1, write))
-                    .map(|_| Fault::Resolved)
+                    .map(|_| Fault::Allocated)
             }
             View::Block { block, .. } => {
                 // Before the lookup in the registry: making room may reclaim this very block.
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
-                    Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Resolved),
-                    Ok(_) => self.map_resident(frames, account, group(page)).map(|()| Fault::Resolved),
+                    Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Mapped),
+                    Ok(_) => self.map_resident(frames, account, group(page)).map(|()| Fault::Mapped),
                     Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
                     Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),

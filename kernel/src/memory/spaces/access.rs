@@ -28,7 +28,7 @@ impl SpaceSet {
         if matches!(fault, Fault::Copied { .. }) {
             self.note_written(range.first().at);
         }
-        if matches!(fault, Fault::Copied { .. } | Fault::Resolved) {
+        if matches!(fault, Fault::Copied { .. } | Fault::Allocated | Fault::Mapped) {
             self.note_access(frames, &range, access);
         }
         Ok(fault)

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counters of a cell's activity: its exits by cause, and what the kernel did for it.
+
+use crate::memory::Fault;
+use pando_abi::Registers;
+use pando_abi::hypercall::TABLE;
+use std::time::Duration;
+
+/// Counters of a cell's activity since its creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Exits from its vCPU, for any reason.
+    pub exits: u64,
+    /// Hypercalls.
+    pub hypercalls: u64,
+    /// Valid hypercalls by number.
+    by_number: [u64; TABLE.len()],
+    /// `syscall` instructions that exited.
+    pub syscalls: u64,
+    /// Exceptions delivered to its libOS.
+    pub exceptions: u64,
+    /// Page faults that the kernel resolved: the sum of the next three.
+    pub faults: u64,
+    /// Of these, on lazy memory.
+    pub lazy_faults: u64,
+    /// Of these, writes to shared pages.
+    pub copy_faults: u64,
+    /// Of these, on blocks of disks.
+    pub block_faults: u64,
+    /// Page faults that the tables ruled out: the vCPU had not seen an edit yet.
+    pub spurious_faults: u64,
+    /// Exits because of a signal or timer of the host: the end of a quantum, an event, work of the kernel.
+    pub interruptions: u64,
+    /// Upcalls for events.
+    pub events: u64,
+    /// Times that its quantum ended.
+    pub preemptions: u64,
+    /// CPU time.
+    pub cpu: Duration,
+}
+
+impl Counters {
+    /// Counts a hypercall, which may be invalid.
+    pub(crate) fn count_hypercall(&mut self, registers: &Registers) {
+        self.hypercalls += 1;
+        if let Some(count) = usize::try_from(registers.rax).ok().and_then(|number| self.by_number.get_mut(number)) {
+            *count += 1;
+        }
+    }
+
+    /// Counts a page fault that the kernel resolved.
+    pub(crate) fn count_fault(&mut self, fault: Fault) {
+        let count = match fault {
+            Fault::Allocated => &mut self.lazy_faults,
+            Fault::Copied { .. } => &mut self.copy_faults,
+            Fault::Mapped => &mut self.block_faults,
+            Fault::Spurious | Fault::Absent(_) | Fault::Unreadable | Fault::Refused => return,
+        };
+        *count += 1;
+        self.faults += 1;
+    }
+
+    /// The causes of exits and how often each occurred, hypercalls by their names; only those that occurred, the most frequent first.
+    /// A fault that waited for a block is counted once.
+    #[must_use]
+    pub fn exit_causes(&self) -> Vec<(&'static str, u64)> {
+        let hypercalls = TABLE.iter().zip(self.by_number).map(|(description, count)| (description.name, count));
+        let others = [
+            ("system call", self.syscalls),
+            ("exception", self.exceptions),
+            ("lazy fault", self.lazy_faults),
+            ("copy fault", self.copy_faults),
+            ("block fault", self.block_faults),
+            ("spurious fault", self.spurious_faults),
+            ("interruption", self.interruptions),
+        ];
+        let mut causes: Vec<_> = hypercalls.chain(others).filter(|(_, count)| *count > 0).collect();
+        causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        causes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counters;
+    use crate::memory::Fault;
+    use pando_abi::{Hypercall, Registers};
+
+    #[test]
+    fn causes_are_listed_by_frequency_without_those_that_did_not_occur() {
+        let mut counters = Counters { spurious_faults: 1, ..Counters::default() };
+        for _ in 0..2 {
+            counters.count_fault(Fault::Copied { replaced: None });
+        }
+        let (rax, _) = Hypercall::SpaceSwitch { space: 1 }.encode();
+        for rax in [rax, rax, rax, u64::MAX] {
+            counters.count_hypercall(&Registers { rax, ..Registers::default() });
+        }
+        assert_eq!((counters.hypercalls, counters.faults), (4, 2));
+        assert_eq!(counters.exit_causes(), [("space_switch", 3), ("copy fault", 2), ("spurious fault", 1)]);
+    }
+}
