@@ -4,11 +4,6 @@
 //! The one test runs each step in a process of its own, so that no other memory counts. Before each measurement, all frames of the
 //! arena are touched, and stay resident.
 
-#[path = "network/bench.rs"]
-#[allow(dead_code)]
-mod bench;
-
-use bench::{Bench, packet};
 use pando_abi::layout::{SLOT_SIZE, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::virtual_registers::Control;
@@ -20,6 +15,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R10, R13, R14, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::lab::{Lab, repetitions};
+use pando_testing::network_bench::{Bench, packet};
 use std::mem::offset_of;
 use std::process::Command;
 

@@ -9,6 +9,8 @@ pub mod disk;
 pub mod lab;
 pub mod model;
 pub mod mutate;
+pub mod network_bench;
+pub mod virtual_registers;
 
 /// Leaves the calling test out, and prints the reason, unless KVM and these programs of the host are there:
 /// `needs_kvm!()`, `needs_kvm!(&["git", "make"])`.

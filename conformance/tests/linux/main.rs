@@ -12,10 +12,14 @@ mod parts;
 mod case;
 #[path = "fixture/chroot.rs"]
 mod chroot;
+#[path = "fixture/comparison.rs"]
+mod comparison;
 #[path = "fixture/compile.rs"]
 mod compile;
 #[path = "fixture/data.rs"]
 mod data;
+#[path = "fixture/data_sets.rs"]
+mod data_sets;
 mod debian;
 mod files;
 mod ipc;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Long calls work in steps: the cell is preempted in the middle, other cells run, and nothing is lost.
 
-use crate::cell::exit;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
@@ -10,6 +9,7 @@ use pando_machine::PageCount;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R14, R15, Rax, Rbx, Rdi, Rsi};
 use pando_testing::lab::{DATA, Lab, repetitions};
+use pando_testing::virtual_registers::exit;
 
 /// Address of the long mapping.
 const LONG: u64 = 0x1_0000_0000;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Delivery of events: all at once, and only when the cell may be interrupted.
 
-use crate::cell::{EVENT_ENTRY, EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers, words};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::cause;
 use pando_abi::virtual_registers::{Control, offset};
@@ -10,6 +9,9 @@ use pando_kernel::{CellId, End, OperatorError, Turn};
 use pando_testing::asm::Register::{R8, R9, R10, R11, R12, Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP, repetitions};
+use pando_testing::virtual_registers::{
+    EVENT_ENTRY, EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers, words,
+};
 
 const PENDING: u64 = VIRTUAL_REGISTERS + offset::PENDING as u64;
 const CONSOLE: u64 = 1 << Event::Console as u8;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time, memory and identity in the virtual registers.
 
-use crate::cell::{application, saved, set_control, with_handlers, words};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES};
 use pando_abi::registers::cause;
@@ -11,6 +10,7 @@ use pando_kernel::{CellConfig, CellId, End};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx, Rcx, Rdx, Rsi};
 use pando_testing::lab::{DATA, Lab, QUOTA, repetitions};
+use pando_testing::virtual_registers::{application, saved, set_control, with_handlers, words};
 use std::collections::BTreeSet;
 
 const IDENTITY: u64 = VIRTUAL_REGISTERS + offset::IDENTITY as u64;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Idling until an unmasked event or a deadline; no event is lost between reading the mask and the call.
 
-use crate::cell::{application, control, exit, set_control};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Event, Hypercall};
@@ -11,6 +10,7 @@ use pando_machine::Nanos;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
 use pando_testing::lab::{Lab, is_kvm_available};
+use pando_testing::virtual_registers::{application, control, exit, set_control};
 use std::time::Duration;
 
 const CONSOLE: u8 = 1 << Event::Console as u8;
@@ -136,13 +136,13 @@ fn a_cell_that_idles_outside_its_libos_gets_the_upcall_with_the_result_saved() {
         let program = asm.finish();
         let mut asm = Asm::new();
         asm.call_kernel(Hypercall::Freeze {});
-        let id = lab.cell(&crate::cell::with_handlers(&program, &[], &asm.finish()));
+        let id = lab.cell(&pando_testing::virtual_registers::with_handlers(&program, &[], &asm.finish()));
         set_control(&lab, id, &application());
         lab.kernel.start(id).expect("it was not started before");
         lab.run_all();
         lab.kernel.raise(id, Event::Console);
         lab.run_all();
-        let saved = crate::cell::saved(&lab, id, 0);
+        let saved = pando_testing::virtual_registers::saved(&lab, id, 0);
         assert_eq!((saved.rax, saved.error), (u64::from(CONSOLE), u64::from(CONSOLE)));
         assert_eq!(control(&lab, id).level, 1);
     }

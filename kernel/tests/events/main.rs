@@ -2,7 +2,6 @@
 //! Exceptions, system calls, events, time, identity, and the results of calls, as a cell sees them. The same on every machine.
 
 mod calls;
-mod cell;
 mod delivery;
 mod identity;
 mod idle;

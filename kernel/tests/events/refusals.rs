@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every refusal occurs, and names the mistake; a refused call has no effect.
 
-use crate::cell::words;
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SLOTS, SYSTEM, USER_END, USER_START, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::memory::CURRENT_SPACE;
@@ -12,6 +11,7 @@ use pando_testing::asm::Register::{R8, R9, R10, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::disk::TestDisk;
 use pando_testing::lab::{CODE, DATA, Lab, STACK_TOP};
+use pando_testing::virtual_registers::words;
 use std::collections::BTreeSet;
 
 const READ_WRITE: u64 = Permissions::READ_WRITE.bits();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Spaces and segments as a cell uses them. Its code lies in the system segment, which every space has.
 
-use crate::cell::exit;
 use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
 use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
@@ -10,6 +9,7 @@ use pando_machine::PageCount;
 use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition, Label};
 use pando_testing::lab::{Lab, QUOTA};
+use pando_testing::virtual_registers::exit;
 
 /// Data that must survive a switch of the space.
 const NOTES: u64 = SYSTEM_FREE;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Delivery of exceptions and system calls to the libOS, with the whole context, on one of two levels.
 
-use crate::cell::{EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers};
 use pando_abi::registers::{FIXED_FLAGS, USER_CODE, USER_DATA, cause};
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Hypercall, Registers, SavedContext};
@@ -10,6 +9,7 @@ use pando_machine::{SUPERVISOR_BASE, Violation};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R8, R9, Rax, Rbp, Rbx, Rcx, Rdi};
 use pando_testing::lab::{CODE, DATA, Lab, repetitions};
+use pando_testing::virtual_registers::{EXCEPTION_ENTRY, STACKS, application, control, exit, saved, set_control, with_handlers};
 
 /// RF, which the CPU sets in the flags that a fault saves.
 const RESUME: u64 = 0x1_0000;
@@ -191,7 +191,7 @@ fn on_its_way_out_the_libos_counts_as_running() {
             let id = launch(&lab, &assembled(|asm| asm.ud2()), &control, distinct());
             lab.run_all();
             assert_eq!(seen(&lab, id, level), expected(&RAISES[0], &distinct()), "way out from {start} to {end}");
-            assert_eq!(crate::cell::control(&lab, id).level, level as u64 + 1);
+            assert_eq!(pando_testing::virtual_registers::control(&lab, id).level, level as u64 + 1);
         }
     }
 }

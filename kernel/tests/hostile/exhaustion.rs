@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exhaustion of memory in every way: the cell that causes it gets an error or is ended, and the victim cell keeps its memory.
 
-use crate::cell::exit;
 use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use ExpectedEnd::{Exits, Quota};
 use pando_abi::layout::SLOT_SIZE;
@@ -9,6 +8,7 @@ use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_machine::PageCount;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R14, R15, Rax, Rbx};
+use pando_testing::virtual_registers::exit;
 
 const LAZY: u64 = MapFlags::lazy(Permissions::READ_WRITE).bits();
 const LARGE: u64 = LAZY | 16;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The harness for hostile cells: one vCPU, a victim cell on it that checks its own state, and a count of all frames at the end.
 
-use crate::cell::set_control;
 use crate::victim::Neighbour;
 use pando_abi::virtual_registers::Control;
 use pando_abi::{Event, Registers};
@@ -12,6 +11,7 @@ use pando_machine::{PageCount, Violation};
 use pando_testing::asm::Asm;
 use pando_testing::disk::TestDisk;
 use pando_testing::lab::{CODE, Lab, QUOTA, STACK_TOP, is_kvm_available, repetitions};
+use pando_testing::virtual_registers::set_control;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -194,7 +194,7 @@ impl Harness {
     /// Checks that an ordinary cell still works, and that every frame is free again.
     pub fn close(mut self) {
         let honest = HostileCell::assembled("an honest cell", |asm| {
-            asm.call_kernel(crate::cell::exit(42));
+            asm.call_kernel(pando_testing::virtual_registers::exit(42));
         });
         self.try_cell(&honest, &[ExpectedEnd::Exits(42)]);
         self.neighbour.dismiss(&self.lab);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random hypercalls with random arguments: each is refused with a name, or affects only its own cell.
 
-use crate::cell::words;
 use crate::harness::{ExpectedEnd, Harness, HostileCell, is_clear};
 use pando_abi::hypercall::TABLE;
 use pando_abi::layout::{ROOT_IMAGE, SLOT_SIZE, SYSTEM, USER_END};
@@ -11,6 +10,7 @@ use pando_kernel::{CellId, End};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{self, R9, Rax, Rbx, Rcx};
 use pando_testing::lab::{CODE, DATA, repetitions};
+use pando_testing::virtual_registers::words;
 
 /// Number of calls that one cell makes.
 const CALLS: u32 = 60;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Privileged instructions, ports, flags and invalid stacks; on real machines only.
 
-use crate::cell::exit;
 use crate::harness::{ExpectedEnd, Harness, HostileCell, rows};
 use ExpectedEnd::{AnyFault, Calls, Endless, Exits, Fault, Violation};
 use pando_kernel::End;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
 use pando_testing::lab::{CODE, DATA, STACK_TOP, repetitions};
+use pando_testing::virtual_registers::exit;
 
 /// The number of the call that yields the rest of a quantum.
 const RELINQUISH: u64 = 15;

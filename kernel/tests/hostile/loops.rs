@@ -2,7 +2,6 @@
 //! Cells that never end by themselves: they are preempted, whatever they mask, and ended by the operator.
 
 use crate::Code;
-use crate::cell::{EXCEPTION_ENTRY, application, with_handlers};
 use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use ExpectedEnd::{DoubleFault, Endless, Quota};
 use pando_abi::Hypercall;
@@ -11,6 +10,7 @@ use pando_abi::virtual_registers::Control;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R14, R15, Rax, Rbx, Rcx};
 use pando_testing::lab::{CODE, DATA};
+use pando_testing::virtual_registers::{EXCEPTION_ENTRY, application, with_handlers};
 
 fn assembled(build: impl FnOnce(&mut Asm)) -> Vec<u8> {
     let mut asm = Asm::new();

@@ -5,10 +5,6 @@
 //! is free again, and fresh memory is zero. `PANDO_TESTS=hardware` chooses sizes for emulated hardware virtualisation,
 //! `PANDO_TESTS=all` the long runs; `PANDO_SEED` chooses another seed.
 
-#[path = "../events/cell.rs"]
-#[allow(dead_code)]
-mod cell;
-
 mod exhaustion;
 mod harness;
 mod hypercalls;

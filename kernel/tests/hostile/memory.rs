@@ -2,7 +2,6 @@
 //! Invalid accesses to all kinds of addresses, and fresh memory, which must be zero.
 
 use crate::Code;
-use crate::cell::exit;
 use crate::harness::{ExpectedEnd, Harness, HostileCell, rows};
 use ExpectedEnd::{Exits, Fault};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SYSTEM_FREE, USER_END, VIRTUAL_REGISTERS};
@@ -11,6 +10,7 @@ use pando_machine::{PHYSICAL_BASE, PageCount, SUPERVISOR_BASE};
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R13, R14, R15, Rax, Rbx, Rsp};
 use pando_testing::lab::{CODE, DATA, STACK_TOP};
+use pando_testing::virtual_registers::exit;
 
 /// Where `syscall` enters the supervisor.
 const SYSCALL_STUB: u64 = SUPERVISOR_BASE + 0x2400;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Invalid data in a cell's own pages that the kernel reads: only this cell is affected.
 
-use crate::cell::exit;
 use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use pando_abi::Hypercall;
 use pando_abi::layout::{CONSOLE_RINGS, VIRTUAL_REGISTERS};
@@ -10,6 +9,7 @@ use pando_machine::SUPERVISOR_BASE;
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R14, Rax, Rbx};
 use pando_testing::lab::{CODE, DATA, repetitions};
+use pando_testing::virtual_registers::exit;
 
 /// Words that are meaningful as an address, a number or a flag.
 fn word(random: &mut fastrand::Rng) -> u64 {
@@ -61,7 +61,7 @@ fn nonsense(page: u64, words: u32, most: u32) {
                 }
                 asm.call_kernel(exit(1));
             });
-            let control = if random.bool() { crate::cell::application() } else { hostile.control };
+            let control = if random.bool() { pando_testing::virtual_registers::application() } else { hostile.control };
             harness.try_cell(&HostileCell { control, ..hostile }, &[ExpectedEnd::Anything]);
         }
         harness.close();

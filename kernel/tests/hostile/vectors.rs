@@ -2,7 +2,6 @@
 //! Ownership of vector, x87 and MXCSR state (line 7 of the context contract).
 
 use crate::Code;
-use crate::cell::exit;
 use crate::harness::{ExpectedEnd, Harness, HostileCell};
 use ExpectedEnd::{AnyFault, Endless, Exits};
 use pando_abi::Hypercall;
@@ -13,6 +12,7 @@ use pando_machine::{FRAME_SIZE, PageCount};
 use pando_testing::asm::Register::{R12, R13, Rax, Rbx};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{DATA, Lab};
+use pando_testing::virtual_registers::exit;
 
 /// CPUID's leaf of the state components.
 const LEAF: u32 = 0xd;

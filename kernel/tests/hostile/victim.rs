@@ -209,7 +209,7 @@ impl Neighbour {
             timer: u64::MAX,
             ..Default::default()
         };
-        crate::cell::set_control(lab, id, &control);
+        pando_testing::virtual_registers::set_control(lab, id, &control);
         let page: Vec<u8> = (0..512u64).flat_map(|index| PATTERN[0].wrapping_add(PATTERN[1].wrapping_mul(index)).to_le_bytes()).collect();
         let entries = lab.kernel.machine().cpuid();
         for (address, bytes) in

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Batches: frames arrive whole, in order, only at their destinations, and many at once.
 
-use crate::bench::{Bench, RECEIVED, SENT, TestRing, batch, packet};
 use pando_abi::Event;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::virtual_registers::{Card, offset};
 use pando_kernel::RunState;
 use pando_kernel::{End, OperatorError};
+use pando_testing::network_bench::{Bench, RECEIVED, SENT, TestRing, batch, packet};
 
 #[test]
 fn frames_arrive_whole_in_order_and_only_where_they_go() {

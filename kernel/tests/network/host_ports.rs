@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Host ports: the host's own ports on a network.
 
-use crate::bench::{Bench, packet};
 use pando_kernel::limits::MAX_NETWORKS;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig, OperatorError};
+use pando_testing::network_bench::{Bench, packet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells that spoof, flood, and write invalid data into their rings.
 
-use crate::bench::{Bench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::ring::FAULTED;
 use pando_kernel::limits::{CARD_PIECE, QUEUE_BYTES, QUEUE_FRAMES};
 use pando_testing::lab::repetitions;
+use pando_testing::network_bench::{Bench, RECEIVED, ROOM, SENT, TestRing, batch, packet};
 
 #[test]
 fn nobody_speaks_in_anothers_name() {

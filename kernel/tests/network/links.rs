@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Links that delay, lose, duplicate and reorder frames.
 
-use crate::bench::{Bench, packet};
 use pando_kernel::network::link::{Link, PerMillion};
 use pando_kernel::{End, NetworkConfig};
+use pando_testing::network_bench::{Bench, packet};
 use std::num::NonZeroU64;
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //! data harms only itself.
 
 mod batches;
-mod bench;
 mod host_ports;
 mod hostile;
 mod links;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames that are copied from memory to memory, and frames that must not be: the receiver gets the same in both cases.
 
-use crate::bench::{Bench, RECEIVED, SENT, TestRing, packet};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, MapFlags, Permissions};
 use pando_kernel::cell::traffic::Load;
@@ -9,6 +8,7 @@ use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig};
 use pando_machine::PageCount;
 use pando_testing::lab::{QUOTA, repetitions};
+use pando_testing::network_bench::{Bench, RECEIVED, SENT, TestRing, packet};
 use std::num::NonZeroU64;
 
 /// Masks the network event, so that the cell sleeps on and the frames can be observed.

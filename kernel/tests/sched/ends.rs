@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operator ends cells in every state, and learns why cells ended.
 
-use crate::cell::exit;
 use pando_abi::Hypercall;
 use pando_kernel::RunState;
 use pando_kernel::sched::Gatekeeper;
 use pando_kernel::{CellConfig, CellId, Config, End, OperatorError, WrongState};
 use pando_machine::PageCount;
 use pando_testing::lab::{CODE, DATA, Lab, QUOTA};
+use pando_testing::virtual_registers::exit;
 
 /// A gatekeeper that admits no cell.
 struct Closed;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns: every cell gets its own, whatever other cells do in theirs.
 
-use crate::cell::{application, exit, set_control, with_handlers, words};
 use pando_abi::{Event, Hypercall};
 use pando_kernel::RunState;
 use pando_kernel::{CellId, End};
 use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{R12, R15, Rax, Rbx, Rcx, Rdi, Rdx};
 use pando_testing::lab::{DATA, Lab, repetitions};
+use pando_testing::virtual_registers::{application, exit, set_control, with_handlers, words};
 use std::time::Duration;
 
 /// A cell that counts in memory for ever.

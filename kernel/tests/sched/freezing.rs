@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operator makes templates of running cells: it asks them, and freezes by force those that do not respond.
 
-use crate::cell::{application, control, exit, set_control, with_handlers};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::virtual_registers::{Control, offset};
@@ -13,6 +12,7 @@ use pando_machine::PageCount;
 use pando_testing::asm::Register::{R12, R13, R14, Rax, Rbx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{DATA, Lab, QUOTA};
+use pando_testing::virtual_registers::{application, control, exit, set_control, with_handlers};
 use std::ops::ControlFlow;
 use std::time::Duration;
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scheduling, admission and memory pressure: the policies and the operator's calls, tested with real cells.
 
-#[path = "../events/cell.rs"]
-#[allow(dead_code)]
-mod cell;
-
 mod ends;
 mod fairness;
 mod freezing;

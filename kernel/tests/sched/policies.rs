@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's behaviour follows the policies that it is given.
 
-use crate::cell::exit;
 use pando_kernel::RunState;
 use pando_kernel::sched::{Gatekeeper, ReadyReason, Scheduler};
 use pando_kernel::{CellId, Config, End};
 use pando_machine::PageCount;
 use pando_testing::lab::Lab;
+use pando_testing::virtual_registers::exit;
 use std::collections::VecDeque;
 
 /// Runs the cell first that became ready last.

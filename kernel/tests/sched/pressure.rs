@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! When the machine is out of memory, the memory policy chooses the victim.
 
-use crate::cell::exit;
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
@@ -11,6 +10,7 @@ use pando_machine::PageCount;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R15, Rbx};
 use pando_testing::lab::Lab;
+use pando_testing::virtual_registers::exit;
 
 const ARENA: PageCount = PageCount(1 << 13);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! vCPU threads: many cells on a few vCPUs, woken by timers and events, ended by the operator.
 
-use crate::cell::exit;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::offset;
 use pando_abi::{Event, Hypercall, MapFlags, Permissions, Registers};
@@ -13,6 +12,7 @@ use pando_machine::{Machine, Nanos, PageCount};
 use pando_testing::asm::Register::{R12, R13, Rax, Rbx, Rcx, Rdi, Rsi};
 use pando_testing::asm::{Asm, Condition};
 use pando_testing::lab::{CODE, DATA, QUOTA, is_kvm_available, repetitions};
+use pando_testing::virtual_registers::exit;
 use std::sync::Arc;
 
 const ARENA: PageCount = PageCount(1 << 15);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same bytes on both machines: random programs leave the same registers, memory and exceptions on `sim` as on KVM.
 
-use crate::asm::{Asm, Condition, Label, Register};
 use crate::bare::{Bare, CODE, DATA};
 use fastrand::Rng;
 use pando_abi::Registers;
 use pando_machine::kvm::{Kvm, KvmConfig, Omit};
 use pando_machine::{Context, Exception, Exit, FRAME_SIZE, Machine, PageCount};
+use pando_testing::asm::{Asm, Condition, Label, Register};
 
 /// Number of compared programs: ordinarily, and in the long runs.
 const PROGRAMS: [u64; 2] = [2_000, 200_000];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Instructions and exceptions of the software machine.
 
-use crate::asm::{Asm, Condition, Register};
 use crate::bare::{Bare, CODE, DATA, NO_EXECUTE, READ_ONLY, STACK, TABLE};
 use pando_machine::{Context, EntryIndex, Exception, Exit, Machine, Nanos, PageCount, Violation};
+use pando_testing::asm::{Asm, Condition, Register};
 use std::time::Duration;
 
 use Register::*;

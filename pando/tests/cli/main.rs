@@ -4,14 +4,11 @@
 //! `conformance/` compares programs in cells with Linux; its fixtures are used here, too. `PANDO_TESTS=all` adds the long runs.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "only conformance tests use all of it")]
 #[path = "../../../conformance/tests/linux/fixture/case.rs"]
 mod case;
 mod commands;
-#[allow(dead_code, reason = "only conformance tests use all of it")]
 #[path = "../../../conformance/tests/linux/fixture/compile.rs"]
 mod compile;
-#[allow(dead_code, reason = "only conformance tests use all of it")]
 #[path = "../../../conformance/tests/linux/fixture/data.rs"]
 mod data;
 mod fixture;

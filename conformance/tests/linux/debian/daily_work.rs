@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Daily work in a cell: building, versioning, packing, scripting with many processes; the same as on the host.
 
-use crate::case::{Case, compare_if};
+use crate::case::Case;
+use crate::comparison::compare_if;
 use pando_testing::needs_kvm;
 
 /// Four compilers in parallel, and a second run that has nothing to do.

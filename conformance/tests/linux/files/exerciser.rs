@@ -5,7 +5,7 @@
 //! One run stays below a process's limit of mappings: the exerciser never unmaps what it has read.
 
 use crate::case::{Case, long_runs, text};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::suites::ripgrep_and_sqlite::fetched;
 use pando_testing::needs_kvm;
 
@@ -117,7 +117,7 @@ fn share(Sharing { place, is_shown }: &Sharing, seed: u32) {
     for directory in [native.path(), volume.path()].into_iter().filter(|_| *is_shown && seed.is_multiple_of(2)) {
         std::fs::write(directory.join("file"), &old).expect("the directory is ours");
     }
-    let one_file = program("one_file", Linked::Glibc);
+    let one_file = program("one_file", Linkage::GLIBC);
     let run = |directory: &str| Case::new(&one_file, &[directory, &seed.to_string(), &place.operations.to_string()]);
     let natively = run(&native.path().display().to_string()).native();
     assert_eq!(natively.status, 0, "seed {seed}: {}", text(&natively.output));

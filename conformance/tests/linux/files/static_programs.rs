@@ -2,9 +2,9 @@
 //! Files, names, locks and watches: each part of a static program gives the same results as on the host.
 
 use crate::case::{Case, Input};
-use crate::compile::{Linked, program};
-use crate::data;
+use crate::compile::{Linkage, program};
 use crate::parts::{C, GLIBC, RUST, UNEXPECTED, check, check_in_directory, with_data};
+use crate::{data, data_sets};
 use pando_testing::needs_kvm;
 
 parts! {
@@ -44,19 +44,19 @@ fn standard_input() {
         check("files", &C, &["input"], Input::Pipe(bytes));
     }
     check("standard", &RUST, &["input"], Input::Pipe(&text));
-    let file = data::sets().iter().find(|set| set.name == "text").expect("it is one of the sets");
+    let file = data_sets::sets().iter().find(|set| set.name == "text").expect("it is one of the sets");
     check("files", &C, &["input"], Input::File(&file.file));
 }
 
 #[test]
 fn what_a_program_changes_stays_in_its_cell() {
     needs_kvm!();
-    for linked in C {
-        let (program, directory) = with_data("files", linked);
+    for linkage in C {
+        let (program, directory) = with_data("files", linkage);
         let before = std::fs::read(directory.join("data")).expect("it was written");
         let outcome = Case::new(&program, &["changing", "data"]).directory(&directory).file("data").cell();
         let output = String::from_utf8_lossy(&outcome.output);
-        assert!(outcome.status == 0 && output.contains("holds: ") && !output.contains(UNEXPECTED), "{linked:?}: {output}");
+        assert!(outcome.status == 0 && output.contains("holds: ") && !output.contains(UNEXPECTED), "{}: {output}", linkage.name);
         assert!(before == std::fs::read(directory.join("data")).expect("it is still there"));
         assert!(!directory.join("moved").exists() && !directory.join("hard").exists());
     }
@@ -71,7 +71,7 @@ fn a_directory_may_have_many_files() {
 fn a_full_overlay_keeps_what_it_has_and_can_be_cleared() {
     needs_kvm!();
     let directory = tempfile::tempdir().expect("the host has room");
-    let case = Case::new(program("room", Linked::Glibc), &["full"]).directory(directory.path()).options(&["--memory", "32M"]);
+    let case = Case::new(program("room", Linkage::GLIBC), &["full"]).directory(directory.path()).options(&["--memory", "32M"]);
     let outcome = case.cell();
     let output = String::from_utf8_lossy(&outcome.output);
     let holds = !output.contains("DOES NOT HOLD") && output.ends_with("there was room again\n");

@@ -2,7 +2,7 @@
 //! The C library and the standard library of Rust: each part of a static program gives the same results as on the host.
 
 use crate::case::{Case, Input};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::parts::{C, RUST, check};
 use pando_testing::lab::is_kvm_available;
 
@@ -23,7 +23,7 @@ parts! {
 #[test]
 fn a_second_thread_runs() {
     if is_kvm_available() {
-        let outcome = Case::new(program("standard", Linked::Rust), &["thread"]).cell();
+        let outcome = Case::new(program("standard", Linkage::RUST), &["thread"]).cell();
         assert_eq!((outcome.status, &outcome.output[..], &outcome.errors[..]), (0, &b"Some(42)\n"[..], ""));
     }
 }

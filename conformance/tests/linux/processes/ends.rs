@@ -2,13 +2,13 @@
 //! The ends of programs: the exit status is the host's, and one line reports a fault or an exceeded limit.
 
 use crate::case::{Case, CaseOutcome};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use pando_testing::lab::is_kvm_available;
 use pando_testing::needs_kvm;
 
 /// Runs `die` in a cell and on the host: the same status and output. Returns the cell's outcome.
 fn dies(words: &[&str]) -> CaseOutcome {
-    let case = Case::new(program("die", Linked::Glibc), words);
+    let case = Case::new(program("die", Linkage::GLIBC), words);
     let (native, cell) = (case.native(), case.cell());
     assert_eq!(native.status, cell.status, "{words:?}: {}", cell.errors);
     assert_eq!(native.output, cell.output, "{words:?}");
@@ -81,7 +81,7 @@ fn aborts_and_signals_to_oneself() {
     if is_kvm_available() {
         assert_eq!(dies(&["raise", "17"]).status, 0, "a signal that is ignored by default");
         assert_eq!(dies(&["raise", "13"]).errors, "", "a broken pipe is not reported");
-        assert_eq!(Case::new(program("standard", Linked::Rust), &["abort"]).cell().status, 134);
+        assert_eq!(Case::new(program("standard", Linkage::RUST), &["abort"]).cell().status, 134);
     }
 }
 
@@ -102,7 +102,7 @@ fn exit_statuses_from_0_to_255() {
 #[test]
 fn time_limits_end_whatever_the_program_does() {
     needs_kvm!();
-    let die = program("die", Linked::Glibc);
+    let die = program("die", Linkage::GLIBC);
     for words in [["spin"], ["pause"]] {
         let outcome = Case::new(&die, &words).options(&["--timeout", "300ms"]).cell();
         assert_eq!((outcome.status, &outcome.output[..]), (124, &b"before the end\n"[..]));
@@ -119,13 +119,13 @@ fn time_limits_end_whatever_the_program_does() {
 #[test]
 fn memory_limits_hold() {
     needs_kvm!();
-    let outcome = Case::new(program("die", Linked::Glibc), &["hoard"]).options(&["--memory", "16M"]).cell();
+    let outcome = Case::new(program("die", Linkage::GLIBC), &["hoard"]).options(&["--memory", "16M"]).cell();
     if outcome.status != 77 {
         assert_eq!(outcome.status, 137, "{outcome:?}");
         says(&outcome, &["memory", "quota"]);
     }
-    for linked in [Linked::Glibc, Linked::Musl] {
-        let outcome = Case::new(program("memory", linked), &["exhaust"]).options(&["--memory", "16M"]).cell();
+    for linkage in [Linkage::GLIBC, Linkage::MUSL] {
+        let outcome = Case::new(program("memory", linkage), &["exhaust"]).options(&["--memory", "16M"]).cell();
         match outcome.status {
             // `malloc` failed after most of the memory was allocated, and the program continued.
             0 => {
@@ -134,10 +134,10 @@ fn memory_limits_hold() {
                 assert!(blocks.is_some_and(|blocks| (8..16).contains(&blocks)) && !output.contains("DOES NOT"), "{output}");
             }
             137 => says(&outcome, &["memory", "quota"]),
-            _ => panic!("{linked:?}: {outcome:?}"),
+            _ => panic!("{}: {outcome:?}", linkage.name),
         }
     }
-    let outcome = Case::new(program("memory", Linked::Glibc), &["heap-small"]).options(&["--memory", "64M"]).cell();
+    let outcome = Case::new(program("memory", Linkage::GLIBC), &["heap-small"]).options(&["--memory", "64M"]).cell();
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""), "a program that needs less is unaffected");
 }
 
@@ -145,10 +145,10 @@ fn memory_limits_hold() {
 fn a_program_that_makes_a_mess_of_its_signals_ends_by_one() {
     needs_kvm!();
     let messes = ["nesting", "tiny", "wild", "nowhere", "outside", "restorer", "blocked", "ignored", "pointer", "return"];
-    for (linked, mess) in [Linked::Glibc, Linked::Musl].into_iter().flat_map(|linked| messes.map(|mess| (linked, mess))) {
-        let case = Case::new(program("contexts", linked), &["mess", mess]);
+    for (linkage, mess) in [Linkage::GLIBC, Linkage::MUSL].into_iter().flat_map(|linkage| messes.map(|mess| (linkage, mess))) {
+        let case = Case::new(program("contexts", linkage), &["mess", mess]);
         let (native, cell) = (case.native(), case.cell());
-        assert_eq!((native.status, cell.status), (139, 139), "{linked:?} {mess}: {}", cell.errors);
+        assert_eq!((native.status, cell.status), (139, 139), "{} {mess}: {}", linkage.name, cell.errors);
         says(&cell, &["SIGSEGV"]);
     }
 }

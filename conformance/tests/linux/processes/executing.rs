@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dynamically linked programs and scripts of the host, natively and in a cell.
+//! Dynamically linkage programs and scripts of the host, natively and in a cell.
 
-use crate::case::{Case, Input, compare_if};
-use crate::compile::{Linked, program};
+use crate::case::{Case, Input};
+use crate::comparison::compare_if;
+use crate::compile::{Linkage, program};
 use pando_testing::lab::is_kvm_available;
 use pando_testing::needs_kvm;
 use std::fs::{self, Permissions};
@@ -144,19 +145,19 @@ fn programs_lie_elsewhere_each_time_unless_they_shall_not() {
 #[test]
 fn programs_and_scripts_are_executed() {
     needs_kvm!();
-    for linked in [Linked::Glibc, Linked::GlibcPie, Linked::Musl] {
-        let program = program("executing", linked);
+    for linkage in [Linkage::GLIBC, Linkage::GLIBC_PIE, Linkage::MUSL] {
+        let program = program("executing", linkage);
         let case = Case::new(&program, &[""; 0]).file(&program);
         if let Err(problem) = case.compare_in(|_| {}) {
-            panic!("{linked:?}: {problem}");
+            panic!("{}: {problem}", linkage.name);
         }
     }
 }
 
 #[test]
 fn programs_that_run_again_find_what_they_ask_for() {
-    for linked in [Linked::Glibc, Linked::GlibcPie] {
-        compare_if(&[], program("again", linked).to_str().expect("a path of ours"), &[]);
+    for linkage in [Linkage::GLIBC, Linkage::GLIBC_PIE] {
+        compare_if(&[], program("again", linkage).to_str().expect("a path of ours"), &[]);
     }
 }
 

@@ -2,7 +2,7 @@
 //! Processes, their identities, limits and capabilities: each part of a static program gives the same results as on the host.
 
 use crate::case::{Case, Input};
-use crate::compile::Linked;
+use crate::compile::Linkage;
 use crate::parts::{C, GLIBC, RUST, UNEXPECTED, check, with_data};
 use pando_testing::lab::is_kvm_available;
 use pando_testing::needs_kvm;
@@ -79,7 +79,7 @@ fn a_program_knows_itself_as_the_first_process_of_root() {
 #[test]
 fn user_and_system_time() {
     needs_kvm!();
-    let (program, directory) = with_data("resources", Linked::Glibc);
+    let (program, directory) = with_data("resources", Linkage::GLIBC);
     let outcome = Case::new(&program, &["times"]).directory(&directory).file("data").cell();
     let output = String::from_utf8_lossy(&outcome.output);
     assert!(outcome.status == 0 && output.contains("holds") && !output.contains(UNEXPECTED), "{outcome:?}");

@@ -3,7 +3,7 @@
 //! by its name.
 
 use crate::case::{Case, Input};
-use crate::data;
+use crate::{data, data_sets};
 use pando_testing::lab::is_kvm_available;
 use pando_testing::needs_kvm;
 use std::os::unix::fs::symlink;
@@ -13,12 +13,12 @@ const BUSYBOX: &str = "busybox";
 /// Checks an applet with every data set, passed in every way.
 fn check_applet(words: &[&str]) {
     needs_kvm!();
-    let problems: Vec<String> = data::sets().iter().flat_map(|set| ways(words, set)).filter_map(|case| case.compare().err()).collect();
+    let problems: Vec<String> = data_sets::sets().iter().flat_map(|set| ways(words, set)).filter_map(|case| case.compare().err()).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 /// The ways to pass a data set to an applet.
-fn ways<'a>(words: &[&str], set: &'a data::DataSet) -> [Case<'a>; 3] {
+fn ways<'a>(words: &[&str], set: &'a data_sets::DataSet) -> [Case<'a>; 3] {
     let named: Vec<&str> = words.iter().copied().chain([set.name]).collect();
     [
         Case::new(BUSYBOX, words).input(Input::Pipe(&set.bytes)),
@@ -30,7 +30,7 @@ fn ways<'a>(words: &[&str], set: &'a data::DataSet) -> [Case<'a>; 3] {
 /// Checks an applet that only reads standard input.
 fn check_filter(words: &[&str]) {
     needs_kvm!();
-    for set in data::sets() {
+    for set in data_sets::sets() {
         let [pipe, file, _] = ways(words, set);
         pipe.check();
         file.check();
@@ -163,7 +163,7 @@ fn an_applet_can_be_called_by_a_link_of_its_name() {
 #[test]
 fn several_files_are_shown_at_once() {
     needs_kvm!();
-    let names: Vec<&str> = data::sets().iter().map(|set| set.name).collect();
+    let names: Vec<&str> = data_sets::sets().iter().map(|set| set.name).collect();
     let words: Vec<&str> = ["sha256sum"].into_iter().chain(names.iter().copied()).collect();
     names.iter().fold(Case::new(BUSYBOX, &words).directory(data::directory()), |case, name| case.file(name)).check();
 }
@@ -171,7 +171,7 @@ fn several_files_are_shown_at_once() {
 /// Checks an applet with 200 MB, passed in the ways of these numbers (see [`ways`]).
 fn check_large(words: &[&str], chosen: &[usize]) {
     if is_kvm_available() {
-        let ways = ways(words, data::large());
+        let ways = ways(words, data_sets::large());
         chosen.iter().for_each(|&way| ways[way].check());
     }
 }

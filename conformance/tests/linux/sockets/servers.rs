@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers and their clients in one cell, over its own loopback and over Unix sockets: the same as on the host.
 
-use crate::case::compare_if;
+use crate::comparison::compare_if;
 
 /// Runs a shell script in a new directory, natively and in a cell, if the needed programs are installed.
 fn check(needs: &[&str], script: &str) {

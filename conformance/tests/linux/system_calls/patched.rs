@@ -2,7 +2,7 @@
 //! Patched system calls are transparent to programs. Each case runs natively, in a cell, and in a cell in which every call traps.
 
 use crate::case::{Case, CaseOutcome};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use pando_testing::lab::{is_kvm_available, repetitions};
 
 /// Makes every call trap, as without patches.
@@ -13,8 +13,8 @@ const PLACES: [&str; 3] = ["20000000", "1234567000", "700000000000"];
 /// Compares a part of the program `patched` with the host, with and without patches.
 fn check(part: &str) {
     if is_kvm_available() {
-        for linked in [Linked::Glibc, Linked::Musl] {
-            let case = Case::new(program("patched", linked), &[part]);
+        for linkage in [Linkage::GLIBC, Linkage::MUSL] {
+            let case = Case::new(program("patched", linkage), &[part]);
             case.check();
             case.options(TRAP).check();
         }
@@ -69,7 +69,7 @@ fn instructions_behind_a_call_fault_where_they_stand() {
 /// The numbers of trapped calls and of all calls, in a program that makes some thousands.
 fn counts(options: &[&str]) -> [u64; 2] {
     let options: Vec<&str> = options.iter().copied().chain(["--stats"]).collect();
-    let outcome = Case::new(program("patched", Linked::Glibc), &["counted", "3000"]).options(&options).cell();
+    let outcome = Case::new(program("patched", Linkage::GLIBC), &["counted", "3000"]).options(&options).cell();
     assert_eq!(outcome.status, 0, "{outcome:?}");
     ["  system calls ", "system calls made"].map(|name| {
         let line = outcome.errors.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name}: {}", outcome.errors));
@@ -91,7 +91,7 @@ fn after_a_few_times_a_call_does_not_trap_any_more() {
 #[test]
 fn code_that_reads_itself_sees_the_jump_unless_calls_trap() {
     if is_kvm_available() {
-        let case = Case::new(program("patched", Linked::Glibc), &["reading"]);
+        let case = Case::new(program("patched", Linkage::GLIBC), &["reading"]);
         let said = |outcome: CaseOutcome| String::from_utf8_lossy(&outcome.output).into_owned();
         assert_eq!(said(case.native()), "as it was written: yes\n");
         assert_eq!(said(case.cell()), "as it was written: no\n");
@@ -102,7 +102,7 @@ fn code_that_reads_itself_sees_the_jump_unless_calls_trap() {
 #[test]
 fn random_surroundings() {
     if is_kvm_available() {
-        let program = program("surroundings", Linked::Glibc);
+        let program = program("surroundings", Linkage::GLIBC);
         for seed in 0..repetitions(1, 4, 40) {
             for place in PLACES {
                 Case::new(&program, &[&seed.to_string(), "syscall", place]).check();
@@ -115,7 +115,7 @@ fn random_surroundings() {
 #[test]
 fn random_surroundings_of_cpuid() {
     if is_kvm_available() {
-        let program = program("surroundings", Linked::Glibc);
+        let program = program("surroundings", Linkage::GLIBC);
         for seed in 0..repetitions(1, 2, 20) {
             for place in PLACES {
                 let case = Case::new(&program, &[&seed.to_string(), "cpuid", place]);

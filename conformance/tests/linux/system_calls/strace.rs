@@ -2,7 +2,7 @@
 //! `pando run --strace` compared with strace: the same calls of the same program, in the same format.
 
 use crate::case::{Case, CaseOutcome, PANDO};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::data;
 use pando_testing::needs_kvm;
 use std::fs;
@@ -74,7 +74,7 @@ fn normal_line(line: &str, own: &str) -> String {
 
 /// Traces a part of the test program both ways, in a writable directory.
 fn trace(part: &str) -> (String, CaseOutcome) {
-    let traced = program("traced", Linked::Glibc);
+    let traced = program("traced", Linkage::GLIBC);
     let directory = tempfile::tempdir_in(data::directory()).expect("a directory");
     let file = directory.path().join("trace");
     let case = |words: &[&str]| Case::new(words[0], &words[1..]).directory(directory.path());
@@ -128,7 +128,7 @@ fn objects_with_keys_are_told_as_strace_tells_them() {
 #[test]
 fn what_is_not_implemented_is_told_at_the_end() {
     needs_kvm!();
-    let traced = program("traced", Linked::Glibc);
+    let traced = program("traced", Linkage::GLIBC);
     let outcome = Case::new(&traced, &["unknown"]).options(&["--strace", "--stats=json"]).cell();
     assert!(!text(&outcome).contains("DOES NOT HOLD"), "{}", text(&outcome));
     for line in [
@@ -147,7 +147,7 @@ fn what_is_not_implemented_is_told_at_the_end() {
 #[test]
 fn no_address_hurts_who_looks_at_it() {
     needs_kvm!();
-    let traced = program("traced", Linked::Glibc);
+    let traced = program("traced", Linkage::GLIBC);
     let cell = Case::new(&traced, &["hostile"]).options(&["--strace"]).cell();
     assert_eq!(cell.status, 0, "{}", cell.errors.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
     assert_eq!(text(&cell).lines().last(), Some("still here"));
@@ -157,7 +157,7 @@ fn no_address_hurts_who_looks_at_it() {
 #[test]
 fn what_nobody_asked_for_is_not_told() {
     needs_kvm!();
-    let traced = program("traced", Linked::Glibc);
+    let traced = program("traced", Linkage::GLIBC);
     assert_eq!(Case::new(traced, &["memory"]).cell().errors, "");
 }
 

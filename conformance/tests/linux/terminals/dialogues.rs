@@ -2,7 +2,7 @@
 //! Dialogues at a terminal: typed input and displayed output, natively and under `pando run -t`, byte for byte.
 
 use crate::case::PANDO;
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -158,7 +158,7 @@ fn check(words: &[&str], options: &[&str], directory: &Path, steps: &[Step]) {
 /// Checks a part of the test program `typing`.
 fn check_typing(part: &str, steps: &[Step]) {
     needs_kvm!();
-    let typing = program("typing", Linked::Glibc);
+    let typing = program("typing", Linkage::GLIBC);
     check(&[typing.to_str().expect("a plain path"), part], &[], typing.parent().expect("a directory"), steps);
 }
 
@@ -238,7 +238,7 @@ fn keys_are_signals() {
 #[test]
 fn keys_end_a_program_that_does_not_mind() {
     needs_kvm!();
-    let typing = program("typing", Linked::Glibc);
+    let typing = program("typing", Linkage::GLIBC);
     let words = [typing.to_str().expect("a plain path"), "lines"];
     for (key, shown, status) in [(b"\x03", "^C", 130), (b"\x1c", "^\\", 131)] {
         // The terminal's only program is not stopped, because nobody could continue it.

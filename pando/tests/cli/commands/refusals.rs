@@ -2,7 +2,7 @@
 //! Invalid input: one clear line on standard error, the matching exit status, and no other output.
 
 use crate::case::{Case, CaseOutcome, Input, PANDO, finish};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::data::Numbers;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
@@ -106,15 +106,15 @@ fn interpreters_that_are_missing_are_named() {
     for (text, words) in scripts {
         check_program(&programs.program("script", text), NOT_EXECUTABLE, words);
     }
-    let mut linked = fs::read("/bin/ls").expect("everybody may read it");
-    let at = linked.windows(4).position(|bytes| bytes == b"/lib").expect("its linker's path comes first");
-    linked[at..at + 4].copy_from_slice(b"/nil");
-    check_program(&programs.program("linked", &linked), NOT_EXECUTABLE, &["linked", "dynamic linker /nil", "no such file"]);
+    let mut linkage = fs::read("/bin/ls").expect("everybody may read it");
+    let at = linkage.windows(4).position(|bytes| bytes == b"/lib").expect("its linker's path comes first");
+    linkage[at..at + 4].copy_from_slice(b"/nil");
+    check_program(&programs.program("linkage", &linkage), NOT_EXECUTABLE, &["linkage", "dynamic linker /nil", "no such file"]);
 }
 
 /// A valid program, small.
 fn good() -> Vec<u8> {
-    fs::read(program("die", Linked::Musl)).expect("it was just compiled")
+    fs::read(program("die", Linkage::MUSL)).expect("it was just compiled")
 }
 
 /// Replacement bytes, each with its offset.

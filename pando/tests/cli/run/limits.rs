@@ -3,7 +3,7 @@
 //! Pando reports in one line; nothing else fails.
 
 use crate::case::{Case, CaseOutcome, text};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use pando_testing::needs_kvm;
 
 const QUOTA: &str = "its memory quota is used up: give it more with --memory\n";
@@ -12,7 +12,7 @@ const OUTPUT: &str = "it exceeded its output limit\n";
 
 /// Runs a part of `bomb` in a cell with this memory limit and timeout.
 fn explode(words: &[&str], memory: &str, time: &str) -> CaseOutcome {
-    Case::new(program("bomb", Linked::Glibc), words).options(&["--memory", memory, "--timeout", time]).cell()
+    Case::new(program("bomb", Linkage::GLIBC), words).options(&["--memory", memory, "--timeout", time]).cell()
 }
 
 /// Whether standard error is this one line, for any program name.
@@ -65,7 +65,7 @@ fn there_are_as_many_descriptors_and_processes_as_the_limits_say() {
     let outcome = explode(&["children"], "64M", "60s");
     assert_eq!(text(&outcome.output), "fork: stopped by EAGAIN\nholds: made == limit.rlim_cur\n", "{outcome:?}");
     // The limit also holds for users other than root.
-    let outcome = Case::new(program("bomb", Linked::Glibc), &["children", "5"]).options(&["-u", "7"]).cell();
+    let outcome = Case::new(program("bomb", Linkage::GLIBC), &["children", "5"]).options(&["-u", "7"]).cell();
     assert_eq!(text(&outcome.output), "fork: stopped by EAGAIN\nholds: made == limit.rlim_cur\n", "{outcome:?}");
 }
 

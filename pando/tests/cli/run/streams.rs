@@ -176,6 +176,15 @@ fn output_and_errors_stay_apart_and_in_order() {
 }
 
 #[test]
+fn standard_input_is_a_file() {
+    needs_kvm!();
+    let directory = tempfile::tempdir().expect("there is room");
+    let file = directory.path().join("input");
+    std::fs::write(&file, "a line\n".repeat(100_000)).expect("the directory is ours");
+    Case::new("busybox", &["wc"]).input(Input::File(&file)).check();
+}
+
+#[test]
 fn what_the_program_does_not_read_is_left_for_others() {
     needs_kvm!();
     let script = format!("{PANDO} run busybox true; {PANDO} run busybox cat");

@@ -2,7 +2,7 @@
 //! Programs whose standard streams are a terminal, which `script` provides.
 
 use crate::case::{CaseOutcome, Input, PANDO, finish};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use pando_testing::{host_program, needs_kvm};
 use std::process::Command;
 
@@ -16,8 +16,8 @@ fn in_terminal(line: &str, typed: &[u8]) -> CaseOutcome {
 #[test]
 fn a_terminal_is_seen_as_one() {
     needs_kvm!();
-    for linked in [Linked::Glibc, Linked::Musl] {
-        let system = program("system", linked);
+    for linkage in [Linkage::GLIBC, Linkage::MUSL] {
+        let system = program("system", linkage);
         let native = in_terminal(&format!("{} terminal", system.display()), b"");
         let cell = in_terminal(&format!("{PANDO} run {} terminal", system.display()), b"");
         assert_eq!(native, cell);
@@ -29,7 +29,7 @@ fn a_terminal_is_seen_as_one() {
 fn what_is_typed_arrives_and_what_is_redirected_is_no_terminal() {
     needs_kvm!();
     let line = |runner: &str| {
-        format!("{runner}busybox head -n 1; {runner}{} terminal 2>/dev/null </dev/null", program("system", Linked::Glibc).display())
+        format!("{runner}busybox head -n 1; {runner}{} terminal 2>/dev/null </dev/null", program("system", Linkage::GLIBC).display())
     };
     let native = in_terminal(&line(""), b"typed\n");
     let cell = in_terminal(&line(&format!("{PANDO} run ")), b"typed\n");

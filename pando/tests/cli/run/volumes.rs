@@ -2,7 +2,7 @@
 //! Writable volumes: changes by programs in a cell reach the host when they sync or end, each file as a whole.
 
 use crate::case::{Case, CaseOutcome, Input, PANDO, as_shell, finish};
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::data::Numbers;
 use pando_testing::{host_program, needs_kvm};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ struct Running {
 impl Running {
     fn new(host: &Host, words: &[&str]) -> Running {
         let mut command = Command::new(PANDO);
-        command.arg("run").args(host.at("/data")).arg("--").arg(program("volumes", Linked::Musl)).args(words);
+        command.arg("run").args(host.at("/data")).arg("--").arg(program("volumes", Linkage::MUSL)).args(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pando starts");
         let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         Running { child, input, output: BufReader::new(output) }
@@ -271,10 +271,10 @@ fn a_file_of_which_a_byte_was_synced_can_be_read_on() {
     let host = Host::new();
     let bytes: Vec<u8> = (0..5 << 20).map(|index: u32| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(host.path("large"), &bytes).expect("the directory is ours");
-    let native = Command::new(program("volumes", Linked::Musl)).args(["patched", &host.path("large").display().to_string()]).output();
+    let native = Command::new(program("volumes", Linkage::MUSL)).args(["patched", &host.path("large").display().to_string()]).output();
     let wanted = String::from_utf8(native.expect("it starts").stdout).expect("it is a number");
     fs::write(host.path("large"), &bytes).expect("the directory is ours");
-    let outcome = Case::new(program("volumes", Linked::Musl), &["patched", "/data/large"]).options(&host.at("/data")).cell();
+    let outcome = Case::new(program("volumes", Linkage::MUSL), &["patched", "/data/large"]).options(&host.at("/data")).cell();
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
     assert_eq!(String::from_utf8_lossy(&outcome.output), wanted);
     let found = fs::read(host.path("large")).expect("it is there");
@@ -339,7 +339,7 @@ fn a_file_that_the_host_changes_meanwhile_is_an_error_that_names_it() {
     let changes: [(&str, Change, bool); 5] = [
         ("rewritten", |path| fs::write(path, vec![b'n'; SIZE]).expect("the file is ours"), true),
         ("truncated", |path| fs::write(path, "").expect("the file is ours"), true),
-        ("linked", |path| fs::hard_link(path, path.with_extension("link")).expect("the directory is ours"), false),
+        ("linkage", |path| fs::hard_link(path, path.with_extension("link")).expect("the directory is ours"), false),
         // An open file stays available.
         (
             "replaced",
@@ -384,7 +384,7 @@ fn on_file_system(options: &str, words: &[&str]) -> Option<CaseOutcome> {
 #[test]
 fn a_full_host_is_an_error_of_fsync_and_of_pando() {
     needs_kvm!();
-    let program = program("volumes", Linked::Musl);
+    let program = program("volumes", Linkage::MUSL);
     let words = [program.to_str().expect("a plain name"), "fill", "/data/file"];
     if let Some(outcome) = on_file_system("size=256k", &words) {
         assert_eq!((outcome.status, &outcome.output[..]), (125, &b"No space left on device\n"[..]), "{}", outcome.errors);

@@ -2,7 +2,7 @@
 //! The resources that hostile cells and many templates occupy in `pando serve`: its memory and its descriptors stay within limits.
 
 use crate::case::PANDO;
-use crate::compile::{Linked, program};
+use crate::compile::{Linkage, program};
 use crate::fixture::{Fixture, Service, wait_until};
 use pando_testing::{host_program, needs_kvm};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn a_cell_that_changes_streams_at_each_byte_takes_little_of_the_host() {
     needs_kvm!();
     const BYTES: u64 = 1 << 20;
     let fixture = Fixture::new();
-    plant(&fixture, "flood", program("alternating", Linked::Glibc).parent().expect("it has one"));
+    plant(&fixture, "flood", program("alternating", Linkage::GLIBC).parent().expect("it has one"));
     let service = fixture.serve(&[]);
     let run = |bytes: u64| {
         let script = format!("exec /shown/alternating {bytes}");
@@ -127,7 +127,7 @@ fn cells_that_open_connections_keep_nobody_from_the_service() {
     needs_kvm!();
     let fixture = Fixture::new();
     for name in ["sh", "other"] {
-        plant(&fixture, name, program("connecting", Linked::Glibc).parent().expect("it has one"));
+        plant(&fixture, name, program("connecting", Linkage::GLIBC).parent().expect("it has one"));
     }
     let service = serve_with_files(&fixture, 512, &["--gateways", "4"]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");

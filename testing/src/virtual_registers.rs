@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cells built word by word: tests write their virtual registers and read them.
 
+use crate::lab::{CODE, DATA, Lab};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::virtual_registers::{Control, offset};
 use pando_abi::{Hypercall, SavedContext};
 use pando_kernel::CellId;
-use pando_testing::lab::{CODE, DATA, Lab};
 
 /// Offset of the exception handler in the code.
 pub const EXCEPTION_ENTRY: usize = 0x100;

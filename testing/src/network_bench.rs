@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Idle cells on one network, and a test that writes their rings.
+//! Idle cells on one network, whose rings the test writes.
 
+use crate::asm::Asm;
+use crate::asm::Register::{Rax, Rbx, Rcx};
+use crate::lab::Lab;
 use pando_abi::frame::{self, Frames};
 use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::NETWORK_DESCRIPTORS;
@@ -12,13 +15,11 @@ use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, End, NetworkConfig, NetworkId};
 use pando_machine::{Nanos, PageCount};
-use pando_testing::asm::Asm;
-use pando_testing::asm::Register::{Rax, Rbx, Rcx};
-use pando_testing::lab::Lab;
 use std::mem::offset_of;
 
-/// Transmit and receive memory of a cell, 8 MiB each.
+/// Transmit memory of a cell: 8 MiB.
 pub const SENT: u64 = 0x2000_0000;
+/// Receive memory of a cell: 8 MiB.
 pub const RECEIVED: u64 = 0x3000_0000;
 /// Where a cell records the events that woke it: the last word of its transmit memory.
 const HEARD: u64 = SENT + (8 << 20) - 8;
@@ -35,6 +36,8 @@ pub enum TestRing {
 }
 
 impl TestRing {
+    /// Its address in the cell.
+    #[must_use]
     pub fn address(self) -> u64 {
         let offset = match self {
             TestRing::Transmit => offset_of!(NetworkRings, transmit),
@@ -50,8 +53,11 @@ impl TestRing {
 
 /// The cells with their addresses.
 pub struct Bench {
+    /// The kernel.
     pub lab: Lab,
+    /// The network.
     pub network: NetworkId,
+    /// The cells.
     pub cells: Vec<(CellId, Addresses)>,
     /// Number of receive descriptors of each cell that were read.
     seen: Vec<u64>,
@@ -112,28 +118,39 @@ impl Bench {
         self.cells.remove(cell)
     }
 
+    /// The addresses of a cell.
+    #[must_use]
     pub fn addresses(&self, cell: usize) -> Addresses {
         self.cells[cell].1
     }
 
+    /// Writes a cell's memory.
     pub fn write(&self, cell: usize, address: u64, bytes: &[u8]) {
         self.lab.kernel.write(self.cells[cell].0, address, bytes).expect("it idles, and the memory is mapped");
     }
 
+    /// Reads a cell's memory.
+    #[must_use]
     pub fn read(&self, cell: usize, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.lab.kernel.read(self.cells[cell].0, address, &mut bytes).expect("it idles, and the memory is mapped");
         bytes
     }
 
+    /// Reads a word of a cell's memory.
+    #[must_use]
     pub fn word(&self, cell: usize, address: u64) -> u64 {
         u64::from_le_bytes(self.read(cell, address, 8).try_into().expect("eight bytes"))
     }
 
+    /// The number of descriptors that the kernel has taken from a ring.
+    #[must_use]
     pub fn taken(&self, cell: usize, ring: TestRing) -> u64 {
         self.word(cell, ring.address() + 8)
     }
 
+    /// A descriptor of a ring.
+    #[must_use]
     pub fn descriptor(&self, cell: usize, ring: TestRing, index: u64) -> Descriptor {
         Descriptor::from_words([self.word(cell, ring.place(index)), self.word(cell, ring.place(index) + 8)])
     }
@@ -211,6 +228,8 @@ impl Bench {
         }
     }
 
+    /// The traffic of a cell's card.
+    #[must_use]
     pub fn traffic(&self, cell: usize) -> Traffic {
         self.lab.kernel.traffic(self.cells[cell].0).expect("it lives").expect("it has a card")
     }
