@@ -15,7 +15,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Condition;
 use pando_testing::asm::Register::{R10, R13, R14, R15, Rax, Rbx, Rdi, Rdx, Rsi};
 use pando_testing::lab::{Lab, repetitions};
-use pando_testing::network_bench::{Bench, packet};
+use pando_testing::network_bench::{NetworkBench, packet};
 use std::mem::offset_of;
 use std::process::Command;
 
@@ -131,13 +131,13 @@ fn timers(lab: &mut Lab) {
 }
 
 /// Frames from the first cell to the second, 200 KB together.
-fn flood(bench: &Bench, length: usize) -> Vec<Vec<u8>> {
+fn flood(bench: &NetworkBench, length: usize) -> Vec<Vec<u8>> {
     let [from, to] = [0, 1].map(|cell| bench.addresses(cell));
     (0..200_000 / length).map(|mark| packet(&from, &to, length, mark as u8)).collect()
 }
 
 /// A cell that floods another, which receives nothing.
-fn ports(bench: &mut Bench) {
+fn ports(bench: &mut NetworkBench) {
     // Makes the cells touch all the memory that they use.
     bench.send(0, &flood(bench, 100));
     for length in [60, 1500] {
@@ -148,7 +148,7 @@ fn ports(bench: &mut Bench) {
 }
 
 /// The same, on a network with a listener that reads nothing.
-fn listeners(bench: &mut Bench) {
+fn listeners(bench: &mut NetworkBench) {
     bench.send(0, &flood(bench, 100));
     let listener = bench.lab.kernel.listen(bench.network, || ()).expect("there are few");
     for length in [60, 1500] {
@@ -166,8 +166,8 @@ type Step = (&'static str, fn(usize));
 const STEPS: [Step; 4] = [
     ("clones", |machine| clones_of_a_greedy_cell(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
     ("timers", |machine| timers(&mut Lab::each(ARENA, Config::default).swap_remove(machine))),
-    ("ports", |machine| ports(&mut Bench::both(2).swap_remove(machine))),
-    ("listeners", |machine| listeners(&mut Bench::both(2).swap_remove(machine))),
+    ("ports", |machine| ports(&mut NetworkBench::both(2).swap_remove(machine))),
+    ("listeners", |machine| listeners(&mut NetworkBench::both(2).swap_remove(machine))),
 ];
 
 /// Each step has a process of its own: memory that an allocator keeps from one step would hide the growth of another.

@@ -52,7 +52,7 @@ impl TestRing {
 }
 
 /// The cells with their addresses.
-pub struct Bench {
+pub struct NetworkBench {
     /// The kernel.
     pub lab: Lab,
     /// The network.
@@ -87,20 +87,20 @@ pub fn packet(from: &Addresses, to: &Addresses, length: usize, mark: u8) -> Vec<
     bytes
 }
 
-impl Bench {
+impl NetworkBench {
     /// A bench with `cells` cells on every machine.
-    pub fn both(cells: usize) -> Vec<Bench> {
-        Bench::with(cells, NetworkConfig::default(), Link::default())
+    pub fn both(cells: usize) -> Vec<NetworkBench> {
+        NetworkBench::with(cells, NetworkConfig::default(), Link::default())
     }
 
     /// A bench with this kind of network and links.
-    pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<Bench> {
+    pub fn with(cells: usize, config: NetworkConfig, link: Link) -> Vec<NetworkBench> {
         let build = |mut lab: Lab| {
             let free = lab.kernel.free();
             let network = lab.kernel.add_network(config.clone()).expect("there are few");
             let seen = vec![0; cells];
             let cells = (0..cells).map(|_| start(&mut lab, network, link)).collect();
-            Bench { lab, network, cells, seen, free }
+            NetworkBench { lab, network, cells, seen, free }
         };
         Lab::both().into_iter().map(build).collect()
     }

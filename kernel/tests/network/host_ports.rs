@@ -5,19 +5,19 @@ use pando_kernel::limits::MAX_NETWORKS;
 use pando_kernel::network::address::{Addresses, Mac};
 use pando_kernel::network::link::Link;
 use pando_kernel::{End, NetworkConfig, OperatorError};
-use pando_testing::network_bench::{Bench, packet};
+use pando_testing::network_bench::{NetworkBench, packet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Addresses of a host that is no cell.
-fn stranger(bench: &Bench) -> Addresses {
+fn stranger(bench: &NetworkBench) -> Addresses {
     Addresses { mac: Mac([2, 9, 9, 9, 9, 9]), v4: [192, 0, 2, 1].into(), ..bench.addresses(0) }
 }
 
 #[test]
 fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
-    for mut bench in Bench::both(2) {
+    for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
         let host_port = bench.lab.kernel.host_port(bench.network, Link::default(), move || {
@@ -43,7 +43,7 @@ fn frames_for_no_cell_go_to_the_host_port_which_may_answer_from_any_address() {
 
 #[test]
 fn a_switch_learns_the_host_port_of_an_address() {
-    for mut bench in Bench::both(1) {
+    for mut bench in NetworkBench::both(1) {
         let host_ports = [0, 1].map(|_| bench.lab.kernel.host_port(bench.network, Link::default(), || {}).expect("there is room"));
         let (a, outside) = (bench.addresses(0), stranger(&bench));
         bench.send(0, &[packet(&a, &outside, 100, 1)]);
@@ -68,7 +68,7 @@ fn a_switch_learns_the_host_port_of_an_address() {
 #[test]
 fn a_host_ports_link_delays_its_frames() {
     let link = Link { delay: Duration::from_millis(20), ..Link::default() };
-    for mut bench in Bench::both(1) {
+    for mut bench in NetworkBench::both(1) {
         let host_port = bench.lab.kernel.host_port(bench.network, link, || {}).expect("there is room");
         let frame = packet(&stranger(&bench), &bench.addresses(0), 100, 1);
         bench.listen(0, 1);
@@ -85,7 +85,7 @@ fn a_host_ports_link_delays_its_frames() {
 
 #[test]
 fn a_listener_hears_everything_in_its_order_and_disturbs_nobody() {
-    for mut bench in Bench::both(2) {
+    for mut bench in NetworkBench::both(2) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let woken = Arc::clone(&wakes);
         let listener = bench.lab.kernel.listen(bench.network, move || {
@@ -111,7 +111,7 @@ fn a_listener_hears_everything_in_its_order_and_disturbs_nobody() {
 
 #[test]
 fn a_network_is_found_by_its_name_which_it_has_alone() {
-    for bench in Bench::both(1) {
+    for bench in NetworkBench::both(1) {
         let kernel = &bench.lab.kernel;
         let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
         let [web, other] = ["web", "other"].map(|name| kernel.add_network(named(name)).expect("there are few"));
@@ -125,7 +125,7 @@ fn a_network_is_found_by_its_name_which_it_has_alone() {
 
 #[test]
 fn a_network_that_nobody_uses_makes_room_for_another() {
-    for mut bench in Bench::both(1) {
+    for mut bench in NetworkBench::both(1) {
         let named = |name: &str| NetworkConfig { name: name.into(), ..NetworkConfig::default() };
         let kernel = &bench.lab.kernel;
         assert_eq!(kernel.remove_network(bench.network), Err(OperatorError::NetworkInUse), "a cell is plugged in");
