@@ -52,7 +52,7 @@ impl Counters {
     pub(crate) fn count_fault(&mut self, fault: Fault) {
         let count = match fault {
             Fault::Allocated => &mut self.lazy_faults,
-            Fault::Copied { .. } => &mut self.copy_faults,
+            Fault::Copied { .. } | Fault::CopiedCluster => &mut self.copy_faults,
             Fault::Mapped => &mut self.block_faults,
             Fault::Spurious | Fault::Absent(_) | Fault::Unreadable | Fault::Refused => return,
         };

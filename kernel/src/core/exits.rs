@@ -184,7 +184,7 @@ impl State {
                 execution.work = Some(Work::Fault(exception));
             }
             match resolved {
-                Ok(resolved @ (Fault::Allocated | Fault::Mapped | Fault::Copied { .. })) => {
+                Ok(resolved @ (Fault::Allocated | Fault::Mapped | Fault::Copied { .. } | Fault::CopiedCluster)) => {
                     if let Fault::Copied { replaced } = resolved {
                         let instruction = execution.context.registers.rip;
                         execution.unconfirmed = Some(UnconfirmedWrite { instruction, address: exception.address, replaced });

@@ -46,6 +46,8 @@ pub enum Fault {
         /// may still be read.
         replaced: Option<FrameId>,
     },
+    /// A private copy has replaced a shared page and others around it, on a fresh path: continue.
+    CopiedCluster,
     /// The tables already allow the access; the vCPU used an old translation: retry (rule 6).
     Spurious,
     /// A block must be read first; nothing has changed.

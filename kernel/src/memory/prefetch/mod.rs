@@ -6,14 +6,17 @@
 //! - [`training_trace`]: the pages that one clone of a template has accessed
 //! - [`prefetch_set`]: the pages that later clones are expected to access, in batches
 //! - [`training_traces`]: the traces of a template, and the set computed from them
+//! - [`copy_clusters`]: how many pages around a written one are copied with it
 //! - [`fork_prefetch`]: the pages that parent or child write after a clone of a space
 
+mod copy_clusters;
 mod fork_prefetch;
 mod page;
 mod prefetch_set;
 mod training_trace;
 mod training_traces;
 
+pub(in crate::memory) use copy_clusters::CopyClusters;
 pub(in crate::memory) use fork_prefetch::ForkPrefetch;
 pub(crate) use page::PageAccess;
 pub(in crate::memory) use page::{CellPage, VirtualPage};

@@ -20,6 +20,11 @@ impl SpaceSet {
         let account = self.account;
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
+        if access == Access::Write && tree.is_shared_page(frames, range.pages.start) && self.copy_cluster(frames, &range) {
+            self.note_written(range.first().at);
+            return Ok(Fault::CopiedCluster);
+        }
+        let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
         let fault = tree.resolve(frames, account, range.pages.start, access)?;
         if matches!(fault, Fault::Copied { .. }) && self.is_mounted_twice(range.slot) {
             // The retried write makes the vCPU see the copy at only one of its addresses.

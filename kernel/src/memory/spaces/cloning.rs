@@ -4,7 +4,7 @@
 use super::set::{Segment, SpaceSet, insert_at_free_index};
 use super::space::{MountSource, Space};
 use crate::memory::frames::{AccountId, Frames};
-use crate::memory::prefetch::{PrefetchState, TrainingTraces};
+use crate::memory::prefetch::{CopyClusters, PrefetchState, TrainingTraces};
 use pando_abi::limits::MAX_SPACES;
 use pando_abi::{Refusal, SpaceIndex};
 
@@ -59,6 +59,7 @@ impl SpaceSet {
             trace: None,
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::new(self.traces.prefetch_set().clone()),
+            clusters: CopyClusters::default(),
         }
     }
 }

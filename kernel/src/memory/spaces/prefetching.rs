@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies of pages that a clone of a template, or a clone of a space, is expected to access.
 
+use super::page_span::PageSpan;
 use super::set::SpaceSet;
 use super::space::MountSource;
 use crate::limits::PREFETCH_PIECE;
@@ -69,6 +70,20 @@ impl SpaceSet {
             needed <= room && tree.unshare_each(frames, account, &pages).is_ok()
         });
         batch.advance(if is_copied { piece } else { accesses.len() });
+    }
+
+    /// Copies the shared page of a write fault together with those around it, if faults are dense there and there is [`room`]. `false`:
+    /// nothing has changed, and the page itself must be copied. Training records each page by its own fault.
+    pub(super) fn copy_cluster(&mut self, frames: &mut Frames, page: &PageSpan) -> bool {
+        if self.trace.is_some() {
+            return false;
+        }
+        let cluster = self.clusters.after_fault(page.first());
+        let (account, room, pages) = (self.account(), room(frames, self.account()).0, cluster.end - cluster.start);
+        if pages == 1 || pages + PATH_TABLES > room {
+            return false;
+        }
+        self.tree(page.space, page.slot).is_some_and(|tree| tree.unshare_cluster(frames, account, cluster).is_ok())
     }
 
     /// Makes pages exclusive to a space, as far as there is memory for it.

@@ -5,7 +5,7 @@ use super::disks::Disks;
 use super::space::{MountSource, Space};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::prefetch::{PrefetchState, TrainingTrace, TrainingTraces};
+use crate::memory::prefetch::{CopyClusters, PrefetchState, TrainingTrace, TrainingTraces};
 use crate::memory::tree::Tree;
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
@@ -36,6 +36,8 @@ pub struct SpaceSet {
     pub(crate) traces: TrainingTraces,
     /// The prefetch state, as a clone.
     pub(crate) prefetch: PrefetchState,
+    /// Where shared pages were written recently.
+    pub(super) clusters: CopyClusters,
 }
 
 impl SpaceSet {
@@ -52,6 +54,7 @@ impl SpaceSet {
             trace: None,
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::default(),
+            clusters: CopyClusters::default(),
         };
         set.create_space(frames).expect("the first space is within every limit");
         set
@@ -122,6 +125,7 @@ impl SpaceSet {
             return Err(Refusal::Busy);
         }
         let space = self.spaces[index.0 as usize].take().ok_or(Refusal::NoSuchSpace)?;
+        self.clusters.forget(index);
         self.release_space(frames, space);
         Ok(())
     }

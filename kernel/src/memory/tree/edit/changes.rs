@@ -10,6 +10,7 @@ use crate::memory::tree::block_entries::{block_entry, folded_entry, maps_blocks}
 use crate::memory::tree::entry::{Entry, View};
 use crate::memory::tree::level::span;
 use pando_abi::Permissions;
+use pando_machine::HugeFrame;
 
 /// Stores non-present entries: nothing, lazy memory, or consecutive blocks of a disk, at the highest level that fits.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +207,29 @@ impl EntryChange for Unshare {
                 entry.unwrap_or_else(|| edit.descend_into_split(visit, self))
             }
             View::Page { frame, permissions, .. } => edit.unshared_page(frame, permissions),
+        }
+    }
+}
+
+/// Replaces a table of pages by a large page that contains copies of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Merge {
+    /// The copies, exclusive to the tree.
+    pub(super) huge_frame: HugeFrame,
+    /// The permissions of all pages.
+    pub(super) permissions: Permissions,
+}
+
+impl EntryChange for Merge {
+    /// Rule 2: a leaf replaces a link. The pages and the table are released, because the fresh path no longer shows them (rules 3 and 4).
+    fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
+        match visit.view {
+            View::Table { .. } if visit.level == 2 => {
+                edit.frames.release_view(visit.view, visit.level);
+                Entry::large_page(self.huge_frame, self.permissions, true)
+            }
+            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations that edit a tree. Each reserves the frames that its edit can need.
 
-use super::changes::{Evict, MapResident, Populate, Protect, RenewPath, Replace, Unshare};
+use super::changes::{Evict, MapResident, Merge, Populate, Protect, RenewPath, Replace, Unshare};
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::tree::entry::{Entry, View};
@@ -88,6 +88,58 @@ impl Tree {
         frames.ensure(account, PATH_TABLES + 1)?;
         self.edit(frames, account, page..page + 1, Unshare);
         Ok(())
+    }
+
+    /// Whether `page` is present, may be written, and has or may have other holders: a write faults.
+    pub(in crate::memory) fn is_shared_page(&self, frames: &Frames, page: u64) -> bool {
+        let Lookup { view, owned, .. } = self.find(frames, page);
+        matches!(view, View::Page { permissions, writable, .. } if permissions.writable() && !(owned && writable))
+    }
+
+    /// Makes the shared pages in `pages` exclusive to this tree that may be written; the pages must lie within one large page's span.
+    /// A whole span of writable pages becomes a large page, if a huge frame is free.
+    ///
+    /// # Errors
+    /// Not enough memory; nothing has changed.
+    pub(in crate::memory) fn unshare_cluster(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        pages: Range<u64>,
+    ) -> Result<(), Shortage> {
+        if self.merge(frames, account, &pages) {
+            return Ok(());
+        }
+        let shared = pages.filter(|page| self.is_shared_page(frames, *page)).map(|page| page..page + 1);
+        let shared: Vec<Range<u64>> = shared.collect();
+        frames.ensure(account, PATH_TABLES + shared.len() as u64)?;
+        self.edit_each(frames, account, shared, Unshare);
+        Ok(())
+    }
+
+    /// Copies a whole span of writable pages into a large page. `false`: they are not all present with the same permissions, or there is
+    /// no room.
+    fn merge(&mut self, frames: &mut Frames, account: AccountId, pages: &Range<u64>) -> bool {
+        if pages.end - pages.start != span(2) || frames.ensure(account, PATH_TABLES + span(2)).is_err() {
+            return false;
+        }
+        let mut common = None;
+        let source = |page: u64| match self.find(frames, page) {
+            Lookup { view: View::Page { frame, permissions, .. }, level: 1, .. }
+                if permissions.writable() && *common.get_or_insert(permissions) == permissions =>
+            {
+                Some(frame)
+            }
+            _ => None,
+        };
+        let Some(sources) = pages.clone().map(source).collect::<Option<Vec<FrameId>>>() else { return false };
+        let Some(permissions) = common else { return false };
+        let Ok(huge_frame) = frames.allocate_large(account) else { return false };
+        for (from, to) in sources.into_iter().zip(huge_frame.frames()) {
+            frames.arena().copy(from, to);
+        }
+        self.edit(frames, account, pages.clone(), Merge { huge_frame, permissions });
+        true
     }
 
     /// Makes those of `pages` exclusive to this tree that may be written and are present, or lazy but not large. O(pages).

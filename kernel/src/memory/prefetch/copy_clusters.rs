@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copy-on-write in clusters: how many pages around a written one are copied with it.
+//!
+//! A fault costs as much as copying many pages, but a page that is never written costs memory. So the cluster grows where faults are
+//! dense, as readahead does: a group of 64 pages is copied page by page, then by eights, then as a whole; once some groups of a large
+//! page's span were copied as a whole, all of it is. The first fault in the span next to such a one copies a whole group at once.
+
+use super::page::CellPage;
+use crate::limits::CLUSTER_REGIONS;
+use crate::memory::tree::span;
+use pando_abi::SpaceIndex;
+use std::ops::Range;
+
+/// Pages of a group.
+const GROUP: u64 = 64;
+/// Pages of the smallest cluster that is larger than a page.
+const SMALL_CLUSTER: u64 = 8;
+/// Groups of a region.
+const GROUPS: usize = 8;
+/// Faults in a group after which it is copied as a whole.
+const DENSE_FAULTS: u8 = 3;
+/// Groups copied as a whole after which the region is.
+const DENSE_GROUPS: usize = 3;
+
+/// The faults in a large page's span.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    /// The large page's number, with its space and slot.
+    name: (u32, u32, u64),
+    /// Faults in each group.
+    faults: [u8; GROUPS],
+}
+
+impl Region {
+    /// Whether a fault led to a copy of the whole region.
+    fn is_dense(&self) -> bool {
+        self.faults.iter().filter(|faults| **faults >= DENSE_FAULTS).count() >= DENSE_GROUPS
+    }
+}
+
+/// The regions in which a cell has recently written shared pages, the last one first.
+#[derive(Clone, Debug, Default)]
+pub(in crate::memory) struct CopyClusters(Vec<Region>);
+
+impl CopyClusters {
+    /// Counts a write fault on a shared page. Returns the pages to copy, an aligned group that contains it. O([`CLUSTER_REGIONS`]).
+    pub(in crate::memory) fn after_fault(&mut self, page: CellPage) -> Range<u64> {
+        let number = page.at.number;
+        let (space, slot, large) = page.large();
+        let mut region = self.take((space, slot, large));
+        let is_neighbour =
+            |other: &Region| [large.wrapping_sub(1), large + 1].contains(&other.name.2) && (other.name.0, other.name.1) == (space, slot);
+        let follows_dense = self.0.iter().any(|other| is_neighbour(other) && other.is_dense());
+        let group = (number % span(2) / GROUP) as usize;
+        region.faults[group] = if follows_dense { DENSE_FAULTS } else { region.faults[group].saturating_add(1) };
+        let size = match region.faults[group] {
+            _ if region.is_dense() => span(2),
+            DENSE_FAULTS.. => GROUP,
+            2 => SMALL_CLUSTER,
+            _ => 1,
+        };
+        self.0.insert(0, region);
+        let start = number - number % size;
+        start..start + size
+    }
+
+    /// Forgets the regions of a space that is destroyed.
+    pub(in crate::memory) fn forget(&mut self, space: SpaceIndex) {
+        self.0.retain(|region| region.name.0 != space.0);
+    }
+
+    /// Takes a region out of the list, or makes a new one and forgets the oldest if there are too many.
+    fn take(&mut self, name: (u32, u32, u64)) -> Region {
+        match self.0.iter().position(|region| region.name == name) {
+            Some(position) => self.0.remove(position),
+            None => {
+                self.0.truncate(CLUSTER_REGIONS - 1);
+                Region { name, faults: [0; GROUPS] }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CopyClusters;
+    use crate::limits::CLUSTER_REGIONS;
+    use crate::memory::prefetch::page::{CellPage, VirtualPage};
+    use std::collections::BTreeSet;
+
+    fn page(number: u64) -> CellPage {
+        CellPage { space: 1, at: VirtualPage { slot: 0, number } }
+    }
+
+    /// Writes pages in turn. Returns the number of faults and of copied pages.
+    fn write(pages: impl IntoIterator<Item = u64>) -> (usize, usize) {
+        let (mut clusters, mut copied, mut faults) = (CopyClusters::default(), BTreeSet::new(), 0);
+        for number in pages {
+            if !copied.contains(&number) {
+                let cluster = clusters.after_fault(page(number));
+                assert!(cluster.contains(&number) && cluster.start.is_multiple_of(cluster.end - cluster.start));
+                copied.extend(cluster);
+                faults += 1;
+            }
+        }
+        (faults, copied.len())
+    }
+
+    #[test]
+    fn clusters_grow_where_writes_are_dense() {
+        assert_eq!(write(0..512), (9, 512), "in order");
+        assert_eq!(write(0..8 * 512), (9 + 7 * 3, 8 * 512), "the next regions begin with a group");
+        assert_eq!(write((0..8 * 512).rev()), (9 + 7 * 3, 8 * 512), "backwards");
+        let (faults, copied) = write((0..4 * 512).map(|number| number * 769 % (4 * 512)));
+        assert!(faults <= 100 && copied == 4 * 512, "in disorder: {faults}, {copied}");
+    }
+
+    #[test]
+    fn sparse_writes_copy_little() {
+        assert_eq!(write((0..100).map(|number| number * 64)), (100, 100), "a page of each group");
+        let (faults, copied) = write((0..100).flat_map(|number| [number * 64, number * 64 + 32]));
+        assert_eq!((faults, copied), (200, 100 * 9), "two pages of each group");
+        assert_eq!(write((0..200).map(|number| number % 2 * 512 * 100 + number / 2 * 512)).1, 200);
+    }
+
+    #[test]
+    fn the_list_of_regions_is_bounded_and_spaces_are_distinct() {
+        let mut clusters = CopyClusters::default();
+        for number in 0..10_000 {
+            let _ = clusters.after_fault(page(number * 512));
+            assert!(clusters.0.len() <= CLUSTER_REGIONS);
+        }
+        let mut clusters = CopyClusters::default();
+        for space in 0..10 {
+            assert_eq!(clusters.after_fault(CellPage { space, ..page(7) }), 7..8);
+        }
+    }
+}
