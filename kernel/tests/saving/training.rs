@@ -117,10 +117,12 @@ fn pages_are_copied_before_they_are_written_and_never_far_ahead() {
     for (mut lab, large) in [false, true].into_iter().flat_map(|large| Lab::both().into_iter().map(move |lab| (lab, large))) {
         let id = writer(&mut lab, large);
         let plain = LATE.map(|late| written(&mut lab, id, [EARLY, late], false));
-        assert_eq!(written(&mut lab, id, [EARLY, LATE[2]], true).0, plain[2].0, "who teaches is treated as everybody");
+        let training = written(&mut lab, id, [EARLY, LATE[2]], true).0;
+        assert!(training >= EARLY + LATE[2], "training records each page by a fault of its own: {training} faults");
         let foreseen = LATE.map(|late| written(&mut lab, id, [EARLY, late], false));
         for ((late, plain), foreseen) in LATE.into_iter().zip(plain).zip(foreseen) {
-            assert!(plain.0 >= EARLY + late && foreseen.0 <= 16, "{} faults, {} without", foreseen.0, plain.0);
+            assert!(foreseen.0 <= plain.0.min(16), "{} faults, {} without", foreseen.0, plain.0);
+            assert!(plain.0 <= 40, "clusters grow where writes are dense: {} faults for {late} pages", plain.0);
             // Half as much again, a few at least, and replaced tables.
             assert!(foreseen.1 <= (EARLY + late) * 3 / 2 + 96, "{} pages for {late}", foreseen.1);
         }
@@ -151,16 +153,16 @@ fn of_several_traces_the_pages_in_most_of_them_count() {
     const LATE: [u64; 3] = [COUNT - EARLY, 10, 200];
     for mut lab in Lab::both() {
         let id = writer(&mut lab, false);
-        let plain = LATE.map(|late| written(&mut lab, id, [EARLY, late], false).0);
         let mut expected = Vec::new();
-        for (late, plain) in LATE.into_iter().zip(plain) {
-            assert_eq!(written(&mut lab, id, [EARLY, late], true).0, plain, "who teaches is treated as if nobody had");
+        for late in LATE {
+            let faults = written(&mut lab, id, [EARLY, late], true).0;
+            assert!(faults >= EARLY + late, "training records each page by a fault of its own: {faults} faults for {late} pages");
             expected.push(lab.kernel.prefetch_set(id).expect("it lives").0);
         }
         assert!(expected[1] < expected[2] && expected[2] < expected[0], "{expected:?}: of two both, of three two");
         let most = written(&mut lab, id, [EARLY, LATE[2]], false).0;
         let one = written(&mut lab, id, [EARLY, LATE[0]], false).0;
-        assert!(most <= 8 && one >= COUNT - EARLY - LATE[2], "{most} and {one} faults");
+        assert!(most <= 8 && one > most, "{most} and {one} faults");
         lab.kernel.end(id, End::Killed).expect("it is frozen");
     }
 }
