@@ -121,6 +121,22 @@ fn a_cell_that_touches_more_than_its_quota_ends_and_says_so() {
 }
 
 #[test]
+fn a_cell_ends_when_the_host_refuses_the_machine_memory_that_counts_as_free() {
+    let mut lab = Lab::sim(1, SMALL_ARENA, 1, Config::default());
+    let before = lab.kernel.free();
+    lab.sim.as_ref().expect("the lab is on the software machine").limit_huge_frames(2);
+    let greedy = launch(&lab, PageCount(4_000), |asm| {
+        asm.call_kernel(map(2_000, LAZY));
+        touch(asm, 2_000);
+        asm.call_kernel(exit(WRONG));
+    });
+    let outcome = lab.finish(greedy);
+    assert_eq!(outcome.end, End::MachineFull);
+    assert!(outcome.usage.peak.0 > 490, "it had nearly all that the machine had: {:?}", outcome.usage);
+    assert_clear(&lab, before);
+}
+
+#[test]
 fn a_cell_that_asks_for_more_than_its_quota_at_once_is_refused_and_goes_on() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();

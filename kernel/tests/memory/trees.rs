@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees, spaces and frames without cells, on a machine that is nearly always full: a failure for want of memory has changed
-//! nothing, and at every moment the accounts and the free frames add up to the machine's memory.
+//! Trees, spaces and frames without cells, on a machine that is nearly always full, or whose host refuses it memory that it should
+//! have: a shortage has changed nothing, and at every moment the accounts and the free frames add up to the machine's memory.
 
 use crate::guest::{DISK, value, words};
 use crate::workload::Workload;
@@ -13,9 +13,10 @@ use pando_kernel::memory::{
     Usage, View,
 };
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{EntryIndex, FrameId, HostError, PageCount, Root};
+use pando_machine::{EntryIndex, FrameId, HostError, Machine, PageCount, Root};
 use pando_testing::lab::repetitions;
 use pando_testing::model::{Memory, WORDS};
+use std::sync::Arc;
 
 /// Quotas of the accounts: too little, enough for a while, more than there is.
 const QUOTAS: [u64; 6] = [60, 300, 2_000, 4_000, 100_000, 100_000];
@@ -29,6 +30,9 @@ struct Subject {
 }
 
 struct Trees {
+    sim: Arc<Sim>,
+    /// The number of huge frames that the host provides so far.
+    huge_frames: u32,
     frames: Frames,
     work: Workload,
     accounts: Vec<AccountId>,
@@ -51,13 +55,32 @@ fn had<T>(result: Result<T, MemoryError>) -> Option<Result<T, Refusal>> {
 impl Trees {
     fn new(seed: u64) -> Trees {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
-        let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
+        let mut frames = Frames::new(Arc::clone(&sim) as Arc<dyn Machine>, Rules::ALL_KEPT, REGISTRY);
         let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
         let total = frames.free();
-        Trees { frames, work: Workload::new(seed), accounts, subjects: Vec::new(), hand: ClockHand::default(), total, shortages: 0 }
+        Trees {
+            sim,
+            huge_frames: u32::MAX,
+            frames,
+            work: Workload::new(seed),
+            accounts,
+            subjects: Vec::new(),
+            hand: ClockHand::default(),
+            total,
+            shortages: 0,
+        }
+    }
+
+    /// Lets the host provide this number of huge frames.
+    fn limit_huge_frames(&mut self, count: u32) {
+        self.huge_frames = count;
+        self.sim.limit_huge_frames(count);
     }
 
     fn step(&mut self) {
+        if self.work.one_in(100) {
+            self.limit_huge_frames(self.huge_frames.saturating_add(1));
+        }
         if self.subjects.len() < 2 {
             return self.make();
         }
@@ -391,6 +414,7 @@ fn trees_keep_their_word_on_a_machine_that_is_nearly_full() {
     for seed in first..first + u64::from(repetitions(1, 4, 40)) {
         println!("seed {seed}: run it again with PANDO_SEED={seed}");
         let mut trees = Trees::new(seed);
+        trees.limit_huge_frames(1);
         for _ in 0..repetitions(2_000, 100_000, 1_000_000) {
             trees.step();
             trees.check_accounts();

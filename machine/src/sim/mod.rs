@@ -25,7 +25,8 @@ pub use oracle::{Breach, BreachKind, Translation};
 use crate::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HostError, HugeFrame, Machine, Nanos, PageCount, Time, Vcpu};
 use oracle::Log;
 use shadow::Shadow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vcpu::SimVcpu;
 
@@ -78,6 +79,8 @@ struct Hardware {
     time: AtomicU64,
     /// State of the random generator.
     random: AtomicU64,
+    /// The first huge frame that the machine cannot provide.
+    refused_from: AtomicU32,
     shadow: Mutex<Shadow>,
     oracle: bool,
     log: Log,
@@ -121,6 +124,7 @@ impl Sim {
             arena,
             time: AtomicU64::new(0),
             random: AtomicU64::new(config.seed),
+            refused_from: AtomicU32::new(u32::MAX),
             shadow: Mutex::default(),
             oracle: config.oracle,
             log: Log::default(),
@@ -131,6 +135,11 @@ impl Sim {
     /// Advances the clock to `moment`, if it is earlier: for a harness in which everything idles.
     pub fn advance_to(&self, moment: Nanos) {
         self.hardware.time.fetch_max(moment.0, Ordering::Relaxed);
+    }
+
+    /// Lets the machine provide only this number of huge frames from now on, as if the host refused more.
+    pub fn limit_huge_frames(&self, count: u32) {
+        self.hardware.refused_from.store(count, Ordering::Relaxed);
     }
 
     /// The number of accesses through a translation that the tables no longer contain: each is a breach of the page-table discipline.
@@ -155,7 +164,10 @@ impl Machine for Sim {
 
     fn provide(&self, huge_frame: HugeFrame) -> Result<(), HostError> {
         assert!(huge_frame.0 < self.hardware.arena.huge_frames(), "huge frame {} is outside the arena", huge_frame.0);
-        Ok(())
+        if huge_frame.0 < self.hardware.refused_from.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(HostError::Os { action: "give memory to the software machine", source: ErrorKind::OutOfMemory.into() })
     }
 
     fn vcpus(&self) -> usize {

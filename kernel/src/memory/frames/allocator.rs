@@ -3,6 +3,9 @@
 //!
 //! Frames are handed out densely, lowest first within a huge frame, so that huge frames stay whole for large pages. A huge frame that
 //! was used before is preferred to one that never was, because the host has memory behind it already.
+//!
+//! The machine provides huge frames in ascending order, and never takes one back. Those that it has not provided yet are allocated last,
+//! so an allocation of a single frame cannot fail as long as a provided one is free ([`FrameAllocator::provide`]).
 
 use pando_machine::{FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine};
 
@@ -38,9 +41,13 @@ pub(super) struct FrameAllocator {
     /// Wholly free huge frames that have been used: all of them, and stale entries.
     whole: Vec<u32>,
     /// Huge frames that read zero and have no memory of the host behind them: all of them, and stale entries that are not wholly
-    /// free any more.
+    /// free any more. Those that the machine has not provided are at the bottom, the lowest on top.
     unused: Vec<u32>,
     free: u64,
+    /// Number of huge frames that the machine has provided: the lowest ones.
+    provided: u32,
+    /// Free frames in provided huge frames.
+    provided_free: u64,
 }
 
 /// A frame that was allocated.
@@ -68,12 +75,43 @@ impl FrameAllocator {
             whole: Vec::new(),
             unused: (1..huge_frames).rev().collect(),
             free: u64::from(huge_frames.saturating_sub(1)) * u64::from(FRAMES_PER_HUGE_FRAME),
+            provided: 1,
+            provided_free: 0,
         }
     }
 
     /// Number of free frames.
     pub(super) fn free_count(&self) -> u64 {
         self.free
+    }
+
+    /// Lets the machine provide huge frames until `count` frames can be allocated, or all that the host gives. Returns the number of
+    /// frames that can be allocated. Amortised O(1).
+    pub(super) fn provide(&mut self, machine: &dyn Machine, count: u64) -> u64 {
+        while self.provided_free < count && self.provide_next(machine) {}
+        self.provided_free
+    }
+
+    /// Lets the machine provide the next huge frame. `false`: there is none, or the host refused.
+    fn provide_next(&mut self, machine: &dyn Machine) -> bool {
+        if self.provided as usize >= self.huge_frames.len() || machine.provide(HugeFrame(self.provided)).is_err() {
+            return false;
+        }
+        self.provided += 1;
+        self.provided_free += u64::from(FRAMES_PER_HUGE_FRAME);
+        true
+    }
+
+    /// Counts frames as allocated.
+    fn count_allocated(&mut self, frames: u64) {
+        self.free -= frames;
+        self.provided_free -= frames;
+    }
+
+    /// Counts frames as free.
+    fn count_free(&mut self, frames: u64) {
+        self.free += frames;
+        self.provided_free += frames;
     }
 
     /// Allocates a frame. Amortised O(1). `None`: none is free, or the host cannot provide another huge frame.
@@ -102,7 +140,7 @@ impl FrameAllocator {
         if is_fresh {
             state.fresh_from = number as u16 + 1;
         }
-        self.free -= 1;
+        self.count_allocated(1);
         Some(Allocation { frame: HugeFrame(index).first().offset(number), is_fresh })
     }
 
@@ -112,7 +150,7 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[index as usize];
         let used = state.fresh_from;
         *state = HugeFrameState { free: [0; 8], free_count: 0, fresh_from: FRAMES_PER_HUGE_FRAME as u16, ..*state };
-        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
+        self.count_allocated(u64::from(FRAMES_PER_HUGE_FRAME));
         Some(HugeAllocation { huge_frame: HugeFrame(index), used })
     }
 
@@ -123,7 +161,6 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[huge_frame as usize];
         state.free[number as usize / 64] |= 1 << (number % 64);
         state.free_count += 1;
-        self.free += 1;
         if state.is_whole() && !state.in_whole {
             state.in_whole = true;
             self.whole.push(huge_frame);
@@ -134,6 +171,7 @@ impl FrameAllocator {
             let below = self.partial.len().saturating_sub(1);
             self.partial.insert(below, huge_frame);
         }
+        self.count_free(1);
     }
 
     /// Takes out a wholly free huge frame with memory of the host behind it, if there are more than `keep` of them.
@@ -144,7 +182,7 @@ impl FrameAllocator {
         let index = self.take_whole(machine)?;
         let state = &mut self.huge_frames[index as usize];
         *state = HugeFrameState { free: [0; 8], free_count: 0, ..*state };
-        self.free -= u64::from(FRAMES_PER_HUGE_FRAME);
+        self.count_allocated(u64::from(FRAMES_PER_HUGE_FRAME));
         Some(HugeFrame(index))
     }
 
@@ -153,13 +191,14 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[huge_frame.0 as usize];
         *state = HugeFrameState { in_partial: state.in_partial, ..HugeFrameState::UNUSED };
         self.unused.push(huge_frame.0);
-        self.free += u64::from(FRAMES_PER_HUGE_FRAME);
+        self.count_free(u64::from(FRAMES_PER_HUGE_FRAME));
     }
 
     /// Takes a wholly free huge frame off its list, if possible one that was used before. Amortised O(1).
     fn take_whole(&mut self, machine: &dyn Machine) -> Option<u32> {
         while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
-            if machine.provide(HugeFrame(index)).is_err() {
+            debug_assert!(index <= self.provided, "an earlier one is not provided yet");
+            if index == self.provided && !self.provide_next(machine) {
                 self.unused.push(index);
                 return None;
             }

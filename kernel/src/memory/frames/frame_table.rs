@@ -128,20 +128,21 @@ impl Frames {
         self.accounts.usage(id)
     }
 
-    /// Makes sure that `account` and the machine have `count` frames, so that allocations under the same lock cannot fail. If the
-    /// machine has too few, blocks that no cell maps are reclaimed.
+    /// Makes sure that `account` and the machine have `count` frames, so that allocations of single frames under the same lock cannot
+    /// fail. If the machine has too few, or the host refuses it more, blocks that no cell maps are reclaimed.
     ///
     /// # Errors
     /// The account or the machine has too few.
     pub fn ensure(&mut self, account: AccountId, count: u64) -> Result<(), Shortage> {
-        let free = self.allocator.free_count();
-        if free < count && self.accounts.covers(account, count) {
-            self.reclaim(count - free);
-        }
         if !self.accounts.covers(account, count) {
             return Err(Shortage::Quota);
         }
-        if self.allocator.free_count() < count { Err(Shortage::Machine) } else { Ok(()) }
+        let available = self.allocator.provide(&*self.machine, count);
+        if available >= count {
+            return Ok(());
+        }
+        self.reclaim(count - available);
+        if self.allocator.provide(&*self.machine, count) < count { Err(Shortage::Machine) } else { Ok(()) }
     }
 
     /// Frees up to `count` frames that only the registry holds, the longest idle first.
