@@ -19,7 +19,12 @@ pub(super) enum OperationError {
     /// There is no such cell.
     NoSuchCell(CellId),
     /// The subject has ended; its outcome was not taken yet.
-    Ended(End),
+    Ended {
+        /// The subject.
+        cell: CellId,
+        /// Its end.
+        end: End,
+    },
     /// The run state of the subject does not allow the operation.
     WrongState {
         /// The subject.
@@ -42,9 +47,10 @@ impl OperationError {
             OperationError::Memory(MemoryError::Short(Shortage::Machine)) => Refusal::NoMemory,
             OperationError::Memory(MemoryError::Absent(_)) => Refusal::BadAddress,
             // A cell decodes no operation that can fail in these ways.
-            OperationError::NoSuchCell(_) | OperationError::Ended(_) | OperationError::WrongState { .. } | OperationError::Operator(_) => {
-                Refusal::NoSuchCall
-            }
+            OperationError::NoSuchCell(_)
+            | OperationError::Ended { .. }
+            | OperationError::WrongState { .. }
+            | OperationError::Operator(_) => Refusal::NoSuchCall,
         }
     }
 
@@ -55,7 +61,7 @@ impl OperationError {
             OperationError::Memory(MemoryError::Short(shortage)) => OperatorError::Short(shortage),
             OperationError::Memory(MemoryError::Absent(_)) => OperatorError::Disk(DiskError),
             OperationError::NoSuchCell(cell) => OperatorError::NoSuchCell(cell),
-            OperationError::Ended(end) => OperatorError::Ended(end),
+            OperationError::Ended { cell, end } => OperatorError::Ended { cell, end },
             OperationError::WrongState { cell, state, requirement } => {
                 OperatorError::WrongState(WrongState { description, cell, state, remedy: requirement.remedy() })
             }
@@ -125,8 +131,13 @@ pub enum OperatorError {
     #[error("{0}")]
     WrongState(WrongState),
     /// The cell has ended, and its outcome was not taken yet.
-    #[error("the cell has ended ({0}): use another cell")]
-    Ended(End),
+    #[error("cell {cell} has ended ({end}): use another cell")]
+    Ended {
+        /// The cell.
+        cell: CellId,
+        /// Its end.
+        end: End,
+    },
     /// The cell has frozen, so it will not end by itself.
     #[error("the program has frozen itself into a template without a request, and will not exit: end the cell")]
     Froze,

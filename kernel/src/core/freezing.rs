@@ -81,7 +81,7 @@ impl Kernel {
                 Some(_) => {}
                 None => {
                     let end = state.cells.outcome(id).map(|outcome| outcome.end.clone());
-                    return Err(end.map_or(OperatorError::NoSuchCell(id), OperatorError::Ended));
+                    return Err(end.map_or(OperatorError::NoSuchCell(id), |end| OperatorError::Ended { cell: id, end }));
                 }
             }
             let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));

@@ -75,7 +75,7 @@ pub(super) struct State {
     pub(super) gatekeeper: Box<dyn Gatekeeper>,
     memory_policy: Box<dyn MemoryPolicy>,
     /// Whether cells may idle until a given time.
-    pub(super) idle_timeouts: bool,
+    pub(super) has_idle_timeouts: bool,
     /// Wake-up times of waiting cells; stale entries are skipped.
     alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
     pub(super) flushes: TlbFlushes,
@@ -97,7 +97,7 @@ impl State {
             scheduler: config.scheduler,
             gatekeeper: config.gatekeeper,
             memory_policy: config.memory_policy,
-            idle_timeouts: config.idle_timeouts,
+            has_idle_timeouts: config.has_idle_timeouts,
             alarms: BinaryHeap::new(),
             flushes: TlbFlushes::default(),
             eviction: EvictionCursor::default(),
@@ -152,7 +152,7 @@ impl State {
     pub(super) fn require(&mut self, id: CellId, requirement: Requirement) -> Result<(&mut LiveCell, &mut Frames), OperationError> {
         let State { cells, frames, .. } = self;
         if let Some(outcome) = cells.outcome(id) {
-            return Err(OperationError::Ended(outcome.end.clone()));
+            return Err(OperationError::Ended { cell: id, end: outcome.end.clone() });
         }
         let live = cells.get_mut(id).ok_or(OperationError::NoSuchCell(id))?;
         let state = live.execution.run_state();

@@ -100,6 +100,6 @@ fn nonsense_in_the_rings_of_a_channel_is_refused() {
         assert_eq!(bench.read(MEMORY, 5), b"lost?");
         let stale = bench.id;
         drop(bench.lab.kernel.end(stale, pando_kernel::End::Killed));
-        assert_eq!(bench.lab.kernel.channel(stale).err(), Some(OperatorError::Ended(pando_kernel::End::Killed)));
+        assert_eq!(bench.lab.kernel.channel(stale).err(), Some(OperatorError::Ended { cell: stale, end: pando_kernel::End::Killed }));
     }
 }

@@ -76,6 +76,6 @@ fn a_template_has_no_control_channel() {
         assert_eq!(control.receive(), None);
         assert!(matches!(bench.lab.kernel.control(bench.id), Err(OperatorError::WrongState(_))));
         bench.lab.kernel.end(bench.id, End::Killed).expect("it is there");
-        assert_eq!(bench.lab.kernel.control(bench.id).err(), Some(OperatorError::Ended(End::Killed)));
+        assert_eq!(bench.lab.kernel.control(bench.id).err(), Some(OperatorError::Ended { cell: bench.id, end: End::Killed }));
     }
 }

@@ -253,8 +253,8 @@ fn an_interrupt_and_a_window_reach_a_cell_that_waits() {
         assert_eq!(saved(&lab, id, 0).error, 1 << Event::Interrupt as u8 | 1 << Event::WindowSize as u8);
         assert_eq!(words(&lab, id, VIRTUAL_REGISTERS + offset::WINDOW as u64), [50, u64::from(u16::MAX)]);
         lab.kernel.end(id, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::Ended(End::Killed)));
-        assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.interrupt(id), Err(OperatorError::Ended { cell: id, end: End::Killed }));
+        assert_eq!(lab.kernel.set_window(id, 1, 1), Err(OperatorError::Ended { cell: id, end: End::Killed }));
     }
 }
 

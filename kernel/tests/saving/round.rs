@@ -102,7 +102,7 @@ fn only_a_template_is_exported_and_only_as_far_as_somebody_wants_it() {
         for id in [id, new] {
             lab.kernel.end(id, End::Killed).expect("it does not run");
         }
-        assert_eq!(lab.kernel.export(id, &mut |_, _| ControlFlow::Continue(())), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.export(id, &mut |_, _| ControlFlow::Continue(())), Err(OperatorError::Ended { cell: id, end: End::Killed }));
         lab.kernel.settle();
         assert_eq!(lab.kernel.free(), before);
     }

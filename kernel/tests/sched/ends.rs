@@ -39,10 +39,10 @@ fn check_end(labs: Vec<Lab>, reach: impl Fn(&mut Lab) -> CellId, wanted: impl Fn
         let (state, ..) = lab.kernel.inspect(id).expect("it lives");
         assert!(wanted(state), "{state:?}");
         lab.kernel.end(id, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.inspect(id).map(drop), Err(OperatorError::Ended(End::Killed)));
-        assert_eq!(lab.kernel.end(id, End::Killed), Err(OperatorError::Ended(End::Killed)));
-        assert_eq!(lab.kernel.start(id), Err(OperatorError::Ended(End::Killed)));
-        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.inspect(id).map(drop), Err(OperatorError::Ended { cell: id, end: End::Killed }));
+        assert_eq!(lab.kernel.end(id, End::Killed), Err(OperatorError::Ended { cell: id, end: End::Killed }));
+        assert_eq!(lab.kernel.start(id), Err(OperatorError::Ended { cell: id, end: End::Killed }));
+        assert_eq!(lab.kernel.read(id, CODE, &mut [0]), Err(OperatorError::Ended { cell: id, end: End::Killed }));
         assert_eq!(lab.kernel.wait(id).expect("it has ended").end, End::Killed);
         // Its outcome was collected: the identifier is stale.
         assert_eq!(lab.kernel.wait(id).map(drop), Err(OperatorError::NoSuchCell(id)));
@@ -151,7 +151,7 @@ fn a_cell_that_ends_instead_of_freezing_says_why() {
             asm.call_kernel(exit(9));
         });
         lab.run_all();
-        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::Ended(End::Exited { status: 9 })));
+        assert_eq!(lab.kernel.wait_frozen(id), Err(OperatorError::Ended { cell: id, end: End::Exited { status: 9 } }));
         assert_eq!(lab.kernel.collect(id).map(|outcome| outcome.end), Some(End::Exited { status: 9 }));
     }
 }

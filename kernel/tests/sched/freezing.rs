@@ -170,8 +170,8 @@ fn a_wait_for_a_cell_that_ignores_the_request_has_a_limit() {
         let ending = lab.launch(|asm| _ = asm.call_kernel(exit(3)));
         lab.kernel.ask_to_freeze(ending).expect("it lives");
         lab.run_all();
-        assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended(End::Exited { status: 3 })));
-        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::Ended(End::Exited { status: 3 })));
+        assert_eq!(lab.kernel.wait_frozen(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
+        assert_eq!(lab.kernel.freeze_as_it_stands(ending), Err(OperatorError::Ended { cell: ending, end: End::Exited { status: 3 } }));
     }
 }
 
@@ -380,7 +380,7 @@ fn a_wish_that_is_withdrawn_is_not_granted() {
         lab.run_all();
         assert_eq!((told(&lab, clone), lab.kernel.wait_frozen_for(clone, Duration::ZERO)), ([1, 5], Ok(false)));
         lab.kernel.end(clone, End::Killed).expect("it lives");
-        assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::Ended(End::Killed)));
+        assert_eq!(lab.kernel.withdraw_freeze(clone), Err(OperatorError::Ended { cell: clone, end: End::Killed }));
     }
 }
 

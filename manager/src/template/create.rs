@@ -124,7 +124,7 @@ impl Plan {
         prepared.cell.start(&self.spec.limits, time_limits)?;
         output(cell, &port).map_err(TemplateError::Output)?;
         kernel.wait_frozen(cell).map_err(|error| match error {
-            OperatorError::Ended(end) => TemplateError::NotReady { program: self.spec.command[0].clone(), end },
+            OperatorError::Ended { end, .. } => TemplateError::NotReady { program: self.spec.command[0].clone(), end },
             error => LaunchError::from(error).into(),
         })?;
         // It is ready: the rest has no time limit.

@@ -125,7 +125,7 @@ fn of_kernel(error: &OperatorError) -> (StatusCode, &'static str) {
         | OperatorError::TooManyNetworks
         | OperatorError::NoAddress => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
         OperatorError::QuotaTooSmall(_) => (StatusCode::BAD_REQUEST, "bad-request"),
-        OperatorError::NoSuchCell(_) | OperatorError::Ended(_) | OperatorError::WrongState(_) => (StatusCode::CONFLICT, "wrong-state"),
+        OperatorError::NoSuchCell(_) | OperatorError::Ended { .. } | OperatorError::WrongState(_) => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "server"),
     }
 }
