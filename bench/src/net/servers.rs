@@ -111,7 +111,7 @@ pub(super) fn run(
     let figure = Plot { name: "events", title: "Events together or at once: 100 KB from web servers in cells", ..Plot::default() };
     plot(compare(options, &compiled, [batched, immediate], |size| size.1, figure, report)?)?;
     let timed = ("idle with a timeout", Config::default());
-    let spinning = ("idle without: a cell whose TCP has timers stays runnable", Config { idle_timeouts: false, ..Config::default() });
+    let spinning = ("idle without: a cell whose TCP has timers stays runnable", Config { has_idle_timeouts: false, ..Config::default() });
     let figure = Plot { name: "idle", title: "Idling until a moment, or not: 100 KB from web servers in cells", ..Plot::default() };
     plot(compare(options, &compiled, [timed, spinning], |size| size.2, figure, report)?)
 }

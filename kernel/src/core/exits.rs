@@ -291,7 +291,7 @@ impl State {
         if let Err(error) = self.serve_rings(id, now) {
             return self.postpone(id, Work::Idle { until }, error);
         }
-        let has_idle_timeouts = self.idle_timeouts;
+        let has_idle_timeouts = self.has_idle_timeouts;
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.memory.note_pause();
         let until = cell.idles_until(frames, until);

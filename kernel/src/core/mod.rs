@@ -58,7 +58,7 @@ pub struct Config {
     pub vector_owners: bool,
     /// Whether a cell may idle until a given time (Denali section 4.2.2): `false` is for a benchmark. A cell that would then spins,
     /// as it had to without timeouts: it stays runnable, and polls at each of its turns.
-    pub idle_timeouts: bool,
+    pub has_idle_timeouts: bool,
 }
 
 impl Default for Config {
@@ -70,7 +70,7 @@ impl Default for Config {
             registry: PageCount(REGISTRY_FRAMES),
             rules: Rules::ALL_KEPT,
             vector_owners: true,
-            idle_timeouts: true,
+            has_idle_timeouts: true,
         }
     }
 }

@@ -185,8 +185,8 @@ impl Tree {
 /// Whether a page is present and has no other holder.
 fn is_exclusive(frames: &Frames, found: &Lookup) -> bool {
     match found.view {
-        View::Page { frame, .. } if found.level == 1 => found.owned && frames.is_exclusive(frame),
-        View::Page { frame, .. } => found.owned && frames.is_exclusive_large(frame.huge_frame()),
+        View::Page { frame, .. } if found.level == 1 => found.is_owned && frames.is_exclusive(frame),
+        View::Page { frame, .. } => found.is_owned && frames.is_exclusive_large(frame.huge_frame()),
         _ => false,
     }
 }

@@ -70,7 +70,7 @@ impl Tree {
         }
         let write = access == Access::Write;
         match found.view {
-            View::Page { writable, .. } if !write || (writable && found.owned) => Ok(Fault::Spurious),
+            View::Page { writable, .. } if !write || (writable && found.is_owned) => Ok(Fault::Spurious),
             View::Page { .. } => self.populate(frames, account, page..page + 1, true).map(|replaced| Fault::Copied { replaced }),
             View::Lazy { .. } => {
                 let around = self.around(frames, page);

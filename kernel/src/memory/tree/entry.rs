@@ -63,7 +63,7 @@ pub enum View {
         /// Its frame.
         table: FrameId,
         /// Whether the link owns it.
-        owned: bool,
+        is_owned: bool,
     },
     /// A page: 4 KiB at level 1, 2 MiB at level 2.
     Page {
@@ -112,22 +112,22 @@ impl Entry {
 
     /// A link to a table.
     #[must_use]
-    pub const fn table(table: FrameId, owned: bool) -> Entry {
-        Entry(PRESENT | USER | ACCESSED_DIRTY | table.address() | if owned { WRITE } else { 0 })
+    pub const fn table(table: FrameId, is_owned: bool) -> Entry {
+        Entry(PRESENT | USER | ACCESSED_DIRTY | table.address() | if is_owned { WRITE } else { 0 })
     }
 
-    /// A page; `owned`: the program may write at once if its permissions allow writes.
+    /// A page; `is_owned`: the program may write at once if its permissions allow writes.
     #[must_use]
-    pub const fn page(frame: FrameId, permissions: Permissions, owned: bool) -> Entry {
+    pub const fn page(frame: FrameId, permissions: Permissions, is_owned: bool) -> Entry {
         let user = if permissions.readable() { USER } else { 0 };
-        let write = if permissions.writable() && owned { WRITE } else { 0 };
+        let write = if permissions.writable() && is_owned { WRITE } else { 0 };
         Entry(PRESENT | ACCESSED_DIRTY | frame.address() | permission_bits(permissions) | user | write)
     }
 
     /// A 2 MiB page.
     #[must_use]
-    pub const fn large_page(huge_frame: HugeFrame, permissions: Permissions, owned: bool) -> Entry {
-        Entry(Entry::page(huge_frame.first(), permissions, owned).0 | LARGE)
+    pub const fn large_page(huge_frame: HugeFrame, permissions: Permissions, is_owned: bool) -> Entry {
+        Entry(Entry::page(huge_frame.first(), permissions, is_owned).0 | LARGE)
     }
 
     /// Decodes the entry, in a table of `level`.
@@ -146,7 +146,7 @@ impl Entry {
         }
         let frame = FrameId::at(self.0 & ADDRESS).expect("entries point into the arena");
         if level > 1 && self.0 & LARGE == 0 {
-            View::Table { table: frame, owned: self.0 & WRITE != 0 }
+            View::Table { table: frame, is_owned: self.0 & WRITE != 0 }
         } else {
             View::Page { frame, permissions: self.permissions(), writable: self.0 & WRITE != 0 }
         }
@@ -212,7 +212,7 @@ mod tests {
                 let huge_frame = HugeFrame(3);
                 let large = View::Page { frame: huge_frame.first(), permissions, writable: flag && permissions.writable() };
                 assert_eq!(Entry::large_page(huge_frame, permissions, flag).view(2), large);
-                assert_eq!(Entry::table(frame, flag).view(3), View::Table { table: frame, owned: flag });
+                assert_eq!(Entry::table(frame, flag).view(3), View::Table { table: frame, is_owned: flag });
             }
         }
         assert_eq!(Entry::EMPTY.view(3), View::Empty);

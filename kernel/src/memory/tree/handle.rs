@@ -14,7 +14,7 @@ use std::cell::Cell;
 pub struct Tree {
     pub(super) top: Option<FrameId>,
     /// Whether the top may be shared: then its content must not change.
-    pub(super) sealed: bool,
+    pub(super) is_sealed: bool,
     /// Changes whenever a root that shows the tree must be built anew; never decreases.
     pub(super) version: u64,
     /// Whether a root has shown the tree since it was created or sealed. Until then no CPU knows any table that it owns.
@@ -36,7 +36,7 @@ impl Tree {
 
     /// The entry that links to the tree.
     pub(super) fn link(&self) -> Entry {
-        self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.sealed))
+        self.top.map_or(Entry::EMPTY, |top| Entry::table(top, !self.is_sealed))
     }
 
     /// Clones the tree: another handle on the same memory, copy-on-write on both sides. Both are sealed, and a sealed tree owns
@@ -44,14 +44,14 @@ impl Tree {
     pub fn clone_tree(&mut self, frames: &mut Frames) -> Tree {
         if let Some(top) = self.top {
             frames.hold(top);
-            if !self.sealed {
-                self.sealed = true;
+            if !self.is_sealed {
+                self.is_sealed = true;
                 self.version = frames.next_number();
             }
         }
         // A sealed tree has no table of its own that a CPU could know.
         self.is_shown.set(false);
-        Tree { top: self.top, sealed: self.sealed, version: frames.next_number(), is_shown: Cell::new(false) }
+        Tree { top: self.top, is_sealed: self.is_sealed, version: frames.next_number(), is_shown: Cell::new(false) }
     }
 
     /// Releases the tree, in steps that [`Frames::reap`] works through.

@@ -18,7 +18,7 @@ pub struct Lookup {
     /// The level of the table that contains it: 1 for a 4 KiB page, 2 for a large one; lazy memory and blocks at any.
     pub level: u8,
     /// Whether every link on the way, and the tree itself, is owned.
-    pub owned: bool,
+    pub is_owned: bool,
 }
 
 impl Lookup {
@@ -54,22 +54,22 @@ impl Tree {
     /// Looks `page` up. O(levels), changes nothing.
     #[must_use]
     pub fn find(&self, frames: &Frames, page: u64) -> Lookup {
-        let mut owned = !self.sealed;
-        let Some(mut table) = self.top else { return Lookup { view: View::Empty, level: TOP, owned } };
+        let mut is_owned = !self.is_sealed;
+        let Some(mut table) = self.top else { return Lookup { view: View::Empty, level: TOP, is_owned } };
         let mut level = TOP;
         loop {
             let view = Entry(frames.arena().load(table, index(page, level))).view(level);
             match view {
-                View::Table { table: next, owned: link } => {
-                    owned &= link;
+                View::Table { table: next, is_owned: link } => {
+                    is_owned &= link;
                     table = next;
                     level -= 1;
                 }
                 View::Block { block, permissions } => {
                     let block = block.offset(page % span(level));
-                    return Lookup { view: View::Block { block, permissions }, level, owned };
+                    return Lookup { view: View::Block { block, permissions }, level, is_owned };
                 }
-                _ => return Lookup { view, level, owned },
+                _ => return Lookup { view, level, is_owned },
             }
         }
     }

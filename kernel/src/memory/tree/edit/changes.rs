@@ -41,7 +41,7 @@ impl EntryChange for Replace {
             return new;
         }
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             _ => edit.descend_into_split(visit, self),
         }
     }
@@ -57,7 +57,7 @@ impl EntryChange for Protect {
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         let Protect(permissions) = self;
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Empty => visit.old,
             _ if !visit.is_whole() => edit.descend_into_split(visit, self),
             View::Lazy { large, .. } => Entry::lazy(permissions, large),
@@ -85,7 +85,7 @@ impl EntryChange for Populate {
     /// if a large page must be split, because a link replaces it.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Empty => visit.old,
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } if self.write && permissions.writable() => {
@@ -121,7 +121,7 @@ impl EntryChange for MapResident {
     /// Rule 1 alone: only non-present entries change.
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } => edit.block_page(block, permissions).unwrap_or(visit.old),
             View::Empty | View::Lazy { .. } | View::Page { .. } => visit.old,
@@ -138,7 +138,7 @@ impl EntryChange for Evict {
     /// running (rule 4), and the tables are retired (rule 3).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
-            View::Table { table, owned } if visit.level == 2 => {
+            View::Table { table, is_owned } if visit.level == 2 => {
                 if !maps_blocks(edit.frames, table) {
                     return visit.old;
                 }
@@ -147,10 +147,10 @@ impl EntryChange for Evict {
                         edit.frames.release_view(visit.view, visit.level);
                         entry
                     }
-                    None => edit.descend(visit, (table, owned), self),
+                    None => edit.descend(visit, (table, is_owned), self),
                 }
             }
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Page { frame, .. } if visit.level == 1 => match block_entry(edit.frames, visit.old) {
                 Some(entry) => {
                     edit.frames.release(frame);
@@ -175,7 +175,7 @@ impl EntryChange for RenewPath {
     /// The end of rule 1: a copy that was put in place and not confirmed becomes visible to all CPUs at once by a fresh path (rule 2).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             _ => visit.old,
         }
     }
@@ -190,7 +190,7 @@ impl EntryChange for Unshare {
     /// leaf again. The shared page is released at once, because the fresh path no longer shows it (rule 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Empty => visit.old,
             View::Block { .. } if visit.level > 1 => edit.descend_into_split(visit, self),
             View::Block { block, permissions } => edit.block_copy(block, permissions).unwrap_or(visit.old),

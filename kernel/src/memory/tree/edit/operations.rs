@@ -148,7 +148,7 @@ impl Tree {
     /// There may not be enough memory for all; nothing has changed.
     pub(in crate::memory) fn unshare_each(&mut self, frames: &mut Frames, account: AccountId, pages: &[u64]) -> Result<(), Shortage> {
         let would_fault = |page: &&u64| match self.find(frames, **page) {
-            Lookup { view: View::Page { permissions, writable, .. }, owned, .. } => permissions.writable() && !(owned && writable),
+            Lookup { view: View::Page { permissions, writable, .. }, is_owned, .. } => permissions.writable() && !(is_owned && writable),
             Lookup { view: View::Lazy { permissions, large: false }, .. } => permissions.writable(),
             _ => false,
         };

@@ -65,7 +65,7 @@ impl Tree {
         let mut edit = Edit { frames, account, is_unshown: !self.is_shown.get(), fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
             None => edit.table_of(Entry::EMPTY, TOP + 1),
-            Some(top) if self.sealed => edit.copy_shared(top, TOP),
+            Some(top) if self.is_sealed => edit.copy_shared(top, TOP),
             Some(top) => top,
         };
         for pages in ranges {
@@ -74,7 +74,7 @@ impl Tree {
         }
         let replaced = edit.replaced;
         self.top = Some(top);
-        self.sealed = false;
+        self.is_sealed = false;
         if self.link() != before {
             self.version = frames.next_number();
         }
