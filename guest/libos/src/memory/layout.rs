@@ -29,9 +29,9 @@ const HIGH: Range<u64> = 0x1_0000_0000..SHARED - LARGE_PAGE_SIZE;
 /// The number of random positions. The first three count 2 MiB blocks: for programs, for small mappings with the stack, and for large
 /// mappings. The others count pages within a block: for programs, for the stack, for small mappings, and between a program and its break.
 mod places {
-    pub const IMAGE_STRETCHES: u64 = 64;
-    pub const LOW_STRETCHES: u64 = 64;
-    pub const HIGH_STRETCHES: u64 = 1 << 20;
+    pub const IMAGE_BLOCKS: u64 = 64;
+    pub const LOW_BLOCKS: u64 = 64;
+    pub const HIGH_BLOCKS: u64 = 1 << 20;
     pub const IMAGE_PAGES: u64 = 256;
     pub const STACK_PAGES: u64 = 128;
     pub const LOW_PAGES: u64 = 128;
@@ -56,15 +56,15 @@ pub struct Layout {
 impl Layout {
     /// A layout. `chance` returns a random number below a power of two.
     pub fn new(mut chance: impl FnMut(u64) -> u64) -> Layout {
-        let stretch = LOW_END - chance(places::LOW_STRETCHES) * LARGE_PAGE_SIZE;
+        let block = LOW_END - chance(places::LOW_BLOCKS) * LARGE_PAGE_SIZE;
         let mut pages = |count| chance(count) * PAGE_SIZE;
         let in_image = pages(places::IMAGE_PAGES);
         Layout {
             break_gap: pages(places::BREAK_PAGES),
-            stack_top: stretch - LARGE_PAGE_SIZE / 2 - pages(places::STACK_PAGES),
-            low_end: stretch - pages(places::LOW_PAGES),
-            image: IMAGES + chance(places::IMAGE_STRETCHES) * LARGE_PAGE_SIZE + in_image,
-            high: HIGH.start..HIGH.end - chance(places::HIGH_STRETCHES) * LARGE_PAGE_SIZE,
+            stack_top: block - LARGE_PAGE_SIZE / 2 - pages(places::STACK_PAGES),
+            low_end: block - pages(places::LOW_PAGES),
+            image: IMAGES + chance(places::IMAGE_BLOCKS) * LARGE_PAGE_SIZE + in_image,
+            high: HIGH.start..HIGH.end - chance(places::HIGH_BLOCKS) * LARGE_PAGE_SIZE,
         }
     }
 }
@@ -85,8 +85,8 @@ mod tests {
             let layout = Layout::new(|count| if most { count - 1 } else { 0 });
             assert!(layout.image >= IMAGES && layout.image + LARGE_PAGE_SIZE / 2 < LOW_START);
             assert!(layout.low_end <= LOW_END && layout.low_end > LOW_START + 10 * SMALL);
-            let stretch = layout.low_end.next_multiple_of(LARGE_PAGE_SIZE);
-            assert_eq!((layout.stack_top - 1) / LARGE_PAGE_SIZE, stretch / LARGE_PAGE_SIZE - 1, "stack and small mappings share a table");
+            let block = layout.low_end.next_multiple_of(LARGE_PAGE_SIZE);
+            assert_eq!((layout.stack_top - 1) / LARGE_PAGE_SIZE, block / LARGE_PAGE_SIZE - 1, "stack and small mappings share a table");
             assert!(layout.stack_top < layout.low_end && layout.stack_top.is_multiple_of(PAGE_SIZE));
             assert!(layout.high.end <= HIGH.end && layout.high.end - layout.high.start > 1 << 45);
         }

@@ -134,14 +134,14 @@ fn take(ranges: &mut Peekable<impl Iterator<Item = UserRange>>, room: &mut [u8])
 /// event if `may_stop`. Returns the number of bytes, and the reason if not all were sent.
 // Never part of `send_user`, whose small pieces should not pay for this frame with another page of stack.
 #[inline(never)]
-fn send(stream: Stream, stretches: impl Iterator<Item = (u64, u64)>, may_stop: bool) -> (u64, Option<IoError>) {
+fn send(stream: Stream, ranges: impl Iterator<Item = (u64, u64)>, may_stop: bool) -> (u64, Option<IoError>) {
     let ring = Ring::transmit();
     // Only the last posted descriptors can be retracted, so this output waits until the ring is empty.
     if may_stop && ring.wait(ring.last(), NO_DEADLINE).is_none() {
         return (0, Some(IoError::Event));
     }
     let limit = u64::from(MAX_DESCRIPTOR_BYTES);
-    let pieces = stretches.flat_map(|(address, length)| {
+    let pieces = ranges.flat_map(|(address, length)| {
         (0..length.div_ceil(limit)).map(move |index| (address + index * limit, limit.min(length - index * limit)))
     });
     let mut pieces = pieces.fuse().peekable();
