@@ -228,7 +228,7 @@ impl EntryChange for Merge {
                 edit.frames.release_view(visit.view, visit.level);
                 Entry::large_page(self.huge_frame, self.permissions, true)
             }
-            View::Table { table, owned } => edit.descend(visit, (table, owned), self),
+            View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Empty | View::Lazy { .. } | View::Block { .. } | View::Page { .. } => visit.old,
         }
     }

@@ -92,8 +92,8 @@ impl Tree {
 
     /// Whether `page` is present, may be written, and has or may have other holders: a write faults.
     pub(in crate::memory) fn is_shared_page(&self, frames: &Frames, page: u64) -> bool {
-        let Lookup { view, owned, .. } = self.find(frames, page);
-        matches!(view, View::Page { permissions, writable, .. } if permissions.writable() && !(owned && writable))
+        let Lookup { view, is_owned, .. } = self.find(frames, page);
+        matches!(view, View::Page { permissions, writable, .. } if permissions.writable() && !(is_owned && writable))
     }
 
     /// Makes the shared pages in `pages` exclusive to this tree that may be written; the pages must lie within one large page's span.
