@@ -5,6 +5,7 @@
 //! `PANDO_SEED` repeats one run.
 
 mod canaries;
+mod clusters;
 mod driver;
 mod guest;
 mod properties;

@@ -19,6 +19,14 @@ fn room(frames: &Frames, account: AccountId) -> PageCount {
     PageCount((quota.0 / 4 * 3).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
 }
 
+/// Number of frames that may be spent on clusters: up to a quarter of the quota, and all but an eighth of the machine. Nobody has seen
+/// the cell write these pages, and what it does not write is lost to it: at most that quarter.
+fn cluster_room(frames: &Frames, account: AccountId) -> PageCount {
+    let Usage { quota, used, .. } = frames.usage(account);
+    let reserve = u64::from(frames.arena().frames()) / 8;
+    PageCount((quota.0 / 4).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
+}
+
 impl SpaceSet {
     /// Makes the first of these pages present for reading, so that later clones share them, and removes them from the front.
     ///
@@ -72,15 +80,15 @@ impl SpaceSet {
         batch.advance(if is_copied { piece } else { accesses.len() });
     }
 
-    /// Copies the shared page of a write fault together with those around it, if faults are dense there and there is [`room`]. `false`:
+    /// Copies the shared page of a write fault together with those around it, if faults are dense there and there is [`cluster_room`]. `false`:
     /// nothing has changed, and the page itself must be copied. Training records each page by its own fault.
     pub(super) fn copy_cluster(&mut self, frames: &mut Frames, page: &PageSpan) -> bool {
         if self.trace.is_some() {
             return false;
         }
         let cluster = self.clusters.after_fault(page.first());
-        let (account, room, pages) = (self.account(), room(frames, self.account()).0, cluster.end - cluster.start);
-        if pages == 1 || pages + PATH_TABLES > room {
+        let (account, pages) = (self.account(), cluster.end - cluster.start);
+        if pages == 1 || pages + PATH_TABLES > cluster_room(frames, account).0 {
             return false;
         }
         self.tree(page.space, page.slot).is_some_and(|tree| tree.unshare_cluster(frames, account, cluster).is_ok())
