@@ -287,7 +287,8 @@ static void limited(void)
 // The memory usage of a process and of its children.
 static void used(void)
 {
-	enum { MUCH = 64 << 20 };
+	// The host's own counter may lag behind by some pages per CPU.
+	enum { MUCH = 64 << 20, LEAST = (MUCH - MUCH / 16) >> 10 };
 	struct rusage usage;
 	if (fork() == 0) {
 		volatile char *memory = malloc(MUCH);
@@ -296,16 +297,16 @@ static void used(void)
 		memory[MUCH - 1] = 1;
 		SHOW(memory[MUCH - 1]);
 		getrusage(RUSAGE_SELF, &usage);
-		SHOW(usage.ru_maxrss >= MUCH >> 10);
+		SHOW(usage.ru_maxrss >= LEAST);
 		free((void *)memory);
 		getrusage(RUSAGE_SELF, &usage);
-		SHOW(usage.ru_maxrss >= MUCH >> 10);
+		SHOW(usage.ru_maxrss >= LEAST);
 		_exit(0);
 	}
 	wait4(-1, NULL, 0, &usage);
-	SHOW(usage.ru_maxrss >= MUCH >> 10);
+	SHOW(usage.ru_maxrss >= LEAST);
 	getrusage(RUSAGE_CHILDREN, &usage);
-	SHOW(usage.ru_maxrss >= MUCH >> 10);
+	SHOW(usage.ru_maxrss >= LEAST);
 	getrusage(RUSAGE_SELF, &usage);
 	SHOW(usage.ru_maxrss > 0);
 }

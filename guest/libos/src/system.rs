@@ -282,6 +282,18 @@ impl System {
         peak
     }
 
+    /// Updates the peak resident size of the running process, which is about to end. If its mappings are small, all of them count:
+    /// counting pages costs an exit.
+    pub(crate) fn note_last_peak(&mut self) {
+        const SMALL: u64 = 8 << 20;
+        let bytes = self.memory.bytes();
+        if bytes > SMALL {
+            self.note_peak();
+        } else {
+            self.process.usage.peak = self.process.usage.peak.max(bytes);
+        }
+    }
+
     /// The current time, and the running process's CPU time.
     #[must_use]
     pub fn moment(&self) -> ClockReadings {

@@ -136,6 +136,8 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
             // Blocks that cannot be read fault at their first access.
             if flags & MAP_DENYWRITE != 0 && !permissions.writable() {
                 system.memory.map_program(range, permissions, blocks)?;
+            } else if is_private && permissions == Permissions::READ {
+                system.memory.map_read_only(range, permissions, blocks)?;
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
                 system.memory.map(range, permissions, Backing::Blocks(blocks))?;
             }
@@ -308,7 +310,10 @@ pub fn brk(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     if address > now && check_limits(system, address - now, true, None).is_err() {
         return Ok(now);
     }
-    note_peak_before(system, now.saturating_sub(address));
+    // An address below the area only asks for the break.
+    if address >= system.memory.break_start() {
+        note_peak_before(system, now.saturating_sub(address));
+    }
     Ok(system.memory.set_break(address))
 }
 

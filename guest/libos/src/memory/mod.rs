@@ -388,6 +388,12 @@ impl AddressSpace {
         stack.min(self.regions.free_until(address)).min(user::END)
     }
 
+    /// The start of the break's area.
+    #[must_use]
+    pub fn break_start(&self) -> u64 {
+        self.break_start
+    }
+
     /// Moves the break if possible. Returns its new position.
     pub fn set_break(&mut self, wanted: u64) -> u64 {
         if wanted >= self.break_start && wanted <= user::END {

@@ -23,11 +23,25 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn map_program(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
-        let wanted = Region { permissions, backing: Backing::Blocks(blocks) };
-        let executed = Region { permissions: Permissions::READ_EXECUTE, ..wanted };
+        let executed = (permissions == Permissions::READ).then_some(Permissions::READ_EXECUTE);
+        self.map_missing_parts(range, Region { permissions, backing: Backing::Blocks(blocks) }, executed)
+    }
+
+    /// Maps a part of a file that the program only reads in place of existing mappings, except where an earlier run of the program had
+    /// the same mapping.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn map_read_only(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<(), Errno> {
+        self.map_missing_parts(range, Region { permissions, backing: Backing::Blocks(blocks) }, None)
+    }
+
+    /// Maps the parts of a range that are not mapped as `wanted`, or, by an earlier run, with `other` permissions.
+    fn map_missing_parts(&mut self, range: PageRange, wanted: Region, other: Option<Permissions>) -> Result<(), Errno> {
         let mut ready: Vec<(PageRange, Region)> = self.regions.pieces(range).into_iter().filter(|(_, region)| *region == wanted).collect();
         let ahead = self.ahead.pieces(range).into_iter();
-        ready.extend(ahead.filter(|(_, region)| *region == wanted || *region == executed && permissions == Permissions::READ));
+        let fits = |region: Region| region == wanted || other.is_some_and(|permissions| region == Region { permissions, ..wanted });
+        ready.extend(ahead.filter(|(_, region)| fits(*region)));
         ready.sort_unstable_by_key(|(part, _)| part.start());
         let mut start = range.start();
         for (part, region) in ready {

@@ -51,7 +51,7 @@ impl System {
     /// Ends the running process: closes its files, ends all of its threads, and frees its memory if no other process uses it.
     fn end_process(&mut self, change: Change) {
         if !self.process.borrows {
-            self.note_peak();
+            self.note_last_peak();
         }
         self.end_other_threads();
         self.let_go_of_words();
