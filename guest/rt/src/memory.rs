@@ -91,10 +91,18 @@ pub fn map_in(space: u64, range: PageRange, flags: MapFlags) -> Result<(), Refus
 /// # Errors
 /// There are no such blocks, or the quota or the machine has no memory left for the tables.
 pub fn map_blocks(range: PageRange, first: BlockAddress, permissions: Permissions, eager: bool) -> Result<(), Refusal> {
+    map_blocks_in(CURRENT_SPACE, range, first, permissions, eager)
+}
+
+/// The same in any space.
+///
+/// # Errors
+/// The same; there is no such space.
+pub fn map_blocks_in(space: u64, range: PageRange, first: BlockAddress, permissions: Permissions, eager: bool) -> Result<(), Refusal> {
     let flags = MapFlags { eager, ..MapFlags::lazy(permissions) }.bits();
     by_slot(range, |part| {
         let block = first.bits() + (part.start - range.start) / PAGE_SIZE;
-        let call = Hypercall::MapBlocks { space: CURRENT_SPACE, address: part.start, pages: part.pages(), block, flags };
+        let call = Hypercall::MapBlocks { space, address: part.start, pages: part.pages(), block, flags };
         // SAFETY: as for `map`.
         unsafe { perform(call) }
     })

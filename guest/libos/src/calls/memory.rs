@@ -138,6 +138,8 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
                 system.memory.map_program(range, permissions, blocks)?;
             } else if is_private && permissions == Permissions::READ {
                 system.memory.map_read_only(range, permissions, blocks)?;
+            } else if copied && system.memory.claim_data(range, permissions, blocks)? {
+                // An earlier run has left its data as the file has them.
             } else if !copied || !map_copied(system, range, permissions, blocks, fd, offset)? {
                 system.memory.map(range, permissions, Backing::Blocks(blocks))?;
             }

@@ -114,7 +114,12 @@ fn map(
     let mut runs: Vec<PageRange> = Vec::new();
     let mut copied: Vec<&Segment> = Vec::new();
     for segment in &executable.segments {
-        let Some((pages, blocks)) = blocks(source, segment).filter(|(pages, _)| is_mapped(segment, *pages)) else {
+        let found = blocks(source, segment);
+        let is_claimed = match found {
+            Some((pages, blocks)) => space.claim_data(pages, segment.permissions, blocks)?,
+            None => false,
+        };
+        let Some((pages, blocks)) = found.filter(|(pages, _)| is_claimed || is_mapped(segment, *pages)) else {
             copied.push(segment);
             match runs.last_mut().filter(|run| run.end() == segment.pages.start()) {
                 Some(run) => *run = PageRange::new(run.start(), segment.pages.end()).unwrap_or(*run),
@@ -122,7 +127,9 @@ fn map(
             }
             continue;
         };
-        space.map_program(pages, segment.permissions, blocks)?;
+        if !is_claimed {
+            space.map_program(pages, segment.permissions, blocks)?;
+        }
         if segment.permissions.writable() {
             let end = segment.address + segment.file_bytes;
             user::zero(UserRange::new(end, pages.end() - end)?)?;

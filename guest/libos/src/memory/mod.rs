@@ -130,6 +130,9 @@ impl AddressSpace {
             self.regions.put(range, Region { permissions, backing: if is_reserved { Backing::Reserved } else { backing } });
             return Ok(());
         }
+        if backing == Backing::Anonymous && self.claim(range, Region { permissions, backing })? {
+            return Ok(());
+        }
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
         self.regions.remove(range);
@@ -224,6 +227,10 @@ impl AddressSpace {
     pub fn protect(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
         if permissions != Permissions::READ_EXECUTE {
             self.release(range, Content::Stays)?;
+        }
+        for (part, _) in self.ahead.remove(range) {
+            // An earlier run's data lies there, with other permissions than the region has.
+            memory::protect(part, permissions)?;
         }
         let mut end = range.start();
         for (part, region) in self.regions.pieces(range) {

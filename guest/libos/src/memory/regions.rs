@@ -169,6 +169,12 @@ impl Blocks {
         BlockAddress { disk: self.disk, block: BlockNumber((address / PAGE_SIZE).wrapping_add(self.shift) as u32) }
     }
 
+    /// The same blocks after they were writable.
+    #[must_use]
+    pub fn as_written(self) -> Blocks {
+        Blocks { written: true, ..self }
+    }
+
     /// Their disk.
     #[must_use]
     pub fn disk(self) -> DiskIndex {

@@ -8,12 +8,18 @@
 use alloc::vec::Vec;
 
 use pando_abi::layout::{SHARED, SLOT_SIZE};
-use pando_abi::{PAGE_SIZE, Permissions};
+use pando_abi::{MapFlags, PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
 
-use super::AddressSpace;
+use super::patching::Content;
 use super::regions::{Backing, Blocks, Region, Regions};
+use super::{AddressSpace, COPIED_MAX};
 use crate::errno::Errno;
+
+/// Zero memory up to this size is kept: the zeros behind a file's data, and blocks for threads.
+const ZEROS_MAX: u64 = 64 * PAGE_SIZE;
+/// Upper limit on the pieces of data that are kept; each costs a call once.
+const DATA_MAX: usize = 128;
 
 impl AddressSpace {
     /// Maps a part of a program's or a library's file in place of existing mappings, unless it is mapped already. Code executed by an
@@ -36,6 +42,40 @@ impl AddressSpace {
         self.map_missing_parts(range, Region { permissions, backing: Backing::Blocks(blocks) }, None)
     }
 
+    /// Takes over memory of an earlier run in place of existing mappings, if it lies in all of the range. `false`: nothing has changed.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn claim(&mut self, range: PageRange, wanted: Region) -> Result<bool, Errno> {
+        let ahead = self.ahead.pieces(range);
+        let bytes: u64 = ahead.iter().filter(|(_, region)| *region == wanted).map(|(part, _)| part.bytes()).sum();
+        if bytes < range.bytes() {
+            return Ok(false);
+        }
+        self.put_over(range, wanted)?;
+        self.ahead.remove(range);
+        Ok(true)
+    }
+
+    /// Takes over data of an earlier run: private writable blocks of a file, as the file has them.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn claim_data(&mut self, range: PageRange, permissions: Permissions, blocks: Blocks) -> Result<bool, Errno> {
+        if permissions != Permissions::READ_WRITE {
+            return Ok(false);
+        }
+        self.claim(range, Region { permissions, backing: Backing::Blocks(blocks.as_written()) })
+    }
+
+    /// Records a mapping over what is there.
+    fn put_over(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
+        self.release(range, Content::Goes)?;
+        self.forget_advice(range);
+        self.regions.put(range, region);
+        Ok(())
+    }
+
     /// Maps the parts of a range that are not mapped as `wanted`, or, by an earlier run, with `other` permissions.
     fn map_missing_parts(&mut self, range: PageRange, wanted: Region, other: Option<Permissions>) -> Result<(), Errno> {
         let mut ready: Vec<(PageRange, Region)> = self.regions.pieces(range).into_iter().filter(|(_, region)| *region == wanted).collect();
@@ -45,15 +85,28 @@ impl AddressSpace {
         ready.sort_unstable_by_key(|(part, _)| part.start());
         let mut start = range.start();
         for (part, region) in ready {
-            self.map_missing(start, part.start(), wanted)?;
+            self.map_gap(start, part.start(), wanted, other.is_some())?;
             self.ahead.remove(part);
             self.regions.put(part, region);
+            start = part.end();
+        }
+        self.map_gap(start, range.end(), wanted, other.is_some())
+    }
+
+    /// Maps the gap between two existing parts, if there is one. `reserves`: a linker reserves the addresses of a file, and will map
+    /// the data behind the code again. Where an earlier run has left them, they stay, for [`Self::claim`].
+    fn map_gap(&mut self, start: u64, end: u64, wanted: Region, reserves: bool) -> Result<(), Errno> {
+        let Some(range) = PageRange::new(start, end) else { return Ok(()) };
+        let mut start = range.start();
+        let is_data = |(_, region): &(PageRange, Region)| region.permissions == Permissions::READ_WRITE;
+        for (part, _) in self.ahead.pieces(range).into_iter().filter(is_data).filter(|_| reserves) {
+            self.map_missing(start, part.start(), wanted)?;
+            self.put_over(part, wanted)?;
             start = part.end();
         }
         self.map_missing(start, range.end(), wanted)
     }
 
-    /// Maps the gap between two existing parts, if there is one.
     fn map_missing(&mut self, start: u64, end: u64, wanted: Region) -> Result<(), Errno> {
         PageRange::new(start, end).map_or(Ok(()), |range| self.map(range, wanted.permissions, wanted.backing))
     }
@@ -65,6 +118,7 @@ impl AddressSpace {
     pub fn become_zygote(&mut self) -> Result<(), Errno> {
         let mut mapped = self.regions.clone();
         self.ahead.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
+        let data = self.initial_data(&mapped);
         let (mut code, mut trampolines) = (Regions::default(), Regions::default());
         let rooms: Vec<PageRange> = self.patches.rooms().filter_map(|page| PageRange::new(page, page + PAGE_SIZE)).collect();
         rooms.into_iter().flat_map(|page| mapped.remove(page)).for_each(|(page, region)| trampolines.put(page, region));
@@ -82,9 +136,41 @@ impl AddressSpace {
             }
         }
         runs.into_iter().try_for_each(|run| memory::unmap_in(self.space.0.into(), run))?;
+        for (part, region) in data {
+            match region.backing {
+                Backing::Blocks(blocks) => {
+                    memory::map_blocks_in(self.space.0.into(), part, blocks.at(part.start()), region.permissions, true)?;
+                }
+                _ => memory::map_in(self.space.0.into(), part, MapFlags::lazy(region.permissions))?,
+            }
+            code.put(part, region);
+        }
         let AddressSpace { space, layout, patches, program, .. } = core::mem::take(self);
         *self = AddressSpace { space, layout, patches, program, regions: trampolines, ahead: code, ..AddressSpace::default() };
         Ok(())
+    }
+
+    /// The data with which the next run starts, if it maps them at the same addresses: private blocks of files that were written, and
+    /// small zero memory outside the break's area. The stack moves each time.
+    fn initial_data(&self, mapped: &Regions) -> Vec<(PageRange, Region)> {
+        let break_area = self.break_start..self.break_end.next_multiple_of(PAGE_SIZE);
+        let mut data = Regions::default();
+        for (part, region) in mapped.all() {
+            let may_be_written = matches!(region.permissions, Permissions::READ | Permissions::READ_WRITE);
+            let is_data = match region.backing {
+                Backing::Blocks(blocks) => {
+                    may_be_written && blocks == blocks.as_written() && !region.backing.is_shared() && part.bytes() <= COPIED_MAX
+                }
+                Backing::Anonymous => {
+                    region.permissions == Permissions::READ_WRITE && part.bytes() <= ZEROS_MAX && !break_area.contains(&part.start())
+                }
+                _ => false,
+            };
+            if is_data && part.end() <= SHARED && data.count() < DATA_MAX {
+                data.put(part, Region { permissions: Permissions::READ_WRITE, ..region });
+            }
+        }
+        data.all()
     }
 }
 

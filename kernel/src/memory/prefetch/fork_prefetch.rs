@@ -5,9 +5,10 @@
 //! A wrong prediction costs only a copy of a page.
 
 use super::page::VirtualPage;
+use std::collections::BTreeSet;
 
-/// Pages that are remembered for each side.
-const PAGES_MAX: usize = 32;
+/// Pages that are remembered for each side: what a program with some libraries writes first, a megabyte.
+const PAGES_MAX: usize = 256;
 /// Number of clones after which learning starts anew, because nothing shows whether a page that was copied ahead was written.
 const CLONES_MAX: u32 = 32;
 
@@ -15,13 +16,13 @@ const CLONES_MAX: u32 = 32;
 #[derive(Debug, Default)]
 pub(in crate::memory) struct ForkPrefetch {
     clones: u32,
-    by_parent: Vec<VirtualPage>,
-    by_child: Vec<VirtualPage>,
+    by_parent: BTreeSet<VirtualPage>,
+    by_child: BTreeSet<VirtualPage>,
 }
 
 impl ForkPrefetch {
     /// Counts a new clone. Returns the pages that the parent and the child are expected to write.
-    pub(in crate::memory) fn next_clone(&mut self) -> [Vec<VirtualPage>; 2] {
+    pub(in crate::memory) fn next_clone(&mut self) -> [BTreeSet<VirtualPage>; 2] {
         if self.clones.is_multiple_of(CLONES_MAX) {
             self.by_parent.clear();
             self.by_child.clear();
@@ -37,15 +38,15 @@ impl ForkPrefetch {
         }
     }
 
-    /// Records that a clone has written to a shared page.
+    /// Records that a clone has written to a shared page, or to lazy memory.
     pub(in crate::memory) fn note_written_by_child(&mut self, page: VirtualPage) {
         add(&mut self.by_child, page);
     }
 }
 
-/// Adds a page to a list that is not full and does not contain it.
-fn add(pages: &mut Vec<VirtualPage>, page: VirtualPage) {
-    if pages.len() < PAGES_MAX && !pages.contains(&page) {
-        pages.push(page);
+/// Adds a page to a set that is not full.
+fn add(pages: &mut BTreeSet<VirtualPage>, page: VirtualPage) {
+    if pages.len() < PAGES_MAX {
+        pages.insert(page);
     }
 }

@@ -4,8 +4,10 @@
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
 use super::space::MountSource;
+use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::paging::{Access, CopyAuthority, CopyError, Fault};
+use crate::memory::prefetch::VirtualPage;
 use crate::memory::rules::Rules;
 use crate::memory::tree::Tree;
 use pando_abi::PAGE_SIZE;
@@ -32,6 +34,12 @@ impl SpaceSet {
         }
         if matches!(fault, Fault::Copied { .. }) {
             self.note_written(range.first().at);
+        }
+        if fault == Fault::Allocated && access == Access::Write {
+            // The pages that became present with it, unless some of them were not lazy.
+            let VirtualPage { slot, number } = range.first().at;
+            let start = number - number % FAULT_AROUND;
+            self.note_written_as_clone(VirtualPage { slot, number: start }..VirtualPage { slot, number: start + FAULT_AROUND });
         }
         if matches!(fault, Fault::Copied { .. } | Fault::Allocated | Fault::Mapped) {
             self.note_access(frames, &range, access);

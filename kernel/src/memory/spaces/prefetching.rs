@@ -11,6 +11,7 @@ use crate::memory::prefetch::{CellPage, PageAccess, PrefetchBatch, VirtualPage};
 use crate::memory::tree::{PATH_TABLES, span};
 use pando_abi::{PAGE_SIZE, SpaceIndex};
 use pando_machine::PageCount;
+use std::collections::BTreeSet;
 
 /// Number of frames that may be spent on predictions: up to three quarters of the quota, and all but a sixty-fourth of the machine.
 fn room(frames: &Frames, account: AccountId) -> PageCount {
@@ -95,7 +96,7 @@ impl SpaceSet {
     }
 
     /// Makes pages exclusive to a space, as far as there is memory for it.
-    pub(super) fn unshare_each(&mut self, frames: &mut Frames, index: SpaceIndex, pages: &[VirtualPage]) {
+    pub(super) fn unshare_each(&mut self, frames: &mut Frames, index: SpaceIndex, pages: &BTreeSet<VirtualPage>) {
         let account = self.account();
         let Ok(space) = self.space(index) else { return };
         for mount in &mut space.mounts {

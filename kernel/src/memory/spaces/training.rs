@@ -8,6 +8,7 @@ use crate::memory::frames::Frames;
 use crate::memory::paging::Access;
 use crate::memory::prefetch::{PageAccess, PrefetchState, TrainingTrace, VirtualPage};
 use crate::memory::tree::View;
+use std::ops::Range;
 
 impl SpaceSet {
     /// Starts recording accesses, as far as there is room. Disables prefetching, because accesses to prefetched pages could not be
@@ -44,9 +45,16 @@ impl SpaceSet {
     pub(super) fn note_written(&mut self, page: VirtualPage) {
         let Ok(space) = self.space(self.current) else { return };
         space.fork_prefetch.note_written_by_parent(page);
-        let parent = space.cloned_from;
-        if let Some(parent) = parent.and_then(|parent| self.space(parent).ok()) {
-            parent.fork_prefetch.note_written_by_child(page);
+        self.note_written_as_clone(page..VirtualPage { number: page.number + 1, ..page });
+    }
+
+    /// Records for the next clone of its original that the running space has written to these pages of a slot, which were shared or lazy.
+    pub(super) fn note_written_as_clone(&mut self, pages: Range<VirtualPage>) {
+        let Ok(space) = self.space(self.current) else { return };
+        if let Some(original) = space.cloned_from.and_then(|original| self.space(original).ok()) {
+            for number in pages.start.number..pages.end.number {
+                original.fork_prefetch.note_written_by_child(VirtualPage { number, ..pages.start });
+            }
         }
     }
 }
