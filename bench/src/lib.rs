@@ -22,6 +22,7 @@ mod net;
 mod plot;
 mod process_runs;
 mod program;
+mod project;
 mod row;
 mod run;
 mod sample;
