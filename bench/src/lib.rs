@@ -11,6 +11,7 @@
 mod bare;
 mod clone;
 mod density;
+mod exit_causes;
 mod guest;
 mod harness;
 mod host_info;
@@ -22,6 +23,7 @@ mod net;
 mod plot;
 mod process_runs;
 mod program;
+mod programs;
 mod project;
 mod row;
 mod run;
@@ -37,7 +39,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,8 +92,8 @@ pub enum BenchError {
     /// A cell ended too early.
     #[error("a cell of the benchmark ended: {0}")]
     CellEnded(End),
-    /// The host lacks a program or a library that a part of the benchmark needs.
-    #[error("{0} is not installed")]
+    /// The host lacks a program, a library or a permission that a part of the benchmark needs.
+    #[error("this host lacks {0}")]
     Absent(&'static str),
     /// A measured program failed.
     #[error("a program of the benchmark failed: {0}")]
@@ -139,6 +141,7 @@ pub fn run(
         "linux" => linux::run(options, pando, report, absent),
         "net" => net::run(options, pando, pinned, report, absent),
         "clone" => clone::run(options, pando, pinned, report, absent),
+        "programs" => programs::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }
 }

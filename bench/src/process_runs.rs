@@ -3,6 +3,7 @@
 
 use crate::BenchError;
 use crate::sample::{Pairs, Side, alternate};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::time::Instant;
 
 /// The measured program: static, and the same everywhere.
 pub(crate) const BUSYBOX: &str = "busybox";
+/// Debian's Python.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 /// Checks that the host has a program.
 pub(crate) fn needs(program: &str, what: &'static str) -> Result<(), BenchError> {
@@ -63,4 +66,16 @@ pub(crate) fn compare(rounds: usize, statuses: &[i32], mut ours: Command, mut th
             Err(BenchError::Failed(format!("{command:?}: {ended}")))
         }
     })
+}
+
+/// Runs `pando run --stats=json` once; it must exit with status 0. Returns the program's standard output, and the statistics.
+pub(crate) fn run_with_stats(mut command: Command) -> Result<(Vec<u8>, Value), BenchError> {
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().map_err(BenchError::host("start a cell"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // The program may have written to standard error too; the statistics come last.
+    let stats = errors.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    match stats {
+        Some(stats) if output.status.success() => Ok((output.stdout, stats)),
+        _ => Err(BenchError::Failed(format!("{command:?}: {}: {errors}", output.status))),
+    }
 }

@@ -144,6 +144,11 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its next output line.
     pub(crate) fn line(&mut self) -> Result<String, BenchError> {
         let mut line = String::new();

@@ -52,7 +52,7 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
     };
     let pando = std::env::current_exe()?;
     pando_bench::run(name, BenchOptions { brief: options.brief, plots: options.plots.as_deref() }, &pando, &mut report, &mut |what| {
-        eprintln!("left out: figures that need {what}, which is not installed");
+        eprintln!("left out: figures that need {what}, which this host lacks");
     })?;
     Ok(written.map(|()| 0)?)
 }

@@ -7,7 +7,7 @@ use crate::program::is_idle;
 use pando_kernel::RunState;
 use pando_kernel::{CellId, ConsolePort, Counters, End, Stream};
 use pando_launch::{Program, Root};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 /// A program that has frozen, and the request for its clones.
@@ -89,6 +89,19 @@ impl FrozenTemplate {
         let (state, counters, _) = harness.kernel.inspect(cell)?;
         harness.end(cell)?;
         if state == RunState::Ready && counters.preemptions == 0 { Ok(time) } else { Err(BenchError::Astray) }
+    }
+
+    /// Runs a clone to its exit. Returns the nanoseconds from the start of cloning to its first output, and its counters.
+    pub(super) fn first_output(&self, harness: &mut Harness) -> Result<(f64, Counters), BenchError> {
+        let start = Instant::now();
+        let clone = self.clone(harness)?;
+        let (sender, moments) = mpsc::channel();
+        // The receiver lives longer than the cell.
+        clone.port.listen(move || sender.send(Instant::now()).unwrap_or_default());
+        let counters = clone.finish(harness)?;
+        // The first call was made by `listen`; the clone reads no input, so the next one announces output.
+        let moment = moments.into_iter().nth(1).ok_or(BenchError::Astray)?;
+        Ok((moment.duration_since(start).as_nanos() as f64, counters))
     }
 
     /// Nanoseconds from the start of cloning until the clone has printed a line and waits. The clone is removed on return.

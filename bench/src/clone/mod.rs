@@ -2,6 +2,7 @@
 //! `pando bench clone`: the cost of cloning a running program. The references are the host's alternatives: starting it,
 //! forking it, or forking it with a VM of its own.
 
+mod first_output;
 mod fixture;
 mod load;
 mod python;
@@ -16,6 +17,14 @@ use crate::plot::Plot;
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row, unless_absent};
 use std::path::Path;
+
+/// Measures `numpy-clone-first-ms`, a figure of `pando bench programs`.
+pub(crate) use first_output::run as first_output;
+
+/// Checks that Python and numpy are installed.
+pub(crate) fn needs_numpy() -> Result<(), BenchError> {
+    python::needs(python::NUMPY)
+}
 
 /// Runs all benchmarks, except the service's on the core that this thread is pinned to. `pando` is the program that serves.
 pub(crate) fn run(

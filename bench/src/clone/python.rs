@@ -4,9 +4,10 @@
 use super::fixture::{FrozenTemplate, UnstartedCell};
 use crate::density::{self, Kind};
 use crate::harness::Harness;
+use crate::process_runs::{self, PYTHON};
 use crate::program::{Process, boot};
 use crate::sample::{Sample, Side, alternate};
-use crate::{BenchError, BenchOptions, Row, process_runs, unless_absent};
+use crate::{BenchError, BenchOptions, Row, unless_absent};
 use pando_image::{Attributes, Builder, Readable, Scan};
 use pando_kernel::Counters;
 use pando_launch::{LaunchError, Program, Root, Volume};
@@ -15,7 +16,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-pub(super) const PYTHON: &str = "/usr/bin/python3";
 /// The module with which Python programs report that they are ready, and its directory in cells.
 const MODULE: &str = include_str!("../../../manager/src/view/parts/pando.py");
 const MODULES: &str = "/pando";
@@ -24,7 +24,7 @@ const SOFTWARE: [&str; 5] = ["/usr", "/bin", "/lib", "/lib64", "/etc"];
 /// The maximum number of files in them.
 const FILES_MAX: u64 = 8_000_000;
 /// 4 GiB, which the host allocates on demand.
-const ARENA: PageCount = PageCount(1 << 20);
+pub(super) const ARENA: PageCount = PageCount(1 << 20);
 /// The quota of a program: 512 MiB.
 const QUOTA: PageCount = PageCount(1 << 17);
 
@@ -179,7 +179,7 @@ fn natively(script: &str) -> Result<f64, BenchError> {
 }
 
 /// A volume of the host's software, as far as everyone may read it, and the module. Scans the directories.
-fn software() -> Result<Volume, BenchError> {
+pub(super) fn software() -> Result<Volume, BenchError> {
     let refused = LaunchError::from;
     let mut files = Builder::new();
     let walk = Scan { readable: Readable::ByEveryone, limit: FILES_MAX, parallel: false, progress: &|_| () };
@@ -192,7 +192,7 @@ fn software() -> Result<Volume, BenchError> {
 }
 
 /// Python with a script.
-fn python(script: &str) -> Program {
+pub(super) fn python(script: &str) -> Program {
     Program {
         path: PYTHON.into(),
         directory: b"/".to_vec(),

@@ -2,7 +2,8 @@
 //! `serve-1`, `serve-8`, `serve-64`: a clone's whole life, requested from `pando serve` by HTTP. One, 8 or 64 clients have
 //! one request in flight each. Nothing is pinned.
 
-use super::python::{EXECUTE, LEAVING, NUMPY, PYTHON, needs};
+use super::python::{EXECUTE, LEAVING, NUMPY, needs};
+use crate::process_runs::PYTHON;
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row};
 use serde_json::{Value, json};

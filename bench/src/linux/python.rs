@@ -2,10 +2,9 @@
 //! Debian's Python: its start, computing, and a database in memory.
 
 use super::{LineServer, REFERENCE};
-use crate::process_runs::{WorkDirectory, compare, needs};
+use crate::process_runs::{PYTHON, WorkDirectory, compare, needs};
 use crate::{BenchError, BenchOptions, Row};
 
-const PYTHON: &str = "/usr/bin/python3";
 /// The source of a program that answers lines: a script that defines `work`, and a loop around it.
 macro_rules! script {
     ($file:literal) => {

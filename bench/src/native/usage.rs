@@ -10,6 +10,41 @@ pub(crate) fn own() -> io::Result<f64> {
     field(&text, "RssAnon:").ok_or_else(|| io::Error::other("/proc/self/status has no RssAnon"))
 }
 
+/// The memory of a group of processes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupMemory {
+    /// Resident pages that no other process maps.
+    pub(crate) private: f64,
+    /// Resident anonymous pages.
+    pub(crate) anonymous: f64,
+    /// The proportional set size: a page that several processes map counts with its share.
+    pub(crate) proportional: f64,
+}
+
+/// The memory of all processes in a process group.
+pub(crate) fn of_group(group: u32) -> io::Result<GroupMemory> {
+    let mut sum = GroupMemory::default();
+    for process in std::fs::read_dir("/proc")? {
+        let process = process?.path();
+        // A process may have ended, and other entries are not processes.
+        let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { continue };
+        if process_group(&stat) != Some(group) {
+            continue;
+        }
+        let text = std::fs::read_to_string(process.join("smaps_rollup"))?;
+        let figure = |name| field(&text, name).ok_or_else(|| io::Error::other(format!("{}/smaps_rollup has no {name}", process.display())));
+        sum.private += figure("Private_Clean:")? + figure("Private_Dirty:")?;
+        sum.anonymous += figure("Anonymous:")?;
+        sum.proportional += figure("Pss:")?;
+    }
+    Ok(sum)
+}
+
+/// The process group in a line of `/proc/PID/stat`: the third field after the name, which may contain anything.
+fn process_group(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
+}
+
 /// Bytes of host memory for programs: available memory (`MemAvailable`, and the free pages in per-core lists) plus the
 /// memory of all programs. It falls by what the host's kernel takes, also on behalf of programs.
 pub(crate) fn for_programs() -> io::Result<f64> {
@@ -33,8 +68,17 @@ fn field(text: &str, name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::own;
+    use super::{of_group, own, process_group};
     use crate::native::memory::{MappedMemory, Pages};
+
+    #[test]
+    fn a_group_has_the_memory_of_its_processes() {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("the host says");
+        let group = process_group(&stat).expect("a group");
+        let memory = of_group(group).expect("this process is in it");
+        assert!(memory.private >= 4096.0 && memory.proportional >= memory.private, "{memory:?}");
+        assert_eq!(process_group("1 (a name) with) S 2 3 4"), Some(3));
+    }
 
     #[test]
     fn what_this_process_takes_is_its_own() {

@@ -2,11 +2,10 @@
 //! `cold`: the shortest run of a program, compared with a light sandbox of the host. The cached image is warm after the first run.
 
 use crate::bare::Bare;
-use crate::process_runs::{BUSYBOX, WorkDirectory, compare};
+use crate::process_runs::{BUSYBOX, WorkDirectory, compare, run_with_stats};
 use crate::sample::Sample;
 use crate::{BenchError, BenchOptions, Row};
 use serde_json::Value;
-use std::process::Stdio;
 
 pub(super) const SANDBOX: &str = "bwrap";
 /// The rows of a run's parts, as `--stats` names them. The rest of the total is the process itself: its start and its exit.
@@ -45,7 +44,5 @@ fn parts(rounds: usize, place: &WorkDirectory<'_>, report: &mut dyn FnMut(Row)) 
 
 /// The statistics that such a run prints.
 fn stats(place: &WorkDirectory<'_>) -> Result<Value, BenchError> {
-    let mut command = place.cell(&["--stats=json"], BUSYBOX, &["true"]);
-    let output = command.stderr(Stdio::piped()).output().map_err(BenchError::host("start a cell"))?;
-    serde_json::from_slice(&output.stderr).map_err(|_| BenchError::Failed(String::from_utf8_lossy(&output.stderr).into()))
+    Ok(run_with_stats(place.cell(&["--stats=json"], BUSYBOX, &["true"]))?.1)
 }

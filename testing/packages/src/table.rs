@@ -145,7 +145,7 @@ const UTIL_LINUX: &[&str] = &[
 /// Packages that the tests need: `cargo xtask test` installs them.
 pub const NEEDED: &[Package] = &[
     package("busybox-static", &["static:busybox", "busybox"], "the programs that cells run, and the emulated machines' shell"),
-    package("bubblewrap", &["bwrap"], "what `pando bench run` compares with"),
+    package("bubblewrap", &["bwrap"], "what `pando bench run` and `programs` compare with"),
     package("gcc", &["gcc", "cc", "ar", "as", "ld", "nm", "objcopy", "size", "strings", "strip"], "linking, and C programs that cells run"),
     package("libc6-dev", &["/usr/include/stdio.h"], "static C programs with glibc"),
     package("musl-tools", &["musl-gcc"], "static C programs with musl"),
@@ -211,7 +211,7 @@ pub const OPTIONAL: &[Package] = &[
 
 /// Packages that nobody installs for the suite: tests use them where they are installed already.
 pub const EXTRA: &[Package] = &[
-    package("nodejs", &["node"], "clones of Node"),
+    package("nodejs", &["node"], "clones of Node, and a row of `pando bench programs`"),
     package("python3-numpy", &["/usr/lib/python3/dist-packages/numpy"], "clones of a large Python"),
     package("python3-pil", &["/usr/lib/python3/dist-packages/PIL"], "another"),
     package("stress-ng", &["stress-ng"], "stress of many classes"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands besides `run`, and the output of `run` about itself.
 
-use crate::case::{Case, Input, PANDO, finish, text};
+use crate::case::{Case, CaseOutcome, Input, PANDO, finish, text};
 use crate::fixture::pando;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
@@ -188,15 +188,21 @@ fn compare(bench: &str, figures: &[&str], plots: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let outcome = pando(&["bench", bench, "--brief", "--json", "--plots", folder.path().to_str().expect("a plain name")]);
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
+    expect_figures(&outcome, figures);
+    for plot in plots {
+        let text = std::fs::read_to_string(folder.path().join(plot)).expect("a plot");
+        assert!(text.contains("<svg") && text.contains("cells"), "{text}");
+    }
+}
+
+/// Expects these figures with their references. Returns the rows.
+fn expect_figures(outcome: &CaseOutcome, figures: &[&str]) -> Vec<Value> {
     let rows: Vec<Value> = text(&outcome.output).lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     for figure in figures {
         let row = rows.iter().find(|row| row["name"] == *figure).unwrap_or_else(|| panic!("{figure} is missing: {rows:?}"));
         assert!(row["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0) && row["reference"].is_string(), "{row}");
     }
-    for plot in plots {
-        let text = std::fs::read_to_string(folder.path().join(plot)).expect("a plot");
-        assert!(text.contains("<svg") && text.contains("cells"), "{text}");
-    }
+    rows
 }
 
 #[test]
@@ -231,4 +237,45 @@ fn a_brief_benchmark_of_linux_prints_each_figure() {
 fn a_brief_benchmark_of_the_network_prints_each_figure() {
     let figures = ["stream-cells", "rr-cells", "nginx-2k", "nginx-100k", "flat-1000", "flat-1000-busy", "events-10", "idle-10"];
     compare("net", &figures, &["events.svg", "idle.svg"]);
+}
+
+/// Figures of `bench programs` that need nothing but the tests' packages.
+const OF_ALL_HOSTS: &[&str] = &[
+    "true-start",
+    "perl-forks",
+    "pool",
+    "shell-forks",
+    "git-status",
+    "tar-small",
+    "sort-50m",
+    "sqlite-inserts",
+    "sqlite-inserts-synced",
+    "make-j2",
+    "pool-all-cores",
+    "make-j2-all-cores",
+];
+/// Figures that need more, and the first word of its name.
+const OF_SOME_HOSTS: &[(&str, &[&str])] = &[
+    ("numpy", &["numpy-start", "numpy-clone-first-ms"]),
+    ("node", &["node-start"]),
+    ("java", &["java-start"]),
+    ("go", &["go-build"]),
+    ("root", &["run-python-bytes", "run-c-bytes"]),
+];
+
+#[test]
+fn a_brief_benchmark_of_common_programs_prints_each_figure_with_its_exits() {
+    needs_kvm!();
+    let outcome = pando(&["bench", "programs", "--brief", "--json"]);
+    assert_eq!(outcome.status, 0, "{}", outcome.errors);
+    let absent: Vec<&str> = outcome.errors.lines().map(|line| line.strip_prefix("left out: figures that need ").expect(line)).collect();
+    let is_absent = |word: &str| absent.iter().any(|what| what.split([' ', ',']).next() == Some(word));
+    let of_some = OF_SOME_HOSTS.iter().filter(|(word, _)| !is_absent(word)).flat_map(|(_, figures)| figures.iter());
+    let figures: Vec<&str> = OF_ALL_HOSTS.iter().chain(of_some).copied().collect();
+    let rows = expect_figures(&outcome, &figures);
+    assert_eq!(rows.len(), figures.len(), "{rows:?}");
+    for row in rows {
+        let note = row["note"].as_str().expect("a note");
+        assert!(note.contains(" exits: "), "{note}");
+    }
 }

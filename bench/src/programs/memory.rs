@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `run-python-bytes`, `run-c-bytes`: the host memory of `pando run` with an idle program.
+//!
+//! It is the private resident memory of the processes in the run's group: pages that no other process maps, by
+//! `/proc/PID/smaps_rollup`. A second run of the same program is idle meanwhile. So pages of files that all runs share do not
+//! count, such as the code of `pando`; the cell's memory and all other memory of the process count. Memory of the host's
+//! kernel does not count: its page tables, and KVM's objects.
+
+use super::Setting;
+use crate::native::usage::{self, GroupMemory};
+use crate::process_runs::{PYTHON, WorkDirectory, needs, run_with_stats};
+use crate::program::{Compiled, Process};
+use crate::sample::Sample;
+use crate::{BenchError, Row, exit_causes};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+const IDLE_C: &str = include_str!("sources/idle.c");
+const IDLE_PYTHON: &str = include_str!("sources/idle.py");
+/// Seconds that the programs sleep: longer than the benchmark, or just some time.
+const LONG: &str = "3600";
+const SHORT: &str = "1";
+/// The time from a program's line to the measurement: housekeeping is done then.
+const SETTLING: Duration = Duration::from_secs(1);
+const BRIEF_SETTLING: Duration = Duration::from_millis(100);
+
+/// `run-python-bytes`.
+pub(super) fn python(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    needs(PYTHON, "/usr/bin/python3 (Debian: python3)")?;
+    measure(setting, "run-python-bytes", &[PYTHON, "-c", IDLE_PYTHON], "Python", report)
+}
+
+/// `run-c-bytes`.
+pub(super) fn c(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let compiled = Compiled::new(IDLE_C)?;
+    measure(setting, "run-c-bytes", &[&compiled.path().display().to_string()], "a static C program", report)
+}
+
+fn measure(setting: &Setting<'_>, name: &'static str, words: &[&str], what: &str, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let place = WorkDirectory::new(setting.pando, &setting.empty);
+    let with = |seconds| [&words[1..], &[seconds]].concat();
+    let (output, stats) = run_with_stats(place.cell(&["--stats=json"], words[0], &with(SHORT)))?;
+    if output != b"ready\n" {
+        return Err(BenchError::Astray);
+    }
+    let settling = if setting.options.brief { BRIEF_SETTLING } else { SETTLING };
+    let rounds = setting.options.rounds(5);
+    let ours = idle(rounds, settling, || place.cell(&[], words[0], &with(LONG)))?;
+    let theirs = idle(rounds, settling, || place.native(words[0], &with(LONG)))?;
+    let median = |runs: &[GroupMemory], figure: fn(&GroupMemory) -> f64| Sample::of(runs.iter().map(figure).collect());
+    let private = median(&ours, |run| run.private);
+    let reference = median(&theirs, |run| run.private).median();
+    let [anonymous, proportional] =
+        [|run: &GroupMemory| run.anonymous, |run: &GroupMemory| run.proportional].map(|figure| median(&ours, figure).median() as u64);
+    let note = format!(
+        "private resident memory of pando run with {what} that sleeps, beside another such run; {anonymous} bytes of it are anonymous; \
+         its proportional set size is {proportional} bytes; {}",
+        exit_causes::of_stats(&stats)
+    );
+    report(
+        Row {
+            reference: Some("the same program on the host"),
+            reference_value: Some(reference),
+            ratio: Some(private.median() / reference),
+            spread: Some(private.spread()),
+            ..Row::of(name, private.median(), "bytes")
+        }
+        .noting(note),
+    );
+    Ok(())
+}
+
+/// The memory of idle runs, one after the other, each beside another one.
+fn idle(rounds: usize, settling: Duration, command: impl Fn() -> Command) -> Result<Vec<GroupMemory>, BenchError> {
+    let start = || {
+        let mut command = command();
+        command.process_group(0);
+        let mut process = Process::start(command)?;
+        match process.line()?.as_str() {
+            "ready\n" => Ok(process),
+            _ => Err(BenchError::Astray),
+        }
+    };
+    let _beside = start()?;
+    let one = || {
+        let process = start()?;
+        thread::sleep(settling);
+        usage::of_group(process.id()).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => BenchError::Absent("root, which may read the memory of a confined process"),
+            _ => BenchError::Host { action: "read the memory of a process", source: error },
+        })
+    };
+    (0..rounds).map(|_| one()).collect()
+}

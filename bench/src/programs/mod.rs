@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando bench programs`: the cost of common programs in a cell, as whole processes, compared with the host.
+//!
+//! Each row's note gives the causes of the exits of one run, which is not one of the timed runs. In this run the program
+//! must print the same as on the host.
+
+mod builds;
+mod comparison;
+mod files;
+mod forks;
+mod memory;
+mod starts;
+
+use crate::native::cpu::Pinned;
+use crate::{BenchError, BenchOptions, Row, clone, unless_absent};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+/// The settings of the benchmark, shared by its parts.
+struct Setting<'a> {
+    options: BenchOptions<'a>,
+    /// The program that creates cells.
+    pando: &'a Path,
+    /// A temporary directory for the files that programs work on.
+    directory: &'a Path,
+    /// An empty directory, in which the programs run.
+    empty: PathBuf,
+}
+
+/// Measures a part's rows.
+type Part = fn(&Setting<'_>, &mut dyn FnMut(Row)) -> Result<(), BenchError>;
+
+/// The parts that run on one core.
+const PARTS: &[Part] = &[
+    starts::nothing,
+    starts::numpy,
+    |setting, report| clone::first_output(setting.options, report),
+    starts::node,
+    starts::java,
+    forks::perl,
+    forks::pool,
+    forks::shell,
+    files::git_status,
+    files::tar,
+    files::sort,
+    files::sqlite,
+    builds::make,
+    builds::go,
+    memory::python,
+    memory::c,
+];
+/// The parts that run on all cores.
+const ON_ALL_CORES: &[Part] = &[forks::pool_on_all_cores, builds::make_on_all_cores];
+
+/// Runs all benchmarks. `pando` is the program that creates cells.
+pub(crate) fn run(
+    options: BenchOptions<'_>,
+    pando: &Path,
+    pinned: Pinned,
+    report: &mut dyn FnMut(Row),
+    absent: &mut dyn FnMut(&str),
+) -> Result<(), BenchError> {
+    let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
+    let setting = Setting { options, pando, directory: directory.path(), empty };
+    // Several parts may need the same.
+    let mut named = HashSet::new();
+    let mut absent = |what: &str| {
+        if named.insert(what.to_owned()) {
+            absent(what);
+        }
+    };
+    for part in PARTS {
+        unless_absent(part(&setting, report), &mut absent)?;
+    }
+    drop(pinned);
+    for part in ON_ALL_CORES {
+        unless_absent(part(&setting, report), &mut absent)?;
+    }
+    Ok(())
+}
+
+impl Setting<'_> {
+    /// A size, or in a brief run a small one.
+    fn size(&self, full: usize, brief: usize) -> usize {
+        if self.options.brief { brief } else { full }
+    }
+
+    /// Writes a file into the temporary directory; returns its path.
+    fn write(&self, name: &str, content: &str) -> Result<String, BenchError> {
+        let file = self.directory.join(name);
+        std::fs::write(&file, content).map_err(BenchError::host("write a file for a program"))?;
+        Ok(file.display().to_string())
+    }
+}
