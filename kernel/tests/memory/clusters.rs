@@ -72,7 +72,7 @@ fn store(frames: &mut Frames, set: &mut SpaceSet, page: u64, value: u64) -> bool
         frames.release(frame);
     }
     let root = set.inspect(frames, SpaceIndex(0), page * PAGE_SIZE).expect("an address").expect("it is mapped");
-    assert!(root.owned && matches!(root.view, View::Page { writable: true, .. }), "page {page} is not exclusive after {fault:?}");
+    assert!(root.is_owned && matches!(root.view, View::Page { writable: true, .. }), "page {page} is not exclusive after {fault:?}");
     set.write(frames, page * PAGE_SIZE, &value.to_le_bytes(), CopyAuthority::Cell).expect("it is exclusive");
     fault != Fault::Spurious
 }
@@ -125,7 +125,7 @@ fn a_span_that_is_written_as_a_whole_becomes_a_large_page() {
     let faults = (1024..1536).filter(|page| store(frames, &mut clone, *page, 7)).count();
     assert!(faults < 12, "{faults} faults for 512 pages");
     let found = clone.inspect(frames, SpaceIndex(0), 1024 * PAGE_SIZE).expect("an address").expect("it is mapped");
-    assert_eq!((found.level, found.owned), (2, true));
+    assert_eq!((found.level, found.is_owned), (2, true));
     assert!((1024..1536).all(|page| word(frames, &mut clone, page) == 7 && word(frames, source, page) == page));
     memories.finish(clone, payer);
 }
