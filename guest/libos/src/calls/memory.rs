@@ -94,17 +94,10 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     let bytes = whole_pages(length, flags)?;
     let is_private = flags & MAP_TYPE == MAP_PRIVATE;
     let (file, sharing) = if flags & MAP_ANONYMOUS == 0 {
-        let writable = system.files.file(fd)?.writable();
-        let sharing = match (is_private, writable) {
-            (true, _) => Sharing::Private,
-            (false, false) => Sharing::Reads,
-            (false, true) => Sharing::Writes,
-        };
         if offset.checked_add(bytes).is_none_or(|end| end > SIZE_MAX) {
             return Err(Errno::EOVERFLOW);
         }
-        system.before_read(fd, Some(offset), length);
-        (system.files.mmap(fd, sharing, permissions.writable())?, sharing)
+        map_file(system, fd, offset..offset.saturating_add(length), is_private, permissions)?
     } else {
         (Mappable::Zero, Sharing::Private)
     };
@@ -154,6 +147,24 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     }
     system.claim(range);
     Ok(range.start())
+}
+
+/// The object that shows a part of a file in memory, and how the mapping shares its pages.
+fn map_file(
+    system: &mut System,
+    fd: u64,
+    part: Range<u64>,
+    is_private: bool,
+    permissions: Permissions,
+) -> Result<(Mappable, Sharing), Errno> {
+    let writable = system.files.file(fd)?.writable();
+    let sharing = match (is_private, writable) {
+        (true, _) => Sharing::Private,
+        (false, false) => Sharing::Reads,
+        (false, true) => Sharing::Writes,
+    };
+    system.before_read(fd, Some(part.start), part.end - part.start);
+    Ok((system.files.mmap(fd, sharing, permissions.writable())?, sharing))
 }
 
 /// Checks that the limits permit so much more memory, in place of the mappings in a range.
