@@ -84,7 +84,8 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     let system = place.insert(System::new(files, terminal, Random::default()));
     // Keys may be signals, so they are read even if the program does not read.
     system.take_typed();
-    system.files.sockets.clock = Some(clock::wall);
+    system.files.sockets.wall_clock = Some(clock::wall);
+    system.files.sockets.monotonic_clock = Some(clock::now);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.traced = header.options & options::TRACE != 0;
     if given.header.options & options::TRAP == 0 {

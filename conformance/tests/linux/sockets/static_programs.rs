@@ -6,6 +6,10 @@ use crate::parts::{GLIBC, check, check_in_directory};
 
 parts! {
     tables_of_sockets: "listed" GLIBC ["all"];
+    ends_that_close_first_stay: "time_wait" GLIBC ["rows"];
+    reset_connections_leave_nothing: "time_wait" GLIBC ["resets"];
+    closed_connections_hold_their_ports: "time_wait" GLIBC ["ports"];
+    ports_of_closed_connections_are_used_again: "time_wait" GLIBC ["again"];
 }
 
 parts_in_directory! {

@@ -56,6 +56,8 @@ pub const TCP_ESTABLISHED: u8 = 1;
 pub const TCP_SYN_SENT: u8 = 2;
 /// `TCP_FIN_WAIT2` of `net/tcp_states.h`.
 pub const TCP_FIN_WAIT2: u8 = 5;
+/// `TCP_TIME_WAIT` of the same header.
+pub const TCP_TIME_WAIT: u8 = 6;
 /// `TCP_CLOSE` of `net/tcp_states.h`.
 pub const TCP_CLOSE: u8 = 7;
 /// `TCP_CLOSE_WAIT` of `net/tcp_states.h`.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of sockets in `/proc/net`, in the columns of Linux's `tcp4_seq_show`, `udp4_seq_show` and `unix_seq_show`.
 //!
-//! Timers, retransmissions and congestion windows are those of an idle socket. A TCP connection that both ends have closed is removed
-//! at once, so no row has the state `TIME_WAIT`.
+//! Timers, retransmissions and congestion windows are those of an idle socket. Closed TCP connections that hold their ports follow the
+//! sockets, in the columns of `get_timewait4_sock`.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use crate::files::socket::address::Address;
+use crate::files::socket::time_wait::TimeWaitSocket;
 use crate::files::socket::{Family, Socket, Sockets, State, Style};
 use crate::uapi::{TCP_CLOSE, TCP_ESTABLISHED};
 
@@ -32,13 +33,26 @@ const UDP6: &str = concat!(
 pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
     let mut text = if family == Family::Internet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
     let shown = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.far.is_none());
-    let listed = shown.filter_map(|socket| tcp_columns(socket).map(|columns| (socket, columns)));
-    for (index, (socket, (state, queued))) in listed.enumerate() {
+    let listed = shown.filter_map(|socket| {
+        let (state, queued) = tcp_columns(socket)?;
         let rest = if socket.listens() { "100 0 0 10 0" } else { "20 4 0 10 -1" };
-        let row = format!("{index:4}: {} 1 0000000000000000 {rest}", columns(socket, state, queued));
+        Some(format!("{} 1 0000000000000000 {rest}", columns(socket, state, queued)))
+    });
+    let now = sockets.monotonic_time();
+    let closed = sockets.time_wait.all(now).filter(|entry| entry.family == family).map(|entry| time_wait_columns(entry, now));
+    for (index, columns) in listed.chain(closed).enumerate() {
+        let row = format!("{index:4}: {columns}");
         text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:TCP_WIDTH$}\n") };
     }
     text
+}
+
+/// The columns of a closed connection that holds its port. Its timer counts hundredths of a second.
+fn time_wait_columns(entry: &TimeWaitSocket, now: u64) -> String {
+    const NANOSECONDS_PER_TICK: u64 = 10_000_000;
+    let [local, remote] = [entry.local, entry.remote].map(|address| end(entry.family, Some(address)));
+    let (state, ticks) = (entry.tcp_state(), entry.remaining(now) / NANOSECONDS_PER_TICK);
+    format!("{local} {remote} {state:02X} 00000000:00000000 03:{ticks:08X} 00000000 {0:5} {0:8} 0 3 0000000000000000", 0)
 }
 
 /// A TCP socket's state, and the length of its receive queue: bytes, or connections of a listener. `None`: it is in no table.

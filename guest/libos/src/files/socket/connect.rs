@@ -98,6 +98,10 @@ impl Sockets {
             _ => (local, Some(remote)),
         };
         socket.other = Some(client_who);
+        // A server's end that closed an earlier connection first makes way for the new one.
+        if let (Some(local), Some(remote)) = (socket.local.internet(), socket.remote.as_ref().and_then(Address::internet)) {
+            self.time_wait.remove_between(local, remote);
+        }
         let socket = self.get_mut(client)?;
         socket.state = State::Connected(server);
         socket.other = Some(listener_who);
@@ -153,7 +157,8 @@ impl Sockets {
     /// Connects a TCP or UDP socket. `waits`: the caller repeats the call after `EAGAIN`.
     ///
     /// # Errors
-    /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: in progress, for blocking and non-blocking sockets. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`.
+    /// `EAGAIN`, `EINPROGRESS`, `EALREADY`: in progress, for blocking and non-blocking sockets. `ECONNREFUSED`, `EISCONN`, `ENETUNREACH`,
+    /// `EADDRNOTAVAIL`: there is a connection between the same addresses.
     pub fn connect_port(&mut self, id: SocketId, to: SocketAddr, waits: bool) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         if !socket.needs_connection() {
@@ -176,6 +181,7 @@ impl Sockets {
         }
         let to = self.reachable(id, to)?;
         self.bind_any_port(id)?;
+        self.check_unconnected(id, to)?;
         self.settle_host(id, to)?;
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
@@ -243,6 +249,20 @@ impl Sockets {
         let excluded = socket.family == Family::Internet6 && socket.options.only6 && host.is_ipv4();
         let leads_somewhere = self.outside.is_own(host) || self.outside.host_towards(host).is_some();
         if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
+    }
+
+    /// Checks that no other socket is connected between the addresses of a new connection. A closed connection between them ends.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL`.
+    fn check_unconnected(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+        let from = self.get(id)?.local.internet().map(plain).ok_or(Errno::EINVAL)?;
+        let from = if from.ip().is_unspecified() { SocketAddr::new(self.outside.source_towards(to.ip()), from.port()) } else { from };
+        if self.is_connected(id, from, to)? {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        self.time_wait.remove_between(from, to);
+        Ok(())
     }
 
     /// Sets the source address of a socket bound to the unspecified address, for a destination.
@@ -341,21 +361,22 @@ impl Sockets {
 
     /// Delivers the end of the peer's stream (FIN) to a TCP socket.
     fn finish(&mut self, id: SocketId) {
-        if let Ok(socket) = self.get_mut(id)
-            && !core::mem::replace(&mut socket.finished, true)
-        {
+        let Ok(socket) = self.get_mut(id) else { return self.finish_time_wait(id) };
+        if !core::mem::replace(&mut socket.finished, true) {
             socket.reads_ended = true;
             socket.pulse.other();
             if socket.sends_ended {
                 socket.state = State::Closed;
+                self.enter_time_wait(id, true);
             }
         }
     }
 
     /// Resets the peer of a TCP connection that was closed with unread data.
     pub(super) fn break_off(&mut self, peer: SocketId) {
-        if let Ok(peer) = self.get_mut(peer) {
-            peer.reset(if peer.finished { Errno::EPIPE } else { Errno::ECONNRESET });
+        match self.get_mut(peer) {
+            Ok(peer) => peer.reset(if peer.finished { Errno::EPIPE } else { Errno::ECONNRESET }),
+            Err(_) => self.time_wait.remove(peer),
         }
     }
 
@@ -364,12 +385,16 @@ impl Sockets {
         let mut files = Vec::new();
         let socket = self.get_mut(id)?;
         let unread = !socket.queue.is_empty();
-        let (is_tcp, connects) = (socket.is_tcp(), socket.needs_connection());
+        let (is_tcp, connects, finished) = (socket.is_tcp(), socket.needs_connection(), socket.finished);
         match core::mem::replace(&mut socket.state, State::Idle) {
             State::Connected(peer) if is_tcp => {
                 if unread || breaks_off {
                     self.break_off(peer);
                 } else {
+                    if !finished {
+                        // The peer of a socket that is connected to itself closes at the same time.
+                        self.enter_time_wait(id, peer == id);
+                    }
                     self.finish(peer);
                 }
             }

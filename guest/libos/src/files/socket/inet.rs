@@ -226,6 +226,7 @@ impl Sockets {
     pub fn set_card(&mut self, card: NetworkCard, hosts: Vec<InterfaceAddress>, after: u16) {
         (self.outside.card, self.outside.hosts) = (Some(card), hosts);
         self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
+        self.time_wait.retain(|local| self.outside.is_own(local.ip()));
     }
 
     /// Removes the card.
@@ -331,7 +332,12 @@ impl Sockets {
 
     /// Records the failure of a connection or of an attempt. Bytes received before were already delivered.
     pub fn failed(&mut self, far: SocketId, error: Errno) {
-        let Some(near) = self.near(far) else { return };
+        let Some(near) = self.near(far) else {
+            if let Some(closed) = self.get(far).ok().and_then(Socket::peer) {
+                self.time_wait.remove(closed);
+            }
+            return;
+        };
         match self.get_mut(near) {
             Ok(socket) if matches!(socket.state, State::Connecting(_)) => {
                 let error = if error == Errno::ECONNRESET { Errno::ECONNREFUSED } else { error };

@@ -4,7 +4,7 @@
 //! Loopback needs no protocol stack. A connection is two sockets that refer to each other; sent bytes enter the peer's [queue] at
 //! once. Events that TCP reports over time (the peer has closed or reset the connection) take effect immediately. Nothing here waits or
 //! tracks open files: operations that would block return `EAGAIN`. Addresses and ports are in [`names`], establishing and closing
-//! connections in [`connect`], data transfer in [`transfer`].
+//! connections in [`connect`], closed connections that hold their ports in [`time_wait`], data transfer in [`transfer`].
 
 pub mod address;
 pub mod bpf;
@@ -19,6 +19,7 @@ pub mod options;
 pub mod packets;
 pub mod queue;
 pub mod ready;
+pub mod time_wait;
 pub mod transfer;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -35,6 +36,7 @@ use inet::{InetSocket, InetState};
 use names::{Port, UnixName};
 use options::SocketOptions;
 use queue::Queue;
+use time_wait::TimeWaitTable;
 use transfer::Corked;
 
 /// The identity of a socket: its index in the table, and its inode number, which is never reused.
@@ -282,8 +284,12 @@ pub struct Sockets {
     packets: Vec<SocketId>,
     /// The interface to the network outside.
     pub outside: InetState,
+    /// Closed TCP connections that hold their ports.
+    pub time_wait: TimeWaitTable,
     /// The wall clock in nanoseconds, for arrival times.
-    pub clock: Option<fn() -> u64>,
+    pub wall_clock: Option<fn() -> u64>,
+    /// The monotonic clock in nanoseconds.
+    pub monotonic_clock: Option<fn() -> u64>,
     /// The start of the search for automatic names and ports.
     next_name: u32,
     next_port: u16,
@@ -346,7 +352,7 @@ impl Sockets {
 
     /// The time of the wall clock, if there is one.
     pub(crate) fn time(&self) -> Option<u64> {
-        self.clock.map(|clock| clock())
+        self.wall_clock.map(|clock| clock())
     }
 
     /// Creates two connected Unix sockets.

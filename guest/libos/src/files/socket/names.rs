@@ -198,14 +198,15 @@ impl Sockets {
             self.next_port =
                 if GIVEN.contains(&self.next_port) && self.next_port != *GIVEN.end() { self.next_port + 1 } else { *GIVEN.start() };
             // Only unused ports: shared ports are requested by number.
-            if !self.ports.contains_key(&Port::of(self.get(id)?, self.next_port)) {
+            let socket = self.get(id)?;
+            if !self.ports.contains_key(&Port::of(socket, self.next_port)) && !self.is_in_time_wait(socket, self.next_port) {
                 return Ok(self.next_port);
             }
         }
         Err(Errno::EADDRINUSE)
     }
 
-    /// Whether another socket's binding excludes this one.
+    /// Whether another socket's binding, or a closed connection, excludes this one.
     fn conflicts(&self, id: SocketId, address: SocketAddr) -> Result<bool, Errno> {
         let socket = self.get(id)?;
         let members = self.ports.get(&Port::of(socket, address.port()));
@@ -220,7 +221,20 @@ impl Sockets {
             let hosts_overlap = overlap((address.ip(), socket.options.only6), (theirs.ip(), other.options.only6));
             !both_reuse && !both_share && hosts_overlap
         };
-        Ok(members.is_some_and(|members| members.iter().any(excludes)))
+        Ok(members.is_some_and(|members| members.iter().any(excludes)) || self.time_wait_excludes(socket, address))
+    }
+
+    /// Whether another socket at a socket's port is connected between two addresses.
+    pub(super) fn is_connected(&self, id: SocketId, from: SocketAddr, to: SocketAddr) -> Result<bool, Errno> {
+        let is_between = |other: &SocketId| {
+            let Ok(socket) = self.get(*other) else { return false };
+            let has =
+                |address: Option<&Address>, wanted| address.and_then(Address::internet).is_some_and(|own| plain(own) == plain(wanted));
+            let is_open = matches!(socket.state, State::Connected(_) | State::Connecting(_));
+            *other != id && is_open && has(Some(&socket.local), from) && has(socket.remote.as_ref(), to)
+        };
+        let members = self.ports.get(&Port::of(self.get(id)?, from.port()));
+        Ok(members.is_some_and(|members| members.iter().any(is_between)))
     }
 
     /// Checks that no binding excludes a socket that is going to listen.
@@ -296,7 +310,7 @@ fn covers(any: IpAddr, only6: bool, host: IpAddr) -> bool {
 }
 
 /// Whether two bound addresses overlap; each comes with whether it excludes IPv4.
-fn overlap((one, one_only6): (IpAddr, bool), (other, other_only6): (IpAddr, bool)) -> bool {
+pub(super) fn overlap((one, one_only6): (IpAddr, bool), (other, other_only6): (IpAddr, bool)) -> bool {
     let (one, other) = (one.to_canonical(), other.to_canonical());
     match (one.is_unspecified(), other.is_unspecified()) {
         (true, true) => one.is_ipv4() == other.is_ipv4() || !one_only6 && !other_only6,

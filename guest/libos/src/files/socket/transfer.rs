@@ -162,6 +162,8 @@ impl Sockets {
             other => {
                 if other.is_ok() {
                     self.get_mut(peer)?.reset(Errno::ECONNRESET);
+                } else {
+                    self.time_wait.remove(peer);
                 }
                 self.break_off(id);
                 return Ok(sending.length);
