@@ -5,8 +5,10 @@
 #include "show.h"
 
 #include <setjmp.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,7 +141,122 @@ static void moving(int count, char **arguments)
 	SHOW(put(room + 2 * PAGE, 3)), SHOW(madvise(room + 2 * PAGE, PAGE, MADV_DONTNEED)), SHOW(look(room + 2 * PAGE));
 }
 
-static const struct part PARTS[] = {{"protecting", protecting}, {"moving", moving}, {0}};
+// A place that processes have in common, for mappings that move.
+static char *room;
+
+// Waits until a word of shared memory has another value, or wakes a process that waits.
+static void await(char *at, char before)
+{
+	while (*(volatile char *)at == before)
+		syscall(SYS_futex, at, FUTEX_WAIT, before, NULL, NULL, 0);
+}
+
+static void change(char *at, char value)
+{
+	*(volatile char *)at = value;
+	syscall(SYS_futex, at, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void grandchild(char *moved)
+{
+	if (!fork()) {
+		SHOW(look(moved)), SHOW(put(moved, 60));
+		_exit(0);
+	}
+	SHOW(wait(NULL) > 0), SHOW(look(moved));
+}
+
+static void mover(char *area)
+{
+	SHOW(mprotect(area + 2 * PAGE, PAGE, PROT_NONE));
+	SHOW(mremap(area, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room) == room);
+	SHOW(look(room)), SHOW(look(room + PAGE)), SHOW(put(room, 10)), SHOW(look(area)), SHOW(look(area + 2 * PAGE));
+	tell(room);
+	turn(1);
+	// The other process has written.
+	SHOW(look(room)), SHOW(look(room + PAGE)), SHOW(look(area)), SHOW(put(room + PAGE, 30));
+	// Pages that are not accessible keep their contents, and move with them.
+	SHOW(mremap(area + 2 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room + 4 * PAGE) == room + 4 * PAGE);
+	SHOW(look(room + 4 * PAGE)), SHOW(mprotect(room + 4 * PAGE, PAGE, PROT_READ)), SHOW(look(room + 4 * PAGE)), SHOW(put(room + 4 * PAGE, 1));
+	turn(1);
+	await(room, 10);
+	SHOW(look(room)), SHOW(look(room + 4 * PAGE));
+	change(room + PAGE, 31);
+	turn(1);
+	grandchild(room);
+	// Growing shows more of the object, and nothing behind its end.
+	SHOW(munmap(area + 3 * PAGE, PAGE)), SHOW(munmap(room + PAGE, PAGE));
+	char *grown = mremap(room, PAGE, 6 * PAGE, MREMAP_MAYMOVE);
+	SHOW(grown != MAP_FAILED);
+	SHOW(look(grown)), SHOW(look(grown + PAGE)), SHOW(look(grown + 2 * PAGE)), SHOW(look(grown + 3 * PAGE)), SHOW(look(grown + 4 * PAGE)), SHOW(put(grown + 5 * PAGE, 1));
+	SHOW(put(grown + 3 * PAGE, 70));
+	turn(1);
+	SHOW(munmap(grown, 6 * PAGE)), SHOW(look(grown));
+	_exit(0);
+}
+
+// Memory that one process moves while another one has it.
+static void moved(void)
+{
+	char *area = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (int page = 0; page < 4; page++)
+		put(area + page * PAGE, (char)(page + 1));
+	if (!fork())
+		mover(area);
+	char byte;
+	SHOW(read(pipes[0][0], &byte, 1));
+	SHOW(look(area)), SHOW(look(area + PAGE)), SHOW(put(area + PAGE, 20)), SHOW(put(area + 2 * PAGE, 3));
+	tell(area);
+	turn(0);
+	SHOW(look(area + PAGE)), SHOW(put(area + 2 * PAGE, 40));
+	if (write(pipes[1][1], &byte, 1) != 1)
+		return;
+	change(area, 50);
+	await(area + PAGE, 30);
+	SHOW(look(area + PAGE));
+	SHOW(read(pipes[0][0], &byte, 1));
+	turn(0);
+	SHOW(look(area)), SHOW(look(area + 3 * PAGE));
+	if (write(pipes[1][1], &byte, 1) != 1)
+		return;
+	SHOW(wait(NULL) > 0);
+	SHOW(look(area)), SHOW(put(area, 80)), SHOW(look(area)), SHOW(munmap(area, 4 * PAGE)), SHOW(look(area));
+}
+
+// Memory at a chosen address, from the beginning or after it moved, is shared with children, too.
+static void inherited(char *area)
+{
+	SHOW(put(area, 1));
+	if (!fork()) {
+		SHOW(look(area)), SHOW(put(area + PAGE, 2));
+		turn(1);
+		SHOW(look(area)), SHOW(look(area + 2 * PAGE));
+		_exit(0);
+	}
+	char byte;
+	SHOW(read(pipes[0][0], &byte, 1));
+	SHOW(look(area + PAGE)), SHOW(put(area, 3));
+	if (write(pipes[1][1], &byte, 1) != 1)
+		return;
+	SHOW(wait(NULL) > 0);
+	tell(area);
+}
+
+static void remapping(int count, char **arguments)
+{
+	(void)count, (void)arguments;
+	catch();
+	SHOW(pipe(pipes[0]) + pipe(pipes[1]));
+	room = mmap(NULL, 16 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moved();
+	SHOW(mmap(room + PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == room + PAGE);
+	inherited(room + PAGE);
+	char *area = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	SHOW(mremap(area, 2 * PAGE, 3 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room + 8 * PAGE) == room + 8 * PAGE);
+	inherited(room + 8 * PAGE);
+}
+
+static const struct part PARTS[] = {{"protecting", protecting}, {"moving", moving}, {"remapping", remapping}, {0}};
 
 int main(int count, char **arguments)
 {

@@ -212,6 +212,21 @@ impl System {
         if mapping.region.backing.is_nothing() || !is_written(&mapping.region) && !by_others(mapping.pages) {
             return;
         }
+        // Pages that only other processes have may be out of reach of the running one.
+        let is_hidden = is_shared(mapping.pages.start()) && self.is_hidden_from_others(mapping.region.backing);
+        let hidden = if is_hidden && self.memory.is_free(mapping.pages) { self.others.contested.pieces(mapping.pages) } else { Vec::new() };
+        for (pages, _) in &hidden {
+            // Pages that stay unreadable keep their contents.
+            let _ = memory::protect(*pages, Permissions::READ);
+        }
+        self.copy_changes(mapping, part);
+        for (pages, region) in hidden {
+            let _ = memory::protect(pages, region.permissions);
+        }
+    }
+
+    /// Copies the changes of one readable mapping to its file, and shows them in the other mappings.
+    fn copy_changes(&mut self, mapping: &Mapping, part: &Range<u64>) {
         let Ok(node) = self.files.tree.node_mut(mapping.file.node) else { return };
         let Ok(content) = node.content_mut() else { return };
         let part = overlap(&overlap(&mapping.part(), part), &(0..content.size()));

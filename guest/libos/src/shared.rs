@@ -10,6 +10,8 @@
 //! The pages have one set of permissions at a time, and one process runs at a time. A process whose permissions differ from those
 //! of others gets its own when it runs.
 
+mod anonymous;
+
 use alloc::vec::Vec;
 
 use pando_abi::layout::{SHARED, SHARED_END};
@@ -18,7 +20,7 @@ use pando_rt::memory::{self, PageRange};
 
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
-use crate::memory::regions::{Backing, NodePages, Region, Sharing};
+use crate::memory::regions::{Backing, NodePages, Region, SharedObject, Sharing};
 use crate::memory::remap::RemapTarget;
 use crate::memory::{AddressSpace, pages};
 use crate::system::System;
@@ -94,7 +96,7 @@ impl System {
     /// # Errors
     /// `ENOMEM`.
     pub fn map_shared(&mut self, range: PageRange, permissions: Permissions) -> Result<(), Errno> {
-        self.memory.map(range, permissions, Backing::Shared)?;
+        self.memory.map(range, permissions, Backing::Shared(SharedObject::new(range)))?;
         self.claim(range);
         Ok(())
     }
@@ -160,7 +162,7 @@ impl System {
     pub(crate) fn settle_shared_in(&mut self, range: PageRange) {
         for (piece, mapped) in self.others.contested.pieces(range) {
             let mut wanted = self.memory.pieces(piece);
-            if mapped.backing.node().is_none() {
+            if self.is_hidden_from_others(mapped.backing) {
                 let hidden = Region { permissions: Permissions::NONE, ..mapped };
                 let gaps = gaps(piece, &wanted);
                 wanted.extend(gaps.into_iter().map(|gap| (gap, hidden)));
@@ -264,6 +266,7 @@ impl System {
             return Err(Errno::EINVAL);
         }
         let file = region.backing.node();
+        let grows_elsewhere = file.is_some() || matches!(region.backing, Backing::Shared(object) if self.is_object_of_others(object));
         let grown = PageRange::new(old.end(), end).filter(|grown| shared_part(*grown) == Some(*grown));
         if let Some(grown) = grown.filter(|grown| self.memory.is_free(*grown) && self.others.shared.is_free(*grown)) {
             match file {
@@ -273,10 +276,11 @@ impl System {
             self.claim(grown);
             return Ok(old.start());
         }
-        if target == RemapTarget::Stay || file.is_some() {
+        if target == RemapTarget::Stay {
             return Err(Errno::ENOMEM);
         }
-        let place = self.free_shared(bytes)?;
+        // A file has one place in the shared segment.
+        let place = if grows_elsewhere { self.memory.find(bytes, PAGE_SIZE)? } else { self.free_shared(bytes)? };
         self.move_shared(old, region, place)
     }
 
@@ -322,10 +326,20 @@ impl System {
         Ok(address)
     }
 
-    /// Moves a shared mapping to addresses with room for it. A file's mapping joins the pages that others have there. Memory
-    /// without a file can move only if no other process shares it.
+    /// Moves a shared mapping to addresses with room for it. A file's mapping joins the pages that others have there. Anonymous
+    /// memory that other processes share becomes a file. A System V segment cannot move while others have it attached.
     fn move_shared(&mut self, old: PageRange, region: Region, to: PageRange) -> Result<u64, Errno> {
-        if let Some(file) = region.backing.node() {
+        let file = match region.backing {
+            Backing::Shared(object) if self.is_object_of_others(object) => {
+                let is_its = |(_, part): &(PageRange, Region)| part.backing == region.backing || part.backing.is_nothing();
+                if !self.memory.pieces(old).iter().all(is_its) {
+                    return Err(Errno::EFAULT);
+                }
+                Some(self.make_file_of_shared(object)?)
+            }
+            backing => backing.node(),
+        };
+        if let Some(file) = file {
             let file = NodePages::new(file.node, file.sharing, to.start(), file.at(old.start()));
             self.map_node(to, region.permissions, file)?;
             self.claim(to);
@@ -362,7 +376,7 @@ impl System {
 
     /// Makes pages inaccessible that the running process had mapped and others still share.
     pub(crate) fn conceal(&mut self, had: &[(PageRange, Region)]) {
-        for &(piece, region) in had.iter().filter(|(_, region)| region.backing.node().is_none() && !region.backing.is_nothing()) {
+        for &(piece, region) in had.iter().filter(|(_, region)| self.is_hidden_from_others(region.backing)).collect::<Vec<_>>() {
             for (part, _) in self.others.shared.pieces(piece) {
                 for uncontested in gaps(part, &self.others.contested.pieces(part)) {
                     self.others.contested.put(uncontested, region);

@@ -8,6 +8,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// An event that threads wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,8 @@ pub enum Channel {
     Signal(u32),
     /// A futex word: the space that it lies in, unless it is shared, and its address.
     Word(Option<u32>, u64),
+    /// A futex word in a shared mapping of a file, which may lie at several addresses: the file's key, and the offset in it.
+    FileWord(u64, u64),
 }
 
 /// Number of a thread.
@@ -98,6 +101,14 @@ impl Waiters {
     /// The threads that wait on a channel, in order of arrival.
     pub fn on(&self, channel: Channel) -> impl Iterator<Item = ThreadNumber> {
         self.queues.range((channel, 0)..=(channel, u64::MAX)).map(|(_, thread)| *thread)
+    }
+
+    /// The threads that wait on futex words of a space in a range of addresses, with the addresses.
+    #[must_use]
+    pub fn in_words(&self, space: Option<u32>, addresses: Range<u64>) -> Vec<(u64, ThreadNumber)> {
+        let (first, behind) = (Channel::Word(space, addresses.start), Channel::Word(space, addresses.end));
+        let address = |channel: &Channel| if let Channel::Word(_, address) = channel { Some(*address) } else { None };
+        self.queues.range((first, 0)..(behind, 0)).filter_map(|((channel, _), thread)| Some((address(channel)?, *thread))).collect()
     }
 
     /// Moves a thread from one channel to the end of another.

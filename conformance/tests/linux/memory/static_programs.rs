@@ -16,6 +16,7 @@ parts! {
     the_stack: "memory" C ["stack"];
     memory_that_is_shared: "shared" C ["protecting"];
     shared_memory_that_moves: "shared" C ["moving"];
+    shared_memory_that_one_process_moves: "shared" C ["remapping"];
     address_space_in_large_pieces: "reserving" C ["reserving"];
     advice_on_memory: "reserving" C ["advising"];
     stacks_that_grow_with_their_limit: "reserving" C ["deepening"];

@@ -12,7 +12,7 @@ use super::resident;
 use crate::errno::Errno;
 use crate::files::file_operations::Mappable;
 use crate::files::tree::content::SIZE_MAX;
-use crate::memory::regions::{Backing, Blocks, NodePages, Sharing};
+use crate::memory::regions::{Backing, Blocks, NodePages, SharedObject, Sharing};
 use crate::memory::remap::RemapTarget;
 use crate::memory::{COPIED_MAX, LOWEST, pages};
 use crate::shared::{is_shared, shared_part};
@@ -118,7 +118,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     let range = room(system, address, bytes, flags)?;
     system.make_way(range)?;
     match file {
-        Mappable::Zero => system.memory.map(range, permissions, zero_memory(flags))?,
+        Mappable::Zero => system.memory.map(range, permissions, zero_memory(flags, range))?,
         Mappable::Blocks { first, end } => {
             // Blocks have 32-bit numbers; offsets beyond them are beyond the file's end, too.
             let block = u32::try_from(offset / PAGE_SIZE).ok().and_then(|offset| first.block.0.checked_add(offset)).unwrap_or(end.0);
@@ -178,12 +178,12 @@ fn check_limits(system: &System, bytes: u64, is_data: bool, replaced: Option<Pag
 }
 
 /// The backing of zero memory.
-fn zero_memory(flags: u64) -> Backing {
+fn zero_memory(flags: u64, range: PageRange) -> Backing {
     match flags & MAP_TYPE {
         MAP_PRIVATE if flags & MAP_GROWSDOWN != 0 => Backing::Downward,
         MAP_PRIVATE if flags & MAP_STACK != 0 => Backing::Stack,
         MAP_PRIVATE => Backing::Anonymous,
-        _ => Backing::Shared,
+        _ => Backing::Shared(SharedObject::new(range)),
     }
 }
 
@@ -371,6 +371,7 @@ pub fn mremap(system: &mut System, [address, old_length, new_length, flags, new_
         }
         system.make_way(to)?;
     }
+    // Within one process, two mappings of shared memory at different addresses would not show each other's changes.
     if stays && !system.memory.pieces(old).iter().all(|(_, region)| matches!(region.backing, Backing::Anonymous | Backing::Stack)) {
         // Only private memory can leave an empty mapping behind.
         return Err(Errno::EINVAL);

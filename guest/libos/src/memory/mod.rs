@@ -33,7 +33,7 @@ use file_mapping::MappedFiles;
 use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
-use regions::{Backing, Blocks, Region, Regions};
+use regions::{Backing, Blocks, NodePages, Region, Regions, Sharing};
 use stack::{RESERVED, Stack, Strings};
 
 /// Nothing is mapped below this address, so that null pointers fault.
@@ -275,6 +275,13 @@ impl AddressSpace {
     #[must_use]
     pub fn pieces(&self, range: PageRange) -> Vec<(PageRange, Region)> {
         self.regions.pieces(range)
+    }
+
+    /// The file of the overlay whose writable shared mapping contains an address.
+    #[must_use]
+    pub fn shared_file_at(&self, address: u64) -> Option<NodePages> {
+        let (_, region) = self.regions.end_of(address)?;
+        if let Backing::Node(file) = region.backing { Some(file).filter(|file| file.sharing == Sharing::Writes) } else { None }
     }
 
     /// Whether a file of the overlay may be mapped.

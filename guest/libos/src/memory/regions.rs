@@ -18,7 +18,7 @@ pub enum Backing {
     /// Zero memory.
     Anonymous,
     /// Zero memory that processes share.
-    Shared,
+    Shared(SharedObject),
     /// Zero memory for a thread's stack, of which little is touched: small pages, allocated on use.
     Stack,
     /// Zero memory that grows down as it is touched (`MAP_GROWSDOWN`).
@@ -62,6 +62,16 @@ impl Backing {
         }
     }
 
+    /// The offset of an address in shared anonymous memory, which may have become a file.
+    #[must_use]
+    pub fn anonymous_offset(self, address: u64) -> Option<u64> {
+        match self {
+            Backing::Shared(object) => Some(address.wrapping_sub(object.start())),
+            Backing::Node(file) | Backing::Beyond(Some(file)) => Some(file.at(address)),
+            _ => None,
+        }
+    }
+
     /// The same kind of backing for another file of the overlay, or for the same one with other sharing.
     #[must_use]
     pub fn of(self, file: NodePages) -> Backing {
@@ -74,7 +84,7 @@ impl Backing {
         match self {
             Backing::Blocks(blocks) => blocks.sharing != Sharing::Private,
             Backing::Node(pages) | Backing::Beyond(Some(pages)) => pages.sharing != Sharing::Private,
-            Backing::Shared | Backing::Segment(_) => true,
+            Backing::Shared(_) | Backing::Segment(_) => true,
             _ => false,
         }
     }
@@ -91,10 +101,40 @@ impl Backing {
         let pages = (from / PAGE_SIZE).wrapping_sub(to / PAGE_SIZE);
         match self {
             Backing::Blocks(blocks) => Backing::Blocks(Blocks { shift: blocks.shift.wrapping_add(pages), ..blocks }),
+            Backing::Shared(object) => Backing::Shared(SharedObject { first: object.first.wrapping_sub(pages), ..object }),
             Backing::Node(node) => Backing::Node(NodePages { shift: node.shift.wrapping_add(pages), ..node }),
             Backing::Beyond(Some(node)) => Backing::Beyond(Some(NodePages { shift: node.shift.wrapping_add(pages), ..node })),
             other => other,
         }
+    }
+}
+
+/// Shared anonymous memory, as `mmap` created it. Its mappings may be parts of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedObject {
+    /// Number of the page in memory at which the object begins, or would begin if all of it were mapped.
+    first: u64,
+    /// Its pages.
+    pages: u64,
+}
+
+impl SharedObject {
+    /// A new object that is mapped as a whole.
+    #[must_use]
+    pub fn new(range: PageRange) -> SharedObject {
+        SharedObject { first: range.start() / PAGE_SIZE, pages: range.bytes() / PAGE_SIZE }
+    }
+
+    /// The address at which it begins, modulo 2^64.
+    #[must_use]
+    pub fn start(self) -> u64 {
+        self.first.wrapping_mul(PAGE_SIZE)
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.pages * PAGE_SIZE
     }
 }
 

@@ -60,6 +60,7 @@ impl System {
         if !self.shares_memory() {
             self.leave_all_shared();
         }
+        self.free_unmapped_files();
         self.files.leave();
         self.files.notify_exit(self.process.number, Fate::Ended);
         let controlled = self.controlled_groups();

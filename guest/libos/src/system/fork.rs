@@ -131,6 +131,7 @@ impl System {
 
     /// Clones the running process's memory.
     fn clone_space(&mut self) -> Result<SpaceIndex, Errno> {
+        self.make_files_before_fork()?;
         let space = hypercall::space_clone(CURRENT_SPACE).map_err(|_| Errno::EAGAIN)?;
         let mut memory = self.memory.clone();
         memory.space = space;

@@ -6,7 +6,11 @@
 
 use alloc::vec::Vec;
 
+use pando_abi::PAGE_SIZE;
+use pando_rt::memory::PageRange;
+
 use super::System;
+use crate::memory::regions::NodePages;
 use crate::shared::is_shared;
 use crate::uapi::{FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT};
 use crate::user::{set_word32, word32, words};
@@ -16,7 +20,20 @@ impl System {
     /// The channel on which threads wait for a word of the running process's memory.
     #[must_use]
     pub fn word(&self, address: u64) -> Channel {
-        Channel::Word(if is_shared(address) { None } else { Some(self.process.space.0) }, address)
+        let file = if self.memory.shows_nodes() { self.memory.shared_file_at(address) } else { None };
+        match file {
+            Some(file) => Channel::FileWord(file.node.key(), file.at(address) + address % PAGE_SIZE),
+            None if is_shared(address) => Channel::Word(None, address),
+            None => Channel::Word(Some(self.process.space.0), address),
+        }
+    }
+
+    /// Lets the threads that wait on words in some pages wait on them as words of a file, which the pages have become.
+    pub(crate) fn requeue_words(&mut self, pages: PageRange, file: NodePages) {
+        let space = if is_shared(pages.start()) { None } else { Some(self.process.space.0) };
+        for (address, thread) in self.others.waiters.in_words(space, pages.start()..pages.end()) {
+            self.requeue(thread, Channel::FileWord(file.node.key(), file.at(address) + address % PAGE_SIZE));
+        }
     }
 
     /// Wakes at most `count` waiters on a word of the running process's memory whose bits match. Returns how many.

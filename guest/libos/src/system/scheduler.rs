@@ -16,6 +16,7 @@ use super::System;
 use super::zygotes::Zygotes;
 use crate::cpu_time::{CpuTime, SystemTime};
 use crate::errno::Errno;
+use crate::files::tree::node::NodeId;
 use crate::memory::AddressSpace;
 use crate::memory::regions::Regions;
 use crate::process::{Change, Process, ProcessNumber};
@@ -44,6 +45,8 @@ pub struct Descheduled {
     pub shared: Regions,
     /// The shared regions to which processes have given different permissions, with those that are mapped now.
     pub(crate) contested: Regions,
+    /// The files that shared anonymous memory has become.
+    pub(crate) anonymous_files: Vec<NodeId>,
     /// Runnable threads, each once.
     pub(super) queue: VecDeque<ThreadNumber>,
     /// The number assigned last; higher ones have not been used recently.
@@ -74,6 +77,7 @@ impl Descheduled {
             waiters: Waiters::default(),
             shared: Regions::default(),
             contested: Regions::default(),
+            anonymous_files: Vec::new(),
             queue: VecDeque::new(),
             last_number: crate::process::FIRST,
             turn_began: now,

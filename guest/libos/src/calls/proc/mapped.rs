@@ -59,14 +59,17 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
                 let _ = write!(line, "{offset:08x} {major:02x}:{minor:02x} {number} ");
                 files.path_by(file.name.as_ref(), Some(file.place))
             }
-            None if region.backing == Backing::Shared => {
-                line += "00000000 00:01 1 ";
-                b"/dev/zero (deleted)".to_vec()
-            }
-            None => {
-                line += "00000000 00:00 0 ";
-                memory.name_of(range).as_bytes().to_vec()
-            }
+            None => match region.backing.anonymous_offset(range.start()) {
+                // Shared anonymous memory is the only file that no name was recorded for.
+                Some(offset) => {
+                    let _ = write!(line, "{offset:08x} 00:01 1 ");
+                    b"/dev/zero (deleted)".to_vec()
+                }
+                None => {
+                    line += "00000000 00:00 0 ";
+                    memory.name_of(range).as_bytes().to_vec()
+                }
+            },
         };
         text.extend_from_slice(line.as_bytes());
         if !name.is_empty() {

@@ -152,6 +152,14 @@ pub struct NodeId {
     generation: u32,
 }
 
+impl NodeId {
+    /// A number that identifies it.
+    #[must_use]
+    pub fn key(self) -> u64 {
+        u64::from(self.index) << 32 | u64::from(self.generation)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
