@@ -5,7 +5,6 @@
 #include "show.h"
 
 #include <setjmp.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,6 +12,9 @@
 #include <unistd.h>
 
 #define PAGE 4096L
+
+// Of linux/futex.h, which musl does not have.
+enum { FUTEX_WAIT, FUTEX_WAKE };
 
 static sigjmp_buf back;
 static int pipes[2][2];
