@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cell's network: connects the stack's connections with far sockets and the card.
+//! The cell's network: connects the stack's connections with remote ends and the card.
 //!
 //! Nothing here waits. [`NetworkStack::pump`] takes the frames that have arrived, serves the sockets' requests, and posts outgoing
-//! frames as one batch. It is called when there is work: after calls that touched far sockets, at the card's event, at the stack's
+//! frames as one batch. It is called when there is work: after calls that touched remote ends, at the card's event, at the stack's
 //! deadlines.
 
 use alloc::boxed::Box;
@@ -38,20 +38,20 @@ const BUFFER: usize = 256 << 10;
 const MEMORY_PART: usize = 8;
 
 /// The SYN backlog, and connections in TIME-WAIT, may each take this fraction (one in so many) of it.
-const OTHERS_PART: usize = 16;
+const CLOSED_PART: usize = 16;
 
 /// Ports that are tried for a connection of a socket without a port of its own: more than the stack has connections.
 const PORTS_TRIED: usize = 1 << 15;
 
 /// Most bytes that a half-open connection takes, and one in TIME-WAIT.
-const STRANGER: usize = 2 << 10;
-const LINGERING: usize = 512;
+const HALF_OPEN_SIZE: usize = 2 << 10;
+const TIME_WAIT_SIZE: usize = 512;
 
 /// The cell's end of the stack's connections. The stack itself is lent to the sockets except while this code runs.
 pub struct NetworkStack {
     sender: Sender,
     receiver: Receiver,
-    far: BTreeMap<ConnectionId, SocketId>,
+    remote_ends: BTreeMap<ConnectionId, SocketId>,
     connections: BTreeMap<SocketId, Connection>,
 }
 
@@ -151,35 +151,35 @@ impl NetworkStack {
             mtu: shown.mtu as usize,
             buffer: BUFFER,
             memory: memory / MEMORY_PART,
-            half_open: most.half_open.min(memory / OTHERS_PART / STRANGER),
-            time_wait: most.time_wait.min(memory / OTHERS_PART / LINGERING),
+            half_open: most.half_open.min(memory / CLOSED_PART / HALF_OPEN_SIZE),
+            time_wait: most.time_wait.min(memory / CLOSED_PART / TIME_WAIT_SIZE),
             ..Config::new([a, b, c, d, e, f], seed)
         };
         sockets.outside.lend(Box::new(Stack::new(config, now)));
-        Some(NetworkStack { sender, receiver, far: BTreeMap::new(), connections: BTreeMap::new() })
+        Some(NetworkStack { sender, receiver, remote_ends: BTreeMap::new(), connections: BTreeMap::new() })
     }
 
     /// Closes the network because the card is gone: connections break, pending ones fail.
     pub fn close(self, sockets: &mut Sockets) {
         drop(sockets.outside.take_back());
         sockets.forget_card();
-        while let Some(wish) = sockets.next_wish() {
-            if let NetworkRequest::Connect { far, .. } = wish {
-                sockets.failed(far, Errno::ENETUNREACH);
-                sockets.forget_far(far);
+        while let Some(request) = sockets.next_request() {
+            if let NetworkRequest::Connect { remote_end, .. } = request {
+                sockets.failed(remote_end, Errno::ENETUNREACH);
+                sockets.remove_remote_end(remote_end);
             }
         }
-        for far in self.connections.into_keys() {
-            sockets.failed(far, Errno::ECONNRESET);
-            sockets.forget_far(far);
+        for remote_end in self.connections.into_keys() {
+            sockets.failed(remote_end, Errno::ECONNRESET);
+            sockets.remove_remote_end(remote_end);
         }
-        drop(sockets.take_stirred());
+        drop(sockets.take_changed());
     }
 
     /// Whether closed sockets have nothing left to transmit or receive.
     #[must_use]
-    pub fn is_said(&self, sockets: &Sockets) -> bool {
-        self.connections.is_empty() && sockets.outside.is_said()
+    pub fn is_all_acknowledged(&self, sockets: &Sockets) -> bool {
+        self.connections.is_empty() && sockets.outside.is_all_acknowledged()
     }
 
     /// Makes the kernel process the transmitted frames, if they have waited long enough.
@@ -189,7 +189,7 @@ impl NetworkStack {
 
     /// Does all pending work. Returns whether anything has changed for waiting threads.
     pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
-        let stirred = sockets.take_stirred();
+        let changed_ends = sockets.take_changed();
         let Some(mut lent) = sockets.outside.take_back() else { return false };
         let stack = &mut *lent;
         let NetworkStack { sender, receiver, .. } = self;
@@ -202,12 +202,12 @@ impl NetworkStack {
             stack.receive_frame(frame, now, &mut SocketListeners(sockets), &mut CardSink(sender));
         });
         changed |= self.hear(stack, sockets, now);
-        while let Some(wish) = sockets.next_wish() {
-            self.fulfil(wish, stack, sockets, now);
+        while let Some(request) = sockets.next_request() {
+            self.serve_request(request, stack, sockets, now);
             changed = true;
         }
-        for far in stirred {
-            changed |= self.look(far, stack, sockets, now);
+        for remote_end in changed_ends {
+            changed |= self.look(remote_end, stack, sockets, now);
         }
         stack.run(now, &mut CardSink(&mut self.sender));
         // Transmission may have made room, or ended connections.
@@ -225,35 +225,35 @@ impl NetworkStack {
             match event {
                 SocketEvent::Accepted(id) => self.accept(id, stack, sockets),
                 SocketEvent::Opened(id) => {
-                    if let Some(far) = self.far.get(&id).copied() {
-                        if let Some(connection) = self.connections.get_mut(&far) {
+                    if let Some(remote_end) = self.remote_ends.get(&id).copied() {
+                        if let Some(connection) = self.connections.get_mut(&remote_end) {
                             connection.is_open = true;
                         }
-                        sockets.join_far(far, id);
-                        sockets.opened(far);
-                        self.look(far, stack, sockets, now);
+                        sockets.set_connection(remote_end, id);
+                        sockets.opened(remote_end);
+                        self.look(remote_end, stack, sockets, now);
                     }
                 }
                 SocketEvent::Data(id) => {
-                    if let Some(far) = self.far.get(&id).copied() {
-                        self.look(far, stack, sockets, now);
+                    if let Some(remote_end) = self.remote_ends.get(&id).copied() {
+                        self.look(remote_end, stack, sockets, now);
                     }
                 }
                 SocketEvent::Room(id) => {
-                    if let Some(far) = self.far.get(&id).copied() {
-                        sockets.saw_room(far);
+                    if let Some(remote_end) = self.remote_ends.get(&id).copied() {
+                        sockets.report_room(remote_end);
                     }
                 }
                 SocketEvent::Failed(id, failure) => {
-                    if let Some(far) = self.far.get(&id).copied() {
-                        let _ = self.carry_in(far, id, stack, sockets, now);
-                        sockets.failed(far, error_of(failure));
+                    if let Some(remote_end) = self.remote_ends.get(&id).copied() {
+                        let _ = self.carry_in(remote_end, id, stack, sockets, now);
+                        sockets.failed(remote_end, error_of(failure));
                     }
                 }
                 SocketEvent::Closed(id) => {
-                    if let Some(far) = self.far.remove(&id) {
-                        self.connections.remove(&far);
-                        sockets.forget_far(far);
+                    if let Some(remote_end) = self.remote_ends.remove(&id) {
+                        self.connections.remove(&remote_end);
+                        sockets.remove_remote_end(remote_end);
                     }
                 }
                 SocketEvent::Datagram(Datagram { local, remote, bytes, hops }) => sockets.receive_datagram(local, remote, &bytes, hops),
@@ -268,37 +268,38 @@ impl NetworkStack {
     fn accept(&mut self, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets) {
         let arrived = stack.tuple(id).and_then(|Tuple { local, remote }| sockets.arrive(local, remote).ok());
         match arrived {
-            Some(far) => {
-                sockets.join_far(far, id);
-                self.keep(id, far, true);
+            Some(remote_end) => {
+                sockets.set_connection(remote_end, id);
+                self.keep(id, remote_end, true);
             }
             None => stack.abort(id),
         }
     }
 
-    fn keep(&mut self, id: ConnectionId, far: SocketId, is_open: bool) {
-        self.far.insert(id, far);
-        self.connections.insert(far, Connection { id, is_open, options: TcpOptions::default() });
+    fn keep(&mut self, id: ConnectionId, remote_end: SocketId, is_open: bool) {
+        self.remote_ends.insert(id, remote_end);
+        self.connections.insert(remote_end, Connection { id, is_open, options: TcpOptions::default() });
     }
 
-    fn fulfil(&mut self, wish: NetworkRequest, stack: &mut Stack, sockets: &mut Sockets, now: u64) {
-        match wish {
-            NetworkRequest::Connect { far, from, to } => {
-                let options = sockets.near(far).and_then(|near| sockets.get(near).ok()).map(options).unwrap_or_default();
+    fn serve_request(&mut self, request: NetworkRequest, stack: &mut Stack, sockets: &mut Sockets, now: u64) {
+        match request {
+            NetworkRequest::Connect { remote_end, from, to } => {
+                let options =
+                    sockets.local_end(remote_end).and_then(|local_end| sockets.get(local_end).ok()).map(options).unwrap_or_default();
                 let (mut local, mut begun) = (from, stack.connect(Tuple { local: from, remote: to }, options, now));
                 for _ in 0..PORTS_TRIED {
                     if begun != Err(pando_stack::Error::InUse) {
                         break;
                     }
-                    let Some(other) = sockets.change_port(far).filter(|other| *other != local) else { break };
+                    let Some(other) = sockets.change_port(remote_end).filter(|other| *other != local) else { break };
                     local = other;
                     begun = stack.connect(Tuple { local, remote: to }, options, now);
                 }
                 match begun {
-                    Ok(id) => self.keep(id, far, false),
+                    Ok(id) => self.keep(id, remote_end, false),
                     Err(error) => {
-                        sockets.failed(far, refusal_of(error));
-                        sockets.forget_far(far);
+                        sockets.failed(remote_end, refusal_of(error));
+                        sockets.remove_remote_end(remote_end);
                     }
                 }
             }
@@ -320,65 +321,75 @@ impl NetworkStack {
         }
     }
 
-    /// Serves a far socket after an event of it or of its connection. Returns whether bytes have moved, or the connection is over.
-    fn look(&mut self, far: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
-        let Some(Connection { id, is_open, options: told }) = self.connections.get(&far).copied() else { return false };
-        let Ok(socket) = sockets.get(far) else { return false };
+    /// Serves a remote end after an event of it or of its connection. Returns whether bytes have moved, or the connection is over.
+    fn look(&mut self, remote_end: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+        let Some(Connection { id, is_open, options: known }) = self.connections.get(&remote_end).copied() else { return false };
+        let Ok(socket) = sockets.get(remote_end) else { return false };
         if socket.error.is_some() {
-            self.drop_connection(far, id, stack, sockets, true, now);
+            self.drop_connection(remote_end, id, stack, sockets, true, now);
             return true;
         }
-        let near = sockets.near(far);
+        let local_end = sockets.local_end(remote_end);
         if !is_open {
-            if near.is_none() {
-                self.drop_connection(far, id, stack, sockets, true, now);
+            if local_end.is_none() {
+                self.drop_connection(remote_end, id, stack, sockets, true, now);
             }
-            return near.is_none();
+            return local_end.is_none();
         }
-        if let Some(near) = near.and_then(|near| sockets.get(near).ok()).map(options).filter(|options| *options != told) {
-            stack.set(id, near);
-            if let Some(connection) = self.connections.get_mut(&far) {
-                connection.options = near;
+        if let Some(local_end) =
+            local_end.and_then(|local_end| sockets.get(local_end).ok()).map(options).filter(|options| *options != known)
+        {
+            stack.set(id, local_end);
+            if let Some(connection) = self.connections.get_mut(&remote_end) {
+                connection.options = local_end;
             }
         }
-        if near.is_none() {
+        if local_end.is_none() {
             // The socket has been closed.
-            self.drop_connection(far, id, stack, sockets, false, now);
+            self.drop_connection(remote_end, id, stack, sockets, false, now);
             return true;
         }
-        if sockets.get(far).is_ok_and(|socket| socket.finished) {
+        if sockets.get(remote_end).is_ok_and(|socket| socket.has_peer_finished) {
             stack.finish(id, now);
         }
-        self.carry_in(far, id, stack, sockets, now)
+        self.carry_in(remote_end, id, stack, sockets, now)
     }
 
     /// Moves received bytes to their socket. Returns whether there were any, or the end of the stream.
-    fn carry_in(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+    fn carry_in(&mut self, remote_end: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let waiting = stack.readable(id);
-        if waiting > 0 && sockets.discards_input(far) {
+        if waiting > 0 && sockets.discards_input(remote_end) {
             // A peer that sends to a socket shut down in both directions gets a reset, as from Linux.
-            sockets.failed(far, Errno::ECONNRESET);
-            self.drop_connection(far, id, stack, sockets, true, now);
+            sockets.failed(remote_end, Errno::ECONNRESET);
+            self.drop_connection(remote_end, id, stack, sockets, true, now);
             return true;
         }
-        let carried = stack.receive(id, &mut |bytes| sockets.send_on(far, bytes));
+        let carried = stack.receive(id, &mut |bytes| sockets.deliver_bytes(remote_end, bytes));
         let is_over = stack.readable(id) == 0 && stack.has_finished(id);
         if is_over {
-            sockets.finished(far);
+            sockets.finished(remote_end);
         }
         carried > 0 || is_over
     }
 
     /// Drops a connection that no socket in the cell has any more.
-    fn drop_connection(&mut self, far: SocketId, id: ConnectionId, stack: &mut Stack, sockets: &mut Sockets, breaks: bool, now: u64) {
+    fn drop_connection(
+        &mut self,
+        remote_end: SocketId,
+        id: ConnectionId,
+        stack: &mut Stack,
+        sockets: &mut Sockets,
+        breaks: bool,
+        now: u64,
+    ) {
         if breaks {
             stack.abort(id);
         } else {
             stack.release(id, now);
         }
-        self.far.remove(&id);
-        self.connections.remove(&far);
-        sockets.forget_far(far);
+        self.remote_ends.remove(&id);
+        self.connections.remove(&remote_end);
+        sockets.remove_remote_end(remote_end);
     }
 }
 

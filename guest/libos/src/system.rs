@@ -487,7 +487,7 @@ impl System {
         loop {
             let now = clock::now();
             network.pump(&mut self.files.sockets, now);
-            if network.is_said(&self.files.sockets) || now >= end {
+            if network.is_all_acknowledged(&self.files.sockets) || now >= end {
                 return;
             }
             events::wait(self.files.sockets.outside.deadline().map_or(end, |deadline| deadline.min(end)));

@@ -59,7 +59,7 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
         match (family, of, kind) {
             (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
             (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == WHO as u64 => {
-                (beside.credentials, beside.is_said) = (said(system, payload)?, true);
+                (beside.credentials, beside.has_credentials) = (said(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (Family::Internet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Internet4, SOL_IP, IP_TTL) => {
@@ -143,14 +143,14 @@ impl Writer {
 pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Received, close_on_exec: bool) -> Result<(u64, u32), Errno> {
     let mut writer = Writer { room, at: 0, cut: false };
     let socket = system.files.sockets.get(id)?;
-    if socket.family == Family::Unix && socket.options.passes_who {
+    if socket.family == Family::Unix && socket.options.passes_credentials {
         // The sender of a message from before the option was set is unknown.
         let PeerCredentials { process, user, group } = received.credentials.unwrap_or_default();
         writer.put(SOL_SOCKET, SCM_CREDENTIALS, &[process, user, group].map(u32::to_le_bytes).concat())?;
     }
     if socket.family.is_internet() && !socket.is_tcp() {
-        match &received.told {
-            Some(told) => write_told(&mut writer, socket, told)?,
+        match &received.queued_error {
+            Some(error) => write_queued_error(&mut writer, socket, error)?,
             None => write_packet(&mut writer, socket, &received.packet)?,
         }
     }
@@ -185,8 +185,8 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
 }
 
 /// Writes a queued error: `struct sock_extended_err` and the offender's address.
-fn write_told(writer: &mut Writer, socket: &Socket, told: &SocketError) -> Result<(), Errno> {
-    let SocketError { error, origin, kind, code, mtu, offender, .. } = told;
+fn write_queued_error(writer: &mut Writer, socket: &Socket, queued: &SocketError) -> Result<(), Errno> {
+    let SocketError { error, origin, kind, code, mtu, offender, .. } = queued;
     let of = if socket.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
     let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
     writer.put(of.0, of.1, &[&error.concat()[..], &shown(socket.family, *offender).encode()].concat())

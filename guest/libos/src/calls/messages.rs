@@ -111,7 +111,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
     if urgent && !socket.is_tcp() {
         return Err(Errno::EOPNOTSUPP);
     }
-    let (family, style, passes) = (socket.family, socket.style, socket.options.passes_who);
+    let (family, style, passes) = (socket.family, socket.style, socket.options.passes_credentials);
     let until = deadline(socket.options.send_timeout);
     let length = Cursor::length(ranges);
     if family == Family::Netlink {
@@ -129,9 +129,13 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
             let mut cursor = Cursor::new(ranges, done as u64);
             let passed = if done == 0 { beside.files.clone() } else { Vec::new() };
             // Messages carry credentials only if one of the sockets asks for them.
-            let credentials =
-                if beside.is_said || files.sockets.tells_sender(id, &to) { beside.credentials } else { PeerCredentials::NOBODY };
-            let beside = ControlMessage { files: passed.clone(), credentials, is_said: beside.is_said, packet: beside.packet };
+            let credentials = if beside.has_credentials || files.sockets.passes_credentials(id, &to) {
+                beside.credentials
+            } else {
+                PeerCredentials::NOBODY
+            };
+            let beside =
+                ControlMessage { files: passed.clone(), credentials, has_credentials: beside.has_credentials, packet: beside.packet };
             let mut give = |room: &mut [u8]| cursor.fill(room);
             let sent = files.sockets.send(id, &to, Sending { length: length - done, beside, urgent, more, give: &mut give })?;
             if family == Family::Unix && (sent > 0 || style != Style::Stream) {
@@ -177,12 +181,12 @@ fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Re
     let peeks = flags & MSG_PEEK != 0;
     let room = Cursor::length(ranges);
     if flags & MSG_ERRQUEUE != 0 {
-        let told = system.files.sockets.get_mut(id)?.take_notice().ok_or(Errno::EAGAIN)?;
-        let (whole, bytes) = (told.bytes.len(), told.bytes.len().min(room));
-        if Cursor::new(ranges, 0).put(&told.bytes[..bytes]) < bytes {
+        let error = system.files.sockets.get_mut(id)?.take_queued_error().ok_or(Errno::EAGAIN)?;
+        let (whole, bytes) = (error.bytes.len(), error.bytes.len().min(room));
+        if Cursor::new(ranges, 0).put(&error.bytes[..bytes]) < bytes {
             return Err(Errno::EFAULT);
         }
-        return Ok(Received { bytes, whole, from: Some(told.to.clone()), told: Some(Box::new(told)), ..Received::default() });
+        return Ok(Received { bytes, whole, from: Some(error.to.clone()), queued_error: Some(Box::new(error)), ..Received::default() });
     }
     if flags & MSG_OOB != 0 && !is_udp {
         let mut cursor = Cursor::new(ranges, 0);
@@ -284,7 +288,7 @@ pub fn recvfrom(system: &mut System, [fd, bytes, length, flags, name, name_lengt
     if name != 0 {
         write_address(&sender(system, fd, &received)?, name, name_length)?;
     }
-    told(system, fd, &received, flags)
+    returned_length(system, fd, &received, flags)
 }
 
 /// The sender's address as calls return it; TCP connections return none.
@@ -299,7 +303,7 @@ fn sender(system: &System, fd: u64, received: &Received) -> Result<Vec<u8>, Errn
 }
 
 /// Number of bytes that the call returns.
-fn told(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
+fn returned_length(system: &System, fd: u64, received: &Received, flags: u32) -> Result<u64, Errno> {
     let is_stream = system.files.sockets.get(system.files.socket(fd)?)?.style == Style::Stream;
     let whole = flags & MSG_TRUNC != 0 && !is_stream;
     Ok(if whole { received.whole } else { received.bytes } as u64)
@@ -320,12 +324,12 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
     if flags & MSG_PEEK != 0 {
         system.files.hold(&received.files);
     }
-    let (control, mut told_flags) = ancillary::write(system, id, header.beside, &received, flags & MSG_CMSG_CLOEXEC != 0)?;
+    let (control, mut result_flags) = ancillary::write(system, id, header.beside, &received, flags & MSG_CMSG_CLOEXEC != 0)?;
     if received.bytes < received.whole {
-        told_flags |= MSG_TRUNC;
+        result_flags |= MSG_TRUNC;
     }
-    if received.told.is_some() {
-        told_flags |= MSG_ERRQUEUE;
+    if received.queued_error.is_some() {
+        result_flags |= MSG_ERRQUEUE;
     }
     if header.name != 0 {
         let name = sender(system, fd, &received)?;
@@ -333,8 +337,8 @@ fn receive_header(system: &mut System, fd: u64, at: u64, flags: u32) -> Result<u
         set_word32(header.at.wrapping_add(8), name.len() as u32)?;
     }
     set_words(header.at.wrapping_add(40), &[control])?;
-    set_word32(header.at.wrapping_add(48), told_flags | flags & MSG_CMSG_CLOEXEC)?;
-    told(system, fd, &received, flags)
+    set_word32(header.at.wrapping_add(48), result_flags | flags & MSG_CMSG_CLOEXEC)?;
+    returned_length(system, fd, &received, flags)
 }
 
 /// `sendmsg(fd, message, flags)`.

@@ -257,7 +257,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
     }
     // Datagram sockets of IPv6 may also connect to IPv4 addresses.
     let by4 = family == Family::Internet6 && style == Style::Datagram && bytes.starts_with(&Family::Internet4.number().to_le_bytes());
-    if by4 && socket.options.only6 {
+    if by4 && socket.options.is_v6_only {
         return Err(Errno::EAFNOSUPPORT);
     }
     match Address::decode(if by4 { Family::Internet4 } else { family }, &bytes)? {
@@ -268,7 +268,7 @@ pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Resu
         Address::Netlink(_) => {}
         Address::Link(_) => return Err(Errno::EOPNOTSUPP),
         address => {
-            if system.files.sockets.get(id)?.options.passes_who {
+            if system.files.sockets.get(id)?.options.passes_credentials {
                 system.files.sockets.bind_any(id)?;
             }
             let credentials = peer_credentials(system);
@@ -436,9 +436,9 @@ pub fn getsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
             Value::Bytes(bytes) => bytes,
         },
     };
-    let told = bytes.len().min(room);
-    memory::write(value, &bytes[..told])?;
-    set_word32(length, told as u32)?;
+    let returned = bytes.len().min(room);
+    memory::write(value, &bytes[..returned])?;
+    set_word32(length, returned as u32)?;
     Ok(0)
 }
 

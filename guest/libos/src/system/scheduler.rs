@@ -324,7 +324,7 @@ impl System {
     /// Wakes threads whose files have changed.
     pub fn wake_noted(&mut self) {
         if let Some(network) = &mut self.network {
-            if self.files.sockets.outside.calls() {
+            if self.files.sockets.outside.has_work() {
                 self.pump();
             } else {
                 network.hurry();

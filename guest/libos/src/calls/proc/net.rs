@@ -32,7 +32,7 @@ const UDP6: &str = concat!(
 /// The sockets of TCP in a family.
 pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
     let mut text = if family == Family::Internet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
-    let shown = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.far.is_none());
+    let shown = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.remote_end.is_none());
     let listed = shown.filter_map(|socket| {
         let (state, queued) = tcp_columns(socket)?;
         let rest = if socket.listens() { "100 0 0 10 0" } else { "20 4 0 10 -1" };
@@ -59,7 +59,7 @@ fn time_wait_columns(entry: &TimeWaitSocket, now: u64) -> String {
 fn tcp_columns(socket: &Socket) -> Option<(u8, usize)> {
     let queued = match &socket.state {
         State::Idle | State::Closed => return None,
-        State::Listening { waiting, .. } => waiting.len(),
+        State::Listening { accept_queue, .. } => accept_queue.len(),
         State::Connecting(_) | State::Connected(_) => socket.queue.length(true),
     };
     Some((socket.tcp_state(), queued))
@@ -69,7 +69,7 @@ fn tcp_columns(socket: &Socket) -> Option<(u8, usize)> {
 pub(super) fn udp(sockets: &Sockets, family: Family) -> String {
     let mut text = if family == Family::Internet6 { UDP6.into() } else { format!("{UDP:UDP_WIDTH$}\n") };
     let has_port = |socket: &&Socket| matches!(socket.local, Address::Internet(local) if local.port() != 0);
-    let listed = sockets.all().filter(|socket| socket.is_udp() && socket.family == family && socket.far.is_none()).filter(has_port);
+    let listed = sockets.all().filter(|socket| socket.is_udp() && socket.family == family && socket.remote_end.is_none()).filter(has_port);
     for (index, socket) in listed.enumerate() {
         let state = if socket.remote.is_some() { TCP_ESTABLISHED } else { TCP_CLOSE };
         let row = format!("{index:5}: {} 2 0000000000000000 0", columns(socket, state, socket.queue.used()));
@@ -127,7 +127,7 @@ pub(super) fn protocols(sockets: &Sockets) -> String {
         ("Udp", "", "InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors"),
     ];
     let connections =
-        sockets.all().filter(|socket| socket.is_tcp() && socket.far.is_none() && socket.tcp_state() == TCP_ESTABLISHED).count();
+        sockets.all().filter(|socket| socket.is_tcp() && socket.remote_end.is_none() && socket.tcp_state() == TCP_ESTABLISHED).count();
     let mut text = String::new();
     for (protocol, first, names) in PROTOCOLS {
         let first = first.replace("CONNECTIONS", &format!("{connections}"));

@@ -40,7 +40,7 @@ impl Sockets {
         if let State::Listening { backlog, .. } = &mut socket.state {
             *backlog = most;
         } else {
-            socket.state = State::Listening { backlog: most, waiting: VecDeque::new(), outside: VecDeque::new() };
+            socket.state = State::Listening { backlog: most, accept_queue: VecDeque::new(), blocked_clients: VecDeque::new() };
             (socket.reads_ended, socket.sends_ended) = (socket.reads_ended && !socket.is_tcp(), socket.sends_ended && !socket.is_tcp());
         }
         socket.credentials = credentials;
@@ -54,19 +54,19 @@ impl Sockets {
     pub fn accept(&mut self, id: SocketId, waits: bool) -> Result<SocketId, Errno> {
         let socket = self.get_mut(id)?;
         let (can, ended) = (socket.needs_connection(), socket.reads_ended && waits);
-        let State::Listening { waiting, .. } = &mut socket.state else {
+        let State::Listening { accept_queue, .. } = &mut socket.state else {
             return Err(if can { Errno::EINVAL } else { Errno::EOPNOTSUPP });
         };
-        let accepted = waiting.pop_front().ok_or(if ended { Errno::EINVAL } else { Errno::EAGAIN })?;
+        let accepted = accept_queue.pop_front().ok_or(if ended { Errno::EINVAL } else { Errno::EAGAIN })?;
         if let Ok(socket) = self.get_mut(accepted) {
             socket.is_unaccepted = false;
         }
         // A client that waits for a place in the queue gets it now, unless it is closed or has given up.
-        while let State::Listening { outside, .. } = &mut self.get_mut(id)?.state
-            && let Some(next) = outside.pop_front()
+        while let State::Listening { blocked_clients, .. } = &mut self.get_mut(id)?.state
+            && let Some(next) = blocked_clients.pop_front()
         {
             if matches!(self.get(next), Ok(client) if matches!(client.state, State::Connecting(listener) if listener == id)) {
-                self.join(next, id)?;
+                self.establish(next, id)?;
                 break;
             }
         }
@@ -75,17 +75,17 @@ impl Sockets {
 
     /// Whether a listener's queue is full.
     pub(super) fn is_full(&self, listener: SocketId) -> bool {
-        matches!(self.get(listener).map(|socket| &socket.state), Ok(State::Listening { backlog, waiting, .. }) if waiting.len() > *backlog)
+        matches!(self.get(listener).map(|socket| &socket.state), Ok(State::Listening { backlog, accept_queue, .. }) if accept_queue.len() > *backlog)
     }
 
     /// Creates the server end for a client, and adds it to a listener's queue.
-    pub(super) fn join(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
+    pub(super) fn establish(&mut self, client: SocketId, listener: SocketId) -> Result<SocketId, Errno> {
         let (there, here) = (self.get(listener)?, self.get(client)?);
-        let (family, style, protocol, listener_who, client_who) =
+        let (family, style, protocol, listener_credentials, client_credentials) =
             (there.family, there.style, there.protocol, there.credentials, here.credentials);
         let (options, local, remote) = (there.options.inherited(), there.local.clone(), here.local.clone());
         let target = here.remote.clone();
-        let server = self.open(family, style, protocol, listener_who)?;
+        let server = self.open(family, style, protocol, listener_credentials)?;
         let socket = self.get_mut(server)?;
         socket.options = options;
         socket.is_unaccepted = true;
@@ -97,19 +97,19 @@ impl Sockets {
             }
             _ => (local, Some(remote)),
         };
-        socket.other = Some(client_who);
+        socket.peer_credentials = Some(client_credentials);
         // A server's end that closed an earlier connection first makes way for the new one.
         if let (Some(local), Some(remote)) = (socket.local.internet(), socket.remote.as_ref().and_then(Address::internet)) {
             self.time_wait.remove_between(local, remote);
         }
         let socket = self.get_mut(client)?;
         socket.state = State::Connected(server);
-        socket.other = Some(listener_who);
+        socket.peer_credentials = Some(listener_credentials);
         socket.pulse.other();
         let socket = self.get_mut(listener)?;
         socket.pulse.input();
-        if let State::Listening { waiting, .. } = &mut socket.state {
-            waiting.push_back(server);
+        if let State::Listening { accept_queue, .. } = &mut socket.state {
+            accept_queue.push_back(server);
         }
         Ok(server)
     }
@@ -125,7 +125,7 @@ impl Sockets {
                 return Err(Errno::EPERM);
             }
             let socket = self.get_mut(id)?;
-            (socket.state, socket.remote, socket.other) = (State::Connected(target), Some(address), None);
+            (socket.state, socket.remote, socket.peer_credentials) = (State::Connected(target), Some(address), None);
             return Ok(());
         }
         let listener = self.get(target)?;
@@ -143,7 +143,7 @@ impl Sockets {
         let socket = self.get_mut(id)?;
         socket.credentials = credentials;
         socket.remote = Some(address);
-        self.join(id, target).map(|_| ())
+        self.establish(id, target).map(|_| ())
     }
 
     /// Whether a datagram socket accepts datagrams from another.
@@ -167,7 +167,7 @@ impl Sockets {
         match socket.state {
             State::Connecting(_) => return Err(if waits { Errno::EAGAIN } else { Errno::EALREADY }),
             // It was refused, or is already closed.
-            State::Idle | State::Closed if socket.unreported => {
+            State::Idle | State::Closed if socket.is_connect_unreported => {
                 let error = socket.error.take().unwrap_or(Errno::ECONNABORTED);
                 self.disconnect(id)?;
                 return Err(error);
@@ -175,14 +175,14 @@ impl Sockets {
             State::Idle => {}
             State::Listening { .. } => return Err(Errno::EISCONN),
             State::Connected(_) | State::Closed => {
-                let unreported = core::mem::take(&mut socket.unreported);
-                return if unreported { Ok(()) } else { Err(Errno::EISCONN) };
+                let is_connect_unreported = core::mem::take(&mut socket.is_connect_unreported);
+                return if is_connect_unreported { Ok(()) } else { Err(Errno::EISCONN) };
             }
         }
         let to = self.reachable(id, to)?;
         self.bind_any_port(id)?;
         self.check_unconnected(id, to)?;
-        self.settle_host(id, to)?;
+        self.set_source_address(id, to)?;
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
         (socket.reads_ended, socket.sends_ended) = (false, false);
@@ -200,16 +200,16 @@ impl Sockets {
             None => self.refuse(id, Errno::ECONNREFUSED)?,
             Some(listener) if self.is_full(listener) => {
                 self.get_mut(id)?.state = State::Connecting(listener);
-                if let State::Listening { outside, .. } = &mut self.get_mut(listener)?.state {
-                    outside.push_back(id);
+                if let State::Listening { blocked_clients, .. } = &mut self.get_mut(listener)?.state {
+                    blocked_clients.push_back(id);
                 }
             }
             Some(listener) => {
-                self.join(id, listener)?;
+                self.establish(id, listener)?;
             }
         }
         let socket = self.get_mut(id)?;
-        socket.unreported = true;
+        socket.is_connect_unreported = true;
         if waits { self.connect_port(id, to, true) } else { Err(Errno::EINPROGRESS) }
     }
 
@@ -217,7 +217,7 @@ impl Sockets {
     pub(super) fn refuse(&mut self, id: SocketId, error: Errno) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         socket.reset(error);
-        (socket.state, socket.remote, socket.unreported) = (State::Idle, None, true);
+        (socket.state, socket.remote, socket.is_connect_unreported) = (State::Idle, None, true);
         if !socket.chose_port {
             self.unbind(id)?;
         }
@@ -227,7 +227,7 @@ impl Sockets {
     fn connect_datagrams(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let to = self.reachable(id, to)?;
         self.bind_any_port(id)?;
-        self.settle_host(id, to)?;
+        self.set_source_address(id, to)?;
         let socket = self.get_mut(id)?;
         socket.remote = Some(Address::Internet(in_family(socket.family, to)));
         // The destination is looked up for each datagram.
@@ -246,7 +246,7 @@ impl Sockets {
             IpAddr::V6(host) if host.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             host => host,
         };
-        let excluded = socket.family == Family::Internet6 && socket.options.only6 && host.is_ipv4();
+        let excluded = socket.family == Family::Internet6 && socket.options.is_v6_only && host.is_ipv4();
         let leads_somewhere = self.outside.is_own(host) || self.outside.host_towards(host).is_some();
         if excluded || !leads_somewhere { Err(Errno::ENETUNREACH) } else { Ok(SocketAddr::new(host, to.port())) }
     }
@@ -266,7 +266,7 @@ impl Sockets {
     }
 
     /// Sets the source address of a socket bound to the unspecified address, for a destination.
-    fn settle_host(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
+    fn set_source_address(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let host = self.outside.source_towards(to.ip());
         let socket = self.get_mut(id)?;
         let Some(local) = socket.local.internet() else { return Ok(()) };
@@ -306,13 +306,14 @@ impl Sockets {
             }
             _ => {
                 let connects = matches!(self.get(id)?.state, State::Connected(_) | State::Connecting(_));
-                files = self.leave(id, true)?;
+                files = self.disconnect_peers(id, true)?;
                 let socket = self.get_mut(id)?;
                 (socket.state, socket.remote) = (State::Idle, None);
                 if connects {
                     socket.fail(Errno::ECONNRESET);
                 }
-                (socket.reads_ended, socket.sends_ended, socket.finished, socket.unreported) = (false, false, false, false);
+                (socket.reads_ended, socket.sends_ended, socket.has_peer_finished, socket.is_connect_unreported) =
+                    (false, false, false, false);
                 files.extend(socket.queue.clear());
                 if !socket.chose_port {
                     self.unbind(id)?;
@@ -343,11 +344,11 @@ impl Sockets {
         };
         if socket.is_tcp() {
             if ended & SENDS != 0 {
-                if socket.finished {
+                if socket.has_peer_finished {
                     socket.end_both();
                     socket.state = State::Closed;
                 }
-                self.finish(peer);
+                self.receive_fin(peer);
             }
         } else if socket.needs_connection()
             && let Ok(peer) = self.get_mut(peer)
@@ -360,9 +361,9 @@ impl Sockets {
     }
 
     /// Delivers the end of the peer's stream (FIN) to a TCP socket.
-    fn finish(&mut self, id: SocketId) {
+    fn receive_fin(&mut self, id: SocketId) {
         let Ok(socket) = self.get_mut(id) else { return self.finish_time_wait(id) };
-        if !core::mem::replace(&mut socket.finished, true) {
+        if !core::mem::replace(&mut socket.has_peer_finished, true) {
             socket.reads_ended = true;
             socket.pulse.other();
             if socket.sends_ended {
@@ -373,29 +374,29 @@ impl Sockets {
     }
 
     /// Resets the peer of a TCP connection that was closed with unread data.
-    pub(super) fn break_off(&mut self, peer: SocketId) {
+    pub(super) fn reset_peer(&mut self, peer: SocketId) {
         match self.get_mut(peer) {
-            Ok(peer) => peer.reset(if peer.finished { Errno::EPIPE } else { Errno::ECONNRESET }),
+            Ok(peer) => peer.reset(if peer.has_peer_finished { Errno::EPIPE } else { Errno::ECONNRESET }),
             Err(_) => self.time_wait.remove(peer),
         }
     }
 
     /// Disconnects the peers of a closed socket. Returns open files that were not received.
-    fn leave(&mut self, id: SocketId, breaks_off: bool) -> Result<Vec<usize>, Errno> {
+    fn disconnect_peers(&mut self, id: SocketId, resets: bool) -> Result<Vec<usize>, Errno> {
         let mut files = Vec::new();
         let socket = self.get_mut(id)?;
         let unread = !socket.queue.is_empty();
-        let (is_tcp, connects, finished) = (socket.is_tcp(), socket.needs_connection(), socket.finished);
+        let (is_tcp, connects, has_peer_finished) = (socket.is_tcp(), socket.needs_connection(), socket.has_peer_finished);
         match core::mem::replace(&mut socket.state, State::Idle) {
             State::Connected(peer) if is_tcp => {
-                if unread || breaks_off {
-                    self.break_off(peer);
+                if unread || resets {
+                    self.reset_peer(peer);
                 } else {
-                    if !finished {
+                    if !has_peer_finished {
                         // The peer of a socket that is connected to itself closes at the same time.
                         self.enter_time_wait(id, peer == id);
                     }
-                    self.finish(peer);
+                    self.receive_fin(peer);
                 }
             }
             // The connection attempt to outside is abandoned.
@@ -405,17 +406,17 @@ impl Sockets {
             State::Connected(peer) if connects => {
                 if let Ok(peer) = self.get_mut(peer) {
                     peer.end_both();
-                    if unread || breaks_off {
+                    if unread || resets {
                         peer.fail(Errno::ECONNRESET);
                     }
                 }
             }
-            State::Listening { waiting, outside, .. } => {
-                for waiting in waiting {
-                    files.extend(self.leave(waiting, true)?);
-                    files.extend(self.remove(waiting).map(|mut socket| socket.queue.clear()).unwrap_or_default());
+            State::Listening { accept_queue, blocked_clients, .. } => {
+                for unaccepted in accept_queue {
+                    files.extend(self.disconnect_peers(unaccepted, true)?);
+                    files.extend(self.remove(unaccepted).map(|mut socket| socket.queue.clear()).unwrap_or_default());
                 }
-                for client in outside {
+                for client in blocked_clients {
                     if matches!(self.get(client), Ok(client) if matches!(client.state, State::Connecting(listener) if listener == id)) {
                         self.refuse(client, Errno::ECONNREFUSED)?;
                     }
@@ -429,8 +430,8 @@ impl Sockets {
     /// Closes a socket. Returns open files that were not received.
     pub fn close(&mut self, id: SocketId) -> Vec<usize> {
         let Ok(socket) = self.get(id) else { return Vec::new() };
-        let breaks_off = socket.is_tcp() && socket.options.linger == Some(0);
-        let mut files = self.leave(id, breaks_off).unwrap_or_default();
+        let resets = socket.is_tcp() && socket.options.linger == Some(0);
+        let mut files = self.disconnect_peers(id, resets).unwrap_or_default();
         if let Some(mut socket) = self.remove(id) {
             files.extend(socket.queue.clear());
         }

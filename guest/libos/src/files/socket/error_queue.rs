@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::uapi::{IP_RECVERR, IPV6_RECVERR, SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6, SOL_IP, SOL_IPV6};
 
 /// Upper limit on a socket's error queue; further errors are dropped.
-const NOTICES_MAX: usize = 64;
+const ERROR_QUEUE_MAX: usize = 64;
 
 /// An entry of the error queue (`struct sock_extended_err`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +61,10 @@ fn meaning(notice: &IcmpError) -> (Errno, bool) {
 
 impl Socket {
     /// Removes the next error. The one after it becomes the socket's pending error.
-    pub fn take_notice(&mut self) -> Option<SocketError> {
-        let told = self.notices.pop_front()?;
-        self.error = self.notices.front().map(|next| next.error);
-        Some(told)
+    pub fn take_queued_error(&mut self) -> Option<SocketError> {
+        let error = self.error_queue.pop_front()?;
+        self.error = self.error_queue.front().map(|next| next.error);
+        Some(error)
     }
 
     /// Delivers a port unreachable error for a UDP datagram within the cell, in the form of an ICMP message that quotes its start.
@@ -79,22 +79,22 @@ impl Socket {
 
     fn process_notice(&mut self, notice: &IcmpError, port: u16) {
         let (of, option) = if self.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
-        let is_told = self.kept_option(of, option).is_some_and(|value| value != 0);
+        let is_enabled = self.kept_option(of, option).is_some_and(|value| value != 0);
         let (error, is_final) = meaning(notice);
         let remote = self.remote.as_ref().and_then(Address::internet).map(plain);
         let is_connected = remote.is_some_and(|remote| remote.ip() == notice.remote.ip() && (port == 0 || remote.port() == port));
-        let is_heard = is_told || is_final && is_connected;
-        if !is_heard {
+        let is_reported = is_enabled || is_final && is_connected;
+        if !is_reported {
             return;
         }
-        if is_told && self.notices.len() < NOTICES_MAX {
+        if is_enabled && self.error_queue.len() < ERROR_QUEUE_MAX {
             let to = Address::Internet(in_family(self.family, notice.remote));
             let origin = if notice.from.is_ipv4() { SO_EE_ORIGIN_ICMP } else { SO_EE_ORIGIN_ICMP6 };
             // The UDP header is not part of the payload.
             let skipped = if port == 0 { 0 } else { 8 };
             let bytes = notice.quoted.get(skipped..).unwrap_or_default().to_vec();
             let IcmpError { kind, code, mtu, from: offender, .. } = *notice;
-            self.notices.push_back(SocketError { error, origin, kind, code, mtu, offender, to, bytes });
+            self.error_queue.push_back(SocketError { error, origin, kind, code, mtu, offender, to, bytes });
         }
         self.fail(error);
     }

@@ -136,7 +136,7 @@ impl Sockets {
         if self.outside.is_own(to.ip()) {
             self.carry_here(&message)
         } else {
-            self.carry_out(message)
+            self.send_message_outside(message)
         }
         Ok(length)
     }

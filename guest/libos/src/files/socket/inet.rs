@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections to hosts outside the cell.
 //!
-//! Such a connection is a pair of sockets like any other. Its *far* socket represents the remote end and belongs to no process: the
-//! network sends received bytes through it. Sent bytes are written directly into the stack's buffer, the only one. The network lends the
-//! stack to this module except while it works with it. Changed far sockets are recorded, so that the network examines only those. Further
+//! Such a connection is a pair of sockets like any other. One of them, the *remote end*, stands for the socket of the remote host and
+//! belongs to no process: the network sends received bytes through it. Sent bytes are written directly into the stack's buffer, the only one. The network lends the
+//! stack to this module except while it works with it. Changed remote ends are recorded, so that the network examines only those. Further
 //! work for the network is queued as requests. Packet formats are unknown here.
 
 use alloc::boxed::Box;
@@ -15,7 +15,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use pando_stack::{ConnectionId, Message, Stack};
 
 use super::address::{Address, in_family, is_here, plain};
-use super::names::{CARD, GIVEN};
+use super::names::{CARD, EPHEMERAL_PORTS};
 use super::queue::{ControlMessage, Packet};
 use super::transfer::{Sending, gather, giving};
 use super::{Family, PeerCredentials, Socket, SocketId, Sockets, State, Style};
@@ -25,11 +25,11 @@ use crate::uapi::IPPROTO_TCP;
 /// Upper limit on the bytes of queued datagrams, messages and frames.
 const DATAGRAMS_MAX: usize = 1 << 20;
 
-/// The additional state of a far socket.
+/// The additional state of a remote end.
 #[derive(Debug, Default)]
-pub struct InetSocket {
+pub struct RemoteEnd {
     /// It has changed since the network last examined it.
-    stirred: bool,
+    is_changed: bool,
     /// The stack's connection, once it is open.
     connection: Option<ConnectionId>,
 }
@@ -37,10 +37,10 @@ pub struct InetSocket {
 /// A request to the network.
 #[derive(Debug)]
 pub enum NetworkRequest {
-    /// Open a connection for this far socket.
+    /// Open a connection for this remote end.
     Connect {
-        /// The far socket.
-        far: SocketId,
+        /// The remote end.
+        remote_end: SocketId,
         /// The source address.
         from: SocketAddr,
         /// The destination address.
@@ -131,19 +131,19 @@ pub struct InetState {
     pub card: Option<NetworkCard>,
     /// The cell's own addresses on its network.
     pub hosts: Vec<InterfaceAddress>,
-    stirred: Vec<SocketId>,
-    /// The stack, except while the network works with it; the network itself knows its changes of far sockets.
+    changed: Vec<SocketId>,
+    /// The stack, except while the network works with it; the network itself knows its changes of remote ends.
     stack: Option<Box<Stack>>,
-    wishes: VecDeque<NetworkRequest>,
+    requests: VecDeque<NetworkRequest>,
     /// Bytes of the queued datagrams.
-    waiting: usize,
+    queued_bytes: usize,
 }
 
 impl InetState {
     /// Whether there is work for the network.
     #[must_use]
-    pub fn calls(&self) -> bool {
-        !self.stirred.is_empty() || !self.wishes.is_empty()
+    pub fn has_work(&self) -> bool {
+        !self.changed.is_empty() || !self.requests.is_empty()
     }
 
     /// Whether an address is the cell's.
@@ -176,10 +176,10 @@ impl InetState {
     }
 
     /// Queues a request; a packet that does not fit is dropped, as on any network.
-    pub(super) fn wish(&mut self, wish: NetworkRequest) {
-        if self.waiting + wish.length() <= DATAGRAMS_MAX {
-            self.waiting += wish.length();
-            self.wishes.push_back(wish);
+    pub(super) fn request(&mut self, request: NetworkRequest) {
+        if self.queued_bytes + request.length() <= DATAGRAMS_MAX {
+            self.queued_bytes += request.length();
+            self.requests.push_back(request);
         }
     }
 
@@ -201,21 +201,21 @@ impl InetState {
 
     /// Whether all data given to the stack has been acknowledged.
     #[must_use]
-    pub fn is_said(&self) -> bool {
+    pub fn is_all_acknowledged(&self) -> bool {
         self.stack.as_ref().is_none_or(|stack| stack.is_all_acknowledged())
     }
 
-    /// Bytes that a far socket can send at once.
-    pub(super) fn room(&self, far: &InetSocket) -> usize {
-        self.stack.as_ref().zip(far.connection).map_or(0, |(stack, connection)| stack.writable(connection))
+    /// Bytes that a remote end can send at once.
+    pub(super) fn room(&self, remote_end: &RemoteEnd) -> usize {
+        self.stack.as_ref().zip(remote_end.connection).map_or(0, |(stack, connection)| stack.writable(connection))
     }
 
-    /// Records a change of a socket, if it is a far one.
+    /// Records a change of a socket, if it is a remote end.
     pub(super) fn note(&mut self, id: SocketId, socket: &mut Socket) {
-        if let Some(far) = socket.far.as_mut().filter(|_| self.stack.is_some())
-            && !mem::replace(&mut far.stirred, true)
+        if let Some(remote_end) = socket.remote_end.as_mut().filter(|_| self.stack.is_some())
+            && !mem::replace(&mut remote_end.is_changed, true)
         {
-            self.stirred.push(id);
+            self.changed.push(id);
         }
     }
 }
@@ -225,7 +225,7 @@ impl Sockets {
     /// earlier users of the same addresses.
     pub fn set_card(&mut self, card: NetworkCard, hosts: Vec<InterfaceAddress>, after: u16) {
         (self.outside.card, self.outside.hosts) = (Some(card), hosts);
-        self.next_port = GIVEN.start() + after % (GIVEN.end() - GIVEN.start());
+        self.next_port = EPHEMERAL_PORTS.start() + after % (EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start());
         self.time_wait.retain(|local| self.outside.is_own(local.ip()));
     }
 
@@ -235,126 +235,127 @@ impl Sockets {
         self.outside.hosts.clear();
     }
 
-    /// Closes all sockets except far ones, which close with their connections.
+    /// Closes all sockets except remote ends, which close with their connections.
     pub fn close_all(&mut self) {
-        let near: Vec<SocketId> = self
+        let local: Vec<SocketId> = self
             .sockets
             .iter()
             .enumerate()
             .filter_map(|(index, socket)| {
-                let socket = socket.as_ref().filter(|socket| socket.far.is_none())?;
+                let socket = socket.as_ref().filter(|socket| socket.remote_end.is_none())?;
                 Some(SocketId { index, number: socket.number })
             })
             .collect();
-        for id in near {
+        for id in local {
             self.close(id);
         }
     }
 
     /// Removes the next request.
-    pub fn next_wish(&mut self) -> Option<NetworkRequest> {
-        let wish = self.outside.wishes.pop_front()?;
-        self.outside.waiting -= wish.length();
-        Some(wish)
+    pub fn next_request(&mut self) -> Option<NetworkRequest> {
+        let request = self.outside.requests.pop_front()?;
+        self.outside.queued_bytes -= request.length();
+        Some(request)
     }
 
-    /// Removes all changed far sockets from the list.
-    pub fn take_stirred(&mut self) -> Vec<SocketId> {
-        let stirred = mem::take(&mut self.outside.stirred);
-        for id in &stirred {
-            if let Some(far) = self.sockets.get_mut(id.index).and_then(Option::as_mut).and_then(|socket| socket.far.as_mut()) {
-                far.stirred = false;
+    /// Removes all changed remote ends from the list.
+    pub fn take_changed(&mut self) -> Vec<SocketId> {
+        let changed = mem::take(&mut self.outside.changed);
+        for id in &changed {
+            if let Some(remote_end) = self.sockets.get_mut(id.index).and_then(Option::as_mut).and_then(|socket| socket.remote_end.as_mut())
+            {
+                remote_end.is_changed = false;
             }
         }
-        stirred
+        changed
     }
 
-    /// Creates a far socket with a remote address, as the peer of a local one.
-    fn open_far(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
-        let far = self.open(family, Style::Stream, IPPROTO_TCP, PeerCredentials::default())?;
-        let socket = self.get_mut(far)?;
+    /// Creates a remote end with a remote address, as the peer of a local socket.
+    fn open_remote_end(&mut self, family: Family, there: SocketAddr, here: SocketAddr) -> Result<SocketId, Errno> {
+        let remote_end = self.open(family, Style::Stream, IPPROTO_TCP, PeerCredentials::default())?;
+        let socket = self.get_mut(remote_end)?;
         socket.local = Address::Internet(in_family(family, there));
         socket.remote = Some(Address::Internet(in_family(family, here)));
-        socket.far = Some(InetSocket::default());
-        Ok(far)
+        socket.remote_end = Some(RemoteEnd::default());
+        Ok(remote_end)
     }
 
     /// Starts a connection to a remote host.
     pub(super) fn connect_outside(&mut self, id: SocketId, to: SocketAddr) -> Result<(), Errno> {
         let socket = self.get(id)?;
         let (family, from) = (socket.family, plain(socket.local.internet().ok_or(Errno::EINVAL)?));
-        let far = self.open_far(family, to, from)?;
-        self.get_mut(far)?.state = State::Connected(id);
-        self.get_mut(id)?.state = State::Connecting(far);
-        self.outside.wishes.push_back(NetworkRequest::Connect { far, from, to });
+        let remote_end = self.open_remote_end(family, to, from)?;
+        self.get_mut(remote_end)?.state = State::Connected(id);
+        self.get_mut(id)?.state = State::Connecting(remote_end);
+        self.outside.requests.push_back(NetworkRequest::Connect { remote_end, from, to });
         Ok(())
     }
 
     /// Moves a connecting socket to another ephemeral port, because the remote host remembers an earlier connection from its port.
     /// Returns its new address. `None`: the program chose the port.
-    pub fn change_port(&mut self, far: SocketId) -> Option<SocketAddr> {
-        let near = self.near(far)?;
-        let socket = self.get(near).ok().filter(|socket| !socket.chose_port)?;
+    pub fn change_port(&mut self, remote_end: SocketId) -> Option<SocketAddr> {
+        let local_end = self.local_end(remote_end)?;
+        let socket = self.get(local_end).ok().filter(|socket| !socket.chose_port)?;
         let (family, local) = (socket.family, socket.local.clone());
-        self.unbind(near).ok()?;
-        self.get_mut(near).ok()?.local = local;
-        self.bind_any_port(near).ok()?;
-        let from = self.get(near).ok()?.local.internet()?;
-        self.get_mut(far).ok()?.remote = Some(Address::Internet(in_family(family, from)));
+        self.unbind(local_end).ok()?;
+        self.get_mut(local_end).ok()?.local = local;
+        self.bind_any_port(local_end).ok()?;
+        let from = self.get(local_end).ok()?.local.internet()?;
+        self.get_mut(remote_end).ok()?.remote = Some(Address::Internet(in_family(family, from)));
         Some(plain(from))
     }
 
-    /// Records the stack's connection of a far socket.
-    pub fn join_far(&mut self, far: SocketId, connection: ConnectionId) {
-        if let Some(far) = self.get_mut(far).ok().and_then(|socket| socket.far.as_mut()) {
-            far.connection = Some(connection);
+    /// Records the stack's connection of a remote end.
+    pub fn set_connection(&mut self, remote_end: SocketId, connection: ConnectionId) {
+        if let Some(remote_end) = self.get_mut(remote_end).ok().and_then(|socket| socket.remote_end.as_mut()) {
+            remote_end.connection = Some(connection);
         }
     }
 
     /// Records free buffer space of a connection.
-    pub fn saw_room(&mut self, far: SocketId) {
-        if let Some(near) = self.near(far)
-            && let Ok(socket) = self.get_mut(near)
+    pub fn report_room(&mut self, remote_end: SocketId) {
+        if let Some(local_end) = self.local_end(remote_end)
+            && let Ok(socket) = self.get_mut(local_end)
         {
             socket.pulse.output();
         }
     }
 
     /// Records that a connection was established.
-    pub fn opened(&mut self, far: SocketId) {
-        if let Some(near) = self.near(far)
-            && let Ok(socket) = self.get_mut(near)
+    pub fn opened(&mut self, remote_end: SocketId) {
+        if let Some(local_end) = self.local_end(remote_end)
+            && let Ok(socket) = self.get_mut(local_end)
         {
-            socket.state = State::Connected(far);
+            socket.state = State::Connected(remote_end);
             socket.pulse.other();
         }
     }
 
     /// Records the failure of a connection or of an attempt. Bytes received before were already delivered.
-    pub fn failed(&mut self, far: SocketId, error: Errno) {
-        let Some(near) = self.near(far) else {
-            if let Some(closed) = self.get(far).ok().and_then(Socket::peer) {
+    pub fn failed(&mut self, remote_end: SocketId, error: Errno) {
+        let Some(local_end) = self.local_end(remote_end) else {
+            if let Some(closed) = self.get(remote_end).ok().and_then(Socket::peer) {
                 self.time_wait.remove(closed);
             }
             return;
         };
-        match self.get_mut(near) {
+        match self.get_mut(local_end) {
             Ok(socket) if matches!(socket.state, State::Connecting(_)) => {
                 let error = if error == Errno::ECONNRESET { Errno::ECONNREFUSED } else { error };
                 // It exists: it was just examined.
-                let _ = self.refuse(near, error);
+                let _ = self.refuse(local_end, error);
             }
-            Ok(socket) => socket.reset(if socket.finished && error == Errno::ECONNRESET { Errno::EPIPE } else { error }),
+            Ok(socket) => socket.reset(if socket.has_peer_finished && error == Errno::ECONNRESET { Errno::EPIPE } else { error }),
             Err(_) => {}
         }
     }
 
-    /// The local socket of a far one, if it is still open.
+    /// The local socket of a remote end's connection, if it is still open.
     #[must_use]
-    pub fn near(&self, far: SocketId) -> Option<SocketId> {
-        let near = self.get(far).ok()?.peer()?;
-        let is_its = |socket: &Socket| matches!(socket.state, State::Connected(peer) | State::Connecting(peer) if peer == far);
-        self.get(near).ok().filter(|socket| is_its(socket)).map(|_| near)
+    pub fn local_end(&self, remote_end: SocketId) -> Option<SocketId> {
+        let local_end = self.get(remote_end).ok()?.peer()?;
+        let is_its = |socket: &Socket| matches!(socket.state, State::Connected(peer) | State::Connecting(peer) if peer == remote_end);
+        self.get(local_end).ok().filter(|socket| is_its(socket)).map(|_| local_end)
     }
 
     /// The listener for a connection request, and whether its queue has space.
@@ -364,50 +365,52 @@ impl Sockets {
         Some((listener, !self.is_full(listener)))
     }
 
-    /// Adds a new connection to a listener's queue. Returns its far socket.
+    /// Adds a new connection to a listener's queue. Returns its remote end.
     ///
     /// # Errors
     /// `ECONNREFUSED`: there is no listener any more, or its queue is full. `ENOMEM`.
     pub fn arrive(&mut self, here: SocketAddr, there: SocketAddr) -> Result<SocketId, Errno> {
         let (listener, _) = self.listener_at(here, there).filter(|(_, has_room)| *has_room).ok_or(Errno::ECONNREFUSED)?;
         let family = if here.is_ipv4() { Family::Internet4 } else { Family::Internet6 };
-        let far = self.open_far(family, there, here)?;
-        match self.join(far, listener) {
-            Ok(_) => Ok(far),
+        let remote_end = self.open_remote_end(family, there, here)?;
+        match self.establish(remote_end, listener) {
+            Ok(_) => Ok(remote_end),
             Err(error) => {
-                self.remove(far);
+                self.remove(remote_end);
                 Err(error)
             }
         }
     }
 
-    /// Delivers received bytes of a far socket to its local socket, as many as fit. Returns how many.
-    pub fn send_on(&mut self, far: SocketId, bytes: &[u8]) -> usize {
-        let Some(near) = self.near(far) else { return 0 };
+    /// Delivers received bytes of a remote end to its local socket, as many as fit. Returns how many.
+    pub fn deliver_bytes(&mut self, remote_end: SocketId, bytes: &[u8]) -> usize {
+        let Some(local_end) = self.local_end(remote_end) else { return 0 };
         // By the limit of `has_room`: the remaining bytes are requested again once it reports space.
-        let Ok(limit) = self.get(far).map(|socket| socket.options.send_limit(true)) else { return 0 };
-        let Ok(socket) = self.get(near) else { return 0 };
+        let Ok(limit) = self.get(remote_end).map(|socket| socket.options.send_limit(true)) else { return 0 };
+        let Ok(socket) = self.get(local_end) else { return 0 };
         let room = limit.saturating_sub(socket.queue.used()).min(bytes.len());
         if room == 0 {
             return 0;
         }
-        let Ok(socket) = self.get_mut(near) else { return 0 };
+        let Ok(socket) = self.get_mut(local_end) else { return 0 };
         socket.pulse.input();
         socket.queue.push_bytes(&bytes[..room])
     }
 
-    /// Whether a far socket's local socket has ended both directions, though it is still open.
+    /// Whether a remote end's local socket has ended both directions, though it is still open.
     #[must_use]
-    pub fn discards_input(&self, far: SocketId) -> bool {
-        self.near(far).and_then(|near| self.get(near).ok()).is_some_and(|socket| socket.reads_ended && socket.sends_ended)
+    pub fn discards_input(&self, remote_end: SocketId) -> bool {
+        self.local_end(remote_end)
+            .and_then(|local_end| self.get(local_end).ok())
+            .is_some_and(|socket| socket.reads_ended && socket.sends_ended)
     }
 
-    /// Sends through a far socket.
+    /// Sends through a remote end.
     ///
     /// # Errors
     /// `EAGAIN`: the buffer is full. `EFAULT`.
-    pub(super) fn send_far(&mut self, far: SocketId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
-        let connection = self.get_mut(far)?.far.as_ref().and_then(|far| far.connection);
+    pub(super) fn send_to_remote_end(&mut self, remote_end: SocketId, give: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+        let connection = self.get_mut(remote_end)?.remote_end.as_ref().and_then(|remote_end| remote_end.connection);
         let (Some(stack), Some(connection)) = (&mut self.outside.stack, connection) else { return Err(Errno::EAGAIN) };
         if stack.writable(connection) == 0 {
             return Err(Errno::EAGAIN);
@@ -417,20 +420,20 @@ impl Sockets {
     }
 
     /// Records that the remote end has closed its direction (FIN).
-    pub fn finished(&mut self, far: SocketId) {
+    pub fn finished(&mut self, remote_end: SocketId) {
         // A closed socket is not notified.
-        let _ = self.shutdown(far, 1);
+        let _ = self.shutdown(remote_end, 1);
     }
 
-    /// Removes a far socket whose connection is over.
-    pub fn forget_far(&mut self, far: SocketId) {
-        if let Some(near) = self.near(far)
-            && let Ok(socket) = self.get_mut(near)
+    /// Removes a remote end whose connection is over.
+    pub fn remove_remote_end(&mut self, remote_end: SocketId) {
+        if let Some(local_end) = self.local_end(remote_end)
+            && let Ok(socket) = self.get_mut(local_end)
             && socket.sends_ended
         {
             socket.state = State::Closed;
         }
-        self.remove(far);
+        self.remove(remote_end);
     }
 
     /// Sends a datagram to a remote host.
@@ -438,13 +441,13 @@ impl Sockets {
         let Sending { length, give, .. } = sending;
         let bytes = gather(length, give)?;
         let hops = hops.and_then(|hops| u8::try_from(hops).ok()).filter(|hops| *hops > 0).unwrap_or(64);
-        self.outside.wish(NetworkRequest::Datagram { from, to, bytes, hops });
+        self.outside.request(NetworkRequest::Datagram { from, to, bytes, hops });
         Ok(length)
     }
 
     /// Sends an ICMP message to a remote host.
-    pub(super) fn carry_out(&mut self, message: Message) {
-        self.outside.wish(NetworkRequest::Message(message));
+    pub(super) fn send_message_outside(&mut self, message: Message) {
+        self.outside.request(NetworkRequest::Message(message));
     }
 
     /// Whether its receive queue has space, if a UDP socket is bound to the address.

@@ -32,7 +32,7 @@ use crate::uapi::{AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_UNIX, SOCK_DGRAM,
 use address::Address;
 use bpf::Program;
 use error_queue::SocketError;
-use inet::{InetSocket, InetState};
+use inet::{InetState, RemoteEnd};
 use names::{Port, UnixName};
 use options::SocketOptions;
 use queue::Queue;
@@ -133,9 +133,9 @@ pub enum State {
         /// The backlog: how many connections may wait to be accepted, minus one.
         backlog: usize,
         /// The server ends of connections that wait to be accepted.
-        waiting: VecDeque<SocketId>,
+        accept_queue: VecDeque<SocketId>,
         /// Clients that wait for a place in the queue.
-        outside: VecDeque<SocketId>,
+        blocked_clients: VecDeque<SocketId>,
     },
     /// Connecting: to a listener whose queue is full, or to a remote host that has not answered yet.
     Connecting(SocketId),
@@ -167,7 +167,7 @@ pub struct Socket {
     /// Its pending error.
     pub error: Option<Errno>,
     /// Its error queue: errors of packets that it sent.
-    pub notices: VecDeque<SocketError>,
+    pub error_queue: VecDeque<SocketError>,
     /// The ICMP filter: a bit for each message type that is dropped.
     pub filter: [u32; 8],
     /// The packet filter.
@@ -179,17 +179,17 @@ pub struct Socket {
     /// Sending was shut down.
     pub sends_ended: bool,
     /// The peer has shut down sending.
-    pub finished: bool,
+    pub has_peer_finished: bool,
     /// The result of a connection attempt has not been reported yet.
-    pub unreported: bool,
+    pub is_connect_unreported: bool,
     /// When it last became ready.
     pub pulse: Pulse,
     /// The credentials of its creator.
     pub credentials: PeerCredentials,
     /// The credentials of its peer.
-    pub other: Option<PeerCredentials>,
-    /// The state of a far socket, which represents a remote end.
-    pub far: Option<InetSocket>,
+    pub peer_credentials: Option<PeerCredentials>,
+    /// The state of a remote end, which represents a remote end.
+    pub remote_end: Option<RemoteEnd>,
     /// It is the server end of a connection that has not been accepted yet.
     is_unaccepted: bool,
     /// The datagram being assembled (`MSG_MORE`, `UDP_CORK`).
@@ -275,7 +275,7 @@ impl Socket {
 pub struct Sockets {
     sockets: Vec<Option<Socket>>,
     free: Vec<usize>,
-    made: u64,
+    last_number: u64,
     names: BTreeMap<UnixName, SocketId>,
     ports: BTreeMap<Port, Vec<SocketId>>,
     /// Sockets that receive ICMP messages.
@@ -308,8 +308,8 @@ impl Sockets {
             self.sockets.push(None);
             self.sockets.len() - 1
         };
-        self.made += 1;
-        let number = self.made;
+        self.last_number += 1;
+        let number = self.last_number;
         self.sockets[index] = Some(Socket {
             family,
             style,
@@ -320,18 +320,18 @@ impl Sockets {
             remote: None,
             options: SocketOptions::new(family, style),
             error: None,
-            notices: VecDeque::new(),
+            error_queue: VecDeque::new(),
             filter: [0; 8],
             program: None,
             queue: Queue::default(),
             reads_ended: false,
             sends_ended: false,
-            finished: false,
-            unreported: false,
+            has_peer_finished: false,
+            is_connect_unreported: false,
             pulse: Pulse::default(),
             credentials,
-            other: None,
-            far: None,
+            peer_credentials: None,
+            remote_end: None,
             is_unaccepted: false,
             corked: None,
             name: None,
@@ -372,7 +372,7 @@ impl Sockets {
             let socket = self.get_mut(socket)?;
             socket.state = State::Connected(peer);
             socket.remote = Some(Address::Unnamed);
-            socket.other = Some(credentials);
+            socket.peer_credentials = Some(credentials);
         }
         Ok([first, second])
     }
@@ -413,7 +413,7 @@ impl Sockets {
             self.names.remove(name);
         }
         if let Some(port) = socket.port {
-            self.give_port_back(port, id);
+            self.release_port(port, id);
         }
         Some(socket)
     }

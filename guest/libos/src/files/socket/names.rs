@@ -14,7 +14,7 @@ use crate::files::tree::node::NodeId;
 /// Lower ports are reserved for privileged processes.
 const PRIVILEGED: u16 = 1024;
 /// The ephemeral ports.
-pub(super) const GIVEN: core::ops::RangeInclusive<u16> = 32768..=60999;
+pub(super) const EPHEMERAL_PORTS: core::ops::RangeInclusive<u16> = 32768..=60999;
 /// The interface index of loopback.
 pub const LOOPBACK: u32 = 1;
 /// The interface index of the network card.
@@ -145,7 +145,7 @@ impl Sockets {
         if self.conflicts(id, address)? {
             return Err(Errno::EADDRINUSE);
         }
-        self.take_port(id, address)?;
+        self.claim_port(id, address)?;
         // A port that a closed connection gets now is kept.
         self.get_mut(id)?.chose_port = asked != 0 || is_over;
         Ok(())
@@ -162,10 +162,10 @@ impl Sockets {
             return Ok(());
         }
         let port = self.free_port(id).map_err(|_| Errno::EAGAIN)?;
-        self.take_port(id, SocketAddr::new(local.ip(), port))
+        self.claim_port(id, SocketAddr::new(local.ip(), port))
     }
 
-    fn take_port(&mut self, id: SocketId, address: SocketAddr) -> Result<(), Errno> {
+    fn claim_port(&mut self, id: SocketId, address: SocketAddr) -> Result<(), Errno> {
         let socket = self.get_mut(id)?;
         let port = Port::of(socket, address.port());
         socket.local = Address::Internet(in_family(socket.family, address));
@@ -174,7 +174,7 @@ impl Sockets {
         Ok(())
     }
 
-    pub(super) fn give_port_back(&mut self, port: Port, id: SocketId) {
+    pub(super) fn release_port(&mut self, port: Port, id: SocketId) {
         if let Some(members) = self.ports.get_mut(&port) {
             members.retain(|member| *member != id);
             if members.is_empty() {
@@ -188,15 +188,18 @@ impl Sockets {
         let socket = self.get_mut(id)?;
         socket.local = socket.unnamed();
         if let Some(port) = socket.port.take() {
-            self.give_port_back(port, id);
+            self.release_port(port, id);
         }
         Ok(())
     }
 
     fn free_port(&mut self, id: SocketId) -> Result<u16, Errno> {
-        for _ in GIVEN {
-            self.next_port =
-                if GIVEN.contains(&self.next_port) && self.next_port != *GIVEN.end() { self.next_port + 1 } else { *GIVEN.start() };
+        for _ in EPHEMERAL_PORTS {
+            self.next_port = if EPHEMERAL_PORTS.contains(&self.next_port) && self.next_port != *EPHEMERAL_PORTS.end() {
+                self.next_port + 1
+            } else {
+                *EPHEMERAL_PORTS.start()
+            };
             // Only unused ports: shared ports are requested by number.
             let socket = self.get(id)?;
             if !self.ports.contains_key(&Port::of(socket, self.next_port)) && !self.is_in_time_wait(socket, self.next_port) {
@@ -218,7 +221,7 @@ impl Sockets {
             let Some(theirs) = other.local.internet() else { return false };
             let both_reuse = socket.options.reuses_address && other.options.reuses_address && !other.listens();
             let both_share = socket.options.shares_port && other.options.shares_port && socket.credentials.user == other.credentials.user;
-            let hosts_overlap = overlap((address.ip(), socket.options.only6), (theirs.ip(), other.options.only6));
+            let hosts_overlap = overlap((address.ip(), socket.options.is_v6_only), (theirs.ip(), other.options.is_v6_only));
             !both_reuse && !both_share && hosts_overlap
         };
         Ok(members.is_some_and(|members| members.iter().any(excludes)) || self.time_wait_excludes(socket, address))
@@ -261,7 +264,7 @@ impl Sockets {
             let local = socket.local.internet()?;
             let host = plain(local).ip();
             let is_any = host.is_unspecified();
-            let takes = if is_any { covers(host, socket.options.only6, to.ip()) } else { host == to.ip() };
+            let takes = if is_any { covers(host, socket.options.is_v6_only, to.ip()) } else { host == to.ip() };
             let is_remote = match (style, socket.remote.as_ref().and_then(Address::internet)) {
                 (Style::Datagram, Some(remote)) if Some(plain(remote)) != from.map(plain) => return None,
                 (Style::Datagram, remote) => remote.is_some(),
@@ -304,18 +307,18 @@ fn spread(to: SocketAddr, from: SocketAddr) -> u64 {
 }
 
 /// Whether an unspecified address, possibly of IPv6 only, covers a host.
-fn covers(any: IpAddr, only6: bool, host: IpAddr) -> bool {
+fn covers(any: IpAddr, is_v6_only: bool, host: IpAddr) -> bool {
     let host = host.to_canonical();
-    any.is_unspecified() && if any.is_ipv4() { host.is_ipv4() } else { host.is_ipv6() || !only6 }
+    any.is_unspecified() && if any.is_ipv4() { host.is_ipv4() } else { host.is_ipv6() || !is_v6_only }
 }
 
 /// Whether two bound addresses overlap; each comes with whether it excludes IPv4.
-pub(super) fn overlap((one, one_only6): (IpAddr, bool), (other, other_only6): (IpAddr, bool)) -> bool {
+pub(super) fn overlap((one, is_one_v6_only): (IpAddr, bool), (other, is_other_v6_only): (IpAddr, bool)) -> bool {
     let (one, other) = (one.to_canonical(), other.to_canonical());
     match (one.is_unspecified(), other.is_unspecified()) {
-        (true, true) => one.is_ipv4() == other.is_ipv4() || !one_only6 && !other_only6,
-        (true, false) => covers(one, one_only6, other),
-        (false, true) => covers(other, other_only6, one),
+        (true, true) => one.is_ipv4() == other.is_ipv4() || !is_one_v6_only && !is_other_v6_only,
+        (true, false) => covers(one, is_one_v6_only, other),
+        (false, true) => covers(other, is_other_v6_only, one),
         (false, false) => one == other,
     }
 }

@@ -40,9 +40,9 @@ pub struct SocketOptions {
     /// Its port may be shared (`SO_REUSEPORT`).
     pub shares_port: bool,
     /// Receivers get the sender's credentials (`SO_PASSCRED`).
-    pub passes_who: bool,
+    pub passes_credentials: bool,
     /// IPv6 only (`IPV6_V6ONLY`).
-    pub only6: bool,
+    pub is_v6_only: bool,
     /// The index of the interface that it is bound to.
     pub interface: Option<u32>,
     /// Seconds for which closing waits, if it does.
@@ -152,8 +152,8 @@ impl SocketOptions {
         SocketOptions {
             reuses_address: false,
             shares_port: false,
-            passes_who: false,
-            only6: false,
+            passes_credentials: false,
+            is_v6_only: false,
             interface: None,
             linger: None,
             send_buffer: if is_tcp { TCP_SEND } else { BUFFER },
@@ -218,7 +218,7 @@ impl Socket {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuses_address = is_on,
             (SOL_SOCKET, SO_REUSEPORT) if self.family.is_internet() => options.shares_port = is_on,
             (SOL_SOCKET, SO_REUSEPORT) => return Err(Errno::EOPNOTSUPP),
-            (SOL_SOCKET, SO_PASSCRED) if self.family == Family::Unix => options.passes_who = is_on,
+            (SOL_SOCKET, SO_PASSCRED) if self.family == Family::Unix => options.passes_credentials = is_on,
             (SOL_SOCKET, SO_PASSCRED) => return Err(Errno::EOPNOTSUPP),
             (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => {
                 if name == SO_SNDBUFFORCE && !may_force {
@@ -243,7 +243,7 @@ impl Socket {
                 if self.port.is_some() {
                     return Err(Errno::EINVAL);
                 }
-                options.only6 = is_on;
+                options.is_v6_only = is_on;
             }
             _ => return self.keep(level, name, value),
         }
@@ -297,7 +297,7 @@ impl Socket {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuses_address.into(),
             (SOL_SOCKET, SO_REUSEPORT) => options.shares_port.into(),
             (SOL_SOCKET, SO_PASSCRED) if self.family.is_internet() => return Err(Errno::EOPNOTSUPP),
-            (SOL_SOCKET, SO_PASSCRED) => options.passes_who.into(),
+            (SOL_SOCKET, SO_PASSCRED) => options.passes_credentials.into(),
             (SOL_SOCKET, SO_SNDBUF) => options.send_buffer as u32,
             (SOL_SOCKET, SO_RCVBUF) => options.receive_buffer as u32,
             (SOL_SOCKET, SO_RCVLOWAT) => options.low_mark,
@@ -311,9 +311,11 @@ impl Socket {
             }
             (SOL_SOCKET, SO_PEERCRED) => {
                 let none = [0, u32::MAX, u32::MAX];
-                return Ok(words(&self.other.map_or(none, |credentials| [credentials.process, credentials.user, credentials.group])));
+                return Ok(words(
+                    &self.peer_credentials.map_or(none, |credentials| [credentials.process, credentials.user, credentials.group]),
+                ));
             }
-            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => options.only6.into(),
+            (SOL_IPV6, IPV6_V6ONLY) if self.family == Family::Internet6 => options.is_v6_only.into(),
             (SOL_TCP, TCP_CONGESTION) if self.is_tcp() => return Ok(Value::Bytes(CONGESTION.to_vec())),
             // Packets have no IP options.
             (SOL_IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
@@ -327,7 +329,7 @@ impl Socket {
     #[must_use]
     pub fn tcp_state(&self) -> u8 {
         match &self.state {
-            State::Connected(_) if self.finished => TCP_CLOSE_WAIT,
+            State::Connected(_) if self.has_peer_finished => TCP_CLOSE_WAIT,
             State::Connected(_) if self.sends_ended => TCP_FIN_WAIT2,
             State::Connected(_) => TCP_ESTABLISHED,
             State::Connecting(_) => TCP_SYN_SENT,
@@ -336,19 +338,20 @@ impl Socket {
         }
     }
 
-    /// `struct tcp_info`, as far as there is anything to say: the state, the segments' sizes, what waits, and what is usual on a fast network.
+    /// `struct tcp_info`: the state, segment sizes, the queue of a listener, and typical values of a fast network. Other fields are 0.
     fn information(&self) -> Value {
         const SIZE: usize = 248;
         let mut bytes = alloc::vec![0; SIZE];
         bytes[0] = self.tcp_state();
-        // Microseconds until something is sent or acknowledged again; segments; the way's largest packet; windows; microseconds of a round; congestion.
+        // Offsets and values of `tcpi_rto`, `tcpi_ato`, `tcpi_snd_mss`, `tcpi_rcv_mss`, `tcpi_pmtu`, `tcpi_rcv_ssthresh`, `tcpi_rtt`,
+        // `tcpi_rttvar`; `tcpi_snd_ssthresh`, `tcpi_snd_cwnd`, `tcpi_advmss`, `tcpi_reordering`, `tcpi_rcv_space`, `tcpi_min_rtt`.
         let usual = [(8, 204_000), (12, 40_000), (16, SEGMENT), (20, 536), (60, 65_535), (64, SEGMENT), (68, 100), (72, 50)];
         let more = [(76, i32::MAX as u32), (80, 10), (84, SEGMENT), (88, 3), (96, SEGMENT), (148, 50)];
         for (offset, value) in usual.into_iter().chain(more) {
             bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         }
-        if let State::Listening { backlog, waiting, .. } = &self.state {
-            bytes[24..28].copy_from_slice(&(waiting.len() as u32).to_le_bytes());
+        if let State::Listening { backlog, accept_queue, .. } = &self.state {
+            bytes[24..28].copy_from_slice(&(accept_queue.len() as u32).to_le_bytes());
             bytes[28..32].copy_from_slice(&(*backlog as u32).to_le_bytes());
         }
         Value::Bytes(bytes)

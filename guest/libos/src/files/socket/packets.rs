@@ -60,7 +60,7 @@ impl Sockets {
             (_, None) => return Err(Errno::EINVAL),
             (_, Some(mac)) => [&mac[..], &card.mac, &kind.to_be_bytes(), &carried].concat(),
         };
-        self.outside.wish(NetworkRequest::Frame(frame));
+        self.outside.request(NetworkRequest::Frame(frame));
         Ok(length)
     }
 

@@ -39,7 +39,7 @@ pub struct ControlMessage {
     /// The credentials of the sender.
     pub credentials: PeerCredentials,
     /// The sender sent its credentials explicitly (`SCM_CREDENTIALS`).
-    pub is_said: bool,
+    pub has_credentials: bool,
     /// The header fields of its packet.
     pub packet: Packet,
 }
@@ -70,7 +70,7 @@ pub struct Received {
     /// The header fields of its packet.
     pub packet: Packet,
     /// The error, if it comes from the error queue.
-    pub told: Option<Box<SocketError>>,
+    pub queued_error: Option<Box<SocketError>>,
 }
 
 /// The urgent byte of a stream. It leaves a mark, at which every read stops.
@@ -319,7 +319,7 @@ impl Queue {
             self.used -= whole + OVERHEAD;
             self.pieces.pop_front().map(|piece| piece.beside.files).unwrap_or_default()
         };
-        Ok(Some(Received { bytes, whole, from, files, credentials, packet, told: None }))
+        Ok(Some(Received { bytes, whole, from, files, credentials, packet, queued_error: None }))
     }
 
     /// Empties the queue. Returns the open files in it.

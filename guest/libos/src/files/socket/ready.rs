@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readiness of sockets, as events of `poll`.
 
-use super::transfer::is_crowded;
+use super::transfer::is_full_for_others;
 use super::{Family, SocketId, Sockets, State, Style};
 use crate::files::poll::{READING, WRITING};
 use crate::uapi::{POLLERR, POLLHUP, POLLPRI, POLLRDHUP, POLLWRBAND};
@@ -11,11 +11,11 @@ impl Sockets {
     #[must_use]
     pub fn ready(&self, id: SocketId) -> u16 {
         let Ok(socket) = self.get(id) else { return POLLERR | POLLHUP };
-        let mut ready = if socket.error.is_some() || !socket.notices.is_empty() { POLLERR } else { 0 };
-        if let State::Listening { waiting, .. } = &socket.state
+        let mut ready = if socket.error.is_some() || !socket.error_queue.is_empty() { POLLERR } else { 0 };
+        if let State::Listening { accept_queue, .. } = &socket.state
             && socket.is_tcp()
         {
-            return ready | if waiting.is_empty() { 0 } else { READING };
+            return ready | if accept_queue.is_empty() { 0 } else { READING };
         }
         let is_idle = matches!(socket.state, State::Idle | State::Closed);
         if socket.reads_ended && socket.sends_ended || is_idle && socket.needs_connection() {
@@ -24,8 +24,8 @@ impl Sockets {
         if socket.reads_ended {
             ready |= POLLRDHUP | READING;
         }
-        let somebody_waits = matches!(&socket.state, State::Listening { waiting, .. } if !waiting.is_empty());
-        if !socket.queue.is_empty() || somebody_waits {
+        let has_waiting = matches!(&socket.state, State::Listening { accept_queue, .. } if !accept_queue.is_empty());
+        if !socket.queue.is_empty() || has_waiting {
             ready |= READING;
         }
         if socket.queue.is_urgent() {
@@ -46,13 +46,13 @@ impl Sockets {
         }
         let limit = socket.options.send_limit(socket.is_tcp());
         let Some(other) = socket.peer().and_then(|peer| self.get(peer).ok()) else { return true };
-        if let Some(far) = &other.far {
-            return socket.sends_ended || self.outside.room(far) > 0;
+        if let Some(remote_end) = &other.remote_end {
+            return socket.sends_ended || self.outside.room(remote_end) > 0;
         }
         let used = other.queue.used();
         match (socket.family, socket.style) {
             (Family::Internet4 | Family::Internet6, Style::Stream) => socket.sends_ended || used * 3 <= limit * 2,
-            (Family::Unix, Style::Datagram) if other.peer() != Some(id) => !is_crowded(other),
+            (Family::Unix, Style::Datagram) if other.peer() != Some(id) => !is_full_for_others(other),
             (Family::Unix, _) => used * 4 <= limit,
             _ => true,
         }

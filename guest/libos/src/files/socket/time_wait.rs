@@ -41,14 +41,14 @@ pub struct TimeWaitSocket {
     expiry: u64,
     reuses_address: bool,
     shares_port: bool,
-    only6: bool,
+    is_v6_only: bool,
 }
 
 impl TimeWaitSocket {
     /// An end of a socket's connection. `None`: the socket has no such connection.
     fn of(socket: &Socket, has_peer_closed: bool, now: u64) -> Option<TimeWaitSocket> {
         // The network has the connection's remote end.
-        if !socket.is_tcp() || socket.far.is_some() {
+        if !socket.is_tcp() || socket.remote_end.is_some() {
             return None;
         }
         Some(TimeWaitSocket {
@@ -59,7 +59,7 @@ impl TimeWaitSocket {
             expiry: now.saturating_add(TIMEWAIT_LEN),
             reuses_address: socket.options.reuses_address,
             shares_port: socket.options.shares_port,
-            only6: socket.options.only6,
+            is_v6_only: socket.options.is_v6_only,
         })
     }
 
@@ -79,7 +79,7 @@ impl TimeWaitSocket {
     fn excludes(&self, socket: &Socket, address: SocketAddr) -> bool {
         let both_reuse = socket.options.reuses_address && self.reuses_address;
         let both_share = socket.options.shares_port && self.shares_port;
-        !both_reuse && !both_share && overlap((address.ip(), socket.options.only6), (self.local.ip(), self.only6))
+        !both_reuse && !both_share && overlap((address.ip(), socket.options.is_v6_only), (self.local.ip(), self.is_v6_only))
     }
 }
 

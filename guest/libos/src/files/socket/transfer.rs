@@ -103,7 +103,7 @@ impl Socket {
 }
 
 /// Whether the queue of a Unix socket is full for senders that are not its peer.
-pub(super) fn is_crowded(socket: &Socket) -> bool {
+pub(super) fn is_full_for_others(socket: &Socket) -> bool {
     socket.queue.count() > DATAGRAMS_MAX
 }
 
@@ -155,8 +155,10 @@ impl Sockets {
         }
         let room = match self.get(peer) {
             // smoltcp does not support urgent bytes.
-            Ok(Socket { far: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
-            Ok(other) if other.far.is_some() && !(other.reads_ended && other.sends_ended) => return self.send_far(peer, sending.give),
+            Ok(Socket { remote_end: Some(_), .. }) if sending.urgent => return Err(Errno::EOPNOTSUPP),
+            Ok(other) if other.remote_end.is_some() && !(other.reads_ended && other.sends_ended) => {
+                return self.send_to_remote_end(peer, sending.give);
+            }
             Ok(other) if !(other.reads_ended && other.sends_ended) => limit.saturating_sub(other.queue.used()).min(sending.length),
             // The peer is closed: the next send gets a reset.
             other => {
@@ -165,7 +167,7 @@ impl Sockets {
                 } else {
                     self.time_wait.remove(peer);
                 }
-                self.break_off(id);
+                self.reset_peer(id);
                 return Ok(sending.length);
             }
         };
@@ -253,7 +255,7 @@ impl Sockets {
             return Err(Errno::EPIPE);
         }
         let is_mutual = to == id || other.peer() == Some(id);
-        if other.queue.used() >= limit || !is_mutual && is_crowded(other) {
+        if other.queue.used() >= limit || !is_mutual && is_full_for_others(other) {
             return Err(Errno::EAGAIN);
         }
         other.queue.push_whole(sending.length, from, sending.beside, sending.give)?;
@@ -264,11 +266,11 @@ impl Sockets {
     /// Whether a message through a Unix socket carries the sender's credentials. It does if an end has requested them, or is not accepted
     /// yet and may still do so.
     #[must_use]
-    pub fn tells_sender(&self, id: SocketId, to: &Destination) -> bool {
+    pub fn passes_credentials(&self, id: SocketId, to: &Destination) -> bool {
         let Ok(socket) = self.get(id) else { return false };
         let target = if let Destination::Unix(target) = to { Some(*target) } else { socket.peer() };
         let target = target.and_then(|target| self.get(target).ok());
-        socket.options.passes_who || target.is_some_and(|target| target.options.passes_who || target.is_unaccepted)
+        socket.options.passes_credentials || target.is_some_and(|target| target.options.passes_credentials || target.is_unaccepted)
     }
 
     /// Sends by UDP, or appends to the datagram being assembled.
@@ -370,13 +372,13 @@ impl Sockets {
     /// `EAGAIN`: no data is available yet. `ENOTCONN`, `EINVAL`, `ECONNRESET`, `ECONNREFUSED`, `EFAULT`.
     pub fn receive(&mut self, id: SocketId, receiving: Receiving<'_>) -> Result<Received, Errno> {
         let socket = self.get(id)?;
-        let (sender, was_crowded) = (socket.peer().filter(|peer| *peer != id), is_crowded(socket));
+        let (sender, was_crowded) = (socket.peer().filter(|peer| *peer != id), is_full_for_others(socket));
         let had_room = sender.is_none_or(|sender| self.has_room(sender));
         let received = self.receive_here(id, receiving)?;
         if let Some(sender) = sender.filter(|sender| !had_room && self.has_room(*sender)) {
             self.get_mut(sender)?.pulse.output();
         }
-        if was_crowded && !is_crowded(self.get(id)?) {
+        if was_crowded && !is_full_for_others(self.get(id)?) {
             self.tell_senders(id);
         }
         Ok(received)
@@ -416,12 +418,12 @@ impl Sockets {
                     _ => {}
                 }
                 if !socket.queue.is_empty() {
-                    return socket.queue.take(room, peeks, is_tcp || !socket.options.passes_who, take);
+                    return socket.queue.take(room, peeks, is_tcp || !socket.options.passes_credentials, take);
                 }
                 if !peeks {
                     socket.queue.pass_mark();
                 }
-                if is_tcp && socket.finished {
+                if is_tcp && socket.has_peer_finished {
                     return Ok(Received::default());
                 }
                 socket.take_error()?;
