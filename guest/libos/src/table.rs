@@ -161,7 +161,7 @@ pub const TABLE: &[Call] = &[
     call(
         25,
         "mremap(pointer, size, size, remap, moved) pointer",
-        Partial("shared memory without a file moves only if no other process shares it, and is mapped twice only where it lies"),
+        Partial("anonymous shared memory is mapped twice only where it lies; MREMAP_DONTUNMAP needs private memory"),
         long!(memory::mremap),
     ),
     call(26, "msync(pointer, size, sync)", Full, long!(memory::msync)),
