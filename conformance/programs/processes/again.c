@@ -64,6 +64,33 @@ static void ask(unsigned char *code)
 	printf("%d times\n", right);
 }
 
+// What each run must find as the file has it, and leaves changed. The linker makes the table of pointers read-only.
+static unsigned char with_values[3 * PAGE] = { 1, 2, 3, [2 * PAGE] = 4 };
+static unsigned char zeros[20 * PAGE];
+static __thread int own = 7;
+static const char *const pointers[] = { "one", "two" };
+
+static int count_set(const unsigned char *bytes, size_t size)
+{
+	int set = 0;
+	for (size_t at = 0; at < size; at++)
+		set += bytes[at] != 0;
+	return set;
+}
+
+static void change_data(void)
+{
+	unsigned char *more = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *heap = malloc(50 * PAGE);
+	printf("%d %d %d %d %s %d\n", count_set(with_values, sizeof with_values), with_values[2 * PAGE], count_set(zeros, sizeof zeros), own,
+		pointers[1], count_set(more, 3 * PAGE));
+	memset(with_values, 9, sizeof with_values);
+	memset(zeros, 9, sizeof zeros);
+	memset(more, 9, 3 * PAGE);
+	memset(heap, 9, 50 * PAGE);
+	own = 9;
+}
+
 static void run(const char *what)
 {
 	open_own();
@@ -85,6 +112,31 @@ static void run(const char *what)
 		// Later runs must not find this.
 		memset(code, 0xc3, SIZE);
 		mprotect(code, SIZE, PROT_READ | PROT_EXEC);
+	} else if (!strcmp(what, "store")) {
+		unsigned char *data = map(PROT_READ | PROT_WRITE, MAP_PRIVATE, 0);
+		printf("%d\n", memcmp(data, bytes, SIZE));
+		memset(data, 9, SIZE);
+	} else if (!strcmp(what, "store and close")) {
+		unsigned char *data = map(PROT_READ | PROT_WRITE, MAP_PRIVATE, 0);
+		printf("%d\n", memcmp(data, bytes, SIZE));
+		memset(data, 9, SIZE);
+		mprotect(data, PAGE, PROT_READ);
+	} else if (!strcmp(what, "reserve")) {
+		// A linker reserves the addresses of code and data, and maps the data again.
+		unsigned char *code = map(PROT_READ, MAP_PRIVATE | MAP_DENYWRITE, 0);
+		printf("%d ", memcmp(code + PAGE, bytes + PAGE, PAGE));
+		unsigned char *data = mmap(place + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE, file, offset + PAGE);
+		printf("%d\n", memcmp(data, bytes + PAGE, PAGE));
+		memset(data, 9, PAGE);
+	} else if (!strcmp(what, "reserve only")) {
+		unsigned char *code = map(PROT_READ, MAP_PRIVATE | MAP_DENYWRITE, 0);
+		printf("%d ", memcmp(code + PAGE, bytes + PAGE, PAGE));
+		// The call writes to memory only if its permissions allow it.
+		printf("%zd ", pread(file, code + PAGE, 1, 0));
+		mprotect(code + PAGE, PAGE, PROT_READ);
+		printf("%zd\n", pread(file, code + PAGE, 1, 0));
+	} else if (!strcmp(what, "data")) {
+		change_data();
 	} else if (!strcmp(what, "zeros")) {
 		unsigned char *code = map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
 		int set = 0;
@@ -106,7 +158,8 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	static const char *const runs[] = { "execute", "execute", "read", "execute", "read shared", "link", "link", "write", "execute", "zeros", "link", "change",
-		"read further", "execute", "link", "change", "write", "read" };
+		"read further", "execute", "link", "change", "write", "read", "data", "data", "data", "store", "store", "store and close", "store",
+		"store", "reserve", "reserve", "reserve only", "reserve", "zeros", "zeros", "reserve only", "data", "data", "store", "execute" };
 	for (size_t at = 0; at < sizeof runs / sizeof *runs; at++) {
 		printf("%s: ", runs[at]);
 		fflush(stdout);

@@ -156,7 +156,8 @@ fn programs_and_scripts_are_executed() {
 
 #[test]
 fn programs_that_run_again_find_what_they_ask_for() {
-    for linkage in [Linkage::GLIBC, Linkage::GLIBC_PIE] {
+    const DYNAMIC: Linkage = Linkage::c("glibc-dynamic", "gcc", &["-pie", "-fPIE"]);
+    for linkage in [Linkage::GLIBC, Linkage::GLIBC_PIE, DYNAMIC] {
         compare_if(&[], program("again", linkage).to_str().expect("a path of ours"), &[]);
     }
 }

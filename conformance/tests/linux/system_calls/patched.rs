@@ -71,7 +71,7 @@ fn counts(options: &[&str]) -> [u64; 2] {
     let options: Vec<&str> = options.iter().copied().chain(["--stats"]).collect();
     let outcome = Case::new(program("patched", Linkage::GLIBC), &["counted", "3000"]).options(&options).cell();
     assert_eq!(outcome.status, 0, "{outcome:?}");
-    ["  system calls ", "system calls made"].map(|name| {
+    ["  system call ", "system calls made"].map(|name| {
         let line = outcome.errors.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name}: {}", outcome.errors));
         line.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number")
     })
