@@ -71,7 +71,7 @@ impl Comparison {
         let place = WorkDirectory::new(setting.pando, self.directory.as_ref().unwrap_or(&setting.empty));
         let causes = self.check(&place)?;
         let ours = self.cell(&place, &[], &self.words);
-        let pairs = compare(setting.options.rounds(rounds), &[0], ours, self.native(&place, &self.words))?;
+        let pairs = compare(setting.rounds(rounds), &[0], ours, self.native(&place, &self.words))?;
         let reference = self.sandbox.map_or(ON_THE_HOST, |(_, name)| name);
         report(Row::pairs(self.name, reference, &pairs).noting(format!("{}; {causes}", self.note)));
         Ok(())

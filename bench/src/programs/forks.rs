@@ -14,7 +14,7 @@ const SHELL: &str = "i=0; while [ $i -lt $0 ]; do /bin/true || exit 1; i=$((i + 
 /// `perl-forks`: a heap of 100 MB, and 20 children.
 pub(super) fn perl(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     needs("perl", "perl (Debian: perl-base)")?;
-    let (strings, children) = (setting.size(100_000, 5_000), setting.size(20, 4));
+    let (strings, children) = (setting.size(100_000, 2_000), setting.size(20, 2));
     let words = ["perl", "-e", PERL, &strings.to_string(), &children.to_string()];
     let note = format!("perl with {strings} strings of 1,000 bytes forks {children} children, each of which overwrites its part of them");
     Comparison::new("perl-forks", &words, note).measure(setting, 5, report)
@@ -32,14 +32,14 @@ pub(super) fn pool_on_all_cores(setting: &Setting<'_>, report: &mut dyn FnMut(Ro
 
 fn map_in_pool(setting: &Setting<'_>, name: &'static str, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     needs(PYTHON, "/usr/bin/python3 (Debian: python3)")?;
-    let tasks = setting.size(50, 4).to_string();
+    let tasks = setting.size(50, 2).to_string();
     let note = format!("Python's multiprocessing.Pool(2) maps a function over {tasks} tasks");
     Comparison::new(name, &[PYTHON, "-c", POOL, &tasks], note).measure(setting, 8, report)
 }
 
 /// `shell-forks`.
 pub(super) fn shell(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let times = setting.size(1000, 20).to_string();
+    let times = setting.size(1000, 5).to_string();
     Comparison::new("shell-forks", &["sh", "-c", SHELL, &times], format!("sh that runs /bin/true {times} times"))
         .measure(setting, 3, report)
 }

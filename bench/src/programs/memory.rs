@@ -47,7 +47,7 @@ fn measure(setting: &Setting<'_>, name: &'static str, words: &[&str], what: &str
         return Err(BenchError::Astray);
     }
     let settling = if setting.options.brief { BRIEF_SETTLING } else { SETTLING };
-    let rounds = setting.options.rounds(5);
+    let rounds = setting.rounds(5);
     let ours = idle(rounds, settling, || place.cell(&[], words[0], &with(LONG)))?;
     let theirs = idle(rounds, settling, || place.native(words[0], &with(LONG)))?;
     let median = |runs: &[GroupMemory], figure: fn(&GroupMemory) -> f64| Sample::of(runs.iter().map(figure).collect());

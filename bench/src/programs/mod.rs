@@ -82,6 +82,11 @@ pub(crate) fn run(
 }
 
 impl Setting<'_> {
+    /// The number of repetitions; one in a brief run, which starts many cells.
+    fn rounds(&self, often: usize) -> usize {
+        self.size(often, 1)
+    }
+
     /// A size, or in a brief run a small one.
     fn size(&self, full: usize, brief: usize) -> usize {
         if self.options.brief { brief } else { full }
