@@ -7,12 +7,15 @@ use crate::lines::write_lines;
 use crate::process_runs::{PYTHON, needs};
 use crate::{BenchError, Row};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 /// Files in each directory of the tree.
 const IN_DIRECTORY: usize = 50;
+/// The age of the tree's files.
+const AGE: Duration = Duration::from_secs(3600);
 /// The archived directory, and that of a brief run.
 const DOCUMENTS: [&str; 2] = ["/usr/share/doc", "/usr/share/dpkg"];
 const INSERTS: &str = include_str!("sources/sqlite_inserts.py");
@@ -70,12 +73,15 @@ pub(super) fn sqlite(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Resu
     Ok(())
 }
 
-/// Writes small files in directories.
+/// Writes small files in directories. They are older than an index that is written next: git reads files as young as its index again.
 fn write_tree(tree: &Path, files: usize) -> io::Result<()> {
+    let modified = SystemTime::now() - AGE;
     for number in 0..files {
         let directory = tree.join(format!("directory-{}", number / IN_DIRECTORY));
         fs::create_dir_all(&directory)?;
-        fs::write(directory.join(format!("file-{number}")), format!("This is file {number}.\n").repeat(20))?;
+        let mut file = fs::File::create(directory.join(format!("file-{number}")))?;
+        file.write_all(format!("This is file {number}.\n").repeat(20).as_bytes())?;
+        file.set_modified(modified)?;
     }
     Ok(())
 }
