@@ -64,7 +64,7 @@ static void ask(unsigned char *code)
 	printf("%d times\n", right);
 }
 
-// What each run must find as the file has it, and leaves changed. The linker makes the table of pointers read-only.
+// Data that each run must find as the file has it, and leaves changed. The linker makes the table of pointers read-only.
 static unsigned char with_values[3 * PAGE] = { 1, 2, 3, [2 * PAGE] = 4 };
 static unsigned char zeros[20 * PAGE];
 static __thread int own = 7;
