@@ -44,7 +44,8 @@ impl Version {
         Version { changed: earlier.changed, permissions: earlier.permissions, ..*self } == *earlier && !is_closed
     }
 
-    /// Waits until another change would show in the times.
+    /// Waits until another change would show in the times, for [`TICK`] at most. Linux takes the times of files from a clock that advances
+    /// once per tick of its timer, and reports neither the tick nor later changes within it: there is no event to wait for.
     pub(crate) fn settle(&self) {
         let Ok(seconds) = u64::try_from(self.changed.seconds) else { return };
         let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.nanoseconds);
