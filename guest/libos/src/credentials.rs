@@ -2,13 +2,14 @@
 //! Users and groups: a process's credentials, and what they permit it to do with a file.
 
 pub mod capabilities;
+mod owner;
 mod roles;
 
 use alloc::vec::Vec;
 
-use crate::files::tree::node::Owner;
 use crate::uapi::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SYS_PTRACE};
 use capabilities::Capabilities;
+pub use owner::Owner;
 pub use roles::Roles;
 
 /// Permission to execute, or to look up names in a directory.
@@ -112,8 +113,8 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
+    use super::Owner;
     use super::{Credentials, EXECUTE, READ, WRITE};
-    use crate::files::tree::node::Owner;
     use crate::uapi::{CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE};
 
     #[test]

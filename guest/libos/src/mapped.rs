@@ -18,12 +18,14 @@ use pando_rt::memory::{self, PageRange};
 use pando_rt::{clock, user};
 
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::files::status::time;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content;
 use crate::files::tree::node::{Node, NodeId};
-use crate::memory::regions::{Backing, NodePages, Region, Sharing};
-use crate::shared::{gaps, is_shared, union};
+use crate::memory::layout::is_shared;
+use crate::memory::regions::{Backing, NodePages, Region};
+use crate::shared::{gaps, union};
 use crate::system::System;
 
 /// The whole of a file.

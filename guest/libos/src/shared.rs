@@ -19,20 +19,16 @@ use pando_abi::{PAGE_SIZE, Permissions};
 use pando_rt::memory::{self, PageRange};
 
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::files::tree::node::NodeId;
-use crate::memory::regions::{Backing, NodePages, Region, SharedObject, Sharing};
+use crate::memory::layout::is_shared;
+use crate::memory::regions::{Backing, NodePages, Region, SharedObject};
 use crate::memory::remap::RemapTarget;
 use crate::memory::{AddressSpace, pages};
 use crate::system::System;
 
 /// Room for a file to grow in place.
 const FILE_ROOM: u64 = 64 << 20;
-
-/// Whether an address lies in the shared segment.
-#[must_use]
-pub fn is_shared(address: u64) -> bool {
-    (SHARED..SHARED_END).contains(&address)
-}
 
 /// The whole shared segment.
 fn everything() -> Option<PageRange> {

@@ -7,7 +7,7 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
-use crate::loader::strings::{StringList, WORD_MAX};
+use crate::string_list::{StringList, WORD_MAX};
 
 /// Most bytes of a path with its zero byte.
 pub const PATH_MAX: usize = 4096;

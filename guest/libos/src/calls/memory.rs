@@ -11,11 +11,13 @@ use pando_rt::user::UserRange;
 use super::resident;
 use crate::errno::Errno;
 use crate::files::file_operations::Mappable;
+use crate::files::sharing::Sharing;
 use crate::files::tree::content::SIZE_MAX;
-use crate::memory::regions::{Backing, Blocks, NodePages, SharedObject, Sharing};
+use crate::memory::layout::is_shared;
+use crate::memory::regions::{Backing, Blocks, NodePages, SharedObject};
 use crate::memory::remap::RemapTarget;
 use crate::memory::{COPIED_MAX, LOWEST, pages};
-use crate::shared::{is_shared, shared_part};
+use crate::shared::shared_part;
 use crate::system::System;
 use crate::uapi::{
     MADV_COLD, MADV_DODUMP, MADV_DOFORK, MADV_DONTDUMP, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_HUGEPAGE,

@@ -7,11 +7,11 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
+use crate::credentials::Owner;
 use crate::credentials::{READ, WRITE};
 use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::mqueue::{COOKIE, Fate, MessageQueue, MessageQueueId, Notice, NotifyTarget};
-use crate::files::tree::node::Owner;
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::system::System;

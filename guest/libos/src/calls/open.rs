@@ -6,6 +6,7 @@ use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user::read;
 
 use crate::calls::file_operations::{self, CallOperations};
+use crate::credentials::Owner;
 use crate::credentials::WRITE;
 use crate::errno::Errno;
 use crate::files::edge::Pulse;
@@ -13,7 +14,6 @@ use crate::files::event::Event;
 use crate::files::pipe_file::PipeFile;
 use crate::files::regular_file::RegularFile;
 use crate::files::status::time;
-use crate::files::tree::node::Owner;
 use crate::files::{OpenFile, OpenName};
 use crate::system::System;
 use crate::uapi::{

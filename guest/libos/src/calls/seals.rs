@@ -2,10 +2,11 @@
 //! Seals of memory files (`memfd_create`): they forbid operations for good.
 
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::F_ALL_SEALS;
 use crate::files::tree::node::NodeId;
-use crate::memory::regions::{Backing, Region, Sharing};
+use crate::memory::regions::{Backing, Region};
 use crate::system::System;
 use crate::uapi::{F_ADD_SEALS, F_GET_SEALS, F_SEAL_SEAL, F_SEAL_WRITE};
 

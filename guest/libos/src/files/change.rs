@@ -3,8 +3,9 @@
 
 use super::Files;
 use super::namei::{LastComponent, LookupFlags, LookupResult, Name};
-use super::tree::node::{Body, Node, Owner};
+use super::tree::node::{Body, Node};
 use super::tree::{InodeRef, NameAt};
+use crate::credentials::Owner;
 use crate::credentials::WRITE;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;

@@ -7,10 +7,10 @@ use pando_rt::user;
 
 use super::Files;
 use super::file_operations::{FileOperations, Mappable, OffsetUse, Side, Transfer};
+use super::sharing::Sharing;
 use super::tree::InodeRef;
 use super::user_copy::each;
 use crate::errno::Errno;
-use crate::memory::regions::Sharing;
 use crate::random::Random;
 use crate::uapi::SEEK_END;
 

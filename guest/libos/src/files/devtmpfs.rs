@@ -8,9 +8,10 @@ use core::net::IpAddr;
 use super::Files;
 use super::proc::entry::ProcEntry;
 use super::tree::content::Content;
-use super::tree::node::{Body, Owner};
+use super::tree::node::Body;
 use super::tree::volume::VolumeIndex;
 use super::tree::{InodeRef, NameAt, Tree};
+use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
 

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Event times of files, for edge-triggered waiting.
+//! Events of files, for edge-triggered waiting.
 //!
-//! Readiness is queried on demand. But only the file itself can record that another event occurred while it was ready. It records event
-//! times from one counter of the cell, so that they can be compared and sorted.
-
-use core::sync::atomic::{AtomicU64, Ordering};
+//! Readiness is queried on demand. But only the file itself can record that another event occurred while it was ready.
 
 use super::poll::{READING, WRITING};
-
-/// The time of the last event. It does not start at zero, so that it lies with the other data that every clone writes, and costs no extra
-/// page.
-static LAST: AtomicU64 = AtomicU64::new(1);
-
-/// A new event time, after all others.
-#[must_use]
-pub fn moment() -> u64 {
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
-}
+use crate::event_time::moment;
 
 /// The times of the last events: the file became readable, became writable, or had an event that ends every wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

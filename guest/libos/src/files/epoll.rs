@@ -8,8 +8,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::edge::{self, Pulse};
+use super::edge::Pulse;
 use crate::errno::Errno;
+use crate::event_time;
 use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, POLLERR, POLLHUP};
 
 /// The bits of an item's events that control notification; the other bits are those of `poll`.
@@ -61,7 +62,7 @@ struct Item {
 impl Item {
     fn new(interest: Interest, answer: ReadyState) -> Item {
         let interest = Interest { events: interest.events | u32::from(POLLERR | POLLHUP), ..interest };
-        let seen = edge::moment();
+        let seen = event_time::moment();
         let mut item = Item { interest, seen, queued: None };
         item.queued = (item.ready(answer) != 0).then_some(seen);
         item
@@ -95,7 +96,7 @@ impl Item {
         if is_once {
             self.interest.events &= EP_PRIVATE_BITS;
         }
-        self.queued = (!is_edge && !is_once).then(edge::moment);
+        self.queued = (!is_edge && !is_once).then(event_time::moment);
     }
 }
 

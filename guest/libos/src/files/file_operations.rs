@@ -16,13 +16,13 @@ use pando_rt::user::UserRange;
 
 use super::edge::Pulse;
 use super::poll::{READING, WRITING};
+use super::sharing::Sharing;
 use super::status::{Status, minor, time};
 use super::tree::InodeRef;
 use super::tree::node::NodeId;
 use super::tree::volume::ImageFile;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
-use crate::memory::regions::Sharing;
 use crate::random::Random;
 use crate::wait::Channel;
 

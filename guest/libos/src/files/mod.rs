@@ -38,6 +38,7 @@ pub mod readahead;
 pub mod readiness;
 pub mod regular_file;
 mod seek;
+pub mod sharing;
 pub mod signal_file;
 pub mod socket;
 pub mod splice;

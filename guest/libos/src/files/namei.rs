@@ -4,9 +4,9 @@
 use alloc::vec::Vec;
 
 use super::Files;
-use super::tree::node::Owner;
 use super::tree::{InodeRef, NAME_MAX};
 use crate::credentials::EXECUTE;
+use crate::credentials::Owner;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::uapi::{

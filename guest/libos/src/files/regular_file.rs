@@ -5,6 +5,7 @@ use pando_rt::memory;
 use pando_rt::user;
 
 use super::file_operations::{FileOperations, Mappable, OffsetUse, Side, Transfer};
+use super::sharing::Sharing;
 use super::status::time;
 use super::tree::content::{Content, SIZE_MAX};
 use super::tree::node::{NodeId, Times};
@@ -14,7 +15,6 @@ use super::user_copy::{collect, copy_out, deliver, each};
 use super::{Files, OpenFile};
 use crate::erofs::Time;
 use crate::errno::Errno;
-use crate::memory::regions::Sharing;
 use crate::random::Random;
 use crate::uapi::{CAP_FSETID, O_APPEND, O_NOATIME};
 

@@ -2,9 +2,10 @@
 //! File metadata, in the layouts of `stat` and `statx`.
 
 use super::tree::content::PAGE;
-use super::tree::node::{Body, Node, Owner, Times};
+use super::tree::node::{Body, Node, Times};
 use super::tree::volume::VolumeIndex;
 use crate::credentials::Credentials;
+use crate::credentials::Owner;
 use crate::erofs::{FileType, HostIdentity, Image, Inode, Nid, Time};
 
 /// Unit of `st_blocks` in bytes.

@@ -5,9 +5,10 @@ use alloc::format;
 
 use super::pty::{MAJOR, PtyEnd, TTY_GROUP};
 use super::pty_file::PtySlave;
-use super::tree::node::{Body, Owner};
+use super::tree::node::Body;
 use super::tree::{InodeRef, NameAt};
 use super::{Files, OpenName};
+use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::terminal::PtyId;

@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::{self, Pulse};
+use super::edge::Pulse;
 use super::file_operations::{FileOperations, Transfer};
 use super::user_copy::read_count;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
+use crate::event_time;
 use crate::random::Random;
 use crate::timers::{Clock, ClockReadings, ClockSource, Setting, Timer};
 use crate::uapi::POLLIN;
@@ -125,7 +126,7 @@ impl TimerFiles {
     /// Notices expired timers.
     pub fn expire(&mut self, now: u64) {
         for timer in self.timers.values_mut().filter(|timer| timer.noticed.is_none() && timer.has_run_out(now)) {
-            timer.noticed = Some(edge::moment());
+            timer.noticed = Some(event_time::moment());
         }
     }
 

@@ -5,12 +5,12 @@ use pando_rt::user::UserRange;
 
 use super::file_operations::{Mappable, Transfer};
 use super::regular_file::RegularFile;
+use super::sharing::Sharing;
 use super::tree::content::PAGE;
 use super::tree::node::NodeId;
 use super::user_copy::copy_out;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
-use crate::memory::regions::Sharing;
 use crate::random::Random;
 
 impl Files {

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 
 use pando_rt::clock;
 
-use super::edge::{self, Pulse};
+use super::edge::Pulse;
 use super::epoll::{Epoll, EpollId, Interest, Key, NESTING_MAX, ReadyState};
 use super::file_operations::FileOperations;
 use super::poll::READING;
 use super::{Files, OpenFile};
 use crate::errno::Errno;
+use crate::event_time;
 use crate::signals::Set;
 use crate::uapi::{EPOLLET, EPOLLEXCLUSIVE, EPOLLWAKEUP, O_RDWR, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use crate::wait::Channel;
@@ -198,7 +199,7 @@ impl Files {
 
     /// Records whether the console's input can be read.
     pub fn saw_input(&mut self, ready: bool) {
-        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(edge::moment()))) } else { None };
+        self.input = if ready { self.input.or_else(|| Some(Pulse::of_input(event_time::moment()))) } else { None };
     }
 
     /// Records that bytes may have arrived at the console's input.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_abi::control::{Frame, Start};
 
 use crate::errno::Errno;
-use crate::loader::strings::StringList;
+use crate::string_list::StringList;
 
 /// Whether the stream of requests can still be parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,10 +14,11 @@ use super::source::ProgramSource;
 use super::stack::Start;
 use crate::elf::{Executable, Segment};
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::files::tree::Tree;
 use crate::files::{Files, Program};
 use crate::memory::layout::Layout;
-use crate::memory::regions::{Backing, Blocks, Sharing};
+use crate::memory::regions::{Backing, Blocks};
 use crate::memory::{AddressSpace, COPIED_MAX};
 use crate::random::Random;
 

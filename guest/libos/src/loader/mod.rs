@@ -11,7 +11,6 @@ mod prepare;
 pub mod script;
 mod source;
 mod stack;
-pub mod strings;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use super::LoadError;
 use super::script::{self, HEAD};
 use super::source::ProgramSource;
-use super::strings::StringList;
 use crate::credentials::EXECUTE;
 use crate::elf::Executable;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::namei::{LastComponent, LookupFlags};
 use crate::files::{Files, OpenName, Program};
+use crate::string_list::StringList;
 use crate::uapi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 /// Upper limit on nested scripts, as on Linux.

@@ -3,8 +3,8 @@
 
 use alloc::vec::Vec;
 
-use super::strings::StringList;
 use crate::memory::stack::Strings;
+use crate::string_list::StringList;
 use crate::uapi::{AT_EXECFN, AT_NULL, AT_PLATFORM, AT_RANDOM};
 
 /// The content of a program's initial stack.

@@ -12,7 +12,7 @@
 
 use core::ops::Range;
 
-use pando_abi::layout::SHARED;
+use pando_abi::layout::{SHARED, SHARED_END};
 use pando_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 
 /// Base address for programs that can be moved.
@@ -36,6 +36,12 @@ mod places {
     pub const STACK_PAGES: u64 = 128;
     pub const LOW_PAGES: u64 = 128;
     pub const BREAK_PAGES: u64 = 64;
+}
+
+/// Whether an address lies in the shared segment.
+#[must_use]
+pub fn is_shared(address: u64) -> bool {
+    (SHARED..SHARED_END).contains(&address)
 }
 
 /// The layout of one address space.

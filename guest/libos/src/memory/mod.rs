@@ -27,13 +27,14 @@ use pando_rt::memory::{self, PageRange};
 use pando_rt::user::{self, UserRange};
 
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::patch::Patches;
 use backing::plan;
 use file_mapping::MappedFiles;
 use layers::Layers;
 use layout::{LOW_START, Layout, SMALL};
 use patching::Content;
-use regions::{Backing, Blocks, NodePages, Region, Regions, Sharing};
+use regions::{Backing, Blocks, NodePages, Region, Regions};
 use stack::{RESERVED, Stack, Strings};
 
 /// Nothing is mapped below this address, so that null pointers fault.

@@ -10,8 +10,9 @@ use pando_rt::user;
 
 use super::AddressSpace;
 use super::layout::LOW_START;
-use super::regions::{Backing, Region, Sharing};
+use super::regions::{Backing, Region};
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::patch::code::{JUMP, Kind, WINDOW, replaced};
 use crate::patch::{Patches, Site, trampoline, trampoline_space};
 

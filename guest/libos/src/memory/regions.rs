@@ -8,6 +8,7 @@ use core::ops::Range;
 use pando_abi::{BlockAddress, BlockNumber, DiskIndex, PAGE_SIZE, Permissions};
 use pando_rt::memory::PageRange;
 
+use crate::files::sharing::Sharing;
 use crate::files::tree::node::NodeId;
 
 /// The source of a region's pages.
@@ -136,17 +137,6 @@ impl SharedObject {
     pub fn bytes(self) -> u64 {
         self.pages * PAGE_SIZE
     }
-}
-
-/// Whether a mapping's writes go to the file, and the file's changes to the mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// They do not: `MAP_PRIVATE`.
-    Private,
-    /// The mapping shows the file's changes, and cannot be written.
-    Reads,
-    /// Both do: `MAP_SHARED`.
-    Writes,
 }
 
 /// A file of the overlay in memory.

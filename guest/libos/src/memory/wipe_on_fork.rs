@@ -6,9 +6,9 @@ use pando_rt::memory::{self, PageRange};
 
 use super::AddressSpace;
 use super::backing::plan;
+use super::layout::is_shared;
 use super::regions::Regions;
 use crate::errno::Errno;
-use crate::shared::is_shared;
 
 impl AddressSpace {
     /// Makes children get a range as zeros.

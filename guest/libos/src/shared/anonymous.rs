@@ -12,12 +12,15 @@ use pando_abi::Permissions;
 use pando_rt::memory::{self, PageRange};
 use pando_rt::{clock, user};
 
-use super::{everything, is_shared};
+use super::everything;
+use crate::credentials::Owner;
 use crate::errno::Errno;
+use crate::files::sharing::Sharing;
 use crate::files::status::time;
-use crate::files::tree::node::{NodeId, Owner};
+use crate::files::tree::node::NodeId;
 use crate::memory::AddressSpace;
-use crate::memory::regions::{Backing, NodePages, Region, SharedObject, Sharing};
+use crate::memory::layout::is_shared;
+use crate::memory::regions::{Backing, NodePages, Region, SharedObject};
 use crate::system::System;
 
 /// The pages of an object among some regions.

@@ -12,7 +12,7 @@ pub mod stack;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
-use crate::files::edge;
+use crate::event_time;
 use crate::uapi::{
     SA_NOCLDWAIT, SIGABRT, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGPROF, SIGQUIT, SIGRTMIN,
     SIGSEGV, SIGSTOP, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
@@ -214,7 +214,7 @@ impl Pending {
     pub(crate) fn push(&mut self, info: Info) {
         self.set = self.set.with(info.signal());
         self.queue.push(info);
-        self.sent = edge::moment();
+        self.sent = event_time::moment();
     }
 
     /// The set of pending signals.

@@ -10,8 +10,8 @@ use pando_abi::PAGE_SIZE;
 use pando_rt::memory::PageRange;
 
 use super::System;
+use crate::memory::layout::is_shared;
 use crate::memory::regions::NodePages;
-use crate::shared::is_shared;
 use crate::uapi::{FUTEX_BITSET_MATCH_ANY, FUTEX_OWNER_DIED, FUTEX_TID_MASK, FUTEX_WAITERS, ROBUST_LIST_LIMIT};
 use crate::user::{set_word32, word32, words};
 use crate::wait::{Channel, ThreadNumber};

@@ -12,8 +12,8 @@ use pando_rt::memory::{PageRange, ResidentPages};
 use crate::files::Files;
 use crate::files::status::numbers;
 use crate::memory::AddressSpace;
+use crate::memory::layout::is_shared;
 use crate::memory::regions::Backing;
-use crate::shared::is_shared;
 
 /// The sizes of a mapping. Its own pages are those that the program has written to; the other pages of a file are unchanged.
 fn sizes(range: PageRange, backing: Backing, resident: ResidentPages) -> String {

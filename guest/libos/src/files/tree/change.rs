@@ -5,9 +5,10 @@
 use alloc::collections::BTreeMap;
 
 use super::directory::Directory;
-use super::node::{Body, Node, NodeId, Owner, Times};
+use super::node::{Body, Node, NodeId, Times};
 use super::volume::{ImagePlace, Volume, VolumeIndex};
 use super::{InodeRef, Tree};
+use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Time};
 use crate::errno::Errno;
 

@@ -21,13 +21,14 @@ pub mod volume;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Inode};
 use crate::errno::Errno;
 use crate::files::proc::entry::ProcEntry;
 use crate::files::status::{Status, device_of};
 use content::Content;
 use directory::{Dentry, Directory};
-use node::{Body, Node, NodeId, Nodes, Owner};
+use node::{Body, Node, NodeId, Nodes};
 use volume::{ImageFile, ImagePlace, Volume, VolumeIndex};
 
 pub use attributes::{Setting, VALUE_MAX};

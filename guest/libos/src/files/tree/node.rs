@@ -8,9 +8,9 @@ use super::attributes::Values;
 use super::content::Content;
 use super::directory::Directory;
 use super::volume::{ImagePlace, VolumeIndex};
+use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::uapi::{S_ISGID, S_ISUID, S_IXGRP};
 
 /// The type-specific part of a node.
 #[derive(Debug)]
@@ -23,28 +23,6 @@ pub enum Body {
     Symlink(Box<[u8]>),
     /// A device with its numbers, a FIFO or a socket.
     Special(FileType, (u32, u32)),
-}
-
-/// The owner and permissions of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-    /// The lower twelve bits of the mode.
-    pub permissions: u16,
-}
-
-impl Owner {
-    /// Clears the set-user-ID and set-group-ID bits (`file_remove_privs`), as a write without `CAP_FSETID` does. The bit for the group
-    /// stays if no group may execute the file and `keeps_group_id` is set.
-    pub fn remove_privileges(&mut self, keeps_group_id: bool) {
-        self.permissions &= !S_ISUID;
-        if self.permissions & S_IXGRP != 0 || !keeps_group_id {
-            self.permissions &= !S_ISGID;
-        }
-    }
 }
 
 /// The timestamps of a file.
