@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The lines of `layers.toml` for the modules inside the module `above` of a crate; `files` is relative to `src`.
 ///
-/// Modules that use each other in a circle are a tangle.
+/// A comment marks modules that use each other in a circle: no floors grant that.
 pub(crate) fn print(scope: &str, above: &[&str], files: &[String], imports: &[Import]) -> String {
     let module = |file: &str| member(above, file).unwrap_or_else(|| ROOT.into());
     let inside = |file: &str| super::imports::module_path(file).iter().zip(above).filter(|(a, b)| a == *b).count() == above.len();
@@ -25,9 +25,9 @@ pub(crate) fn print(scope: &str, above: &[&str], files: &[String], imports: &[Im
     let mut below: BTreeSet<String> = BTreeSet::new();
     while !uses.is_empty() {
         let ready: Vec<String> = uses.iter().filter(|(_, used)| used.is_subset(&below)).map(|(name, _)| name.clone()).collect();
-        let (floor, is_tangle) = if ready.is_empty() { (circle(&uses, &below), true) } else { (ready, false) };
+        let (floor, is_circle) = if ready.is_empty() { (circle(&uses, &below), true) } else { (ready, false) };
         let names = floor.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-        text += &if is_tangle { format!("    {{ tangle = [{names}] }},\n") } else { format!("    [{names}],\n") };
+        text += &format!("    [{names}],{}\n", if is_circle { " # a circle" } else { "" });
         uses.retain(|name, _| !floor.contains(name));
         below.extend(floor);
     }

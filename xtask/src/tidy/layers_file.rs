@@ -34,19 +34,6 @@ pub(crate) struct Module {
     pub(crate) uses: Vec<String>,
 }
 
-/// A floor of modules, each of which may use all modules of the floors below.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Floor {
-    /// Modules that do not use each other.
-    Modules(Vec<String>),
-    /// Modules that use each other in circles until these are taken apart.
-    Tangle {
-        /// The modules.
-        tangle: Vec<String>,
-    },
-}
-
 /// Names that only some folders may use.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,14 +96,9 @@ impl LayersFile {
         }
         for (folder, floors) in optional_section(&mut table, "floors")? {
             let mut below: Vec<String> = Vec::new();
-            for floor in typed::<Vec<Floor>>(&format!("floors.{folder}"), floors)? {
-                let (names, beside) = match floor {
-                    Floor::Modules(names) => (names, Vec::new()),
-                    Floor::Tangle { tangle } => (tangle.clone(), tangle),
-                };
-                let uses = [below.clone(), beside].concat();
-                house.modules.extend(names.iter().map(|name| Module { folder: folder.clone(), name: name.clone(), uses: uses.clone() }));
-                below.extend(names);
+            for floor in typed::<Vec<Vec<String>>>(&format!("floors.{folder}"), floors)? {
+                house.modules.extend(floor.iter().map(|name| Module { folder: folder.clone(), name: name.clone(), uses: below.clone() }));
+                below.extend(floor);
             }
         }
         for (key, value) in optional_section(&mut table, "commits")? {
