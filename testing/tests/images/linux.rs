@@ -110,7 +110,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        run_well("umount", &[self.0.path().to_str().unwrap()]);
+        // Lazily: a child that another test has forked holds copies of this process's descriptors until it executes its program, and one
+        // of them may be a file of the mount.
+        run_well("umount", &["--lazy", self.0.path().to_str().unwrap()]);
     }
 }
 
