@@ -251,6 +251,8 @@ static void ports(int count, char **arguments)
 		printf("sockets that %s\n", names[options]);
 		struct connection one = connected(AF_INET, options);
 		close(one.listener);
+		for (int other = 0; other < 4; other++)
+			binds("server's port, connected", AF_INET, other, one.server_port);
 		close(one.server);
 		for (int other = 0; other < 4; other++)
 			binds("server's port, half closed", AF_INET, other, one.server_port);
@@ -333,6 +335,14 @@ static void again(int count, char **arguments)
 		close(other);
 	}
 	printf("%d of 300 connections have the port\n", met);
+	close(one.listener);
+	// A listener may listen anew whatever it has closed, without SO_REUSEADDR, too.
+	one = connected(AF_INET, 0);
+	SHOW(listen(one.listener, 6));
+	close(one.server);
+	close(one.client);
+	shows("server", AF_INET, one.server_port, one.client_port, 6);
+	SHOW(listen(one.listener, 7));
 	close(one.listener);
 	// A socket that connects to itself closes both ends.
 	int self = stream(AF_INET, 0);

@@ -30,7 +30,7 @@ impl Sockets {
         if nameless || !matches!(socket.state, State::Idle | State::Listening { .. }) {
             return Err(Errno::EINVAL);
         }
-        if socket.family.is_internet() {
+        if socket.family.is_internet() && !socket.listens() {
             self.bind_any_port(id)?;
             self.check_listening(id)?;
         }

@@ -209,22 +209,26 @@ impl Sockets {
         Err(Errno::EADDRINUSE)
     }
 
-    /// Whether another socket's binding, or a closed connection, excludes this one.
+    /// Whether another socket's binding, an accepted or a closed connection excludes this binding.
     fn conflicts(&self, id: SocketId, address: SocketAddr) -> Result<bool, Errno> {
         let socket = self.get(id)?;
         let members = self.ports.get(&Port::of(socket, address.port()));
-        let excludes = |other: &SocketId| {
-            if *other == id {
-                return false;
-            }
-            let Ok(other) = self.get(*other) else { return false };
+        let excludes = |other: &Socket| {
             let Some(theirs) = other.local.internet() else { return false };
             let both_reuse = socket.options.reuses_address && other.options.reuses_address && !other.listens();
             let both_share = socket.options.shares_port && other.options.shares_port && socket.credentials.user == other.credentials.user;
             let hosts_overlap = overlap((address.ip(), socket.options.is_v6_only), (theirs.ip(), other.options.is_v6_only));
             !both_reuse && !both_share && hosts_overlap
         };
-        Ok(members.is_some_and(|members| members.iter().any(excludes)) || self.time_wait_excludes(socket, address))
+        let is_bound = |other: &SocketId| *other != id && self.get(*other).is_ok_and(excludes);
+        // Accepted sockets hold their listener's port, and are not in the table of ports.
+        let is_accepted = |other: &&Socket| {
+            let holds_port = other.port.is_none() && other.local.internet().is_some_and(|local| local.port() == address.port());
+            other.is_tcp() && other.remote_end.is_none() && other.peer().is_some() && holds_port
+        };
+        Ok(members.is_some_and(|members| members.iter().any(is_bound))
+            || socket.is_tcp() && self.all().filter(is_accepted).any(excludes)
+            || self.time_wait_excludes(socket, address))
     }
 
     /// Whether another socket at a socket's port is connected between two addresses.

@@ -65,6 +65,8 @@ fn the_end_that_closes_first_stays_for_a_minute() {
     let listener = listener(&mut sockets, false);
     let [client, server] = connection(&mut sockets, listener);
     sockets.close(listener);
+    // The accepted socket holds the port, too.
+    assert_eq!(bind_again(&mut sockets, false), Err(Errno::EADDRINUSE));
     sockets.close(server);
     assert_eq!((states(&sockets), sockets.get(client).map(|socket| socket.tcp_state())), (vec![TCP_FIN_WAIT2], Ok(TCP_CLOSE_WAIT)));
     assert_eq!(bind_again(&mut sockets, false), Err(Errno::EADDRINUSE));
@@ -77,6 +79,17 @@ fn the_end_that_closes_first_stays_for_a_minute() {
     assert_eq!(bind_again(&mut sockets, true), Err(Errno::EADDRINUSE));
     pass(1);
     assert_eq!((states(&sockets), bind_again(&mut sockets, false)), (vec![], Ok(())));
+}
+
+#[test]
+fn a_listener_listens_anew_whatever_it_has_closed() {
+    let mut sockets = sockets();
+    let listener = listener(&mut sockets, false);
+    let [client, server] = connection(&mut sockets, listener);
+    assert_eq!(sockets.listen(listener, 6, PeerCredentials::default()), Ok(()));
+    sockets.close(server);
+    sockets.close(client);
+    assert_eq!((states(&sockets), sockets.listen(listener, 7, PeerCredentials::default())), (vec![TCP_TIME_WAIT], Ok(())));
 }
 
 #[test]
