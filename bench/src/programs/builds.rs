@@ -10,6 +10,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 const HELLO: &str = include_str!("sources/hello.go");
+/// In a brief run: without packages of the standard library, so that few have to be compiled first.
+const BRIEF_HELLO: &str = "package main\n\nfunc main() {\n\tprintln(number - number)\n}\n";
 /// The C project's directory.
 const PROJECT: &str = "project";
 /// Writes a file that differs from run to run, so that the package is compiled, and builds.
@@ -49,7 +51,7 @@ pub(super) fn go(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(
         fs::create_dir(directory).map_err(BenchError::host("make a temporary directory"))?;
     }
     setting.write("hello/go.mod", "module hello\n\ngo 1.19\n")?;
-    setting.write("hello/hello.go", HELLO)?;
+    setting.write("hello/hello.go", if setting.options.brief { BRIEF_HELLO } else { HELLO })?;
     let [project, cache] = [project, cache].map(|path| path.display().to_string());
     let variables = [("HOME", &project), ("GOCACHE", &cache)];
     // Fills the cache.
