@@ -57,7 +57,7 @@ pub(crate) fn boot() -> ! {
 }
 
 /// Makes the process and loads its program. Ends the cell if it cannot.
-fn start(place: &mut Option<System>, patches: Patches) -> Registers {
+fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     let given = memory::arguments();
     let mut strings = given.strings.split(|byte| *byte == 0);
     let path = strings.next().unwrap_or_default();
@@ -74,14 +74,14 @@ fn start(place: &mut Option<System>, patches: Patches) -> Registers {
     for path in strings.take(given.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
-    match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place)) {
+    match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode)) {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
     }
     let header = given.header;
     let raw = header.options & options::RAW_TERMINAL != 0;
     let terminal = Terminal::new(header.terminals, raw, [header.rows as u16, header.columns as u16]);
-    let system = place.insert(System::new(files, terminal, Random::default()));
+    let system = slot.insert(System::new(files, terminal, Random::default()));
     // Keys may be signals, so they are read even if the program does not read.
     system.take_typed();
     system.files.sockets.wall_clock = Some(clock::wall);

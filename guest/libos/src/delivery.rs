@@ -107,28 +107,28 @@ fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Ac
     let stack = system.thread.signals.stack;
     let other = if action.flags & SA_ONSTACK != 0 { stack.top(context.rsp) } else { None };
     let vector_bytes = vector::size() + if extended { size_of_val(&END_MAGIC) } else { 0 };
-    let place = FrameLayout::below(context.rsp, other, vector_bytes as u64);
+    let layout = FrameLayout::below(context.rsp, other, vector_bytes as u64);
     // A frame that overflows the alternate stack must not overwrite the memory below it.
     let confined = other.is_some() || stack.in_use(context.rsp);
-    if action.flags & SA_RESTORER == 0 || confined && !stack.holds(place.frame) {
+    if action.flags & SA_RESTORER == 0 || confined && !stack.holds(layout.frame) {
         return Err(Fault);
     }
-    system.memory.grow_stack(place.frame, system.process.limits.stack());
+    system.memory.grow_stack(layout.frame, system.process.limits.stack());
     let mask = system.thread.signals.mask_afterwards.take().unwrap_or(system.thread.signals.mask());
-    let kept = SavedSignalState { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: place.vectors, extended };
-    push_vectors(place.vectors, extended)?;
+    let kept = SavedSignalState { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: layout.vectors, extended };
+    push_vectors(layout.vectors, extended)?;
     let mut bytes = [0; frame::SIZE as usize];
     let words = core::iter::once(action.restorer).chain(frame::to_words(context, &kept));
     for (room, word) in bytes.chunks_exact_mut(8).zip(words) {
         room.copy_from_slice(&word.to_le_bytes());
     }
     bytes[INFORMATION as usize..].copy_from_slice(info.bytes());
-    user::write(place.frame, &bytes)?;
+    user::write(layout.frame, &bytes)?;
     context.rdi = info.signal().0.into();
-    context.rsi = place.frame + INFORMATION;
-    context.rdx = place.frame + CONTEXT;
+    context.rsi = layout.frame + INFORMATION;
+    context.rdx = layout.frame + CONTEXT;
     context.rax = 0;
-    context.rsp = place.frame;
+    context.rsp = layout.frame;
     context.rip = action.handler;
     context.rflags &= !NOT_IN_HANDLERS;
     Ok(())

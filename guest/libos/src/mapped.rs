@@ -405,11 +405,11 @@ impl System {
                 continue;
             };
             let (shown, offset) = (shown.clone(), offset);
-            if let InodeRef::Node(node) = self.files.tree.real_inode(shown.place) {
+            if let InodeRef::Node(node) = self.files.tree.real_inode(shown.inode) {
                 let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
                 // Without memory for it, the mapping is gone, as if the file could not be read.
                 if self.map_node(pages, region.permissions, file).is_ok() {
-                    self.memory.show(Backing::Node(file), BlockNumber(0), shown.place, shown.name);
+                    self.memory.show(Backing::Node(file), BlockNumber(0), shown.inode, shown.name);
                 }
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that processes share: one segment of the cell, mounted at the same place in every space.
+//! Memory that processes share: one segment of the cell, mounted at the same address in every space.
 //!
 //! A shared mapping lies there once, at an address of its own, which is the same in all processes: those that inherit it from their
 //! parent, and those that map the same file of the overlay. So all see one content at once. The pages are freed when the last
@@ -62,7 +62,7 @@ impl System {
     ///
     /// # Errors
     /// `ENOMEM`: there is none.
-    pub fn place_shared(&self, bytes: u64, file: Option<(NodeId, u64)>) -> Result<PageRange, Errno> {
+    pub fn find_shared(&self, bytes: u64, file: Option<(NodeId, u64)>) -> Result<PageRange, Errno> {
         let shared = everything().map(|all| self.others.shared.pieces(all)).unwrap_or_default();
         let Some((node, offset)) = file else { return self.free_shared(bytes) };
         let there =
@@ -275,33 +275,33 @@ impl System {
         if target == RemapTarget::Stay {
             return Err(Errno::ENOMEM);
         }
-        // A file has one place in the shared segment.
-        let place = if grows_elsewhere { self.memory.find(bytes, PAGE_SIZE)? } else { self.free_shared(bytes)? };
-        self.move_shared(old, region, place)
+        // A file has one range in the shared segment.
+        let range = if grows_elsewhere { self.memory.find(bytes, PAGE_SIZE)? } else { self.free_shared(bytes)? };
+        self.move_shared(old, region, range)
     }
 
-    /// Maps `bytes` of a shared mapping a second time, from `address` on, perhaps at a chosen place. Returns the address.
+    /// Maps `bytes` of a shared mapping a second time, from `address` on, perhaps at a chosen range. Returns the address.
     ///
     /// In the shared segment the second mapping lies where the first one lies, and counts as one more.
     ///
     /// # Errors
-    /// `ENOMEM`: there is no room, or the place is chosen and the memory has no file.
-    pub fn duplicate_shared(&mut self, address: u64, region: Region, bytes: u64, place: Option<PageRange>) -> Result<u64, Errno> {
+    /// `ENOMEM`: there is no room, or the range is chosen and the memory has no file.
+    pub fn duplicate_shared(&mut self, address: u64, region: Region, bytes: u64, chosen: Option<PageRange>) -> Result<u64, Errno> {
         if let Some(file) = region.backing.node() {
             let offset = file.at(address);
-            if place.is_none() && is_shared(address) {
-                let range = self.place_shared(bytes, Some((file.node, offset)))?;
+            if chosen.is_none() && is_shared(address) {
+                let range = self.find_shared(bytes, Some((file.node, offset)))?;
                 let pages = NodePages::new(file.node, file.sharing, range.start(), offset);
                 self.map_shared_node(range, region.permissions, pages)?;
                 return Ok(range.start());
             }
-            let to = place.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
+            let to = chosen.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
             self.map_node(to, region.permissions, NodePages::new(file.node, file.sharing, to.start(), offset))?;
             self.claim(to);
             return Ok(to.start());
         }
         if let Backing::Blocks(_) = region.backing {
-            let to = place.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
+            let to = chosen.map_or_else(|| self.memory.find(bytes, PAGE_SIZE), Ok)?;
             self.memory.map(to, region.permissions, region.backing.moved(address, to.start()))?;
             self.claim(to);
             return Ok(to.start());
@@ -311,7 +311,7 @@ impl System {
         let end = own.iter().take_while(|(_, other)| other.backing == region.backing).last().map_or(address, |(piece, _)| piece.end());
         let behind = PageRange::new(end, range.end());
         let is_free = |behind| self.memory.is_free(behind) && self.others.shared.is_free(behind) && shared_part(behind) == Some(behind);
-        if place.is_some() || self.memory.is_full() || !behind.is_none_or(is_free) {
+        if chosen.is_some() || self.memory.is_full() || !behind.is_none_or(is_free) {
             return Err(Errno::ENOMEM);
         }
         if let Some(behind) = behind {

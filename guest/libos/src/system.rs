@@ -187,8 +187,8 @@ impl System {
         let mut numbers: Vec<ProcessNumber> =
             self.others.processes.values().filter(|process| is(process)).map(|process| process.number).collect();
         if is(&self.process) {
-            let place = numbers.partition_point(|number| *number < self.process.number);
-            numbers.insert(place, self.process.number);
+            let index = numbers.partition_point(|number| *number < self.process.number);
+            numbers.insert(index, self.process.number);
         }
         numbers
     }

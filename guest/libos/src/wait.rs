@@ -21,7 +21,7 @@ pub enum Channel {
     Terminal(u32),
     /// A pipe was filled, emptied, opened or closed.
     Pipe(usize),
-    /// An open file, by its place in the table, has changed: a counter.
+    /// An open file, by its index in the table, has changed: a counter.
     Open(usize),
     /// A socket has changed.
     Sockets,
@@ -61,7 +61,7 @@ pub type ThreadNumber = u32;
 /// The channels and deadline of a thread that waits.
 #[derive(Clone, Debug, Default)]
 pub struct Wait {
-    places: Vec<(Channel, u64)>,
+    entries: Vec<(Channel, u64)>,
     deadline: Option<u64>,
 }
 
@@ -76,22 +76,22 @@ pub struct Waiters {
 impl Waiters {
     /// Adds a thread that waits.
     pub fn add(&mut self, thread: ThreadNumber, channels: &[Channel], deadline: Option<u64>) -> Wait {
-        let mut places = Vec::with_capacity(channels.len());
+        let mut entries = Vec::with_capacity(channels.len());
         for channel in channels {
             self.arrivals += 1;
-            places.push((*channel, self.arrivals));
+            entries.push((*channel, self.arrivals));
             self.queues.insert((*channel, self.arrivals), thread);
         }
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, thread));
         }
-        Wait { places, deadline }
+        Wait { entries, deadline }
     }
 
     /// Removes a thread that waits no more.
     pub fn remove(&mut self, thread: ThreadNumber, wait: &Wait) {
-        for place in &wait.places {
-            self.queues.remove(place);
+        for entry in &wait.entries {
+            self.queues.remove(entry);
         }
         if let Some(deadline) = wait.deadline {
             self.deadlines.remove(&(deadline, thread));
@@ -113,11 +113,11 @@ impl Waiters {
 
     /// Moves a thread from one channel to the end of another.
     pub fn requeue(&mut self, thread: ThreadNumber, wait: &mut Wait, to: Channel) {
-        for place in wait.places.drain(..) {
-            self.queues.remove(&place);
+        for entry in wait.entries.drain(..) {
+            self.queues.remove(&entry);
         }
         self.arrivals += 1;
-        wait.places.push((to, self.arrivals));
+        wait.entries.push((to, self.arrivals));
         self.queues.insert((to, self.arrivals), thread);
     }
 

@@ -35,8 +35,8 @@ pub fn fchmodat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let place = system.files.find_at(directory, &path, flags)?;
-    set_permissions(system, place, mode)?;
+    let inode = system.files.find_at(directory, &path, flags)?;
+    set_permissions(system, inode, mode)?;
     system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
@@ -44,18 +44,18 @@ pub fn fchmodat2(system: &mut System, [directory, path, mode, flags, ..]: [u64; 
 /// `fchmod(fd, mode)`.
 pub fn fchmod(system: &mut System, [fd, mode, ..]: [u64; 6]) -> Result<u64, Errno> {
     system.files.file(fd)?;
-    let place = system.files.place(fd)?;
-    set_permissions(system, place, mode)?;
+    let inode = system.files.inode(fd)?;
+    set_permissions(system, inode, mode)?;
     system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
-fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u64, Errno> {
-    if let InodeRef::Descriptor(_) = place {
+fn set_permissions(system: &mut System, inode: InodeRef, mode: u64) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = inode {
         return Ok(0);
     }
     let files = &mut system.files;
-    let status = files.status(place)?;
+    let status = files.status(inode)?;
     if !files.current.credentials.owns(status.owner()) {
         return Err(Errno::EPERM);
     }
@@ -66,7 +66,7 @@ fn set_permissions(system: &mut System, place: InodeRef, mode: u64) -> Result<u6
     if !files.current.credentials.keeps_group_id(status.gid) {
         permissions &= !S_ISGID;
     }
-    files.owner_mut(place, now())?.permissions = permissions;
+    files.owner_mut(inode, now())?.permissions = permissions;
     Ok(0)
 }
 
@@ -86,8 +86,8 @@ pub fn fchownat(system: &mut System, [directory, path, user, group, flags, _]: [
         return Err(Errno::EINVAL);
     }
     let path = user::path(path)?;
-    let place = system.files.find_at(directory, &path, flags)?;
-    set_owner(system, place, user as u32, group as u32)?;
+    let inode = system.files.find_at(directory, &path, flags)?;
+    set_owner(system, inode, user as u32, group as u32)?;
     system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
@@ -95,18 +95,18 @@ pub fn fchownat(system: &mut System, [directory, path, user, group, flags, _]: [
 /// `fchown(fd, user, group)`.
 pub fn fchown(system: &mut System, [fd, user, group, ..]: [u64; 6]) -> Result<u64, Errno> {
     system.files.file(fd)?;
-    let place = system.files.place(fd)?;
-    set_owner(system, place, user as u32, group as u32)?;
+    let inode = system.files.inode(fd)?;
+    set_owner(system, inode, user as u32, group as u32)?;
     system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
-fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Result<u64, Errno> {
-    if let InodeRef::Descriptor(_) = place {
+fn set_owner(system: &mut System, inode: InodeRef, user: u32, group: u32) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = inode {
         return Ok(0);
     }
     let files = &mut system.files;
-    let status = files.status(place)?;
+    let status = files.status(inode)?;
     let credentials = &files.current.credentials;
     let same_user = user == SAME || user == status.uid && credentials.owns(status.owner());
     let own_group = group == SAME || credentials.owns(status.owner()) && (group == status.gid || credentials.is_in(group));
@@ -115,7 +115,7 @@ fn set_owner(system: &mut System, place: InodeRef, user: u32, group: u32) -> Res
         return Err(Errno::EPERM);
     }
     let (is_directory, keeps_group_id) = (status.is_directory(), credentials.keeps_group_id(status.gid));
-    let owner = files.owner_mut(place, now())?;
+    let owner = files.owner_mut(inode, now())?;
     if user != SAME {
         owner.uid = user;
     }
@@ -195,35 +195,35 @@ pub fn futimesat(system: &mut System, [directory, path, times, ..]: [u64; 6]) ->
 }
 
 fn set_times_open(system: &mut System, fd: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
-    let place = system.files.place(fd)?;
-    set_times(system, place, wanted)?;
+    let inode = system.files.inode(fd)?;
+    set_times(system, inode, wanted)?;
     system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
 
 fn set_times_at(system: &mut System, directory: u64, path: u64, flags: u64, wanted: [NewTime; 2]) -> Result<u64, Errno> {
     let path = user::path(path)?;
-    let place = system.files.find_at(directory, &path, flags)?;
-    set_times(system, place, wanted)?;
+    let inode = system.files.find_at(directory, &path, flags)?;
+    set_times(system, inode, wanted)?;
     system.files.notify_at(directory, &path, flags, IN_ATTRIB);
     Ok(0)
 }
 
-fn set_times(system: &mut System, place: InodeRef, [accessed, modified]: [NewTime; 2]) -> Result<u64, Errno> {
-    if let InodeRef::Descriptor(_) = place {
+fn set_times(system: &mut System, inode: InodeRef, [accessed, modified]: [NewTime; 2]) -> Result<u64, Errno> {
+    if let InodeRef::Descriptor(_) = inode {
         return Ok(0);
     }
     let files = &mut system.files;
-    let status = files.status(place)?;
+    let status = files.status(inode)?;
     let only_now = [accessed, modified] == [NewTime::Now; 2];
     if !files.current.credentials.owns(status.owner()) {
         if !only_now {
             return Err(Errno::EPERM);
         }
-        files.check(place, WRITE)?;
+        files.check(inode, WRITE)?;
     }
     let now = now();
-    let id = files.tree.copy_up(place)?;
+    let id = files.tree.copy_up(inode)?;
     let times = &mut files.tree.node_mut(id)?.times;
     for (time, wanted) in [(&mut times.accessed, accessed), (&mut times.modified, modified)] {
         *time = match wanted {

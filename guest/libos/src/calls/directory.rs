@@ -116,20 +116,20 @@ pub fn getcwd(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
 
 /// `chdir(path)`.
 pub fn chdir(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
-    system.files.change_directory(place).map(|()| 0)
+    let inode = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
+    system.files.change_directory(inode).map(|()| 0)
 }
 
 /// `fchdir(fd)`.
 pub fn fchdir(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.place(fd)?;
-    system.files.change_directory(place).map(|()| 0)
+    let inode = system.files.inode(fd)?;
+    system.files.change_directory(inode).map(|()| 0)
 }
 
 /// `chroot(path)`.
 pub fn chroot(system: &mut System, [path, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
-    system.files.change_root(place).map(|()| 0)
+    let inode = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
+    system.files.change_root(inode).map(|()| 0)
 }
 
 /// `readlink(path, buffer, size)`.
@@ -144,19 +144,19 @@ pub fn readlinkat(system: &mut System, [directory, path, address, size, ..]: [u6
     }
     let path = user::path(path)?;
     let files = &system.files;
-    let place = match files.find_at(directory, &path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)? {
+    let inode = match files.find_at(directory, &path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)? {
         // Without a path the descriptor itself must be that of a link.
-        place if path.is_empty() && files.status(place)?.kind() != Some(FileType::Symlink) => return Err(Errno::ENOENT),
-        place => place,
+        inode if path.is_empty() && files.status(inode)?.kind() != Some(FileType::Symlink) => return Err(Errno::ENOENT),
+        inode => inode,
     };
     let text;
-    let target = match place {
+    let target = match inode {
         InodeRef::Proc(link) => {
             text = files.proc_target_text(link)?;
             &text
         }
         InodeRef::Descriptor(_) => return Err(Errno::EINVAL),
-        _ => files.tree.target(place)?,
+        _ => files.tree.target(inode)?,
     };
     let to = UserRange::new(address, (target.len() as u64).min(size))?;
     let done = deliver(to, &target[..to.length() as usize])?;

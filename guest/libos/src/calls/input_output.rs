@@ -178,7 +178,7 @@ pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, l
     }
     let (start, end) = (checked(start)?, checked(end)?);
     let length = length.min(RW_MAX);
-    let same = system.files.place(from)? == system.files.place(to)?;
+    let same = system.files.inode(from)? == system.files.inode(to)?;
     if same && start < end.saturating_add(length) && end < start.saturating_add(length) {
         return Err(Errno::EINVAL);
     }

@@ -113,7 +113,7 @@ fn map(system: &mut System, [address, length, protection, flags, fd, offset]: [u
     check_limits(system, bytes, is_data, replaced)?;
     if !is_private
         && flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0
-        && let Some(range) = shared_place(system, file, bytes, offset)
+        && let Some(range) = shared_range(system, file, bytes, offset)
     {
         return map_for_all(system, range, permissions, file, sharing, (fd, offset));
     }
@@ -221,11 +221,11 @@ fn map_for_all(
     Ok(range.start())
 }
 
-/// Place of a mapping in the segment that all processes share; `None`: it cannot lie there.
-fn shared_place(system: &System, file: Mappable, bytes: u64, offset: u64) -> Option<PageRange> {
+/// The range of a mapping in the segment that all processes share; `None`: it cannot lie there.
+fn shared_range(system: &System, file: Mappable, bytes: u64, offset: u64) -> Option<PageRange> {
     match file {
-        Mappable::Zero => system.place_shared(bytes, None).ok(),
-        Mappable::Node { node } => system.place_shared(bytes, Some((node, offset))).ok(),
+        Mappable::Zero => system.find_shared(bytes, None).ok(),
+        Mappable::Node { node } => system.find_shared(bytes, Some((node, offset))).ok(),
         _ => None,
     }
 }
@@ -274,8 +274,8 @@ fn map_copied(
 
 /// Records the file of a new mapping.
 fn show(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
-    let (place, name) = (system.files.place(fd)?, system.files.look(fd)?.name.clone());
-    system.memory.show(backing, first, place, name);
+    let (inode, name) = (system.files.inode(fd)?, system.files.look(fd)?.name.clone());
+    system.memory.show(backing, first, inode, name);
     Ok(())
 }
 

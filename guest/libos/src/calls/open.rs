@@ -156,8 +156,8 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
     }
     let path = user::path(path)?;
     let files = &system.files;
-    let place = files.find_at(directory, &path, flags)?;
-    let status = files.status(place)?;
+    let inode = files.find_at(directory, &path, flags)?;
+    let status = files.status(inode)?;
     let credentials = &files.current.credentials;
     let may = if flags & AT_EACCESS != 0 {
         credentials.may(status.owner(), status.is_directory(), mode)
@@ -165,7 +165,7 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
         credentials.may_really(status.owner(), status.is_directory(), mode)
     };
     // Files that the libOS generates are not writable, regardless of their permissions.
-    let made_up = matches!(place, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
+    let made_up = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
     if may && !made_up { Ok(0) } else { Err(Errno::EACCES) }
 }
 

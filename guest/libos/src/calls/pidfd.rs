@@ -33,7 +33,7 @@ fn process(system: &System, fd: u64) -> Result<ProcessNumber, Errno> {
 
 /// The process that a signal through a descriptor is for, and whether it is gone. The process's directory in `/proc` serves, too.
 fn receiver(system: &System, fd: u64) -> Result<(ProcessNumber, bool), Errno> {
-    if let Ok(InodeRef::Proc(entry)) = system.files.place(fd)
+    if let Ok(InodeRef::Proc(entry)) = system.files.inode(fd)
         && let Some(process) = entry.process()
     {
         return Ok((process, system.process_of(process).is_none()));

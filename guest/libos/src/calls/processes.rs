@@ -92,8 +92,8 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
     make(system, (flags, number), signal as u8, stack.wrapping_add(stack_size), [parent_number, child_number, base, descriptor])
 }
 
-fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, stack: u64, places: [u64; 4]) -> Result<u64, Errno> {
-    let [parent_number, child_number, base, descriptor] = places;
+fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, stack: u64, addresses: [u64; 4]) -> Result<u64, Errno> {
+    let [parent_number, child_number, base, descriptor] = addresses;
     let has = |flag: u64| flags & flag != 0;
     // The first process has no siblings.
     if has(CLONE_NEWNS | CLONE_NEWUSER) && has(CLONE_FS) || has(CLONE_PARENT) && system.process.number == FIRST_PROCESS {

@@ -20,7 +20,7 @@ pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Opt
 }
 
 fn get(system: &mut System, fd: u64) -> Result<u64, Errno> {
-    match system.files.place(fd)? {
+    match system.files.inode(fd)? {
         InodeRef::Node(id) => system.files.tree.node(id)?.content()?.seals.map(u64::from).ok_or(Errno::EINVAL),
         _ => Err(Errno::EINVAL),
     }
@@ -34,7 +34,7 @@ fn may_write_to(system: &System, node: NodeId) -> bool {
 
 fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
     let before = get(system, fd)? as u32;
-    let InodeRef::Node(id) = system.files.place(fd)? else { return Err(Errno::EINVAL) };
+    let InodeRef::Node(id) = system.files.inode(fd)? else { return Err(Errno::EINVAL) };
     if !system.files.look(fd)?.writable() {
         return Err(Errno::EPERM);
     }

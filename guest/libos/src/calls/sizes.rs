@@ -26,16 +26,16 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
     }
     let path = user::path(path)?;
     let files = &mut system.files;
-    let place = files.find(AT_FDCWD, &path, LookupFlags::FOLLOW)?;
-    match files.status(place)?.kind() {
+    let inode = files.find(AT_FDCWD, &path, LookupFlags::FOLLOW)?;
+    match files.status(inode)?.kind() {
         Some(FileType::Directory) => return Err(Errno::EISDIR),
-        Some(FileType::Regular) => files.check(place, WRITE).and_then(|()| files.check_not_running(place))?,
+        Some(FileType::Regular) => files.check(inode, WRITE).and_then(|()| files.check_not_running(inode))?,
         _ => return Err(Errno::EINVAL),
     }
-    if matches!(place, InodeRef::Proc(_)) {
+    if matches!(inode, InodeRef::Proc(_)) {
         return Ok(0);
     }
-    let id = files.tree.copy_up(place)?;
+    let id = files.tree.copy_up(inode)?;
     resize(system, id, length)?;
     system.files.notify_at(AT_FDCWD, &path, 0, IN_MODIFY);
     Ok(0)

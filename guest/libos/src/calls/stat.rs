@@ -41,8 +41,8 @@ pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Err
 /// `newfstatat(directory, path, status, flags)`.
 pub fn newfstatat(system: &mut System, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     check(flags)?;
-    let place = system.files.find_at(directory, &user::path(path)?, flags)?;
-    write(status, &system.files.status(place)?.to_stat())?;
+    let inode = system.files.find_at(directory, &user::path(path)?, flags)?;
+    write(status, &system.files.status(inode)?.to_stat())?;
     Ok(0)
 }
 
@@ -53,34 +53,34 @@ pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u6
         return Err(Errno::EINVAL);
     }
     // A null path is an empty one.
-    let place = if path == 0 && flags & AT_EMPTY_PATH != 0 {
+    let inode = if path == 0 && flags & AT_EMPTY_PATH != 0 {
         system.files.find_at(directory, b"", flags)?
     } else {
         system.files.find_at(directory, &user::path(path)?, flags)?
     };
-    write(status, &system.files.status(place)?.to_statx())?;
+    write(status, &system.files.status(inode)?.to_statx())?;
     Ok(0)
 }
 
 /// `statfs(path, status)`.
 pub fn statfs(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
-    write_statfs(system, place, status)
+    let inode = system.files.find(AT_FDCWD, &user::path(path)?, LookupFlags::FOLLOW)?;
+    write_statfs(system, inode, status)
 }
 
 /// `fstatfs(fd, status)`.
 pub fn fstatfs(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = system.files.place(fd)?;
-    write_statfs(system, place, status)
+    let inode = system.files.inode(fd)?;
+    write_statfs(system, inode, status)
 }
 
-/// Writes the `struct statfs` of a place's file system. Everything that can be written is in the cell's memory.
-fn write_statfs(system: &System, place: InodeRef, address: u64) -> Result<u64, Errno> {
+/// Writes the `struct statfs` of an inode's file system. Everything that can be written is in the cell's memory.
+fn write_statfs(system: &System, inode: InodeRef, address: u64) -> Result<u64, Errno> {
     const NAME_MAX: u64 = 255;
     /// `ST_VALID` (the other flags are valid) and `ST_RELATIME`.
     const FLAGS: u64 = 0x20 | 0x1000;
     let tree = &system.files.tree;
-    let (kind, blocks, free, files) = match (place, tree.volume_of(place)) {
+    let (kind, blocks, free, files) = match (inode, tree.volume_of(inode)) {
         (_, Some(volume)) => {
             let memory = registers::memory();
             let image = tree.volume(volume)?.image.size() / PAGE_SIZE;

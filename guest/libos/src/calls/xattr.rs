@@ -39,7 +39,7 @@ fn find(system: &System, path: u64, way: LookupFlags) -> Result<InodeRef, Errno>
 /// The file of a descriptor.
 fn opened(system: &mut System, fd: u64) -> Result<InodeRef, Errno> {
     system.files.file(fd)?;
-    system.files.place(fd)
+    system.files.inode(fd)
 }
 
 /// Notifies watches of a change of the attributes of the file at a path.
@@ -49,14 +49,14 @@ fn notify_at(system: &mut System, path: u64, flags: u64) -> Result<u64, Errno> {
 }
 
 /// Whether an attribute of this name may be read or written, as `wanted` says.
-fn check(system: &System, place: InodeRef, name: &[u8], wanted: u64) -> Result<(), Errno> {
-    let status = system.files.status(place)?;
+fn check(system: &System, inode: InodeRef, name: &[u8], wanted: u64) -> Result<(), Errno> {
+    let status = system.files.status(inode)?;
     let credentials = &system.files.current.credentials;
     if name.starts_with(b"user.") && name.len() > 5 {
         if !matches!(status.kind(), Some(FileType::Regular | FileType::Directory)) {
             return Err(if wanted == WRITE { Errno::EPERM } else { Errno::ENODATA });
         }
-        return system.files.check(place, wanted);
+        return system.files.check(inode, wanted);
     }
     let rest = |prefix: &[u8]| name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     if matches!(name, b"user." | b"trusted." | b"security.") {
@@ -84,13 +84,13 @@ fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     if done < length { Err(Errno::EFAULT) } else { Ok(length) }
 }
 
-fn get(system: &System, place: InodeRef, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
+fn get(system: &System, inode: InodeRef, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
     let name = name(attribute)?;
-    check(system, place, &name, READ)?;
-    hand_over(system.files.tree.attribute(place, &name)?, value, size)
+    check(system, inode, &name, READ)?;
+    hand_over(system.files.tree.attribute(inode, &name)?, value, size)
 }
 
-fn set(system: &mut System, place: InodeRef, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
+fn set(system: &mut System, inode: InodeRef, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
     let how = match flags as u32 {
         0 => Setting::Always,
         1 => Setting::New,
@@ -103,15 +103,15 @@ fn set(system: &mut System, place: InodeRef, [attribute, value, size, flags]: [u
     bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
     bytes.resize(size, 0);
     read(value, &mut bytes)?;
-    check(system, place, &name, WRITE)?;
-    system.files.tree.set_attribute(place, &name, bytes.into(), how, now())?;
+    check(system, inode, &name, WRITE)?;
+    system.files.tree.set_attribute(inode, &name, bytes.into(), how, now())?;
     Ok(0)
 }
 
-fn list(system: &System, place: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+fn list(system: &System, inode: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
     let is_root = system.files.current.credentials.is_capable(CAP_SYS_ADMIN);
     let mut names = vec![];
-    system.files.tree.attribute_names(place, |prefix, rest| {
+    system.files.tree.attribute_names(inode, |prefix, rest| {
         if is_root || !prefix.starts_with(b"trusted.") {
             names.extend_from_slice(prefix);
             names.extend_from_slice(rest);
@@ -122,10 +122,10 @@ fn list(system: &System, place: InodeRef, [address, size]: [u64; 2]) -> Result<u
     hand_over(&names, address, size)
 }
 
-fn remove(system: &mut System, place: InodeRef, attribute: u64) -> Result<u64, Errno> {
+fn remove(system: &mut System, inode: InodeRef, attribute: u64) -> Result<u64, Errno> {
     let name = name(attribute)?;
-    check(system, place, &name, WRITE)?;
-    system.files.tree.remove_attribute(place, &name, now())?;
+    check(system, inode, &name, WRITE)?;
+    system.files.tree.remove_attribute(inode, &name, now())?;
     Ok(0)
 }
 
@@ -141,28 +141,28 @@ pub fn lgetxattr(system: &mut System, [path, name, value, size, ..]: [u64; 6]) -
 
 /// `fgetxattr(fd, name, value, size)`.
 pub fn fgetxattr(system: &mut System, [fd, name, value, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(system, fd)?;
-    get(system, place, [name, value, size])
+    let inode = opened(system, fd)?;
+    get(system, inode, [name, value, size])
 }
 
 /// `setxattr(path, name, value, size, flags)`.
 pub fn setxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, LookupFlags::FOLLOW)?;
-    set(system, place, [name, value, size, flags])?;
+    let inode = find(system, path, LookupFlags::FOLLOW)?;
+    set(system, inode, [name, value, size, flags])?;
     notify_at(system, path, 0)
 }
 
 /// `lsetxattr(path, name, value, size, flags)`.
 pub fn lsetxattr(system: &mut System, [path, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, LookupFlags::KEEP)?;
-    set(system, place, [name, value, size, flags])?;
+    let inode = find(system, path, LookupFlags::KEEP)?;
+    set(system, inode, [name, value, size, flags])?;
     notify_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fsetxattr(fd, name, value, size, flags)`.
 pub fn fsetxattr(system: &mut System, [fd, name, value, size, flags, _]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(system, fd)?;
-    set(system, place, [name, value, size, flags])?;
+    let inode = opened(system, fd)?;
+    set(system, inode, [name, value, size, flags])?;
     system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }
@@ -179,28 +179,28 @@ pub fn llistxattr(system: &mut System, [path, address, size, ..]: [u64; 6]) -> R
 
 /// `flistxattr(fd, list, size)`.
 pub fn flistxattr(system: &mut System, [fd, address, size, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(system, fd)?;
-    list(system, place, [address, size])
+    let inode = opened(system, fd)?;
+    list(system, inode, [address, size])
 }
 
 /// `removexattr(path, name)`.
 pub fn removexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, LookupFlags::FOLLOW)?;
-    remove(system, place, name)?;
+    let inode = find(system, path, LookupFlags::FOLLOW)?;
+    remove(system, inode, name)?;
     notify_at(system, path, 0)
 }
 
 /// `lremovexattr(path, name)`.
 pub fn lremovexattr(system: &mut System, [path, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = find(system, path, LookupFlags::KEEP)?;
-    remove(system, place, name)?;
+    let inode = find(system, path, LookupFlags::KEEP)?;
+    remove(system, inode, name)?;
     notify_at(system, path, AT_SYMLINK_NOFOLLOW)
 }
 
 /// `fremovexattr(fd, name)`.
 pub fn fremovexattr(system: &mut System, [fd, name, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let place = opened(system, fd)?;
-    remove(system, place, name)?;
+    let inode = opened(system, fd)?;
+    remove(system, inode, name)?;
     system.files.notify_open(fd, IN_ATTRIB);
     Ok(0)
 }

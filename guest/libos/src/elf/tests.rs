@@ -76,7 +76,7 @@ fn a_position_independent_program_is_placed() {
     let executable = parse(&file(3, &[high(TEXT), high(DATA)])).expect("it may say that it lies anywhere");
     assert_eq!(executable.segments[0].pages.start(), 0);
     let placed = executable.at(0x1000).expect("there is room");
-    assert_eq!(placed.moved_by, 0x1000u64.wrapping_sub(1 << 63), "the place of the file's address 0");
+    assert_eq!(placed.moved_by, 0x1000u64.wrapping_sub(1 << 63), "the address of the file's address 0");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub enum NewNode<'a> {
 struct FoundEntry {
     directory: InodeRef,
     name: Name,
-    place: InodeRef,
+    inode: InodeRef,
     is_directory: bool,
     slash: bool,
 }
@@ -77,7 +77,7 @@ impl Files {
     fn free_name(&self, at: PathAt<'_>, is_directory: bool) -> Result<(LookupResult, Name), Errno> {
         let found = self.walk(at.directory, at.path, LookupFlags::NAME)?;
         match found.last {
-            LastComponent::Name(_) if found.place.is_some() => Err(Errno::EEXIST),
+            LastComponent::Name(_) if found.inode.is_some() => Err(Errno::EEXIST),
             LastComponent::Name(_) if found.slash && !is_directory => Err(Errno::ENOENT),
             LastComponent::Name(name) => Ok((found, name)),
             _ => Err(Errno::EEXIST),
@@ -91,14 +91,14 @@ impl Files {
     /// Those of `linkat`.
     pub fn link(&mut self, from: PathAt<'_>, to: PathAt<'_>, follow: bool, by_descriptor: bool, now: Time) -> Result<(), Errno> {
         let way = if follow { LookupFlags::FOLLOW } else { LookupFlags::KEEP };
-        let place = match from.path {
+        let inode = match from.path {
             [] if by_descriptor && from.directory as i32 == AT_FDCWD as i32 => self.current.working_directory,
-            [] if by_descriptor => self.place(from.directory)?,
+            [] if by_descriptor => self.inode(from.directory)?,
             path => self.find(from.directory, path, way)?,
         };
         let (found, name) = self.free_name(to, false)?;
-        let status = self.status(place)?;
-        if self.tree.volume_of(place).is_none() || self.tree.volume_of(place) != self.tree.volume_of(found.directory) {
+        let status = self.status(inode)?;
+        if self.tree.volume_of(inode).is_none() || self.tree.volume_of(inode) != self.tree.volume_of(found.directory) {
             return Err(Errno::EXDEV);
         }
         self.check_change(found.directory)?;
@@ -107,14 +107,14 @@ impl Files {
         }
         // Names that the file has on the host only do not count.
         let is_nameless = |node: &Node| node.links == 0 && !node.temporary;
-        if matches!(self.tree.real_inode(place), InodeRef::Node(id) if self.tree.node(id).is_ok_and(is_nameless)) {
+        if matches!(self.tree.real_inode(inode), InodeRef::Node(id) if self.tree.node(id).is_ok_and(is_nameless)) {
             return Err(Errno::ENOENT);
         }
-        self.tree.link(place, NameAt { directory: found.directory, name: name.bytes() }, now)?;
-        if let InodeRef::Node(id) = self.tree.real_inode(place) {
+        self.tree.link(inode, NameAt { directory: found.directory, name: name.bytes() }, now)?;
+        if let InodeRef::Node(id) = self.tree.real_inode(inode) {
             self.tree.node_mut(id)?.temporary = false;
         }
-        self.notify_self(place, IN_ATTRIB);
+        self.notify_self(inode, IN_ATTRIB);
         self.notify_name(found.directory, name.bytes(), false, IN_CREATE);
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Files {
         if there.slash {
             return Err(if there.is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
         }
-        self.check_removal(there.directory, there.place)?;
+        self.check_removal(there.directory, there.inode)?;
         if there.is_directory {
             return Err(Errno::EISDIR);
         }
@@ -144,14 +144,14 @@ impl Files {
     /// Those of `rmdir`.
     pub fn remove_directory(&mut self, at: PathAt<'_>, now: Time) -> Result<(), Errno> {
         let there = self.there(at, Errno::EINVAL, Errno::ENOTEMPTY, Errno::EBUSY)?;
-        self.check_removal(there.directory, there.place)?;
+        self.check_removal(there.directory, there.inode)?;
         if !there.is_directory {
             return Err(Errno::ENOTDIR);
         }
-        if self.tree.is_mount(there.place) || self.tree.real_inode(there.place) == self.tree.real_inode(self.current.root) {
+        if self.tree.is_mount(there.inode) || self.tree.real_inode(there.inode) == self.tree.real_inode(self.current.root) {
             return Err(Errno::EBUSY);
         }
-        if !self.tree.is_empty(there.place)? {
+        if !self.tree.is_empty(there.inode)? {
             return Err(Errno::ENOTEMPTY);
         }
         self.remove(&there, now)
@@ -166,14 +166,14 @@ impl Files {
             LastComponent::DotDot => return Err(dot_dot),
             LastComponent::Root => return Err(root),
         };
-        let place = self.tree.real_inode(found.place.ok_or(Errno::ENOENT)?);
-        let is_directory = self.status(place)?.is_directory();
-        Ok(FoundEntry { directory: found.directory, name, place, is_directory, slash: found.slash })
+        let inode = self.tree.real_inode(found.inode.ok_or(Errno::ENOENT)?);
+        let is_directory = self.status(inode)?.is_directory();
+        Ok(FoundEntry { directory: found.directory, name, inode, is_directory, slash: found.slash })
     }
 
     /// Removes a name, and its file if that was its last name and no process has it open.
     fn remove(&mut self, there: &FoundEntry, now: Time) -> Result<(), Errno> {
-        self.keep_if_open(there.place)?;
+        self.keep_if_open(there.inode)?;
         let gone = self.tree.unlink(there.named(), now)?;
         if !there.is_directory {
             self.notify_self(gone, IN_ATTRIB);
@@ -193,9 +193,9 @@ impl Files {
     }
 
     /// Makes a node of an open inode, so that it continues to exist without a name.
-    fn keep_if_open(&mut self, place: InodeRef) -> Result<(), Errno> {
-        if matches!(place, InodeRef::Image(_)) && self.is_open(place) {
-            self.tree.copy_up(place)?;
+    fn keep_if_open(&mut self, inode: InodeRef) -> Result<(), Errno> {
+        if matches!(inode, InodeRef::Image(_)) && self.is_open(inode) {
+            self.tree.copy_up(inode)?;
         }
         Ok(())
     }
@@ -218,14 +218,14 @@ impl Files {
         if self.tree.volume_of(old.directory) != self.tree.volume_of(new.directory) {
             return Err(Errno::EXDEV);
         }
-        let place = self.tree.real_inode(old.place.ok_or(Errno::ENOENT)?);
-        let is_directory = self.status(place)?.is_directory();
-        let moved = FoundEntry { directory: old.directory, name: old_name, place, is_directory, slash: old.slash };
-        let target = match new.place {
-            Some(place) => {
-                let place = self.tree.real_inode(place);
-                let is_directory = self.status(place)?.is_directory();
-                Some(FoundEntry { directory: new.directory, name: new_name, place, is_directory, slash: new.slash })
+        let inode = self.tree.real_inode(old.inode.ok_or(Errno::ENOENT)?);
+        let is_directory = self.status(inode)?.is_directory();
+        let moved = FoundEntry { directory: old.directory, name: old_name, inode, is_directory, slash: old.slash };
+        let target = match new.inode {
+            Some(inode) => {
+                let inode = self.tree.real_inode(inode);
+                let is_directory = self.status(inode)?.is_directory();
+                Some(FoundEntry { directory: new.directory, name: new_name, inode, is_directory, slash: new.slash })
             }
             None => None,
         };
@@ -237,7 +237,7 @@ impl Files {
         }
         self.check_kinds(&moved, target.as_ref(), new.slash, exchange)?;
         self.check_nesting(&moved, new.directory, target.as_ref(), exchange)?;
-        if target.is_some_and(|target| target.place == moved.place) {
+        if target.is_some_and(|target| target.inode == moved.inode) {
             return Ok(());
         }
         self.check_move(&moved, new.directory, target.as_ref(), exchange)?;
@@ -250,14 +250,14 @@ impl Files {
             return Ok(());
         }
         if let Some(target) = target {
-            self.keep_if_open(target.place)?;
+            self.keep_if_open(target.inode)?;
         }
         let gone = self.tree.rename(moved.named(), name, now)?;
         self.notify_moved((moved.directory, moved.name.bytes()), (new.directory, new_name.bytes()), moved.is_directory);
         if let Some(gone) = gone.filter(|_| !moved.is_directory) {
             self.notify_self(gone, IN_ATTRIB);
         }
-        self.notify_self(moved.place, IN_MOVE_SELF);
+        self.notify_self(moved.inode, IN_MOVE_SELF);
         if let Some(gone) = gone {
             self.lose(gone);
         }
@@ -268,9 +268,9 @@ impl Files {
     fn notify_exchanged(&mut self, one: &FoundEntry, other: &FoundEntry) {
         let (first, second) = ((one.directory, one.name.bytes()), (other.directory, other.name.bytes()));
         self.notify_moved(first, second, one.is_directory);
-        self.notify_self(one.place, IN_MOVE_SELF);
+        self.notify_self(one.inode, IN_MOVE_SELF);
         self.notify_moved(second, first, other.is_directory);
-        self.notify_self(other.place, IN_MOVE_SELF);
+        self.notify_self(other.inode, IN_MOVE_SELF);
     }
 
     /// Checks that moved names with trailing slashes are directories.
@@ -285,11 +285,11 @@ impl Files {
 
     /// Checks that no directory moves into itself, and that none is replaced by its own descendant.
     fn check_nesting(&self, moved: &FoundEntry, to: InodeRef, target: Option<&FoundEntry>, exchange: bool) -> Result<(), Errno> {
-        if moved.is_directory && self.is_above(moved.place, to)? {
+        if moved.is_directory && self.is_above(moved.inode, to)? {
             return Err(Errno::EINVAL);
         }
         match target {
-            Some(target) if target.is_directory && self.is_above(target.place, moved.directory)? => {
+            Some(target) if target.is_directory && self.is_above(target.inode, moved.directory)? => {
                 Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY })
             }
             _ => Ok(()),
@@ -311,10 +311,10 @@ impl Files {
 
     /// Checks the process's permissions for a move.
     fn check_move(&self, moved: &FoundEntry, to: InodeRef, target: Option<&FoundEntry>, exchange: bool) -> Result<(), Errno> {
-        self.check_removal(moved.directory, moved.place)?;
+        self.check_removal(moved.directory, moved.inode)?;
         match target {
             Some(target) => {
-                self.check_removal(to, target.place)?;
+                self.check_removal(to, target.inode)?;
                 match (moved.is_directory, target.is_directory) {
                     (true, false) if !exchange => return Err(Errno::ENOTDIR),
                     (false, true) if !exchange => return Err(Errno::EISDIR),
@@ -327,16 +327,16 @@ impl Files {
         let changes_above = self.tree.real_inode(moved.directory) != self.tree.real_inode(to);
         for there in [Some(moved), target.filter(|_| exchange)].into_iter().flatten() {
             if there.is_directory && changes_above {
-                self.check(there.place, WRITE)?;
+                self.check(there.inode, WRITE)?;
             }
         }
-        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.place) || self.tree.real_inode(self.current.root) == there.place;
+        let is_busy = |there: &FoundEntry| self.tree.is_mount(there.inode) || self.tree.real_inode(self.current.root) == there.inode;
         let is_kept = !exchange && self.keeps_name(moved.directory, moved.name.bytes());
         if is_kept || is_busy(moved) || target.is_some_and(is_busy) {
             return Err(Errno::EBUSY);
         }
         match target {
-            Some(target) if target.is_directory && !exchange && !self.tree.is_empty(target.place)? => Err(Errno::ENOTEMPTY),
+            Some(target) if target.is_directory && !exchange && !self.tree.is_empty(target.inode)? => Err(Errno::ENOTEMPTY),
             _ => Ok(()),
         }
     }
@@ -345,9 +345,9 @@ impl Files {
     ///
     /// # Errors
     /// `ENOTDIR`, `EACCES`.
-    pub fn change_directory(&mut self, place: InodeRef) -> Result<(), Errno> {
-        self.check_enterable(place)?;
-        let before = core::mem::replace(&mut self.current.working_directory, place);
+    pub fn change_directory(&mut self, inode: InodeRef) -> Result<(), Errno> {
+        self.check_enterable(inode)?;
+        let before = core::mem::replace(&mut self.current.working_directory, inode);
         self.release(before);
         Ok(())
     }
@@ -356,29 +356,29 @@ impl Files {
     ///
     /// # Errors
     /// `ENOTDIR`, `EACCES`; `EPERM`: only root may.
-    pub fn change_root(&mut self, place: InodeRef) -> Result<(), Errno> {
-        self.check_enterable(place)?;
+    pub fn change_root(&mut self, inode: InodeRef) -> Result<(), Errno> {
+        self.check_enterable(inode)?;
         if !self.current.credentials.is_capable(CAP_SYS_CHROOT) {
             return Err(Errno::EPERM);
         }
-        let before = core::mem::replace(&mut self.current.root, place);
+        let before = core::mem::replace(&mut self.current.root, inode);
         self.release(before);
         Ok(())
     }
 
-    fn check_enterable(&self, place: InodeRef) -> Result<(), Errno> {
-        if !self.status(place)?.is_directory() {
+    fn check_enterable(&self, inode: InodeRef) -> Result<(), Errno> {
+        if !self.status(inode)?.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        self.check(place, crate::credentials::EXECUTE)
+        self.check(inode, crate::credentials::EXECUTE)
     }
 
-    /// The owner and permissions of a place, mutably.
+    /// The owner and permissions of an inode, mutably.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`; `EPERM`: it is in a pseudo filesystem.
-    pub fn owner_mut(&mut self, place: InodeRef, now: Time) -> Result<&mut Owner, Errno> {
-        let id = self.tree.copy_up(place)?;
+    pub fn owner_mut(&mut self, inode: InodeRef, now: Time) -> Result<&mut Owner, Errno> {
+        let id = self.tree.copy_up(inode)?;
         let node = self.tree.node_mut(id)?;
         node.times.changed = now;
         Ok(&mut node.owner)

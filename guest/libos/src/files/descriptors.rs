@@ -100,9 +100,9 @@ impl Files {
 
     /// Adds an initial file of the process at the next descriptor.
     pub(super) fn start_with(&mut self, file: OpenFile) {
-        let place = self.open.free_from(0);
-        self.open.put(place, (file, 1));
-        self.current.descriptors.put(self.current.descriptors.end(), Descriptor { file: place, close_on_exec: false });
+        let slot = self.open.free_from(0);
+        self.open.put(slot, (file, 1));
+        self.current.descriptors.put(self.current.descriptors.end(), Descriptor { file: slot, close_on_exec: false });
     }
 
     /// Opens a file at the lowest free descriptor.
@@ -117,9 +117,9 @@ impl Files {
                 return Err(error);
             }
         };
-        let place = self.open.free_from(0);
-        self.open.put(place, (file, 1));
-        self.set(fd, Descriptor { file: place, close_on_exec });
+        let slot = self.open.free_from(0);
+        self.open.put(slot, (file, 1));
+        self.set(fd, Descriptor { file: slot, close_on_exec });
         Ok(fd)
     }
 
@@ -192,11 +192,11 @@ impl Files {
         // Its resources may include other open files, recursively.
         let mut ended = Vec::from([file]);
         while let Some(file) = ended.pop() {
-            let place = self.place_of(&file);
+            let inode = self.inode_of(&file);
             let object = file.object;
             ended.extend(object.operations().release(self, &file));
-            if let Some(place) = place {
-                self.release(place);
+            if let Some(inode) = inode {
+                self.release(inode);
             }
         }
     }

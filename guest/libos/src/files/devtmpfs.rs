@@ -115,7 +115,7 @@ impl Tree {
         while let Some(name) = names.next() {
             let at = NameAt { directory: here, name };
             here = match self.lookup(here, name) {
-                Ok(place) => place,
+                Ok(inode) => inode,
                 Err(Errno::ENOENT) => {
                     let owner = if names.peek().is_none() { owner } else { ROOT };
                     InodeRef::Node(self.create(at, Tree::empty_directory(here), owner, now)?)

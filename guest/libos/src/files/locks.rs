@@ -110,10 +110,10 @@ impl List {
         if access.is_some() && self.0.len() + 2 > LOCKS_MAX {
             return Err(Errno::ENOLCK);
         }
-        let place = self.0.iter().position(|lock| lock.owner == owner).unwrap_or(self.0.len());
-        let count = self.0[place..].iter().take_while(|lock| lock.owner == owner).count();
+        let start = self.0.iter().position(|lock| lock.owner == owner).unwrap_or(self.0.len());
+        let count = self.0[start..].iter().take_while(|lock| lock.owner == owner).count();
         let mut pieces: Vec<Lock> = Vec::with_capacity(count + 2);
-        for lock in self.0.drain(place..place + count) {
+        for lock in self.0.drain(start..start + count) {
             if !lock.range.overlaps(range) {
                 pieces.push(lock);
                 continue;
@@ -134,7 +134,7 @@ impl List {
             }
             touches
         });
-        self.0.splice(place..place, pieces);
+        self.0.splice(start..start, pieces);
         Ok(())
     }
 

@@ -163,8 +163,8 @@ impl OpenFile {
 /// The program of a process.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The place of its file.
-    pub place: InodeRef,
+    /// The inode of its file.
+    pub inode: InodeRef,
     /// The name by which it was found; `None`: it has no name.
     pub name: Option<OpenName>,
 }
@@ -262,36 +262,36 @@ impl Files {
                 StandardStream::Input => O_RDONLY,
                 StandardStream::Output | StandardStream::Errors => O_WRONLY,
             };
-            let mut file = OpenFile::new(ConsoleFile { stream, terminal: named.map(|(place, _)| *place) }, access);
+            let mut file = OpenFile::new(ConsoleFile { stream, terminal: named.map(|(inode, _)| *inode) }, access);
             file.name = named.map(|(_, name)| name.clone());
             files.start_with(file);
         }
         files
     }
 
-    /// The place of a descriptor's file.
+    /// The inode of a descriptor's file.
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn place(&self, fd: u64) -> Result<InodeRef, Errno> {
+    pub fn inode(&self, fd: u64) -> Result<InodeRef, Errno> {
         let file = self.look(fd)?;
-        Ok(self.place_of(file).unwrap_or(InodeRef::Descriptor(fd as u32)))
+        Ok(self.inode_of(file).unwrap_or(InodeRef::Descriptor(fd as u32)))
     }
 
-    /// The place of an open file. `None`: it has none.
-    fn place_of(&self, file: &OpenFile) -> Option<InodeRef> {
+    /// The inode of an open file. `None`: it has none.
+    fn inode_of(&self, file: &OpenFile) -> Option<InodeRef> {
         file.operations().inode(self)
     }
 
-    /// The metadata of a place.
+    /// The metadata of an inode.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
-    pub fn status(&self, place: InodeRef) -> Result<Status, Errno> {
-        match place {
+    pub fn status(&self, inode: InodeRef) -> Result<Status, Errno> {
+        match inode {
             InodeRef::Proc(entry) => Ok(self.proc_status(entry)),
             InodeRef::Descriptor(fd) => self.status_of(self.look(fd.into())?),
-            _ => self.tree.status(place),
+            _ => self.tree.status(inode),
         }
     }
 
@@ -300,8 +300,8 @@ impl Files {
     /// # Errors
     /// `ENOENT`, `EIO`, `EBADF`.
     pub fn status_of(&self, file: &OpenFile) -> Result<Status, Errno> {
-        match self.place_of(file) {
-            Some(place) => self.status(place),
+        match self.inode_of(file) {
+            Some(inode) => self.status(inode),
             None => file.operations().status(self),
         }
     }
@@ -328,37 +328,37 @@ impl Files {
 
     /// The path by which a file was opened.
     fn path_of_open(&self, file: &OpenFile) -> Vec<u8> {
-        self.path_by(file.name.as_ref(), self.place_of(file))
+        self.path_by(file.name.as_ref(), self.inode_of(file))
     }
 
-    /// The path by which a place was found, marked as deleted if it does not lead there any more.
+    /// The path by which an inode was found, marked as deleted if it does not lead there any more.
     #[must_use]
-    pub fn path_by(&self, name: Option<&OpenName>, place: Option<InodeRef>) -> Vec<u8> {
+    pub fn path_by(&self, name: Option<&OpenName>, inode: Option<InodeRef>) -> Vec<u8> {
         let Some(OpenName { directory, name }) = name else { return b"/ (deleted)".to_vec() };
         let mut path = self.path_of(*directory).ok().flatten().unwrap_or_default();
         if path.last() != Some(&b'/') {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        let leads = self.lookup(*directory, name).ok().map(|place| self.tree.real_inode(place));
-        if leads.is_none() || leads != place.map(|place| self.tree.real_inode(place)) {
+        let leads = self.lookup(*directory, name).ok().map(|inode| self.tree.real_inode(inode));
+        if leads.is_none() || leads != inode.map(|inode| self.tree.real_inode(inode)) {
             path.extend_from_slice(b" (deleted)");
         }
         path
     }
 
-    /// Whether a process has a place open, or uses it as a directory.
-    fn is_open(&self, place: InodeRef) -> bool {
-        let is = |other| self.tree.real_inode(other) == place;
-        let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.place);
+    /// Whether a process has an inode open, or uses it as a directory.
+    fn is_open(&self, inode: InodeRef) -> bool {
+        let is = |other| self.tree.real_inode(other) == inode;
+        let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.inode);
         stands(&self.current)
             || self.others.values().any(stands)
-            || self.open.iter().any(|(_, (file, _))| self.place_of(file) == Some(place))
+            || self.open.iter().any(|(_, (file, _))| self.inode_of(file) == Some(inode))
     }
 
     /// Frees a file without names, if no process has it open.
-    pub fn release(&mut self, place: InodeRef) {
-        if let InodeRef::Node(id) = self.tree.real_inode(place)
+    pub fn release(&mut self, inode: InodeRef) {
+        if let InodeRef::Node(id) = self.tree.real_inode(inode)
             && self.tree.node(id).is_ok_and(|node| node.links == 0)
             && !self.is_open(InodeRef::Node(id))
         {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Path lookup: from paths to places, along names and symbolic links, as in Linux.
+//! Path lookup: from paths to inodes, along names and symbolic links, as in Linux.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::uapi::{
 
 /// Upper limit on the symbolic links followed in one path, as on Linux.
 const LINKS_MAX: usize = 40;
-/// Maximum depth of directories when the path of a place is determined.
+/// Maximum depth of directories when the path of an inode is determined.
 const DEPTH_MAX: usize = 4096;
 
 /// A copy of a name in a directory.
@@ -92,7 +92,7 @@ pub struct LookupResult {
     /// The last component.
     pub last: LastComponent,
     /// Its file, if it exists.
-    pub place: Option<InodeRef>,
+    pub inode: Option<InodeRef>,
     /// A trailing slash follows.
     pub slash: bool,
 }
@@ -111,7 +111,7 @@ enum RawLastComponent<'a> {
 struct ParentLookup<'a> {
     directory: InodeRef,
     last: RawLastComponent<'a>,
-    place: Option<InodeRef>,
+    inode: Option<InodeRef>,
     slash: bool,
 }
 
@@ -120,8 +120,8 @@ struct ParentLookup<'a> {
 pub enum LinkTarget<'a> {
     /// A path.
     Path(&'a [u8]),
-    /// A place, for magic links.
-    Place(InodeRef),
+    /// An inode, for magic links.
+    Inode(InodeRef),
 }
 
 impl Files {
@@ -136,9 +136,9 @@ impl Files {
         self.look(directory)?.operations().lookup_base()
     }
 
-    /// The type of a place, and its owner and permissions.
-    fn seen(&self, place: InodeRef) -> Result<(Option<FileType>, Owner), Errno> {
-        let status = self.status(place)?;
+    /// The type of an inode, and its owner and permissions.
+    fn seen(&self, inode: InodeRef) -> Result<(Option<FileType>, Owner), Errno> {
+        let status = self.status(inode)?;
         Ok((status.kind(), status.owner()))
     }
 
@@ -177,14 +177,14 @@ impl Files {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EIO`; `EBADF`; `EXDEV`: the flags forbid a step of it.
     pub fn walk(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<LookupResult, Errno> {
-        let ParentLookup { directory, last, place, slash } = self.reach(directory, path, way)?;
+        let ParentLookup { directory, last, inode, slash } = self.reach(directory, path, way)?;
         let last = match last {
             RawLastComponent::Name(name) => LastComponent::Name(Name::new(name)?),
             RawLastComponent::Dot => LastComponent::Dot,
             RawLastComponent::DotDot => LastComponent::DotDot,
             RawLastComponent::Root => LastComponent::Root,
         };
-        Ok(LookupResult { directory, last, place, slash })
+        Ok(LookupResult { directory, last, inode, slash })
     }
 
     fn reach<'a>(&'a self, directory: u64, path: &'a [u8], way: LookupFlags) -> Result<ParentLookup<'a>, Errno> {
@@ -209,7 +209,7 @@ impl Files {
         if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
             self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
-        if way.resolve & RESOLVE_NO_XDEV != 0 && found.place.is_some_and(|place| self.tree.volume_of(place) != self.tree.volume_of(base)) {
+        if way.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base)) {
             return Err(Errno::EXDEV);
         }
         Ok(found)
@@ -220,7 +220,7 @@ impl Files {
     /// # Errors
     /// Those of [`Files::walk`].
     pub fn find(&self, directory: u64, path: &[u8], way: LookupFlags) -> Result<InodeRef, Errno> {
-        self.reach(directory, path, way)?.place.ok_or(Errno::ENOENT)
+        self.reach(directory, path, way)?.inode.ok_or(Errno::ENOENT)
     }
 
     /// Finds the file at a path, by flags of the `at` calls: the descriptor's own if the path is empty and that is allowed.
@@ -231,7 +231,7 @@ impl Files {
         if !path.is_empty() || flags & AT_EMPTY_PATH == 0 {
             return self.find(directory, path, LookupFlags::of(flags));
         }
-        if directory as i32 == AT_FDCWD as i32 { Ok(self.current.working_directory) } else { self.place(directory) }
+        if directory as i32 == AT_FDCWD as i32 { Ok(self.current.working_directory) } else { self.inode(directory) }
     }
 
     /// The path of a directory, found by walking up. `None`: it cannot be reached from the root.
@@ -256,7 +256,7 @@ impl Files {
             let mut found = false;
             self.list(parent, 0, |listed| {
                 let is_candidate = listed.number == number && !matches!(listed.name, b"." | b"..");
-                found = is_candidate && self.lookup(parent, listed.name).is_ok_and(|place| place == here);
+                found = is_candidate && self.lookup(parent, listed.name).is_ok_and(|inode| inode == here);
                 if found {
                     reversed.extend(listed.name.iter().rev());
                     reversed.push(b'/');
@@ -341,13 +341,13 @@ impl<'a> PathWalk<'a> {
         PathWalk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, seen: DIRECTORY, above: None, by_magic: false }
     }
 
-    /// Looks up a path from a place with this metadata.
+    /// Looks up a path from an inode with this metadata.
     fn run(&mut self, base: InodeRef, seen: (Option<FileType>, Owner), path: &'a [u8]) -> Result<ParentLookup<'a>, Errno> {
         (self.here, self.seen, self.rest) = (base, seen, path);
         if path.starts_with(b"/") {
             self.jump(self.root)?;
         }
-        let mut found = ParentLookup { directory: self.here, last: RawLastComponent::Root, place: Some(self.here), slash: false };
+        let mut found = ParentLookup { directory: self.here, last: RawLastComponent::Root, inode: Some(self.here), slash: false };
         loop {
             let text = self.rest;
             let text = &text[text.iter().take_while(|byte| **byte == b'/').count()..];
@@ -366,28 +366,28 @@ impl<'a> PathWalk<'a> {
                 self.above = Some(self.here);
             }
             found = match name {
-                b"." => ParentLookup { directory: self.here, last: RawLastComponent::Dot, place: Some(self.here), slash },
+                b"." => ParentLookup { directory: self.here, last: RawLastComponent::Dot, inode: Some(self.here), slash },
                 b".." => self.up(slash)?,
                 name => match self.step(name, at_end, slash)? {
                     Some(found) => found,
                     // A link was followed: if its target has no components, it is the root.
                     None => {
-                        found = ParentLookup { directory: self.here, last: RawLastComponent::Root, place: Some(self.here), slash: false };
+                        found = ParentLookup { directory: self.here, last: RawLastComponent::Root, inode: Some(self.here), slash: false };
                         continue;
                     }
                 },
             };
             if at_end {
-                let wants_directory = slash && self.way.strict && found.place.is_some();
+                let wants_directory = slash && self.way.strict && found.inode.is_some();
                 return if wants_directory && self.seen.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
             }
         }
     }
 
-    /// Continues at a place.
-    fn jump(&mut self, place: InodeRef) -> Result<(), Errno> {
-        self.seen = self.files.seen(place)?;
-        self.here = place;
+    /// Continues at an inode.
+    fn jump(&mut self, inode: InodeRef) -> Result<(), Errno> {
+        self.seen = self.files.seen(inode)?;
+        self.here = inode;
         Ok(())
     }
 
@@ -408,7 +408,7 @@ impl<'a> PathWalk<'a> {
         } else {
             self.jump(self.files.parent(self.here)?)?;
         }
-        Ok(ParentLookup { directory: self.here, last: RawLastComponent::DotDot, place: Some(self.here), slash })
+        Ok(ParentLookup { directory: self.here, last: RawLastComponent::DotDot, inode: Some(self.here), slash })
     }
 
     /// Resolves one component. `None`: it was a link, whose target is now pending.
@@ -418,32 +418,32 @@ impl<'a> PathWalk<'a> {
             return Err(Errno::ENAMETOOLONG);
         }
         // Before the end, the name is not needed.
-        let found = |place| {
+        let found = |inode| {
             let last = if at_end { RawLastComponent::Name(name) } else { RawLastComponent::Dot };
-            Ok(Some(ParentLookup { directory, last, place, slash }))
+            Ok(Some(ParentLookup { directory, last, inode, slash }))
         };
-        let place = match self.files.lookup(directory, name) {
+        let inode = match self.files.lookup(directory, name) {
             Err(Errno::ENOENT) if at_end => return found(None),
-            place => place?,
+            inode => inode?,
         };
-        let seen = self.files.seen(place)?;
+        let seen = self.files.seen(inode)?;
         let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
         if seen.0 != Some(FileType::Symlink) || !follow {
-            (self.here, self.seen) = (place, seen);
-            return found(Some(place));
+            (self.here, self.seen) = (inode, seen);
+            return found(Some(inode));
         }
         if self.links == LINKS_MAX || self.way.resolve & RESOLVE_NO_SYMLINKS != 0 {
             return Err(Errno::ELOOP);
         }
         self.links += 1;
-        let is_magic = !matches!(place, InodeRef::Proc(link) if link.is_plain_link());
-        match self.files.target(place)? {
-            LinkTarget::Place(_) if is_magic && self.way.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
-            LinkTarget::Place(_) if is_magic && self.way.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),
-            LinkTarget::Place(place) => {
+        let is_magic = !matches!(inode, InodeRef::Proc(link) if link.is_plain_link());
+        match self.files.target(inode)? {
+            LinkTarget::Inode(_) if is_magic && self.way.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
+            LinkTarget::Inode(_) if is_magic && self.way.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),
+            LinkTarget::Inode(inode) => {
                 self.by_magic = true;
-                self.jump(place)?;
-                found(Some(place))
+                self.jump(inode)?;
+                found(Some(inode))
             }
             LinkTarget::Path([]) => Err(Errno::ENOENT),
             LinkTarget::Path(path) => {

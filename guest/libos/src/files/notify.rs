@@ -82,32 +82,32 @@ impl Files {
     /// `EACCES`, `ENOTDIR`, `EEXIST`, `ENOSPC`; those of looking up paths.
     pub fn watch(&mut self, id: InotifyId, path: &[u8], mask: u32) -> Result<i32, Errno> {
         let way = if mask & IN_DONT_FOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
-        let place = self.find(AT_FDCWD, path, way)?;
-        let status = self.status(place)?;
+        let inode = self.find(AT_FDCWD, path, way)?;
+        let status = self.status(inode)?;
         if mask & IN_ONLYDIR != 0 && !status.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        self.check(place, READ)?;
+        self.check(inode, READ)?;
         self.inotifies.get_mut(id)?.watch((status.device, status.number), mask)
     }
 
-    /// The key of a place for watches, and whether it is a directory. `None`: there are no watches.
-    fn watched(&self, place: InodeRef) -> Option<(FileKey, u32)> {
+    /// The key of an inode for watches, and whether it is a directory. `None`: there are no watches.
+    fn watched(&self, inode: InodeRef) -> Option<(FileKey, u32)> {
         if self.inotifies.is_empty() {
             return None;
         }
-        let status = self.status(place).ok()?;
+        let status = self.status(inode).ok()?;
         Some(((status.device, status.number), if status.is_directory() { IN_ISDIR } else { 0 }))
     }
 
-    /// Whether a place is the file of this key.
-    fn is_same(&self, place: InodeRef, key: FileKey) -> bool {
-        self.status(place).is_ok_and(|status| (status.device, status.number) == key)
+    /// Whether an inode is the file of this key.
+    fn is_same(&self, inode: InodeRef, key: FileKey) -> bool {
+        self.status(inode).is_ok_and(|status| (status.device, status.number) == key)
     }
 
     /// Tells that something happened to what a name of a directory leads to: those who watch the directory, and those who watch the file.
-    fn tell(&mut self, above: Option<(InodeRef, &[u8])>, place: InodeRef, mask: u32) {
-        let Some((key, directory)) = self.watched(place) else { return };
+    fn tell(&mut self, above: Option<(InodeRef, &[u8])>, inode: InodeRef, mask: u32) {
+        let Some((key, directory)) = self.watched(inode) else { return };
         let is_named = |(above, name): (InodeRef, &[u8])| self.lookup(above, name).is_ok_and(|there| self.is_same(there, key));
         let is_excluded = mask & OPEN_FILE_EVENTS != 0 && mask & BY_NAME == 0 && !above.is_none_or(is_named);
         let mask = mask & !BY_NAME | if is_excluded { IN_EXCL_UNLINK } else { 0 };
@@ -121,10 +121,10 @@ impl Files {
     }
 
     /// Notifies watches of an event of a looked-up file.
-    pub(super) fn notify_opened(&mut self, found: &LookupResult, place: InodeRef, mask: u32) {
+    pub(super) fn notify_opened(&mut self, found: &LookupResult, inode: InodeRef, mask: u32) {
         match &found.last {
-            LastComponent::Name(name) => self.tell(Some((found.directory, name.bytes())), place, mask),
-            _ => self.notify_directory(place, mask),
+            LastComponent::Name(name) => self.tell(Some((found.directory, name.bytes())), inode, mask),
+            _ => self.notify_directory(inode, mask),
         }
     }
 
@@ -134,19 +134,19 @@ impl Files {
             return;
         }
         let Ok(file) = self.look(fd) else { return };
-        let Some(place) = self.place_of(file).filter(|_| !file.is_path()) else { return };
+        let Some(inode) = self.inode_of(file).filter(|_| !file.is_path()) else { return };
         match file.name.as_ref().map(|OpenName { directory, name }| (*directory, name.clone())) {
-            Some((directory, name)) => self.tell(Some((directory, &name)), place, mask),
-            None => self.notify_directory(place, mask),
+            Some((directory, name)) => self.tell(Some((directory, &name)), inode, mask),
+            None => self.notify_directory(inode, mask),
         }
     }
 
-    /// Notifies watches of an event of a place without a known name; a directory's name can be determined.
-    fn notify_directory(&mut self, place: InodeRef, mask: u32) {
-        let above = self.parent(place).ok().filter(|above| self.watched(*above).is_some_and(|(key, _)| self.inotifies.has(key)));
-        let path = above.and_then(|_| self.path_of(place).ok().flatten()).unwrap_or_default();
+    /// Notifies watches of an event of an inode without a known name; a directory's name can be determined.
+    fn notify_directory(&mut self, inode: InodeRef, mask: u32) {
+        let above = self.parent(inode).ok().filter(|above| self.watched(*above).is_some_and(|(key, _)| self.inotifies.has(key)));
+        let path = above.and_then(|_| self.path_of(inode).ok().flatten()).unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        self.tell(above.map(|above| (above, name)), place, mask);
+        self.tell(above.map(|above| (above, name)), inode, mask);
     }
 
     /// Notifies watches of the close of an open file.
@@ -165,8 +165,8 @@ impl Files {
         }
         let way = if flags & AT_SYMLINK_NOFOLLOW != 0 { LookupFlags::KEEP } else { LookupFlags::FOLLOW };
         let Ok(found) = self.walk(directory, path, way) else { return };
-        if let Some(place) = found.place {
-            self.notify_opened(&found, place, mask);
+        if let Some(inode) = found.inode {
+            self.notify_opened(&found, inode, mask);
         }
     }
 
@@ -179,8 +179,8 @@ impl Files {
     }
 
     /// Notifies the watches of a file of a change of the file itself.
-    pub(super) fn notify_self(&mut self, place: InodeRef, mask: u32) {
-        if let Some((key, _)) = self.watched(place) {
+    pub(super) fn notify_self(&mut self, inode: InodeRef, mask: u32) {
+        if let Some((key, _)) = self.watched(inode) {
             self.changed.push(Channel::Notes);
             self.inotifies.happened(key, mask, 0, &[]);
         }
@@ -197,9 +197,9 @@ impl Files {
         }
     }
 
-    /// Notifies watches that a file without names was freed. `place` is still valid.
-    pub(super) fn notify_gone(&mut self, place: InodeRef) {
-        if let Some((key, _)) = self.watched(place) {
+    /// Notifies watches that a file without names was freed. `inode` is still valid.
+    pub(super) fn notify_gone(&mut self, inode: InodeRef) {
+        if let Some((key, _)) = self.watched(inode) {
             self.inotifies.gone(key);
         }
     }

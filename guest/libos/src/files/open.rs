@@ -49,7 +49,7 @@ impl Files {
         if create && found.slash && matches!(found.last, LastComponent::Name(_)) {
             return Err(Errno::EISDIR);
         }
-        let Some(place) = found.place else {
+        let Some(inode) = found.inode else {
             if !create {
                 return Err(Errno::ENOENT);
             }
@@ -58,17 +58,17 @@ impl Files {
             return Ok(self.named(OpenFile::new(RegularFile::Node(id), kept(flags)), &found));
         };
         if create {
-            match self.status(place)?.kind() {
+            match self.status(inode)?.kind() {
                 _ if flags & O_EXCL != 0 => return Err(Errno::EEXIST),
                 Some(FileType::Directory) => return Err(Errno::EISDIR),
                 _ => {}
             }
         }
-        let object = self.open_place(place, flags, now)?;
+        let object = self.open_inode(inode, flags, now)?;
         if flags & O_PATH == 0 {
-            self.notify_opened(&found, place, IN_OPEN);
+            self.notify_opened(&found, inode, IN_OPEN);
             if flags & O_TRUNC != 0 {
-                self.notify_opened(&found, place, IN_MODIFY);
+                self.notify_opened(&found, inode, IN_MODIFY);
             }
         }
         Ok(self.named(OpenFile::new(object, kept(flags)), &found))
@@ -124,35 +124,35 @@ impl Files {
         self.check(directory, WRITE | EXECUTE)
     }
 
-    /// Checks that the process may remove a name, which leads to `place`, from a directory.
+    /// Checks that the process may remove a name, which leads to `inode`, from a directory.
     ///
     /// # Errors
     /// `EACCES`; `EPERM`: the directory is sticky, and the process owns neither it nor the file.
-    pub fn check_removal(&self, directory: InodeRef, place: InodeRef) -> Result<(), Errno> {
+    pub fn check_removal(&self, directory: InodeRef, inode: InodeRef) -> Result<(), Errno> {
         self.check_change(directory)?;
         let above = self.status(directory)?.owner();
-        let owns = self.current.credentials.owns(above) || self.current.credentials.owns(self.status(place)?.owner());
+        let owns = self.current.credentials.owns(above) || self.current.credentials.owns(self.status(inode)?.owner());
         if above.permissions & S_ISVTX != 0 && !owns { Err(Errno::EPERM) } else { Ok(()) }
     }
 
-    /// Checks that the process has all permissions of `wanted` on a place.
+    /// Checks that the process has all permissions of `wanted` on an inode.
     ///
     /// # Errors
     /// `EACCES`, `ENOENT`, `EIO`.
-    pub fn check(&self, place: InodeRef, wanted: u64) -> Result<(), Errno> {
-        let status = self.status(place)?;
+    pub fn check(&self, inode: InodeRef, wanted: u64) -> Result<(), Errno> {
+        let status = self.status(inode)?;
         if self.current.credentials.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    /// Opens the file at a place.
-    fn open_place(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
-        let status = self.status(place)?;
+    /// Opens the file of an inode.
+    fn open_inode(&mut self, inode: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
+        let status = self.status(inode)?;
         let kind = status.kind();
         if flags & O_DIRECTORY != 0 && kind != Some(FileType::Directory) {
             return Err(Errno::ENOTDIR);
         }
         if flags & O_PATH != 0 {
-            return Ok(PathFile(place).into());
+            return Ok(PathFile(inode).into());
         }
         let (reads, writes) = wants(flags);
         let writes = writes || flags & O_TRUNC != 0;
@@ -169,33 +169,33 @@ impl Files {
             return Err(Errno::EPERM);
         }
         if writes {
-            self.check_not_running(place)?;
+            self.check_not_running(inode)?;
         }
-        match (place, kind) {
+        match (inode, kind) {
             (InodeRef::Proc(entry), Some(FileType::Regular)) => match entry.text() {
                 Some(text) if !writes || entry.is_writable() => Ok(ProcFile::new(entry, text).into()),
                 _ => Err(Errno::EACCES),
             },
             (InodeRef::Descriptor(fd), _) => self.open_again(fd, flags),
             (InodeRef::Proc(entry), Some(FileType::Directory)) if entry.tells_of_descriptors() => {
-                self.inspected(entry.subject()).map(|_| DirectoryFile(place).into())
+                self.inspected(entry.subject()).map(|_| DirectoryFile(inode).into())
             }
-            (_, Some(FileType::Directory)) => Ok(DirectoryFile(place).into()),
-            (_, Some(FileType::Regular)) => self.open_regular(place, flags, now),
-            (_, Some(FileType::CharacterDevice)) => self.open_device(place, status.numbers, now),
-            (_, Some(FileType::Fifo)) => self.open_fifo(place, flags),
+            (_, Some(FileType::Directory)) => Ok(DirectoryFile(inode).into()),
+            (_, Some(FileType::Regular)) => self.open_regular(inode, flags, now),
+            (_, Some(FileType::CharacterDevice)) => self.open_device(inode, status.numbers, now),
+            (_, Some(FileType::Fifo)) => self.open_fifo(inode, flags),
             _ => Err(Errno::ENXIO),
         }
     }
 
-    fn open_regular(&mut self, place: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
+    fn open_regular(&mut self, inode: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
         if flags & O_TRUNC != 0 {
-            let id = self.tree.copy_up(place)?;
+            let id = self.tree.copy_up(inode)?;
             let node = self.tree.node_mut(id)?;
             node.content_mut()?.resize(0)?;
             node.touch(now);
         }
-        match self.tree.real_inode(place) {
+        match self.tree.real_inode(inode) {
             InodeRef::Image(image) => Ok(RegularFile::Image(image, self.tree.image_file(image)?).into()),
             InodeRef::Node(id) => Ok(RegularFile::Node(id).into()),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::ENXIO),
@@ -203,37 +203,37 @@ impl Files {
     }
 
     /// Opens a device by its number.
-    fn open_device(&mut self, place: InodeRef, numbers: (u32, u32), now: Time) -> Result<FileObject, Errno> {
+    fn open_device(&mut self, inode: InodeRef, numbers: (u32, u32), now: Time) -> Result<FileObject, Errno> {
         let kind = match numbers {
             (1, 3) => MemoryDeviceKind::Null,
             (1, 5) => MemoryDeviceKind::Zero,
             (1, 7) => MemoryDeviceKind::Full,
             (1, 8 | 9) => MemoryDeviceKind::Random,
-            PANDO => return Ok(PandoFile::open(place).into()),
+            PANDO => return Ok(PandoFile::open(inode).into()),
             (5, 0) => match self.controlling {
-                Some(TerminalName::Operator) => return Ok(ConsoleFile::terminal(place).into()),
+                Some(TerminalName::Operator) => return Ok(ConsoleFile::terminal(inode).into()),
                 Some(TerminalName::Pseudo(id)) => return self.open_peer(id).map(FileObject::from),
                 None => return Err(Errno::ENXIO),
             },
-            (5, 2) => return self.create_pty(now).map(|pty| PtyMaster { pty, inode: place }.into()),
+            (5, 2) => return self.create_pty(now).map(|pty| PtyMaster { pty, inode }.into()),
             (pty::MAJOR, number) if self.ptys.get(PtyId(number)).is_ok() => {
-                return self.open_pty(PtyId(number), place).map(FileObject::from);
+                return self.open_pty(PtyId(number), inode).map(FileObject::from);
             }
             (5, 1) | (pty::MAJOR, 0) if self.has_terminal() => {
-                return Ok(ConsoleFile::terminal(place).into());
+                return Ok(ConsoleFile::terminal(inode).into());
             }
             _ => return Err(Errno::ENXIO),
         };
-        Ok(MemoryDevice { kind, inode: place }.into())
+        Ok(MemoryDevice { kind, inode }.into())
     }
 
-    fn open_fifo(&mut self, place: InodeRef, flags: u64) -> Result<FileObject, Errno> {
+    fn open_fifo(&mut self, inode: InodeRef, flags: u64) -> Result<FileObject, Errno> {
         let (reads, writes) = wants(flags);
-        let (has_reader, _) = self.pipes.ends(place);
+        let (has_reader, _) = self.pipes.ends(inode);
         if writes && !reads && !has_reader && flags & O_NONBLOCK != 0 {
             return Err(Errno::ENXIO);
         }
-        let id = self.pipes.open(Some(place), reads, writes)?;
+        let id = self.pipes.open(Some(inode), reads, writes)?;
         self.changed.push(Channel::Pipe(id.0));
         Ok(PipeFile::new(id).into())
     }
@@ -265,23 +265,23 @@ impl Files {
         if flags & O_DIRECTORY == 0 || !wants(flags).1 {
             return Err(Errno::EINVAL);
         }
-        let place = self.find(directory, path, LookupFlags::FOLLOW)?;
-        if !self.status(place)?.is_directory() {
+        let inode = self.find(directory, path, LookupFlags::FOLLOW)?;
+        if !self.status(inode)?.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        self.check_change(place)?;
-        let owner = self.new_owner(place, mode, false)?;
-        let id = self.nameless(place, owner, now)?;
+        self.check_change(inode)?;
+        let owner = self.new_owner(inode, mode, false)?;
+        let id = self.nameless(inode, owner, now)?;
         self.tree.node_mut(id)?.temporary = flags & O_EXCL == 0;
         Ok(OpenFile::new(RegularFile::Node(id), kept(flags)))
     }
 
-    /// Creates an unnamed regular file, on the volume of a place.
+    /// Creates an unnamed regular file, on the volume of an inode.
     ///
     /// # Errors
-    /// `ENOSPC`; `EOPNOTSUPP`: the place is in a pseudo filesystem.
-    pub fn nameless(&mut self, place: InodeRef, owner: Owner, now: Time) -> Result<NodeId, Errno> {
-        let volume = self.tree.volume_of(place).ok_or(Errno::EOPNOTSUPP)?;
+    /// `ENOSPC`; `EOPNOTSUPP`: the inode is in a pseudo filesystem.
+    pub fn nameless(&mut self, inode: InodeRef, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+        let volume = self.tree.volume_of(inode).ok_or(Errno::EOPNOTSUPP)?;
         self.tree.make(volume, Body::Regular(Content::default()), owner, now)
     }
 }

@@ -30,10 +30,10 @@ impl Files {
             };
         }
         for (fd, pipe) in pipes.into_iter().enumerate() {
-            let place = self.open.free_from(0);
+            let slot = self.open.free_from(0);
             let access = if fd == 0 { O_RDONLY } else { O_WRONLY };
-            self.open.put(place, (OpenFile::new(PipeFile::new(pipe), access), 1));
-            own.descriptors.put(fd, Descriptor { file: place, close_on_exec: false });
+            self.open.put(slot, (OpenFile::new(PipeFile::new(pipe), access), 1));
+            own.descriptors.put(fd, Descriptor { file: slot, close_on_exec: false });
         }
         self.others.insert(process, own);
         Ok(pipes)

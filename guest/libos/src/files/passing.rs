@@ -41,12 +41,12 @@ impl Files {
     pub fn find_socket(&self, address: &Address, style: Style) -> Result<SocketId, Errno> {
         match address {
             Address::Path(path) => {
-                let place = self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
-                let status = self.status(place)?;
+                let inode = self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?);
+                let status = self.status(inode)?;
                 if !self.current.credentials.may(status.owner(), status.is_directory(), WRITE) {
                     return Err(Errno::EACCES);
                 }
-                match (place, status.kind()) {
+                match (inode, status.kind()) {
                     (InodeRef::Node(node), Some(FileType::Socket)) => self.sockets.named(&UnixName::Node(node), style),
                     _ => Err(Errno::ECONNREFUSED),
                 }

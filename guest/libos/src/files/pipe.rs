@@ -68,8 +68,8 @@ pub struct Pipe {
     pub writers: u32,
     /// Its inode number, if it has no name.
     pub number: u64,
-    /// Its place, if it is a FIFO.
-    pub place: Option<InodeRef>,
+    /// Its inode, if it is a FIFO.
+    pub inode: Option<InodeRef>,
     /// When its ends last became ready.
     pub pulse: Pulse,
     /// How often it was opened for reading, and for writing.
@@ -332,8 +332,8 @@ impl Pipes {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn open(&mut self, place: Option<InodeRef>, reads: bool, writes: bool) -> Result<PipeId, Errno> {
-        let known = |pipe: &Option<Pipe>| place.is_some() && pipe.as_ref().is_some_and(|pipe| pipe.place == place);
+    pub fn open(&mut self, inode: Option<InodeRef>, reads: bool, writes: bool) -> Result<PipeId, Errno> {
+        let known = |pipe: &Option<Pipe>| inode.is_some() && pipe.as_ref().is_some_and(|pipe| pipe.inode == inode);
         let index = self.pipes.iter().position(known).or_else(|| self.pipes.iter().position(Option::is_none)).unwrap_or(self.pipes.len());
         if index == self.pipes.len() {
             self.pipes.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
@@ -347,7 +347,7 @@ impl Pipes {
                 readers: 0,
                 writers: 0,
                 number: self.made,
-                place,
+                inode,
                 pulse: Pulse::default(),
                 came: [0; 2],
             }
@@ -392,8 +392,8 @@ impl Pipes {
 
     /// Whether the pipe of a FIFO has readers, and whether it has writers.
     #[must_use]
-    pub fn ends(&self, place: InodeRef) -> (bool, bool) {
-        let pipe = self.pipes.iter().flatten().find(|pipe| pipe.place == Some(place));
+    pub fn ends(&self, inode: InodeRef) -> (bool, bool) {
+        let pipe = self.pipes.iter().flatten().find(|pipe| pipe.inode == Some(inode));
         pipe.map_or((false, false), |pipe| (pipe.readers > 0, pipe.writers > 0))
     }
 }

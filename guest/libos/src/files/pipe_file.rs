@@ -46,13 +46,13 @@ impl PipeFile {
         let Ok(pipe) = files.pipes.get(self.pipe) else { return false };
         // An other end that was opened and closed meanwhile counts.
         let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
-        pipe.place.is_some() && is_alone && self.other_opens == Some(pipe.others(file.readable()))
+        pipe.inode.is_some() && is_alone && self.other_opens == Some(pipe.others(file.readable()))
     }
 }
 
 impl FileOperations for PipeFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
-        files.pipes.get(self.pipe).ok()?.place
+        files.pipes.get(self.pipe).ok()?.inode
     }
 
     fn status(&self, files: &Files) -> Result<Status, Errno> {

@@ -52,7 +52,7 @@ impl ProcessFiles {
             process: FIRST,
             root,
             working_directory: root,
-            program: Program { place: root, name: None },
+            program: Program { inode: root, name: None },
             credentials,
             umask: 0o022,
             started,
@@ -101,32 +101,32 @@ impl Files {
     /// Sets the running process's program.
     pub fn set_program(&mut self, program: Program) {
         let before = core::mem::replace(&mut self.current.program, program);
-        self.release(before.place);
+        self.release(before.inode);
     }
 
     /// Checks that no process runs a file that is about to be written.
     ///
     /// # Errors
     /// `ETXTBSY`.
-    pub fn check_not_running(&self, place: InodeRef) -> Result<(), Errno> {
-        let place = self.tree.real_inode(place);
+    pub fn check_not_running(&self, inode: InodeRef) -> Result<(), Errno> {
+        let inode = self.tree.real_inode(inode);
         let mut all = self.others.values().chain([&self.current]);
-        if all.any(|own| self.tree.real_inode(own.program.place) == place) { Err(Errno::ETXTBSY) } else { Ok(()) }
+        if all.any(|own| self.tree.real_inode(own.program.inode) == inode) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
     /// Checks that no open file may write a file that is about to run.
     ///
     /// # Errors
     /// `ETXTBSY`.
-    pub fn check_not_written(&self, place: InodeRef) -> Result<(), Errno> {
-        let place = self.tree.real_inode(place);
-        let writes = |file: &OpenFile| file.writable() && self.place_of(file) == Some(place);
+    pub fn check_not_written(&self, inode: InodeRef) -> Result<(), Errno> {
+        let inode = self.tree.real_inode(inode);
+        let writes = |file: &OpenFile| file.writable() && self.inode_of(file) == Some(inode);
         if self.open.iter().any(|(_, (file, _))| writes(file)) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
     /// Closes all files of the running process, and releases its program.
     pub fn leave(&mut self) {
-        self.set_program(Program { place: self.current.root, name: None });
+        self.set_program(Program { inode: self.current.root, name: None });
         for fd in self.open_descriptors().collect::<Vec<u32>>() {
             // It is open.
             let _ = self.close(fd.into());

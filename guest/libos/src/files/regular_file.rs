@@ -9,7 +9,7 @@ use super::sharing::Sharing;
 use super::status::time;
 use super::tree::content::{Content, SIZE_MAX};
 use super::tree::node::{NodeId, Times};
-use super::tree::volume::{ImageFile, ImagePlace};
+use super::tree::volume::{ImageFile, ImageInode};
 use super::tree::{InodeRef, Tree};
 use super::user_copy::{collect, copy_out, deliver, each};
 use super::{Files, OpenFile};
@@ -25,7 +25,7 @@ const ACCESS_TIME_AGE: i64 = 24 * 60 * 60;
 #[derive(Clone, Copy, Debug)]
 pub enum RegularFile {
     /// A file of a volume that was no node when it was last examined.
-    Image(ImagePlace, ImageFile),
+    Image(ImageInode, ImageFile),
     /// A file of the overlay.
     Node(NodeId),
 }
@@ -34,7 +34,7 @@ impl RegularFile {
     /// The file as it is now: an inode of a volume may have become a node.
     fn real(self, tree: &Tree) -> RegularFile {
         match self {
-            RegularFile::Image(place, _) => match tree.real_inode(InodeRef::Image(place)) {
+            RegularFile::Image(inode, _) => match tree.real_inode(InodeRef::Image(inode)) {
                 InodeRef::Node(id) => RegularFile::Node(id),
                 _ => self,
             },
@@ -55,8 +55,8 @@ impl RegularFile {
     pub fn copy_up(self, files: &mut Files, number: usize) -> Result<NodeId, Errno> {
         match self {
             RegularFile::Node(id) => Ok(id),
-            RegularFile::Image(place, _) => {
-                let id = files.tree.copy_up(InodeRef::Image(place))?;
+            RegularFile::Image(inode, _) => {
+                let id = files.tree.copy_up(InodeRef::Image(inode))?;
                 files.replace_object(number, RegularFile::Node(id));
                 Ok(id)
             }
@@ -95,7 +95,7 @@ impl RegularFile {
 impl FileOperations for RegularFile {
     fn inode(&self, files: &Files) -> Option<InodeRef> {
         Some(match self {
-            RegularFile::Image(place, _) => files.tree.real_inode(InodeRef::Image(*place)),
+            RegularFile::Image(inode, _) => files.tree.real_inode(InodeRef::Image(*inode)),
             RegularFile::Node(id) => InodeRef::Node(*id),
         })
     }
@@ -247,8 +247,8 @@ impl FileOperations for RegularFile {
                 }
                 Ok(Mappable::Node { node })
             }
-            RegularFile::Image(place, data) => {
-                Ok(data.blocks(place.volume).map_or(Mappable::Bytes { size: data.size() }, |(first, end)| Mappable::Blocks { first, end }))
+            RegularFile::Image(inode, data) => {
+                Ok(data.blocks(inode.volume).map_or(Mappable::Bytes { size: data.size() }, |(first, end)| Mappable::Blocks { first, end }))
             }
         }
     }

@@ -32,7 +32,7 @@ impl Files {
         Ok(id)
     }
 
-    /// Adds the name of a terminal in `/dev/pts`. Returns its place and name.
+    /// Adds the name of a terminal in `/dev/pts`. Returns its inode and name.
     ///
     /// # Errors
     /// `ENOSPC`, `ENOENT`: the directory was removed.
@@ -49,10 +49,10 @@ impl Files {
     ///
     /// # Errors
     /// `EIO`: it is locked, or does not exist any more.
-    pub(super) fn open_pty(&mut self, id: PtyId, place: InodeRef) -> Result<PtySlave, Errno> {
+    pub(super) fn open_pty(&mut self, id: PtyId, inode: InodeRef) -> Result<PtySlave, Errno> {
         self.ptys.get_mut(id)?.open()?;
         self.changed.push(Channel::Terminal(id.0));
-        Ok(PtySlave { pty: id, inode: place })
+        Ok(PtySlave { pty: id, inode })
     }
 
     /// Opens the slave end of a master (`TIOCGPTPEER`).
@@ -61,8 +61,8 @@ impl Files {
     /// `EIO`: it is locked, or does not exist any more.
     pub fn open_peer(&mut self, id: PtyId) -> Result<PtySlave, Errno> {
         let name = format!("{}", id.0);
-        let place = self.tree.lookup(self.pts()?, name.as_bytes()).map_err(|_| Errno::EIO)?;
-        self.open_pty(id, place)
+        let inode = self.tree.lookup(self.pts()?, name.as_bytes()).map_err(|_| Errno::EIO)?;
+        self.open_pty(id, inode)
     }
 
     /// Closes an open file of a pseudo terminal. The last one frees it, and the master's close removes its name.

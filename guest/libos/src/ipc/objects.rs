@@ -13,8 +13,8 @@ pub const READ: u64 = 0o444;
 pub const WRITE: u64 = 0o222;
 
 /// A number is an index into the table and, above it, a count of how often indices have been reused.
-const PLACE_BITS: u32 = 15;
-const SEQUENCES: u32 = 1 << (31 - PLACE_BITS);
+const INDEX_BITS: u32 = 15;
+const SEQUENCES: u32 = 1 << (31 - INDEX_BITS);
 
 /// An object with its owner and permissions.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl<T> Object<T> {
     /// How often indices had been reused when it got its own.
     #[must_use]
     pub fn sequence(&self) -> u32 {
-        self.number >> PLACE_BITS
+        self.number >> INDEX_BITS
     }
 }
 
@@ -111,16 +111,16 @@ impl<T> Objects<T> {
 
     /// The highest index in use; 0 if there is none.
     #[must_use]
-    pub fn last_place(&self) -> u64 {
-        self.objects.last_key_value().map_or(0, |(place, _)| u64::from(*place))
+    pub fn last_index(&self) -> u64 {
+        self.objects.last_key_value().map_or(0, |(index, _)| u64::from(*index))
     }
 
     /// The object at an index.
     ///
     /// # Errors
     /// `EINVAL`: there is none.
-    pub fn at(&self, place: u64) -> Result<&Object<T>, Errno> {
-        u32::try_from(place).ok().and_then(|place| self.objects.get(&place)).ok_or(Errno::EINVAL)
+    pub fn at(&self, index: u64) -> Result<&Object<T>, Errno> {
+        u32::try_from(index).ok().and_then(|index| self.objects.get(&index)).ok_or(Errno::EINVAL)
     }
 
     /// The object with a number.
@@ -129,7 +129,7 @@ impl<T> Objects<T> {
     /// `EINVAL`: there is none. `EIDRM`: its index has been reused.
     pub fn get(&self, number: u64) -> Result<&Object<T>, Errno> {
         let number = number as u32;
-        let object = self.objects.get(&place(number)).filter(|_| number.cast_signed() >= 0).ok_or(Errno::EINVAL)?;
+        let object = self.objects.get(&index_of(number)).filter(|_| number.cast_signed() >= 0).ok_or(Errno::EINVAL)?;
         if object.number == number { Ok(object) } else { Err(Errno::EIDRM) }
     }
 
@@ -139,7 +139,7 @@ impl<T> Objects<T> {
     /// As for [`get`](Objects::get).
     pub fn get_mut(&mut self, number: u64) -> Result<&mut Object<T>, Errno> {
         let number = self.get(number)?.number;
-        self.objects.get_mut(&place(number)).ok_or(Errno::EINVAL)
+        self.objects.get_mut(&index_of(number)).ok_or(Errno::EINVAL)
     }
 
     /// The number of the object that a `get` call requests. `None`: it must be created.
@@ -147,7 +147,7 @@ impl<T> Objects<T> {
     /// # Errors
     /// `ENOENT`, `EEXIST`, `EACCES`; `EINVAL`: it is smaller than requested.
     pub fn find(&self, credentials: &Credentials, key: i32, flags: u64, is_enough: impl FnOnce(&T) -> bool) -> Result<Option<u64>, Errno> {
-        let found = self.keys.get(&key).and_then(|place| self.objects.get(place));
+        let found = self.keys.get(&key).and_then(|index| self.objects.get(index));
         let Some(object) = found else {
             return if flags & IPC_CREAT != 0 || key == IPC_PRIVATE { Ok(None) } else { Err(Errno::ENOENT) };
         };
@@ -171,33 +171,33 @@ impl<T> Objects<T> {
             return Err(Errno::ENOSPC);
         }
         let sequence = if self.last.is_some_and(|last| free <= last) { (self.sequence + 1) % SEQUENCES } else { self.sequence };
-        Ok(sequence << PLACE_BITS | free)
+        Ok(sequence << INDEX_BITS | free)
     }
 
     /// Adds an object under its number, which [`next_number`](Objects::next_number) returned.
     pub fn add(&mut self, number: u32, key: i32, flags: u64, credentials: &Credentials, now: u64, what: T) {
         let owner = [credentials.user.effective, credentials.group.effective];
-        (self.last, self.sequence) = (Some(place(number)), number >> PLACE_BITS);
+        (self.last, self.sequence) = (Some(index_of(number)), number >> INDEX_BITS);
         let permissions = flags as u32 & 0o777;
-        self.free.remove(&place(number));
-        self.end = self.end.max(place(number) + 1);
+        self.free.remove(&index_of(number));
+        self.end = self.end.max(index_of(number) + 1);
         if key != IPC_PRIVATE {
-            self.keys.insert(key, place(number));
+            self.keys.insert(key, index_of(number));
         }
-        self.objects.insert(place(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
+        self.objects.insert(index_of(number), Object { key, number, owner, maker: owner, permissions, changed: now, what });
     }
 
     /// Removes an object.
     pub fn remove(&mut self, number: u32) {
         self.hide(number);
-        if self.objects.remove(&place(number)).is_some() {
-            self.free.insert(place(number));
+        if self.objects.remove(&index_of(number)).is_some() {
+            self.free.insert(index_of(number));
         }
     }
 
     /// Removes an object's key, so that it is found by its number alone.
     pub fn hide(&mut self, number: u32) {
-        if let Some(object) = self.objects.get_mut(&place(number)) {
+        if let Some(object) = self.objects.get_mut(&index_of(number)) {
             let key = core::mem::replace(&mut object.key, IPC_PRIVATE);
             // An object without a key is in no list.
             self.keys.remove(&key);
@@ -205,8 +205,8 @@ impl<T> Objects<T> {
     }
 }
 
-const fn place(number: u32) -> u32 {
-    number & ((1 << PLACE_BITS) - 1)
+const fn index_of(number: u32) -> u32 {
+    number & ((1 << INDEX_BITS) - 1)
 }
 
 #[cfg(test)]

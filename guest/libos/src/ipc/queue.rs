@@ -89,14 +89,14 @@ impl Queue {
         process: ProcessNumber,
         now: u64,
     ) -> Result<Option<Message>, Errno> {
-        let Some(place) = self.find(wanted) else { return Ok(None) };
-        if self.messages.get(place).is_some_and(|message| message.bytes.len() as u64 > room) && !cuts {
+        let Some(index) = self.find(wanted) else { return Ok(None) };
+        if self.messages.get(index).is_some_and(|message| message.bytes.len() as u64 > room) && !cuts {
             return Err(Errno::E2BIG);
         }
         if matches!(wanted, MessageSelector::Copy(_)) {
-            return Ok(self.messages.get(place).cloned());
+            return Ok(self.messages.get(index).cloned());
         }
-        let taken = self.messages.remove(place);
+        let taken = self.messages.remove(index);
         self.used -= taken.as_ref().map_or(0, |message| message.bytes.len() as u64);
         (self.times[1], self.processes[1]) = (now, process);
         Ok(taken)
@@ -112,7 +112,7 @@ impl Queue {
                 let lowest = self.messages.iter().map(|message| message.kind).filter(|kind| *kind <= most).min()?;
                 first(&|message| message.kind == lowest)
             }
-            MessageSelector::Copy(place) => usize::try_from(place).ok().filter(|place| *place < self.messages.len()),
+            MessageSelector::Copy(index) => usize::try_from(index).ok().filter(|index| *index < self.messages.len()),
         }
     }
 }

@@ -99,11 +99,11 @@ impl Semaphores {
 
     /// Sets semaphores from `first` on, and drops the pending undo of earlier operations on them.
     pub fn set(&mut self, first: usize, values: &[i32], process: ProcessNumber) {
-        let places = first..first + values.len();
+        let range = first..first + values.len();
         for undone in self.undone.values_mut() {
-            undone[places.clone()].fill(0);
+            undone[range.clone()].fill(0);
         }
-        for (semaphore, value) in self.all[places].iter_mut().zip(values) {
+        for (semaphore, value) in self.all[range].iter_mut().zip(values) {
             *semaphore = Semaphore { value: *value, changed_by: process };
         }
     }

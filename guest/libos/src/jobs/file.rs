@@ -55,7 +55,7 @@ impl File {
         let mut own = files.new_process_files(Credentials::new(start.user, start.group), clock::wall());
         let opened = files.with_current(&mut own, |files| {
             let root = files.current.root;
-            let standing = files.find(AT_FDCWD, &wanted.directory, LookupFlags::FOLLOW).and_then(|place| files.change_directory(place));
+            let standing = files.find(AT_FDCWD, &wanted.directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode));
             let opened = standing.and_then(|()| match writes {
                 true => make(files, &wanted.path),
                 false => insert_regular(files, AT_FDCWD, &wanted.path, O_RDONLY).map(|fd| (fd, None)),
@@ -165,7 +165,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
     }
     let now = time(clock::wall());
     let directory = files.insert(OpenFile::new(DirectoryFile(found.directory), O_RDONLY), true)?;
-    let made = found.place.map(|place| Ok(files.status(place)?.owner())).transpose().and_then(|owner| {
+    let made = found.inode.map(|inode| Ok(files.status(inode)?.owner())).transpose().and_then(|owner| {
         if owner.is_some() {
             let there = insert_regular(files, directory, name.bytes(), O_WRONLY)?;
             files.close(there)?;
@@ -177,7 +177,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
         files.insert(file, true)
     });
     match made {
-        Ok(fd) => Ok((fd, Some(Target { directory, name, replaces: found.place.is_some() }))),
+        Ok(fd) => Ok((fd, Some(Target { directory, name, replaces: found.inode.is_some() }))),
         Err(error) => {
             files.close(directory)?;
             Err(error)

@@ -61,7 +61,7 @@ impl Prepared {
         let main = self.main.executable.clone();
         let main = match main.movable {
             Some(alignment) => {
-                let start = space.place(main.bytes(), alignment)?;
+                let start = space.find_image(main.bytes(), alignment)?;
                 main.at(start).ok_or(Errno::ENOMEM)?
             }
             None => main,
@@ -156,7 +156,7 @@ fn map(
     if let Some((segment, (first, _))) = executable.segments.first().zip(source.blocks())
         && let Some((_, blocks)) = blocks(source, segment)
     {
-        space.show(Backing::Blocks(blocks), first.block, program.place, program.name.clone());
+        space.show(Backing::Blocks(blocks), first.block, program.inode, program.name.clone());
     }
     Ok(())
 }

@@ -140,26 +140,26 @@ fn shown(directory: u64, path: Vec<u8>) -> Vec<u8> {
 
 /// Finds an executable file.
 fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundFile, Errno> {
-    let (place, name) = if path.is_empty() {
+    let (inode, name) = if path.is_empty() {
         (files.find_at(directory, path, flags)?, None)
     } else {
         let found = files.walk(directory, path, LookupFlags::of(flags))?;
-        let place = found.place.ok_or(Errno::ENOENT)?;
+        let inode = found.inode.ok_or(Errno::ENOENT)?;
         let name = match &found.last {
             LastComponent::Name(name) => Some(OpenName { directory: found.directory, name: name.bytes().into() }),
             _ => None,
         };
-        (place, name)
+        (inode, name)
     };
-    let place = files.tree.real_inode(place);
-    let status = files.status(place)?;
+    let inode = files.tree.real_inode(inode);
+    let status = files.status(inode)?;
     match status.kind() {
         Some(FileType::Symlink) => return Err(Errno::ELOOP),
         Some(FileType::Regular) if files.current.credentials.may(status.owner(), false, EXECUTE) => {}
         _ => return Err(Errno::EACCES),
     }
-    files.check_not_written(place)?;
-    Ok(FoundFile { program: Program { place, name }, source: ProgramSource::new(&files.tree, place)? })
+    files.check_not_written(inode)?;
+    Ok(FoundFile { program: Program { inode, name }, source: ProgramSource::new(&files.tree, inode)? })
 }
 
 /// Reads the headers of a program. Unreadable bytes count as missing, which the parser detects.

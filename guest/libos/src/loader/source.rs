@@ -20,12 +20,12 @@ pub enum ProgramSource {
 }
 
 impl ProgramSource {
-    /// The file at a place.
+    /// The file of an inode.
     ///
     /// # Errors
     /// `EACCES`: it is no regular file. `EIO`.
-    pub fn new(tree: &Tree, place: InodeRef) -> Result<ProgramSource, Errno> {
-        match tree.real_inode(place) {
+    pub fn new(tree: &Tree, inode: InodeRef) -> Result<ProgramSource, Errno> {
+        match tree.real_inode(inode) {
             InodeRef::Image(image) => Ok(ProgramSource::Image(tree.image_file(image)?, image.volume)),
             InodeRef::Node(id) => Ok(ProgramSource::Node(id)),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EACCES),

@@ -35,8 +35,8 @@ impl Key {
 /// A file that is mapped.
 #[derive(Clone, Debug)]
 pub struct FileMapping {
-    /// The file's place.
-    pub place: InodeRef,
+    /// The file's inode.
+    pub inode: InodeRef,
     /// The name by which it was found.
     pub name: Option<OpenName>,
     /// Its first block, if it lies in blocks.
@@ -49,13 +49,13 @@ pub struct MappedFiles(BTreeMap<Key, FileMapping>);
 
 impl AddressSpace {
     /// Records the file of a mapping. `first`: its first block, if it lies in blocks.
-    pub fn show(&mut self, backing: Backing, first: BlockNumber, place: InodeRef, name: Option<OpenName>) {
+    pub fn show(&mut self, backing: Backing, first: BlockNumber, inode: InodeRef, name: Option<OpenName>) {
         if self.shown.0.len() > KEPT + 2 * self.regions.count() {
             let all = self.all();
             self.shown.0.retain(|key, _| all.iter().any(|(_, region)| Key::of(region.backing) == Some(*key)));
         }
         if let Some(key) = Key::of(backing) {
-            self.shown.0.insert(key, FileMapping { place, name, first });
+            self.shown.0.insert(key, FileMapping { inode, name, first });
         }
     }
 

@@ -28,7 +28,7 @@ const HIGH: Range<u64> = 0x1_0000_0000..SHARED - LARGE_PAGE_SIZE;
 
 /// The number of random positions. The first three count 2 MiB blocks: for programs, for small mappings with the stack, and for large
 /// mappings. The others count pages within a block: for programs, for the stack, for small mappings, and between a program and its break.
-mod places {
+mod positions {
     pub const IMAGE_BLOCKS: u64 = 64;
     pub const LOW_BLOCKS: u64 = 64;
     pub const HIGH_BLOCKS: u64 = 1 << 20;
@@ -62,15 +62,15 @@ pub struct Layout {
 impl Layout {
     /// A layout. `chance` returns a random number below a power of two.
     pub fn new(mut chance: impl FnMut(u64) -> u64) -> Layout {
-        let block = LOW_END - chance(places::LOW_BLOCKS) * LARGE_PAGE_SIZE;
+        let block = LOW_END - chance(positions::LOW_BLOCKS) * LARGE_PAGE_SIZE;
         let mut pages = |count| chance(count) * PAGE_SIZE;
-        let in_image = pages(places::IMAGE_PAGES);
+        let in_image = pages(positions::IMAGE_PAGES);
         Layout {
-            break_gap: pages(places::BREAK_PAGES),
-            stack_top: block - LARGE_PAGE_SIZE / 2 - pages(places::STACK_PAGES),
-            low_end: block - pages(places::LOW_PAGES),
-            image: IMAGES + chance(places::IMAGE_BLOCKS) * LARGE_PAGE_SIZE + in_image,
-            high: HIGH.start..HIGH.end - chance(places::HIGH_BLOCKS) * LARGE_PAGE_SIZE,
+            break_gap: pages(positions::BREAK_PAGES),
+            stack_top: block - LARGE_PAGE_SIZE / 2 - pages(positions::STACK_PAGES),
+            low_end: block - pages(positions::LOW_PAGES),
+            image: IMAGES + chance(positions::IMAGE_BLOCKS) * LARGE_PAGE_SIZE + in_image,
+            high: HIGH.start..HIGH.end - chance(positions::HIGH_BLOCKS) * LARGE_PAGE_SIZE,
         }
     }
 }

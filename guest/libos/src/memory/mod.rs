@@ -381,7 +381,7 @@ impl AddressSpace {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn place(&self, bytes: u64, alignment: u64) -> Result<u64, Errno> {
+    pub fn find_image(&self, bytes: u64, alignment: u64) -> Result<u64, Errno> {
         let start = self.layout.image.next_multiple_of(alignment);
         if start.saturating_add(bytes) < self.layout.stack_top - RESERVED {
             return Ok(start);

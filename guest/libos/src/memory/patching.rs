@@ -60,7 +60,7 @@ impl AddressSpace {
         }
         memory::write(site, &[0xe9, jump[0], jump[1], jump[2], jump[3]]).ok()?;
         let original = code.first_chunk().copied()?;
-        self.patches.add(site, Site { original, trampoline: start..start + length, places: trampoline::places(&replaced), jumps: 0 });
+        self.patches.add(site, Site { original, trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
         Some(())
     }
 

@@ -69,10 +69,10 @@ impl AddressSpace {
         let room = stack_limit.clamp(ROOM_LEAST, ROOM_MOST) / PAGE_SIZE * PAGE_SIZE + GAP;
         let Layout { stack_top, high, .. } = self.layout.clone();
         let areas = [LOW_START..stack_top, high];
-        let place = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;
-        self.stack = Stack { room: place.start()..place.end(), start: place.end() - START };
+        let range = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;
+        self.stack = Stack { room: range.start()..range.end(), start: range.end() - START };
         self.map(pages(self.stack.start, START)?, stack_permissions, Backing::Anonymous)?;
-        Ok(place.end())
+        Ok(range.end())
     }
 
     /// Grows the stack down to `address` if `limit` bytes allow it: at least to twice its size, so that faults stay few. Returns whether

@@ -51,7 +51,7 @@ pub struct Site {
     /// The address range of its trampoline.
     pub trampoline: Range<u64>,
     /// The offsets of the instructions in the code and in the trampoline, in order.
-    pub places: Vec<OffsetPair>,
+    pub offsets: Vec<OffsetPair>,
     /// How often it was jumped into.
     pub jumps: u8,
 }
@@ -60,7 +60,7 @@ impl Site {
     /// Bytes of the program that the trampoline replaces, from the site on.
     #[must_use]
     pub fn length(&self) -> u64 {
-        self.places.last().map_or(JUMP as u64, |last| last.original.into())
+        self.offsets.last().map_or(JUMP as u64, |last| last.original.into())
     }
 }
 
@@ -132,12 +132,12 @@ impl Patches {
 
     /// Finds an address for a trampoline, and whether its page must be mapped first.
     pub fn find_room(&self, site: u64, length: u64, can_be_mapped: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
-        let is_taken = |place: u64, length: u64| {
-            let others = self.trampolines.range(place.saturating_sub(TRAMPOLINE)..place + length);
-            others.filter_map(|(_, site)| self.sites.get(site)).any(|other| other.trampoline.end > place)
+        let is_taken = |address: u64, length: u64| {
+            let others = self.trampolines.range(address.saturating_sub(TRAMPOLINE)..address + length);
+            others.filter_map(|(_, site)| self.sites.get(site)).any(|other| other.trampoline.end > address)
         };
-        let place = trampoline_space::find(site, length, self.pages.iter().copied(), is_taken, can_be_mapped)?;
-        Some((place, !self.pages.contains(&(place / PAGE_SIZE * PAGE_SIZE))))
+        let address = trampoline_space::find(site, length, self.pages.iter().copied(), is_taken, can_be_mapped)?;
+        Some((address, !self.pages.contains(&(address / PAGE_SIZE * PAGE_SIZE))))
     }
 
     /// Records a page of trampoline space.
@@ -253,8 +253,8 @@ impl Patches {
     pub fn copy(&self, instruction: u64) -> Option<u64> {
         let site = self.jumped_into(instruction)?;
         let patched = self.sites.get(&site)?;
-        let place = patched.places.iter().find(|place| site + u64::from(place.original) == instruction)?;
-        Some(patched.trampoline.start + u64::from(place.copy))
+        let pair = patched.offsets.iter().find(|pair| site + u64::from(pair.original) == instruction)?;
+        Some(patched.trampoline.start + u64::from(pair.copy))
     }
 
     /// The program address that an address in a trampoline corresponds to; in its entry, the site itself. `None`: there is no trampoline
@@ -268,7 +268,7 @@ impl Patches {
         }
         let offset = instruction - start;
         // Each copy is one instruction, so no instruction pointer lies inside one.
-        patched.places.iter().find(|place| u64::from(place.copy) == offset).map(|place| site + u64::from(place.original))
+        patched.offsets.iter().find(|pair| u64::from(pair.copy) == offset).map(|pair| site + u64::from(pair.original))
     }
 
     /// The site whose trampoline's entry contains this address.

@@ -128,7 +128,8 @@ fn patch(patches: &mut Patches, sites: impl Iterator<Item = u64>) {
         if is_new {
             patches.add_page(start / 0x1000 * 0x1000);
         }
-        patches.add(site, Site { original: [0; JUMP], trampoline: start..start + length, places: trampoline::places(&replaced), jumps: 0 });
+        patches
+            .add(site, Site { original: [0; JUMP], trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
     }
 }
 

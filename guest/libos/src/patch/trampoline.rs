@@ -46,15 +46,15 @@ fn copied_length(instruction: &Instruction) -> u8 {
 
 /// The offsets of instructions in the code and in the trampoline: each copied one, and last the one behind them.
 #[must_use]
-pub fn places(replaced: &ReplacedCode) -> Vec<OffsetPair> {
-    let mut places = Vec::with_capacity(replaced.steps.len() + 1);
+pub fn offsets(replaced: &ReplacedCode) -> Vec<OffsetPair> {
+    let mut offsets = Vec::with_capacity(replaced.steps.len() + 1);
     let mut copy = ENTRY_CODE;
     for step in &replaced.steps {
-        places.push(OffsetPair { original: step.offset, copy });
+        offsets.push(OffsetPair { original: step.offset, copy });
         copy += copied_length(&step.instruction);
     }
-    places.push(OffsetPair { original: replaced.end, copy });
-    places
+    offsets.push(OffsetPair { original: replaced.end, copy });
+    offsets
 }
 
 /// The bytes of a trampoline at `start` for the code at `site`. `entry` is the address of the word with the libOS's entry. `None`: it is

@@ -24,7 +24,7 @@ const GIB: u64 = 1 << 30;
 pub const ENTRIES: u64 = 16;
 
 /// The target of a jump at `site` with this displacement, if it is a valid address.
-fn place(site: u64, displacement: [u8; 4]) -> Option<u64> {
+fn target(site: u64, displacement: [u8; 4]) -> Option<u64> {
     (site + JUMP as u64).checked_add_signed(i32::from_le_bytes(displacement).into())
 }
 
@@ -37,10 +37,10 @@ pub fn find(
     is_taken: impl Fn(u64, u64) -> bool,
     can_be_mapped: impl Fn(u64) -> bool,
 ) -> Option<u64> {
-    let fits = |place: &u64| place % PAGE_SIZE + length <= PAGE_SIZE - ENTRIES;
-    pages.flat_map(|page| within(site, page)).find(|place| fits(place) && !is_taken(*place, length)).or_else(|| {
-        let free = |place: &u64| fits(place) && can_be_mapped(place / PAGE_SIZE * PAGE_SIZE);
-        all(site).find(|place| place / GIB == site / GIB && free(place)).or_else(|| all(site).find(free))
+    let fits = |address: &u64| address % PAGE_SIZE + length <= PAGE_SIZE - ENTRIES;
+    pages.flat_map(|page| within(site, page)).find(|address| fits(address) && !is_taken(*address, length)).or_else(|| {
+        let free = |address: &u64| fits(address) && can_be_mapped(address / PAGE_SIZE * PAGE_SIZE);
+        all(site).find(|address| address / GIB == site / GIB && free(address)).or_else(|| all(site).find(free))
     })
 }
 
@@ -50,8 +50,8 @@ fn within(site: u64, page: u64) -> impl Iterator<Item = u64> {
     (first >> 8..=(first + PAGE_SIZE as i64 - 1) >> 8)
         .filter_map(|upper| i32::try_from(upper << 8).ok())
         .filter(|upper| upper.to_le_bytes()[1..].iter().all(|byte| UNDEFINED.contains(byte)))
-        .flat_map(move |upper| UNDEFINED.into_iter().filter_map(move |lowest| place(site, (upper | i32::from(lowest)).to_le_bytes())))
-        .filter(move |place| place / PAGE_SIZE * PAGE_SIZE == page)
+        .flat_map(move |upper| UNDEFINED.into_iter().filter_map(move |lowest| target(site, (upper | i32::from(lowest)).to_le_bytes())))
+        .filter(move |address| address / PAGE_SIZE * PAGE_SIZE == page)
 }
 
 /// All addresses that `site` can jump to. Most are so far apart that checking the first of each range suffices.
@@ -61,5 +61,5 @@ fn all(site: u64) -> impl Iterator<Item = u64> {
         .into_iter()
         .flat_map(move |highest| bytes().flat_map(move |third| bytes().map(move |second| [highest, third, second])))
         .flat_map(move |[highest, third, second]| [0x06, 0x82].map(|lowest| [lowest, second, third, highest]))
-        .filter_map(move |displacement| place(site, displacement))
+        .filter_map(move |displacement| target(site, displacement))
 }

@@ -53,7 +53,7 @@ pub struct FrameLayout {
 }
 
 impl FrameLayout {
-    /// The place below the red zone of a program that runs at `pointer`, or below the top of another stack, with so many bytes of
+    /// The address below the red zone of a program that runs at `pointer`, or below the top of another stack, with so many bytes of
     /// vector state.
     #[must_use]
     pub fn below(pointer: u64, other: Option<u64>, vectors: u64) -> FrameLayout {
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!((vectors % 64, frame % 16), (0, 8));
         }
         assert!(FrameLayout::below(0x5000, Some(0x2000), 512).vectors + 512 <= 0x2000);
-        // An invalid stack pointer gives an invalid place, without a panic.
+        // An invalid stack pointer gives an invalid address, without a panic.
         let _ = FrameLayout::below(0, None, 2700);
     }
 }

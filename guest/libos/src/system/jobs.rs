@@ -105,7 +105,7 @@ impl System {
     /// Loads the initial program of the running process. `None`: the process has ended instead.
     pub(crate) fn begin(&mut self, wanted: JobRequest) -> Option<Registers> {
         let JobRequest { path, directory, arguments, environment } = wanted;
-        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|place| self.files.change_directory(place));
+        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|inode| self.files.change_directory(inode));
         let (named, begun) = match standing {
             Err(error) => (directory, Err(error.into())),
             Ok(()) => {

@@ -203,14 +203,14 @@ impl Input {
 
     /// Position and first byte of the last character of the line that is being typed. `None`: there is none.
     fn last(&self, settings: &Settings) -> Option<(usize, u8)> {
-        let places = (self.finished..self.typed.len()).rev();
-        places.map(|place| (place, self.typed[place].byte())).find(|(_, byte)| !continues(settings, *byte))
+        let indices = (self.finished..self.typed.len()).rev();
+        indices.map(|index| (index, self.typed[index].byte())).find(|(_, byte)| !continues(settings, *byte))
     }
 
     /// Removes the last character of the line that is being typed. Returns its first byte.
     fn pop(&mut self, settings: &Settings) -> Option<u8> {
-        let (place, byte) = self.last(settings)?;
-        self.typed.truncate(place);
+        let (index, byte) = self.last(settings)?;
+        self.typed.truncate(index);
         Some(byte)
     }
 
@@ -227,13 +227,13 @@ impl Input {
 
     fn erase_word(&mut self, settings: &Settings, effects: &mut Effects) {
         let mut in_word = false;
-        while let Some((place, byte)) = self.last(settings) {
+        while let Some((index, byte)) = self.last(settings) {
             if latin::is_alphanumeric(byte) || byte == b'_' {
                 in_word = true;
             } else if in_word {
                 return;
             }
-            self.typed.truncate(place);
+            self.typed.truncate(index);
             if settings.has(ECHO) {
                 self.hide(settings, byte, effects);
             }

@@ -98,7 +98,7 @@ fn settings(address: u64) -> String {
         let bytes = copy(address, MODES)?;
         let [input, output, control, local] = [0, 4, 8, 12].map(|offset| u64::from(word32(&bytes, offset)));
         let delays = [("NL", 8, 1), ("CR", 9, 3), ("TAB", 11, 3), ("BS", 13, 1), ("VT", 14, 1), ("FF", 15, 1)];
-        let delays: String = delays.into_iter().map(|(name, place, mask)| format!("{name}{}|", output >> place & mask)).collect();
+        let delays: String = delays.into_iter().map(|(name, shift, mask)| format!("{name}{}|", output >> shift & mask)).collect();
         let output = OUTPUT_MODES.show(output & !0xff00);
         let (input, control, local) = (INPUT_MODES.show(input), CONTROL_MODES.show(control), LOCAL_MODES.show(local));
         Some(format!("{{c_iflag={input}, c_oflag={delays}{output}, c_cflag={control}, c_lflag={local}, ...}}"))

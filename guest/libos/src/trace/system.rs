@@ -62,8 +62,8 @@ pub(super) fn groups(address: u64, count: u64) -> String {
 pub(super) fn processors(address: u64, bytes: u64) -> String {
     at(address, |address| {
         let bytes = copy(address, bytes.min(PAGE_SIZE) as usize)?;
-        let members = (0..bytes.len() * 8).filter(|place| bytes[place / 8] >> (place % 8) & 1 != 0);
-        Some(format!("[{}]", members.map(|place| format!("{place}")).collect::<Vec<_>>().join(" ")))
+        let members = (0..bytes.len() * 8).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 != 0);
+        Some(format!("[{}]", members.map(|bit| format!("{bit}")).collect::<Vec<_>>().join(" ")))
     })
 }
 

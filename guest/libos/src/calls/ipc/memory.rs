@@ -70,12 +70,12 @@ pub fn shmctl(system: &mut System, [number, wanted, buffer, ..]: [u64; 6]) -> Re
     match u64::from(wanted as u32) {
         IPC_INFO => {
             set_words(buffer, &[BYTES_MAX, 1, SEGMENTS_MAX as u64, SEGMENTS_MAX as u64, BYTES_MAX, 0, 0, 0, 0])?;
-            Ok(system.ipc.segments.last_place())
+            Ok(system.ipc.segments.last_index())
         }
         SHM_INFO => {
             let pages: u64 = system.ipc.segments.all().map(|object| object.what.pages.pages()).sum();
             set_words(buffer, &[system.ipc.segments.all().count() as u64, pages, pages, 0, 0, 0])?;
-            Ok(system.ipc.segments.last_place())
+            Ok(system.ipc.segments.last_index())
         }
         wanted @ (IPC_STAT | SHM_STAT | SHM_STAT_ANY) => {
             let object = if wanted == IPC_STAT { system.ipc.segments.get(number) } else { system.ipc.segments.at(number) }?;

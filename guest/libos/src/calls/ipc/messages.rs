@@ -64,7 +64,7 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
         return Err(Errno::EINVAL);
     }
     let wanted = match kind.cast_signed() {
-        place if flags & MSG_COPY != 0 => MessageSelector::Copy(place),
+        index if flags & MSG_COPY != 0 => MessageSelector::Copy(index),
         0 => MessageSelector::Any,
         kind if kind < 0 => MessageSelector::UpTo(kind.checked_neg().unwrap_or(i64::MAX)),
         kind if flags & MSG_EXCEPT != 0 => MessageSelector::Not(kind),
@@ -148,5 +148,5 @@ fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno>
         if used { [all.all().count() as u32, sum(Queue::count), sum(|queue| queue.used)] } else { [queues / 1024 * room, room, room] };
     let numbers = [pool, map, most, room, queues, SEGMENT_BYTES, last, SEGMENTS];
     user::write(address, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())?;
-    Ok(all.last_place())
+    Ok(all.last_index())
 }

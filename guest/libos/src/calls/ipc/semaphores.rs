@@ -175,7 +175,7 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
         SETVAL => {
             let value = Some(argument as i32).filter(|value| (0..=VALUE_MAX).contains(value)).ok_or(Errno::ERANGE)?;
             let object = system.ipc.semaphores.get(number)?;
-            let index = place(object, index)?;
+            let index = index_of(object, index)?;
             object.check(&system.files.current.credentials, WRITE)?;
             set_values(system, number, index, &[value])
         }
@@ -192,7 +192,7 @@ pub fn semctl(system: &mut System, [number, index, wanted, argument, ..]: [u64; 
                 let bytes = object.what.all.iter().flat_map(|semaphore| (semaphore.value as u16).to_le_bytes()).collect::<Vec<u8>>();
                 return Ok(user::write(argument, &bytes).map(|()| 0)?);
             }
-            let (semaphore, number) = (object.what.all[place(object, index)?], object.number);
+            let (semaphore, number) = (object.what.all[index_of(object, index)?], object.number);
             Ok(match wanted {
                 GETPID => semaphore.changed_by.into(),
                 GETVAL => semaphore.value as u64,
@@ -212,7 +212,7 @@ fn status(object: &Object<Semaphores>) -> [u64; 13] {
 }
 
 /// The index of a semaphore in its set.
-fn place(object: &Object<Semaphores>, index: u64) -> Result<usize, Errno> {
+fn index_of(object: &Object<Semaphores>, index: u64) -> Result<usize, Errno> {
     if index < object.what.all.len() as u64 { Ok(index as usize) } else { Err(Errno::EINVAL) }
 }
 
@@ -243,5 +243,5 @@ fn write_limits(system: &System, used: bool, address: u64) -> Result<u64, Errno>
     let operations = OPERATIONS_MAX as u32;
     let numbers = [MANY, SETS_MAX as u32, MANY, MANY, SEMAPHORES_MAX as u32, operations, operations, last[0], last[1], last[2]];
     user::write(address, &numbers.map(u32::to_le_bytes).concat())?;
-    Ok(all.last_place())
+    Ok(all.last_index())
 }

@@ -53,11 +53,11 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
         let mut line = format!("{:08x}-{:08x} {read}{write}{execute}{shared} ", range.start(), range.end());
         let name = match memory.shown(region.backing, range.start()) {
             Some((file, offset)) => {
-                let status = files.status(files.tree.real_inode(file.place));
+                let status = files.status(files.tree.real_inode(file.inode));
                 let (device, number) = status.map_or((0, 0), |status| (status.device, status.number));
                 let (major, minor) = numbers(device);
                 let _ = write!(line, "{offset:08x} {major:02x}:{minor:02x} {number} ");
-                files.path_by(file.name.as_ref(), Some(file.place))
+                files.path_by(file.name.as_ref(), Some(file.inode))
             }
             None => match region.backing.anonymous_offset(range.start()) {
                 // Shared anonymous memory is the only file that no name was recorded for.

@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::tree::node::NodeId;
-use crate::files::tree::volume::ImagePlace;
+use crate::files::tree::volume::ImageInode;
 use crate::files::tree::{InodeRef, Tree, room};
 
 /// The identity of a file, independent of its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileIdentity {
     /// A file of a volume.
-    Image(ImagePlace),
+    Image(ImageInode),
     /// A new file.
     Node(NodeId),
 }
@@ -34,8 +34,8 @@ impl FileVersion {
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn of(tree: &Tree, place: InodeRef) -> Result<FileVersion, Errno> {
-        match tree.real_inode(place) {
+    pub fn of(tree: &Tree, inode: InodeRef) -> Result<FileVersion, Errno> {
+        match tree.real_inode(inode) {
             InodeRef::Image(image) => Ok(FileVersion::original(image)),
             InodeRef::Node(id) => {
                 let node = tree.node(id)?;
@@ -50,8 +50,8 @@ impl FileVersion {
 
     /// The version in a volume.
     #[must_use]
-    pub fn original(place: ImagePlace) -> FileVersion {
-        FileVersion { identity: FileIdentity::Image(place), changed: None }
+    pub fn original(inode: ImageInode) -> FileVersion {
+        FileVersion { identity: FileIdentity::Image(inode), changed: None }
     }
 }
 
@@ -63,7 +63,7 @@ pub struct HostFile {
     /// It is a directory.
     pub is_directory: bool,
     /// The volume's directory with which the host's started; names sent since then have entries of their own.
-    pub below: Option<ImagePlace>,
+    pub below: Option<ImageInode>,
 }
 
 /// Everything that was sent, by path.
@@ -77,7 +77,7 @@ impl HostState {
     ///
     /// # Errors
     /// `EIO`.
-    pub fn host(&self, tree: &Tree, path: &[u8], original: Option<ImagePlace>) -> Result<Option<HostFile>, Errno> {
+    pub fn host(&self, tree: &Tree, path: &[u8], original: Option<ImageInode>) -> Result<Option<HostFile>, Errno> {
         if let Some(known) = self.paths.get(path) {
             return Ok(*known);
         }

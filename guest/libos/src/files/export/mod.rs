@@ -18,7 +18,7 @@ use super::Files;
 use super::directory_file::DirectoryFile;
 use super::namei::{LastComponent, LookupFlags};
 use super::tree::InodeRef;
-use super::tree::volume::{ImagePlace, VolumeIndex};
+use super::tree::volume::{ImageInode, VolumeIndex};
 use crate::errno::Errno;
 use crate::uapi::AT_FDCWD;
 
@@ -75,11 +75,11 @@ impl Files {
     /// `EINVAL`: it is neither a mount point nor a regular file. Those of path lookup.
     pub fn export(&mut self, path: &[u8]) -> Result<(), Errno> {
         let found = self.walk(AT_FDCWD, path, LookupFlags::NAME)?;
-        let place = self.tree.real_inode(found.place.ok_or(Errno::ENOENT)?);
-        let root = match (self.tree.volume_of(place), found.last) {
-            (Some(volume), _) if self.tree.is_mount(place) => Root::Volume(volume),
-            (Some(_), LastComponent::Name(name)) if !self.status(place)?.is_directory() => {
-                Root::File { directory: found.directory, name: name.bytes().into(), version: Some(FileVersion::of(&self.tree, place)?) }
+        let inode = self.tree.real_inode(found.inode.ok_or(Errno::ENOENT)?);
+        let root = match (self.tree.volume_of(inode), found.last) {
+            (Some(volume), _) if self.tree.is_mount(inode) => Root::Volume(volume),
+            (Some(_), LastComponent::Name(name)) if !self.status(inode)?.is_directory() => {
+                Root::File { directory: found.directory, name: name.bytes().into(), version: Some(FileVersion::of(&self.tree, inode)?) }
             }
             _ => return Err(Errno::EINVAL),
         };
@@ -103,17 +103,17 @@ impl Files {
         if self.exports.is_empty() {
             return Ok(());
         }
-        let Ok(place) = self.place(fd) else { return Ok(()) };
-        let place = self.tree.real_inode(place);
-        let Some(volume) = self.tree.volume_of(place) else { return Ok(()) };
+        let Ok(inode) = self.inode(fd) else { return Ok(()) };
+        let inode = self.tree.real_inode(inode);
+        let Some(volume) = self.tree.volume_of(inode) else { return Ok(()) };
         let is_it = |export: &Export| match &export.root {
             Root::Volume(exported) => *exported == volume,
             Root::File { directory, name, .. } => {
-                self.tree.lookup(*directory, name).is_ok_and(|found| self.tree.real_inode(found) == place)
+                self.tree.lookup(*directory, name).is_ok_and(|found| self.tree.real_inode(found) == inode)
             }
         };
         let Some(number) = self.exports.iter().position(is_it) else { return Ok(()) };
-        let path = self.path_in_volume(fd, place, volume);
+        let path = self.path_in_volume(fd, inode, volume);
         ROOM.0.with(|room| self.sync_export(number, path.as_deref(), &mut Operator, room))
     }
 
@@ -147,7 +147,7 @@ impl Files {
         let records = Records::new(channel, buffer);
         match root {
             Root::Volume(volume) => {
-                let top = ImagePlace { volume: *volume, nid: tree.volume(*volume)?.image.root() };
+                let top = ImageInode { volume: *volume, nid: tree.volume(*volume)?.image.root() };
                 let here = DirectoryState { now: tree.real_inode(InodeRef::Image(top)), before: Some(top) };
                 let mut walk = Walk::new(tree, number as u32, *volume, told, records);
                 let said = match path {
@@ -158,11 +158,11 @@ impl Files {
                 walk.finish(said)
             }
             Root::File { directory, name, version } => {
-                let Ok(place) = tree.lookup(*directory, name) else { return Ok(()) };
-                let (place, now) = (tree.real_inode(place), FileVersion::of(tree, place)?);
-                let Some(volume) = tree.volume_of(place).filter(|_| *version != Some(now)) else { return Ok(()) };
+                let Ok(inode) = tree.lookup(*directory, name) else { return Ok(()) };
+                let (inode, now) = (tree.real_inode(inode), FileVersion::of(tree, inode)?);
+                let Some(volume) = tree.volume_of(inode).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);
-                let said = walk.file(&[], place);
+                let said = walk.file(&[], inode);
                 let done = walk.finish(said);
                 *version = done.ok().map(|()| now);
                 done
@@ -171,19 +171,19 @@ impl Files {
     }
 
     /// The path of an open file in its volume, if the name by which it was opened still leads there.
-    fn path_in_volume(&self, fd: u64, place: InodeRef, volume: VolumeIndex) -> Option<Vec<u8>> {
+    fn path_in_volume(&self, fd: u64, inode: InodeRef, volume: VolumeIndex) -> Option<Vec<u8>> {
         let file = self.look(fd).ok()?;
         let (directory, name) = match (file.downcast::<DirectoryFile>(), &file.name) {
-            (Some(_), _) => (place, None),
+            (Some(_), _) => (inode, None),
             (_, Some(open)) => (open.directory, Some(&*open.name)),
             _ => return None,
         };
-        let top = ImagePlace { volume, nid: self.tree.volume(volume).ok()?.image.root() };
+        let top = ImageInode { volume, nid: self.tree.volume(volume).ok()?.image.root() };
         let (mount, whole) = (self.path_of(InodeRef::Image(top)).ok()??, self.path_of(directory).ok()??);
         let rest = whole.strip_prefix(&mount[..])?;
         let mut path = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
         if let Some(name) = name {
-            if self.tree.lookup(directory, name).map(|found| self.tree.real_inode(found)) != Ok(place) {
+            if self.tree.lookup(directory, name).map(|found| self.tree.real_inode(found)) != Ok(inode) {
                 return None;
             }
             if !path.is_empty() {

@@ -17,7 +17,7 @@ use super::records::Records;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::tree::node::Body;
-use crate::files::tree::volume::{ImagePlace, VolumeIndex};
+use crate::files::tree::volume::{ImageInode, VolumeIndex};
 use crate::files::tree::{InodeRef, Tree};
 
 /// Temporary permissions of the host's directories during the walk.
@@ -29,7 +29,7 @@ pub struct DirectoryState {
     /// The current directory.
     pub now: InodeRef,
     /// The volume's directory with which the host's started; `None`: the host had none here.
-    pub before: Option<ImagePlace>,
+    pub before: Option<ImageInode>,
 }
 
 /// The state of a walk.
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
     pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, told: &'a mut HostState, records: Records<'a>) -> Walk<'a> {
         let is_changed = |id| FileVersion::of(tree, InodeRef::Node(id)).is_ok_and(|version| version.changed.is_some());
         let top = tree.volume(volume).map(|volume| volume.image.root());
-        let scattered = tree.made().any(|(place, id)| place.volume == volume && Ok(place.nid) != top && is_changed(id));
+        let scattered = tree.made().any(|(inode, id)| inode.volume == volume && Ok(inode.nid) != top && is_changed(id));
         Walk { tree, export, volume, told, records, scattered, pending: Vec::new(), gone: Vec::new(), complete: Vec::new() }
     }
 
@@ -103,10 +103,10 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// `ENOENT`: the name does not exist. `EIO`, `ENOSPC`.
     pub fn child(&mut self, path: &mut Vec<u8>, here: DirectoryState, name: &[u8], deep: bool) -> Result<DirectoryState, Errno> {
-        let place = self.tree.real_inode(self.tree.lookup(here.now, name)?);
+        let inode = self.tree.real_inode(self.tree.lookup(here.now, name)?);
         let original = self.original(here, name)?;
-        let elsewhere = DirectoryState { now: place, before: None };
-        if self.tree.volume_of(place) != Some(self.volume) {
+        let elsewhere = DirectoryState { now: inode, before: None };
+        if self.tree.volume_of(inode) != Some(self.volume) {
             // Another volume is mounted there.
             return Ok(elsewhere);
         }
@@ -115,10 +115,10 @@ impl<'a> Walk<'a> {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        let found = match self.tree.kind(place) {
+        let found = match self.tree.kind(inode) {
             _ if path.len() > MAX_PATH => self.lost(path, Errno::ENAMETOOLONG).map(|()| elsewhere),
-            Ok(FileType::Directory) => self.subdirectory(path, place, original, deep),
-            Ok(FileType::Regular | FileType::Symlink) => self.leaf(path, place, original).map(|()| elsewhere),
+            Ok(FileType::Directory) => self.subdirectory(path, inode, original, deep),
+            Ok(FileType::Regular | FileType::Symlink) => self.leaf(path, inode, original).map(|()| elsewhere),
             // Devices, FIFOs and sockets are not exported.
             Ok(_) => Ok(elsewhere),
             Err(error) => self.lost(path, error).map(|()| elsewhere),
@@ -128,49 +128,49 @@ impl<'a> Walk<'a> {
     }
 
     /// The volume's file at a name, if the host started with that directory.
-    fn original(&self, here: DirectoryState, name: &[u8]) -> Result<Option<ImagePlace>, Errno> {
+    fn original(&self, here: DirectoryState, name: &[u8]) -> Result<Option<ImageInode>, Errno> {
         here.before.map_or(Ok(None), |before| self.tree.original(before, name))
     }
 
-    fn subdirectory(&mut self, path: &[u8], place: InodeRef, original: Option<ImagePlace>, deep: bool) -> Result<DirectoryState, Errno> {
+    fn subdirectory(&mut self, path: &[u8], inode: InodeRef, original: Option<ImageInode>, deep: bool) -> Result<DirectoryState, Errno> {
         let host = self.told.host(self.tree, path, original)?;
-        let version = FileVersion::of(self.tree, place)?;
+        let version = FileVersion::of(self.tree, inode)?;
         let before = match host {
             Some(HostFile { is_directory: true, below, .. }) => below,
             other => {
                 if let Some(known) = other {
                     self.remove(path, known)?;
                 }
-                let mut entry = self.entry(place)?;
+                let mut entry = self.entry(inode)?;
                 entry.permissions |= FOR_NOW;
                 self.records.named(Kind::Directory, entry, path, &[])?;
                 self.told.note(path, Some(HostFile { version: None, is_directory: true, below: None }))?;
                 None
             }
         };
-        let here = DirectoryState { now: place, before };
+        let here = DirectoryState { now: inode, before };
         if !deep {
             return Ok(here);
         }
-        let untouched = matches!(place, InodeRef::Image(image) if Some(image) == before);
+        let untouched = matches!(inode, InodeRef::Image(image) if Some(image) == before);
         if !untouched || self.scattered {
             self.pending.push((path.into(), here));
         }
         if host.and_then(|known| known.version) != Some(version) {
-            self.complete.push((path.into(), place, HostFile { version: Some(version), is_directory: true, below: before }));
+            self.complete.push((path.into(), inode, HostFile { version: Some(version), is_directory: true, below: before }));
         }
         Ok(here)
     }
 
-    fn leaf(&mut self, path: &[u8], place: InodeRef, original: Option<ImagePlace>) -> Result<(), Errno> {
+    fn leaf(&mut self, path: &[u8], inode: InodeRef, original: Option<ImageInode>) -> Result<(), Errno> {
         let host = self.told.host(self.tree, path, original)?;
-        let version = FileVersion::of(self.tree, place)?;
+        let version = FileVersion::of(self.tree, inode)?;
         match host {
             Some(known) if known.version == Some(version) => return Ok(()),
             Some(known @ HostFile { is_directory: true, .. }) => self.remove(path, known)?,
             _ => {}
         }
-        self.file(path, place)?;
+        self.file(path, inode)?;
         self.told.note(path, Some(HostFile { version: Some(version), is_directory: false, below: None }))
     }
 
@@ -186,17 +186,17 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// `EIO`.
-    pub fn file(&mut self, path: &[u8], place: InodeRef) -> Result<(), Errno> {
-        self.whole(path, place).or_else(|error| self.lost(path, error))
+    pub fn file(&mut self, path: &[u8], inode: InodeRef) -> Result<(), Errno> {
+        self.whole(path, inode).or_else(|error| self.lost(path, error))
     }
 
-    fn whole(&mut self, path: &[u8], place: InodeRef) -> Result<(), Errno> {
-        let entry = self.entry(place)?;
-        if self.tree.kind(place)? == FileType::Symlink {
-            return self.records.named(Kind::Symlink, entry, path, self.tree.target(place)?);
+    fn whole(&mut self, path: &[u8], inode: InodeRef) -> Result<(), Errno> {
+        let entry = self.entry(inode)?;
+        if self.tree.kind(inode)? == FileType::Symlink {
+            return self.records.named(Kind::Symlink, entry, path, self.tree.target(inode)?);
         }
         self.records.named(Kind::File, entry, path, &[])?;
-        match self.tree.real_inode(place) {
+        match self.tree.real_inode(inode) {
             InodeRef::Node(id) => {
                 let Body::Regular(content) = &self.tree.node(id)?.body else { return Err(Errno::EIO) };
                 let mut offset = 0;
@@ -228,8 +228,8 @@ impl<'a> Walk<'a> {
         self.records.close()
     }
 
-    fn entry(&self, place: InodeRef) -> Result<ExportedFile, Errno> {
-        let status = self.tree.status(place)?;
+    fn entry(&self, inode: InodeRef) -> Result<ExportedFile, Errno> {
+        let status = self.tree.status(inode)?;
         Ok(ExportedFile {
             export: self.export,
             path_length: 0,
@@ -258,7 +258,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The names that the host may have in a directory, each once.
-    fn names_of_host(&self, path: &[u8], before: Option<ImagePlace>) -> Result<Vec<Box<[u8]>>, Errno> {
+    fn names_of_host(&self, path: &[u8], before: Option<ImageInode>) -> Result<Vec<Box<[u8]>>, Errno> {
         let mut names = self.told.names_below(path);
         if let Some(before) = before {
             self.tree.original_names(before, |name| names.push(name.into()))?;
@@ -306,8 +306,8 @@ impl<'a> Walk<'a> {
         if outcome.is_ok() {
             gone.into_iter().try_for_each(|(path, known)| self.remove(&path, known))?;
         }
-        for (path, place, known) in core::mem::take(&mut self.complete).into_iter().rev() {
-            self.records.named(Kind::Directory, self.entry(place)?, &path, &[])?;
+        for (path, inode, known) in core::mem::take(&mut self.complete).into_iter().rev() {
+            self.records.named(Kind::Directory, self.entry(inode)?, &path, &[])?;
             self.told.note(&path, Some(known))?;
         }
         outcome = outcome.and(self.records.sync());

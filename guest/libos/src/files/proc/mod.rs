@@ -125,25 +125,25 @@ impl Files {
     /// The target of a link of `/proc`.
     pub(super) fn proc_target(&self, link: ProcEntry) -> Result<LinkTarget<'_>, Errno> {
         let own = || self.inspected(link.subject());
-        let place = match (link.0, link.what()) {
+        let inode = match (link.0, link.what()) {
             (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.current.process => {
-                self.place(fd.into()).map_err(|_| Errno::ENOENT)?
+                self.inode(fd.into()).map_err(|_| Errno::ENOENT)?
             }
             (ProcEntryKind::Descriptor(_, fd), _) => {
                 let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
-                self.place_of(file).ok_or(Errno::ENXIO)?
+                self.inode_of(file).ok_or(Errno::ENXIO)?
             }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => return Ok(LinkTarget::Path(path.as_bytes())),
             (_, Some(ProcNode::Link(ProcLink::Own))) => InodeRef::Proc(ProcEntry::of(self.current.process)),
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => {
                 InodeRef::Proc(ProcEntry(ProcEntryKind::Of(Subject { process: self.current.process, thread: Some(self.thread) }, PROCESS)))
             }
-            (_, Some(ProcNode::Link(ProcLink::Program))) => own()?.program.place,
+            (_, Some(ProcNode::Link(ProcLink::Program))) => own()?.program.inode,
             (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => own()?.working_directory,
             (_, Some(ProcNode::Link(ProcLink::Root))) => own()?.root,
             _ => return Err(Errno::EINVAL),
         };
-        Ok(LinkTarget::Place(place))
+        Ok(LinkTarget::Inode(inode))
     }
 
     /// The text of a link of `/proc` (`readlink`).
@@ -151,7 +151,7 @@ impl Files {
     /// # Errors
     /// `EINVAL`: it is no link. `ENOENT`: it has no target. `EACCES`: it belongs to another user.
     pub fn proc_target_text(&self, link: ProcEntry) -> Result<Vec<u8>, Errno> {
-        let directory = |place| Ok(self.path_of(place)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
+        let directory = |inode| Ok(self.path_of(inode)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
         let own = || self.inspected(link.subject());
         match (link.0, link.what()) {
             (ProcEntryKind::Descriptor(_, fd), _) => {
@@ -163,7 +163,7 @@ impl Files {
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.current.process, self.thread).into_bytes()),
             (_, Some(ProcNode::Link(ProcLink::Program))) => {
                 let program = &own()?.program;
-                Ok(self.path_by(program.name.as_ref(), Some(program.place)))
+                Ok(self.path_by(program.name.as_ref(), Some(program.inode)))
             }
             (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => directory(own()?.working_directory),
             (_, Some(ProcNode::Link(ProcLink::Root))) => directory(own()?.root),

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 
 use pando_rt::user::fetch;
 
-use super::volume::ImagePlace;
+use super::volume::ImageInode;
 use super::{InodeRef, Tree, room};
 use crate::erofs::{Time, Xattr};
 use crate::errno::Errno;
@@ -37,9 +37,9 @@ fn is_named(attribute: &Xattr<'_>, name: &[u8]) -> bool {
 
 impl Tree {
     /// Copies the attributes of a volume's file.
-    pub(super) fn attributes_below(&self, place: ImagePlace) -> Result<Values, Errno> {
-        let inode = self.inode(place)?;
-        let attributes = self.volume(place.volume)?.image.xattrs(&inode);
+    pub(super) fn attributes_below(&self, image: ImageInode) -> Result<Values, Errno> {
+        let inode = self.inode(image)?;
+        let attributes = self.volume(image.volume)?.image.xattrs(&inode);
         attributes
             .map(|attribute| {
                 let mut value = alloc::vec![0; attribute.value.len()];
@@ -55,8 +55,8 @@ impl Tree {
     ///
     /// # Errors
     /// `ENODATA`: it does not exist.
-    pub fn attribute(&self, place: InodeRef, name: &[u8]) -> Result<&[u8], Errno> {
-        match self.real_inode(place) {
+    pub fn attribute(&self, inode: InodeRef, name: &[u8]) -> Result<&[u8], Errno> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 let mut attributes = self.volume(image.volume)?.image.xattrs(&inode);
@@ -71,8 +71,8 @@ impl Tree {
     ///
     /// # Errors
     /// Those of `take`; `EIO`.
-    pub fn attribute_names(&self, place: InodeRef, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
-        match self.real_inode(place) {
+    pub fn attribute_names(&self, inode: InodeRef, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => {
                 let inode = self.inode(image)?;
                 self.volume(image.volume)?.image.xattrs(&inode).try_for_each(|attribute| take(attribute.prefix, attribute.name))
@@ -86,15 +86,15 @@ impl Tree {
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`: the condition is not met. `ENOSPC`.
-    pub fn set_attribute(&mut self, place: InodeRef, name: &[u8], value: Box<[u8]>, how: Setting, now: Time) -> Result<(), Errno> {
-        let is_there = self.attribute(place, name).is_ok();
+    pub fn set_attribute(&mut self, inode: InodeRef, name: &[u8], value: Box<[u8]>, how: Setting, now: Time) -> Result<(), Errno> {
+        let is_there = self.attribute(inode, name).is_ok();
         match how {
             Setting::New if is_there => return Err(Errno::EEXIST),
             Setting::Replace if !is_there => return Err(Errno::ENODATA),
             _ => {}
         }
         room()?;
-        let id = self.copy_up(place)?;
+        let id = self.copy_up(inode)?;
         let node = self.node_mut(id)?;
         let names: usize = node.attributes.keys().map(|name| name.len() + 1).sum();
         if !is_there && names + name.len() >= LIST_MAX {
@@ -109,9 +109,9 @@ impl Tree {
     ///
     /// # Errors
     /// `ENODATA`: it does not exist.
-    pub fn remove_attribute(&mut self, place: InodeRef, name: &[u8], now: Time) -> Result<(), Errno> {
-        self.attribute(place, name)?;
-        let id = self.copy_up(place)?;
+    pub fn remove_attribute(&mut self, inode: InodeRef, name: &[u8], now: Time) -> Result<(), Errno> {
+        self.attribute(inode, name)?;
+        let id = self.copy_up(inode)?;
         let node = self.node_mut(id)?;
         node.attributes.remove(name);
         node.times.changed = now;

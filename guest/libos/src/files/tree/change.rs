@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 
 use super::directory::Directory;
 use super::node::{Body, Node, NodeId, Times};
-use super::volume::{ImagePlace, Volume, VolumeIndex};
+use super::volume::{ImageInode, Volume, VolumeIndex};
 use super::{InodeRef, Tree};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Image, Time};
@@ -76,8 +76,8 @@ impl Tree {
     ///
     /// # Errors
     /// As for [`Tree::create`].
-    pub fn link(&mut self, place: InodeRef, at: NameAt<'_>, now: Time) -> Result<(), Errno> {
-        let (directory, id) = (self.copy_up(at.directory)?, self.copy_up(place)?);
+    pub fn link(&mut self, inode: InodeRef, at: NameAt<'_>, now: Time) -> Result<(), Errno> {
+        let (directory, id) = (self.copy_up(at.directory)?, self.copy_up(inode)?);
         self.room()?;
         self.enter(directory, at.name, InodeRef::Node(id), now)?;
         let node = self.node_mut(id)?;
@@ -91,25 +91,25 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn unlink(&mut self, at: NameAt<'_>, now: Time) -> Result<InodeRef, Errno> {
-        let place = self.lookup(at.directory, at.name)?;
+        let inode = self.lookup(at.directory, at.name)?;
         self.room_to_remove()?;
         let directory = self.copy_up(at.directory)?;
-        let place = self.unnamed(directory, place, now)?;
+        let inode = self.unnamed(directory, inode, now)?;
         self.leave(directory, at.name, now)?;
-        Ok(place)
+        Ok(inode)
     }
 
     /// Records that a file loses a name in a directory.
-    fn unnamed(&mut self, directory: NodeId, place: InodeRef, now: Time) -> Result<InodeRef, Errno> {
-        let status = self.status(place)?;
+    fn unnamed(&mut self, directory: NodeId, inode: InodeRef, now: Time) -> Result<InodeRef, Errno> {
+        let status = self.status(inode)?;
         let is_directory = status.kind() == Some(FileType::Directory);
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_sub(u32::from(is_directory));
         // An inode with one name and no open file is unreachable without it: no node is created.
-        if matches!(self.real_inode(place), InodeRef::Image(_)) && (status.links == 1 || is_directory) {
-            return Ok(place);
+        if matches!(self.real_inode(inode), InodeRef::Image(_)) && (status.links == 1 || is_directory) {
+            return Ok(inode);
         }
-        let id = self.copy_up(place)?;
+        let id = self.copy_up(inode)?;
         let node = self.node_mut(id)?;
         node.links = if is_directory { 0 } else { node.links.saturating_sub(1) };
         node.times.changed = now;
@@ -121,9 +121,9 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn rename(&mut self, from: NameAt<'_>, to: NameAt<'_>, now: Time) -> Result<Option<InodeRef>, Errno> {
-        let place = self.lookup(from.directory, from.name)?;
+        let inode = self.lookup(from.directory, from.name)?;
         self.room_to_remove()?;
-        let id = self.copy_up(place)?;
+        let id = self.copy_up(inode)?;
         let (source, target) = (self.copy_up(from.directory)?, self.copy_up(to.directory)?);
         let replaced = match self.lookup(to.directory, to.name) {
             Ok(replaced) => Some(self.unnamed(target, replaced, now)?),
@@ -141,8 +141,8 @@ impl Tree {
     /// # Errors
     /// `ENOENT`, `ENOSPC`, `EIO`, `EPERM`.
     pub fn exchange(&mut self, one: NameAt<'_>, other: NameAt<'_>, now: Time) -> Result<(), Errno> {
-        let first = self.lookup(one.directory, one.name).and_then(|place| self.copy_up(place))?;
-        let second = self.lookup(other.directory, other.name).and_then(|place| self.copy_up(place))?;
+        let first = self.lookup(one.directory, one.name).and_then(|inode| self.copy_up(inode))?;
+        let second = self.lookup(other.directory, other.name).and_then(|inode| self.copy_up(inode))?;
         let (source, target) = (self.copy_up(one.directory)?, self.copy_up(other.directory)?);
         self.room()?;
         self.enter(target, other.name, InodeRef::Node(first), now)?;
@@ -173,31 +173,31 @@ impl Tree {
     pub fn mount(&mut self, image: Image<'static>, bytes: &'static [u8], at: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
         self.volumes.push(Volume { image, bytes, parent: at.directory });
-        self.graft(at, InodeRef::Image(ImagePlace { volume, nid: image.root() }), now)
+        self.graft(at, InodeRef::Image(ImageInode { volume, nid: image.root() }), now)
     }
 
     /// Mounts a directory at a name.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EPERM`.
-    pub fn graft(&mut self, at: NameAt<'_>, place: InodeRef, now: Time) -> Result<(), Errno> {
+    pub fn graft(&mut self, at: NameAt<'_>, inode: InodeRef, now: Time) -> Result<(), Errno> {
         let is_new = self.lookup(at.directory, at.name).is_err();
         let directory = self.copy_up(at.directory)?;
-        self.enter(directory, at.name, place, now)?;
+        self.enter(directory, at.name, inode, now)?;
         let links = &mut self.node_mut(directory)?.links;
         *links = links.saturating_add(is_new.into());
         Ok(())
     }
 
     /// Sets the file of a name in a directory.
-    fn enter(&mut self, directory: NodeId, name: &[u8], place: InodeRef, now: Time) -> Result<(), Errno> {
+    fn enter(&mut self, directory: NodeId, name: &[u8], inode: InodeRef, now: Time) -> Result<(), Errno> {
         let is_below = self.is_below(directory, name)?;
         self.changes += 1;
         let node = self.node_mut(directory)?;
         if node.links == 0 {
             return Err(Errno::ENOENT);
         }
-        node.directory_mut()?.put(name, place, is_below);
+        node.directory_mut()?.put(name, inode, is_below);
         node.touch(now);
         Ok(())
     }

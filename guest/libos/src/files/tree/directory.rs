@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use super::InodeRef;
-use super::volume::ImagePlace;
+use super::volume::ImageInode;
 
 /// The state of a name in an overlay directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Dentry {
 #[derive(Clone, Copy, Debug)]
 struct Name {
     /// Its file; `None`: it was removed.
-    place: Option<InodeRef>,
+    inode: Option<InodeRef>,
     /// Its number in `order`; `None`: the image has the name too, and it is listed at the image's position.
     number: Option<u64>,
 }
@@ -33,7 +33,7 @@ pub struct Directory {
     /// The parent directory, as it was found.
     pub parent: InodeRef,
     /// The image's directory below.
-    pub below: Option<ImagePlace>,
+    pub below: Option<ImageInode>,
     names: BTreeMap<Arc<[u8]>, Name>,
     /// The names that only the overlay has, numbered in order of addition, so that a listing can continue after additions and removals.
     order: BTreeMap<u64, Arc<[u8]>>,
@@ -43,7 +43,7 @@ pub struct Directory {
 impl Directory {
     /// An empty directory.
     #[must_use]
-    pub fn new(parent: InodeRef, below: Option<ImagePlace>) -> Directory {
+    pub fn new(parent: InodeRef, below: Option<ImageInode>) -> Directory {
         Directory { parent, below, names: BTreeMap::new(), order: BTreeMap::new(), next: 0 }
     }
 
@@ -51,16 +51,16 @@ impl Directory {
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Dentry {
         match self.names.get(name) {
-            Some(Name { place: Some(place), .. }) => Dentry::Leads(*place),
-            Some(Name { place: None, .. }) => Dentry::Gone,
+            Some(Name { inode: Some(inode), .. }) => Dentry::Leads(*inode),
+            Some(Name { inode: None, .. }) => Dentry::Gone,
             None => Dentry::Nothing,
         }
     }
 
     /// Sets the file of a name. `is_below`: the image has the name too.
-    pub fn put(&mut self, name: &[u8], place: InodeRef, is_below: bool) {
+    pub fn put(&mut self, name: &[u8], inode: InodeRef, is_below: bool) {
         if let Some(known) = self.names.get_mut(name) {
-            known.place = Some(place);
+            known.inode = Some(inode);
             return;
         }
         let name: Arc<[u8]> = name.into();
@@ -71,15 +71,15 @@ impl Directory {
             self.next += 1;
             Some(self.next - 1)
         };
-        self.names.insert(name, Name { place: Some(place), number });
+        self.names.insert(name, Name { inode: Some(inode), number });
     }
 
     /// Removes a name. `is_below`: the image has it.
     pub fn remove(&mut self, name: &[u8], is_below: bool) {
         if is_below {
             match self.names.get_mut(name) {
-                Some(known) => known.place = None,
-                None => drop(self.names.insert(name.into(), Name { place: None, number: None })),
+                Some(known) => known.inode = None,
+                None => drop(self.names.insert(name.into(), Name { inode: None, number: None })),
             }
         } else if let Some(Name { number: Some(number), .. }) = self.names.remove(name) {
             self.order.remove(&number);
@@ -89,7 +89,7 @@ impl Directory {
     /// The names that only the overlay has, from this number on.
     pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], InodeRef)> {
         self.order.range(from..).filter_map(|(&number, name)| match self.get(name) {
-            Dentry::Leads(place) => Some((number, &**name, place)),
+            Dentry::Leads(inode) => Some((number, &**name, inode)),
             Dentry::Gone | Dentry::Nothing => None,
         })
     }

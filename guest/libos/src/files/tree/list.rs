@@ -6,7 +6,7 @@
 //! name.
 
 use super::directory::{Dentry, Directory};
-use super::volume::ImagePlace;
+use super::volume::ImageInode;
 use super::{InodeRef, Tree};
 use crate::erofs::{FileType, Position};
 use crate::errno::Errno;
@@ -59,7 +59,7 @@ impl Tree {
     /// Lists the image's names. Returns whether `take` wants more.
     fn list_below(
         &self,
-        image: ImagePlace,
+        image: ImageInode,
         overlay: Option<&Directory>,
         position: u64,
         take: &mut impl FnMut(DirectoryEntry<'_>) -> bool,
@@ -70,7 +70,7 @@ impl Tree {
             let known = overlay.map_or(Dentry::Nothing, |overlay| overlay.get(entry.name));
             let (number, kind) = match (known, overlay) {
                 (Dentry::Gone, _) => continue,
-                (Dentry::Leads(place), _) => self.number_and_kind(place)?,
+                (Dentry::Leads(inode), _) => self.number_and_kind(inode)?,
                 (Dentry::Nothing, Some(overlay)) if entry.name == b".." => self.number_and_kind(overlay.parent)?,
                 (Dentry::Nothing, _) => (number_of(image.volume, &volume.image, entry.nid), entry.kind),
             };
@@ -89,14 +89,14 @@ impl Tree {
         from: u64,
         take: &mut impl FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        for (number, name, place) in [(0, &b"."[..], directory), (1, b"..", overlay.parent)] {
+        for (number, name, inode) in [(0, &b"."[..], directory), (1, b"..", overlay.parent)] {
             let dot = |(number_of, kind)| DirectoryEntry { name, number: number_of, kind, next: ADDED + number + 1 };
-            if from <= number && !take(dot(self.number_and_kind(place)?)) {
+            if from <= number && !take(dot(self.number_and_kind(inode)?)) {
                 return Ok(());
             }
         }
-        for (number, name, place) in overlay.added(from.saturating_sub(DOTS)) {
-            let (number_of, kind) = self.number_and_kind(place)?;
+        for (number, name, inode) in overlay.added(from.saturating_sub(DOTS)) {
+            let (number_of, kind) = self.number_and_kind(inode)?;
             if !take(DirectoryEntry { name, number: number_of, kind, next: ADDED + DOTS + number + 1 }) {
                 break;
             }
@@ -104,8 +104,8 @@ impl Tree {
         Ok(())
     }
 
-    fn number_and_kind(&self, place: InodeRef) -> Result<(u64, Option<FileType>), Errno> {
-        match self.real_inode(place) {
+    fn number_and_kind(&self, inode: InodeRef) -> Result<(u64, Option<FileType>), Errno> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => {
                 let number = number_of(image.volume, &self.volume(image.volume)?.image, image.nid);
                 Ok((number, Some(self.inode(image)?.kind)))

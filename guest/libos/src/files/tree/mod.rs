@@ -2,8 +2,8 @@
 //! The tree of names: volumes below, one overlay above.
 //!
 //! A name leads to a [`InodeRef`]: an inode of a volume, or a [node](node::Node) of the overlay. Reading an inode creates no node; changing
-//! it does ([`Tree::copy_up`]). The tree remembers which inodes became nodes, so that all names and earlier places of a file refer to the
-//! same node: [`Tree::real_inode`] resolves a place. A node exists while it has a name or is open. Open files are tracked by the callers,
+//! it does ([`Tree::copy_up`]). The tree remembers which inodes became nodes, so that all names and earlier inodes of a file refer to the
+//! same node: [`Tree::real_inode`] resolves an inode. A node exists while it has a name or is open. Open files are tracked by the callers,
 //! which call [`Tree::forget`].
 //!
 //! A volume is mounted by letting a name of a directory lead to its root, so name lookup needs no mount handling. Permissions are checked
@@ -29,7 +29,7 @@ use crate::files::status::{Status, device_of};
 use content::Content;
 use directory::{Dentry, Directory};
 use node::{Body, Node, NodeId, Nodes};
-use volume::{ImageFile, ImagePlace, Volume, VolumeIndex};
+use volume::{ImageFile, ImageInode, Volume, VolumeIndex};
 
 pub use attributes::{Setting, VALUE_MAX};
 pub use change::NameAt;
@@ -50,7 +50,7 @@ const FIRST_NUMBER: u64 = 1 << 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeRef {
     /// An inode of a volume.
-    Image(ImagePlace),
+    Image(ImageInode),
     /// A node of the overlay.
     Node(NodeId),
     /// An entry of `/proc`.
@@ -82,7 +82,7 @@ pub struct Tree {
     volumes: Vec<Volume>,
     nodes: Nodes,
     /// The inodes that became nodes.
-    made: BTreeMap<ImagePlace, NodeId>,
+    made: BTreeMap<ImageInode, NodeId>,
     next_number: u64,
     /// How many inodes have become nodes.
     owned: u64,
@@ -98,8 +98,8 @@ impl Tree {
     /// # Errors
     /// `ENOSPC`; an error of the volume.
     pub fn new(image: Image<'static>, bytes: &'static [u8]) -> Result<Tree, Errno> {
-        let place = ImagePlace { volume: VolumeIndex::ROOT, nid: image.root() };
-        let volumes = alloc::vec![Volume { image, bytes, parent: InodeRef::Image(place) }];
+        let inode = ImageInode { volume: VolumeIndex::ROOT, nid: image.root() };
+        let volumes = alloc::vec![Volume { image, bytes, parent: InodeRef::Image(inode) }];
         let mut tree = Tree {
             volumes,
             nodes: Nodes::default(),
@@ -110,7 +110,7 @@ impl Tree {
             reserve: Default::default(),
         };
         tree.room()?;
-        tree.copy_up(InodeRef::Image(place))?;
+        tree.copy_up(InodeRef::Image(inode))?;
         Ok(tree)
     }
 
@@ -138,15 +138,15 @@ impl Tree {
     #[must_use]
     pub fn root(&self) -> InodeRef {
         self.volumes.first().map_or(InodeRef::Proc(ProcEntry::ROOT), |volume| {
-            self.real_inode(InodeRef::Image(ImagePlace { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
+            self.real_inode(InodeRef::Image(ImageInode { volume: VolumeIndex::ROOT, nid: volume.image.root() }))
         })
     }
 
     /// The inode that a file has now (`ovl_inode_real`): an inode of a volume may have been copied up to a node since it was found.
     #[must_use]
-    pub fn real_inode(&self, place: InodeRef) -> InodeRef {
-        match place {
-            InodeRef::Image(image) => self.made.get(&image).map_or(place, |node| InodeRef::Node(*node)),
+    pub fn real_inode(&self, inode: InodeRef) -> InodeRef {
+        match inode {
+            InodeRef::Image(image) => self.made.get(&image).map_or(inode, |node| InodeRef::Node(*node)),
             other => other,
         }
     }
@@ -157,7 +157,7 @@ impl Tree {
         &self.volumes
     }
 
-    /// How often names, or their files, have changed: while this is unchanged, paths lead to the same places.
+    /// How often names, or their files, have changed: while this is unchanged, paths lead to the same inodes.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
@@ -178,7 +178,7 @@ impl Tree {
     /// A volume.
     ///
     /// # Errors
-    /// `EIO`: it does not exist, which cannot happen for a valid place.
+    /// `EIO`: it does not exist, which cannot happen for a valid inode.
     pub fn volume(&self, index: VolumeIndex) -> Result<&Volume, Errno> {
         self.volumes.get(usize::from(index.0)).ok_or(Errno::EIO)
     }
@@ -204,37 +204,37 @@ impl Tree {
         self.nodes.get_mut(id)
     }
 
-    /// The inode of a place in a volume.
-    fn inode(&self, place: ImagePlace) -> Result<Inode, Errno> {
-        Ok(self.volume(place.volume)?.image.inode(place.nid)?)
+    /// Reads an inode of a volume.
+    fn inode(&self, inode: ImageInode) -> Result<Inode, Errno> {
+        Ok(self.volume(inode.volume)?.image.inode(inode.nid)?)
     }
 
     /// The content of a volume's regular file.
     ///
     /// # Errors
     /// `EIO`, `EOPNOTSUPP`.
-    pub fn image_file(&self, place: ImagePlace) -> Result<ImageFile, Errno> {
-        ImageFile::new(self.volume(place.volume)?, &self.inode(place)?)
+    pub fn image_file(&self, inode: ImageInode) -> Result<ImageFile, Errno> {
+        ImageFile::new(self.volume(inode.volume)?, &self.inode(inode)?)
     }
 
-    /// The file type of a place in a volume or the overlay.
+    /// The file type of an inode in a volume or the overlay.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn kind(&self, place: InodeRef) -> Result<FileType, Errno> {
-        match self.real_inode(place) {
+    pub fn kind(&self, inode: InodeRef) -> Result<FileType, Errno> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => Ok(self.inode(image)?.kind),
             InodeRef::Node(id) => Ok(self.node(id)?.kind()),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
         }
     }
 
-    /// The metadata of a place in a volume or the overlay.
+    /// The metadata of an inode in a volume or the overlay.
     ///
     /// # Errors
     /// `ENOENT`, `EIO`.
-    pub fn status(&self, place: InodeRef) -> Result<Status, Errno> {
-        match self.real_inode(place) {
+    pub fn status(&self, inode: InodeRef) -> Result<Status, Errno> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => Ok(Status::of_inode(image.volume, &self.volume(image.volume)?.image, &self.inode(image)?)),
             InodeRef::Node(id) => Ok(Status::of_node(self.node(id)?)),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => Err(Errno::EIO),
@@ -251,7 +251,7 @@ impl Tree {
             InodeRef::Node(id) => {
                 let directory = self.node(id)?.directory()?;
                 match directory.get(name) {
-                    Dentry::Leads(place) => Ok(self.real_inode(place)),
+                    Dentry::Leads(inode) => Ok(self.real_inode(inode)),
                     Dentry::Gone => Err(Errno::ENOENT),
                     Dentry::Nothing if name.len() > NAME_MAX => Err(Errno::ENAMETOOLONG),
                     Dentry::Nothing => Ok(self.real_inode(self.lookup_below(directory.below.ok_or(Errno::ENOENT)?, name)?)),
@@ -262,10 +262,10 @@ impl Tree {
     }
 
     /// Finds a name in a volume's directory.
-    fn lookup_below(&self, directory: ImagePlace, name: &[u8]) -> Result<InodeRef, Errno> {
+    fn lookup_below(&self, directory: ImageInode, name: &[u8]) -> Result<InodeRef, Errno> {
         let image = &self.volume(directory.volume)?.image;
         let nid = image.directory(&image.inode(directory.nid)?)?.lookup(name)?;
-        Ok(InodeRef::Image(ImagePlace { nid, ..directory }))
+        Ok(InodeRef::Image(ImageInode { nid, ..directory }))
     }
 
     /// The parent of a directory; the root is its own parent.
@@ -281,7 +281,7 @@ impl Tree {
     }
 
     /// The parent of a volume's directory, according to the volume.
-    fn parent_below(&self, directory: ImagePlace) -> Result<InodeRef, Errno> {
+    fn parent_below(&self, directory: ImageInode) -> Result<InodeRef, Errno> {
         let volume = self.volume(directory.volume)?;
         if directory.nid == volume.image.root() { Ok(volume.parent) } else { self.lookup_below(directory, b"..") }
     }
@@ -308,8 +308,8 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`; `EPERM`: pseudo filesystems cannot be changed.
-    pub fn copy_up(&mut self, place: InodeRef) -> Result<NodeId, Errno> {
-        let image = match self.real_inode(place) {
+    pub fn copy_up(&mut self, inode: InodeRef) -> Result<NodeId, Errno> {
+        let image = match self.real_inode(inode) {
             InodeRef::Node(id) => return Ok(id),
             InodeRef::Image(image) => image,
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => return Err(Errno::EPERM),
@@ -352,24 +352,24 @@ impl Tree {
         }
     }
 
-    /// The volume to which a place belongs; `None`: it is in a pseudo filesystem.
+    /// The volume to which an inode belongs; `None`: it is in a pseudo filesystem.
     #[must_use]
-    pub fn volume_of(&self, place: InodeRef) -> Option<VolumeIndex> {
-        match self.real_inode(place) {
+    pub fn volume_of(&self, inode: InodeRef) -> Option<VolumeIndex> {
+        match self.real_inode(inode) {
             InodeRef::Image(image) => Some(image.volume),
             InodeRef::Node(id) => self.node(id).ok().map(|node| node.volume),
             InodeRef::Proc(_) | InodeRef::Descriptor(_) => None,
         }
     }
 
-    /// Whether a place is a mount point.
+    /// Whether an inode is a mount point.
     #[must_use]
-    pub fn is_mount(&self, place: InodeRef) -> bool {
+    pub fn is_mount(&self, inode: InodeRef) -> bool {
         let is_root = |index: usize, volume: &Volume| {
-            let root = InodeRef::Image(ImagePlace { volume: VolumeIndex(index as u8), nid: volume.image.root() });
-            self.real_inode(root) == self.real_inode(place)
+            let root = InodeRef::Image(ImageInode { volume: VolumeIndex(index as u8), nid: volume.image.root() });
+            self.real_inode(root) == self.real_inode(inode)
         };
-        matches!(place, InodeRef::Proc(ProcEntry::ROOT | ProcEntry::SYSTEM))
+        matches!(inode, InodeRef::Proc(ProcEntry::ROOT | ProcEntry::SYSTEM))
             || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::attributes::Values;
 use super::content::Content;
 use super::directory::Directory;
-use super::volume::{ImagePlace, VolumeIndex};
+use super::volume::{ImageInode, VolumeIndex};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -66,7 +66,7 @@ pub struct Node {
     /// Names that it has on the host and not here.
     pub hidden_links: u32,
     /// The inode that it was.
-    pub origin: Option<ImagePlace>,
+    pub origin: Option<ImageInode>,
     /// It was created without a name, and may get one (`O_TMPFILE`).
     pub temporary: bool,
     /// Its extended attributes.

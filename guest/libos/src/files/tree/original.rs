@@ -2,7 +2,7 @@
 //! The original state of volumes, for comparison with the current one.
 
 use super::node::NodeId;
-use super::volume::ImagePlace;
+use super::volume::ImageInode;
 use super::{InodeRef, Tree};
 use crate::erofs::{FileType, Position};
 use crate::errno::Errno;
@@ -12,27 +12,27 @@ impl Tree {
     ///
     /// # Errors
     /// `EIO`.
-    pub fn original(&self, directory: ImagePlace, name: &[u8]) -> Result<Option<ImagePlace>, Errno> {
+    pub fn original(&self, directory: ImageInode, name: &[u8]) -> Result<Option<ImageInode>, Errno> {
         match self.lookup_below(directory, name) {
-            Ok(InodeRef::Image(place)) => Ok(Some(place)),
+            Ok(InodeRef::Image(inode)) => Ok(Some(inode)),
             Ok(_) | Err(Errno::ENOENT) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The file type of a place in a volume, according to the volume.
+    /// The file type of an inode in a volume, according to the volume.
     ///
     /// # Errors
     /// `EIO`.
-    pub fn original_kind(&self, place: ImagePlace) -> Result<FileType, Errno> {
-        Ok(self.inode(place)?.kind)
+    pub fn original_kind(&self, inode: ImageInode) -> Result<FileType, Errno> {
+        Ok(self.inode(inode)?.kind)
     }
 
     /// The names in one of a volume's directories, without `.` and `..`.
     ///
     /// # Errors
     /// `EIO`.
-    pub fn original_names(&self, directory: ImagePlace, mut take: impl FnMut(&[u8])) -> Result<(), Errno> {
+    pub fn original_names(&self, directory: ImageInode, mut take: impl FnMut(&[u8])) -> Result<(), Errno> {
         let image = &self.volume(directory.volume)?.image;
         for entry in image.directory(&image.inode(directory.nid)?)?.entries(Position(0)) {
             let entry = entry?;
@@ -44,7 +44,7 @@ impl Tree {
     }
 
     /// The inodes that became nodes.
-    pub fn made(&self) -> impl Iterator<Item = (ImagePlace, NodeId)> {
-        self.made.iter().map(|(place, id)| (*place, *id))
+    pub fn made(&self) -> impl Iterator<Item = (ImageInode, NodeId)> {
+        self.made.iter().map(|(inode, id)| (*inode, *id))
     }
 }

@@ -24,7 +24,7 @@ impl VolumeIndex {
 
 /// An inode of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ImagePlace {
+pub struct ImageInode {
     /// The volume.
     pub volume: VolumeIndex,
     /// The inode in it.
