@@ -26,7 +26,7 @@ pub struct TestConnection {
     pub open: bool,
     pub failed: Option<Failure>,
     pub closed: bool,
-    pub heard: Vec<u8>,
+    pub received: Vec<u8>,
     /// The peer has finished, and all its data was read.
     pub finished: bool,
     /// The bytes to send, and the number of those that were sent.
@@ -217,18 +217,18 @@ impl TestCell {
             let deadline =
                 self.stack.deadline().map_or(Duration::from_millis(100), |at| Duration::from_nanos(at.saturating_sub(self.now())));
             // The test's own threads do not wake the cell.
-            self.end.accepts_datagram.wait(deadline.min(Duration::from_millis(5)));
+            self.end.incoming.wait(deadline.min(Duration::from_millis(5)));
         }
     }
 
     /// The state of each connection.
     fn state(&self) -> String {
         let state = |(id, connection): (&ConnectionId, &TestConnection)| {
-            let TestConnection { open, failed, closed, heard, finished, says: (said, bytes), .. } = connection;
+            let TestConnection { open, failed, closed, received, finished, says: (said, bytes), .. } = connection;
             let [readable, writable, unanswered] = [self.stack.readable(*id), self.stack.writable(*id), self.stack.unacknowledged(*id)];
             format!(
-                "{id:?}: open {open}, {failed:?}, closed {closed}, finished {finished}, heard {}, said {said} of {}; {readable} {writable} {unanswered}\n",
-                heard.len(),
+                "{id:?}: open {open}, {failed:?}, closed {closed}, finished {finished}, received {}, said {said} of {}; {readable} {writable} {unanswered}\n",
+                received.len(),
                 bytes.len()
             )
         };
@@ -321,7 +321,7 @@ impl Drop for TestCell {
 fn carry(id: ConnectionId, connection: &mut TestConnection, stack: &mut Stack, now: u64) {
     if !connection.deaf {
         stack.receive(id, &mut |bytes| {
-            connection.heard.extend_from_slice(bytes);
+            connection.received.extend_from_slice(bytes);
             if connection.echoes {
                 connection.says.1.extend_from_slice(bytes);
             }

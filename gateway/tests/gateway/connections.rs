@@ -44,7 +44,7 @@ fn a_cell_speaks_with_a_server_of_the_host() {
     let bytes = pattern(MEGABYTE, 0);
     cell.say(id, &bytes, true);
     assert_eq!(cell.until_over(id), None);
-    assert!(cell.connection(id).heard == bytes, "all came back as it was");
+    assert!(cell.connection(id).received == bytes, "all came back as it was");
     let tcp = cell.stop().counts.tcp;
     assert_eq!((tcp.outgoing, tcp.bytes_out, tcp.bytes_in), (1, MEGABYTE as u64, MEGABYTE as u64));
 }
@@ -62,10 +62,10 @@ fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
                 writer.write_all(&said).expect("the cell hears");
                 writer.shutdown(Shutdown::Write).expect("it is open");
             });
-            let mut heard = Vec::new();
-            stream.read_to_end(&mut heard).expect("the cell answers");
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).expect("the cell answers");
             speaker.join().expect("it does not panic");
-            heard == bytes
+            received == bytes
         });
         cell.until(|_| client.is_finished().then_some(()));
         assert!(client.join().expect("it does not panic"), "all came back as it was");
@@ -121,32 +121,32 @@ fn who_comes_before_the_cell_listens_waits_and_after_that_a_refusal_breaks_the_h
 fn either_side_finishes_by_itself() {
     // The cell finishes first, and receives the reply after that.
     let port = serve(|mut stream| {
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard);
-        heard.reverse();
-        let _ = stream.write_all(&heard);
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        received.reverse();
+        let _ = stream.write_all(&received);
     });
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
     cell.say(id, b"question", true);
     assert_eq!(cell.until_over(id), None);
-    assert_eq!(cell.connection(id).heard, b"noitseuq");
+    assert_eq!(cell.connection(id).received, b"noitseuq");
 
     // The host finishes first, and receives the reply after that.
-    let (heard, accepts_datagram) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let port = serve(move |mut stream| {
         let _ = stream.write_all(b"question");
         let _ = stream.shutdown(Shutdown::Write);
         let mut all = String::new();
         let _ = stream.read_to_string(&mut all);
-        let _ = heard.send(all);
+        let _ = sender.send(all);
     });
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
     assert_eq!(cell.until_over(id), None);
-    assert_eq!(cell.connection(id).heard, b"question");
+    assert_eq!(cell.connection(id).received, b"question");
     cell.say(id, b"answer", true);
-    assert_eq!(cell.until(|_| accepts_datagram.try_recv().ok()), "answer");
+    assert_eq!(cell.until(|_| receiver.try_recv().ok()), "answer");
     cell.until(|cell| cell.connection(id).closed.then_some(()));
 }
 
@@ -161,7 +161,7 @@ fn many_connections_at_once_stay_apart() {
     }
     for (number, id) in ids.iter().enumerate() {
         assert_eq!(cell.until_over(*id), None);
-        assert!(cell.connection(*id).heard == pattern(MEGABYTE, number), "{number} came back as it was");
+        assert!(cell.connection(*id).received == pattern(MEGABYTE, number), "{number} came back as it was");
     }
     assert_eq!(cell.stop().counts.tcp.outgoing, MANY as u64);
 }
@@ -190,12 +190,12 @@ fn who_reads_slowly_holds_up_nobody_else() {
     let id = cell.connect_host(quick);
     cell.say(id, &bytes, true);
     assert_eq!(cell.until_over(id), None);
-    assert!(cell.connection(id).heard == bytes, "the quick one has all");
+    assert!(cell.connection(id).received == bytes, "the quick one has all");
     go.send(()).expect("the server waits");
     assert!(cell.until(|_| is_done.try_recv().ok()) == bytes, "the slow one has all in the end");
     cell.connection(deaf).deaf = false;
     assert_eq!(cell.until_over(deaf), None);
-    assert!(cell.connection(deaf).heard == bytes, "so has the deaf one");
+    assert!(cell.connection(deaf).received == bytes, "so has the deaf one");
 }
 
 #[test]
@@ -219,34 +219,34 @@ fn a_side_that_breaks_breaks_the_other() {
     });
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
-    cell.until(|cell| (cell.connection(id).heard == b"x").then_some(()));
+    cell.until(|cell| (cell.connection(id).received == b"x").then_some(()));
     cell.abort(id);
     assert_eq!(cell.until(|_| breaks.try_recv().ok()), Err(ErrorKind::ConnectionReset));
 }
 
 #[test]
 fn what_the_cell_said_last_is_delivered_at_the_end() {
-    let (heard, accepts_datagram) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
-        let _ = heard.send(all.len());
+        let _ = sender.send(all.len());
     });
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
     cell.say(id, &pattern(MEGABYTE, 5), true);
     cell.until(|cell| cell.has_said(id).then_some(()));
     cell.stop();
-    assert_eq!(accepts_datagram.recv(), Ok(MEGABYTE));
+    assert_eq!(receiver.recv(), Ok(MEGABYTE));
 }
 
 #[test]
 fn what_the_cell_could_not_finish_does_not_look_whole() {
-    let (heard, accepts_datagram) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();
         let outcome = stream.read_to_end(&mut all).map_err(|error| error.kind());
-        let _ = heard.send((outcome, all.len()));
+        let _ = sender.send((outcome, all.len()));
     });
     let mut cell = TestCell::new(&[format!("host:{port}")], &["0:80"], &[]);
     cell.echo_at(80);
@@ -262,10 +262,10 @@ fn what_the_cell_could_not_finish_does_not_look_whole() {
     cell.until(|cell| cell.has_said(id).then_some(()));
     cell.until(|cell| cell.connections.keys().copied().find(|other| *other != id));
     let called = cell.connections.keys().copied().find(|other| *other != id).expect("it was just seen");
-    cell.until(|cell| (cell.connection(called).heard.len() == 10 && cell.has_said(called)).then_some(()));
+    cell.until(|cell| (cell.connection(called).received.len() == 10 && cell.has_said(called)).then_some(()));
     // It is killed.
     cell.stop();
-    assert_eq!(accepts_datagram.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));
+    assert_eq!(receiver.recv(), Ok((Err(ErrorKind::ConnectionReset), 10)));
     assert_eq!(client.join().expect("it does not panic"), (Err(ErrorKind::ConnectionReset), 10));
 }
 
@@ -283,7 +283,7 @@ fn a_host_that_is_silent_is_asked_whether_it_is_there() {
     let mut cell = cell_with(port);
     let id = cell.connect_host(port);
     cell.say(id, b"x", false);
-    cell.until(|cell| (cell.connection(id).heard == b"x").then_some(()));
+    cell.until(|cell| (cell.connection(id).received == b"x").then_some(()));
     cell.until(|_| (timers_towards(port) == ["02"]).then_some(()));
 }
 

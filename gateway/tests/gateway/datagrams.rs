@@ -28,8 +28,8 @@ fn a_cell_speaks_with_a_server_of_the_host() {
         let (port, bytes) = (5000 + number as u16, pattern(length, number));
         cell.process_at(port);
         cell.send(port, to, &bytes);
-        let heard = cell.until(|cell| cell.datagrams.pop());
-        assert_eq!((heard.local.port(), heard.remote, heard.bytes == bytes), (port, to, true), "{length} bytes");
+        let datagram = cell.until(|cell| cell.datagrams.pop());
+        assert_eq!((datagram.local.port(), datagram.remote, datagram.bytes == bytes), (port, to, true), "{length} bytes");
     }
     assert_eq!(cell.stop().counts.udp.out, 5);
 }
@@ -68,8 +68,8 @@ fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
     for (number, client) in clients.iter().enumerate() {
         client.send_to(&pattern(100, number), to).expect("the gateway listens");
     }
-    let heard = cell.until(|cell| (cell.datagrams.len() == clients.len()).then(|| std::mem::take(&mut cell.datagrams)));
-    for datagram in heard {
+    let datagrams = cell.until(|cell| (cell.datagrams.len() == clients.len()).then(|| std::mem::take(&mut cell.datagrams)));
+    for datagram in datagrams {
         let answer = [&datagram.bytes[..], b"answered"].concat();
         assert_eq!(datagram.remote.ip(), GATEWAY);
         cell.send(53, datagram.remote, &answer);

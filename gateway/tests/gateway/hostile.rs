@@ -58,7 +58,7 @@ fn nonsense_from_a_cell_ends_no_gateway() {
     // A connection that stays open, so that frames can match it.
     let open = cell.connect_host(tcp);
     cell.say(open, b"a question", false);
-    cell.until(|cell| (cell.connection(open).heard == b"a question").then_some(()));
+    cell.until(|cell| (cell.connection(open).received == b"a question").then_some(()));
     let templates = cell.recorded();
     assert!(templates.len() > 10, "{}", templates.len());
 
@@ -70,7 +70,7 @@ fn nonsense_from_a_cell_ends_no_gateway() {
     let id = cell.connect_host(tcp);
     cell.say(id, b"are you well?", true);
     assert_eq!(cell.until_over(id), None, "seed {SEED}");
-    assert_eq!(cell.connection(id).heard, b"are you well?", "seed {SEED}");
+    assert_eq!(cell.connection(id).received, b"are you well?", "seed {SEED}");
     let report = cell.stop();
     println!("{:?}", report.counts);
 }

@@ -42,7 +42,7 @@ fn resolver() -> SocketAddr {
             let mut question = vec![0; u16::from_be_bytes(length).into()];
             stream.read_exact(&mut question).expect("a question");
             let answer = answer(&question);
-            stream.write_all(&[&(answer.len() as u16).to_be_bytes(), &answer[..]].concat()).expect("it is heard");
+            stream.write_all(&[&(answer.len() as u16).to_be_bytes(), &answer[..]].concat()).expect("the peer reads");
         }
     });
     address
@@ -87,14 +87,14 @@ fn questions_by_connection_are_answered_one_after_the_other() {
         cell.say(id, &[&(asked.len() as u16).to_be_bytes(), &asked[..]].concat(), number == 5);
     }
     assert_eq!(cell.until_over(id), None);
-    let mut heard = &cell.connection(id).heard[..];
+    let mut answers = &cell.connection(id).received[..];
     for number in 1..=5 {
-        let (length, rest) = heard.split_first_chunk().expect("a length");
+        let (length, rest) = answers.split_first_chunk().expect("a length");
         let (reply, rest) = rest.split_at(u16::from_be_bytes(*length).into());
         assert_eq!(read(reply), (number, RCODE::NoError, Some(0x0102_0304)));
-        heard = rest;
+        answers = rest;
     }
-    assert!(heard.is_empty());
+    assert!(answers.is_empty());
 }
 
 #[test]

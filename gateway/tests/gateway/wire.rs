@@ -31,8 +31,8 @@ impl Direction {
 
 /// One end of the link.
 pub struct CableEnd {
-    pub accepts_datagram: Arc<Direction>,
-    says: Arc<Direction>,
+    pub incoming: Arc<Direction>,
+    outgoing: Arc<Direction>,
     /// The gateway to wake when a frame is sent here.
     other: Option<Handle>,
     room: Vec<u8>,
@@ -44,13 +44,13 @@ pub struct CableEnd {
 pub fn cable(gateway: Handle) -> [CableEnd; 2] {
     let [out, back] = [Arc::<Direction>::default(), Arc::default()];
     let cell =
-        CableEnd { accepts_datagram: Arc::clone(&back), says: Arc::clone(&out), other: Some(gateway), room: Vec::new(), recording: None };
-    [cell, CableEnd { accepts_datagram: out, says: back, other: None, room: Vec::new(), recording: None }]
+        CableEnd { incoming: Arc::clone(&back), outgoing: Arc::clone(&out), other: Some(gateway), room: Vec::new(), recording: None };
+    [cell, CableEnd { incoming: out, outgoing: back, other: None, room: Vec::new(), recording: None }]
 }
 
 impl TxSink for CableEnd {
     fn room(&mut self, length: usize) -> Option<&mut [u8]> {
-        if self.says.frames.lock().expect("nobody panics with it").len() >= DEPTH {
+        if self.outgoing.frames.lock().expect("nobody panics with it").len() >= DEPTH {
             return None;
         }
         self.room.resize(length, 0);
@@ -61,8 +61,8 @@ impl TxSink for CableEnd {
         if let Some(recording) = &mut self.recording {
             recording.push(self.room[..length].to_vec());
         }
-        self.says.frames.lock().expect("nobody panics with it").push_back(self.room[..length].to_vec());
-        self.says.arrived.notify_one();
+        self.outgoing.frames.lock().expect("nobody panics with it").push_back(self.room[..length].to_vec());
+        self.outgoing.arrived.notify_one();
         if let Some(other) = &self.other {
             other.wake();
         }
@@ -73,7 +73,7 @@ impl HostPort for CableEnd {
     type Frame = Vec<u8>;
 
     fn receive(&mut self) -> Option<Vec<u8>> {
-        self.accepts_datagram.take()
+        self.incoming.take()
     }
 
     fn flush(&mut self) {}

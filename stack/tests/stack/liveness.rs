@@ -45,7 +45,7 @@ struct Sink {
     /// The stack's initial sequence number, from its SYN-ACK.
     opening: Option<u32>,
     /// The stack requests the peer's Ethernet address.
-    accepts_echo: bool,
+    has_arp_request: bool,
 }
 
 impl TxSink for Sink {
@@ -61,7 +61,7 @@ impl TxSink for Sink {
         assert!(self.frames <= FRAMES_OF_A_MOMENT, "sending without end");
         let frame = &self.room[..length];
         if frame[12..14] != [8, 0] {
-            self.accepts_echo = true;
+            self.has_arp_request = true;
             return;
         }
         let segment = &frame[34..];
@@ -138,7 +138,7 @@ impl Duel {
         let mut settings = config(1);
         settings.buffer = buffer;
         let listeners = TestListeners { tcp: [(80, Verdict::Admit)].into(), udp: BTreeSet::new(), asked: Vec::new() };
-        let sink = Sink { room: Vec::new(), frames: 0, begin: 0, next: 0, end: 0, expected: 0, opening: None, accepts_echo: false };
+        let sink = Sink { room: Vec::new(), frames: 0, begin: 0, next: 0, end: 0, expected: 0, opening: None, has_arp_request: false };
         let number = rng.u32(..);
         let mut duel = Self {
             stack: Stack::new(settings, 0),
@@ -184,7 +184,7 @@ impl Duel {
                     _ => {}
                 }
             }
-            if is_done && !std::mem::take(&mut self.sink.accepts_echo) {
+            if is_done && !std::mem::take(&mut self.sink.has_arp_request) {
                 return call;
             }
             self.stack.receive_frame(&arp(), self.now, &mut self.listeners, &mut self.sink);

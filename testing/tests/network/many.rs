@@ -86,28 +86,28 @@ fn a_small_cell_outlives_ten_thousand_half_open_connections() {
 
 /// Receives a program's output on a thread of its own, because receiving blocks.
 fn hear(program: &Running) -> Receiver<Vec<u8>> {
-    let (says, accepts_datagram) = channel();
+    let (sender, receiver) = channel();
     let port = Arc::clone(&program.port);
     thread::spawn(move || {
         while let Some((_, bytes)) = port.receive() {
             // The test may be over.
-            let _ = says.send(bytes);
+            let _ = sender.send(bytes);
         }
     });
-    accepts_datagram
+    receiver
 }
 
 /// Lets a client connect `count` times, and returns the pages of both cells afterwards.
-fn round(world: &mut CellNetwork, [server, client]: [&Running; 2], accepts_datagram: &Receiver<Vec<u8>>, count: u32) -> [PageCount; 2] {
+fn round(world: &mut CellNetwork, [server, client]: [&Running; 2], receiver: &Receiver<Vec<u8>>, count: u32) -> [PageCount; 2] {
     let mut said = Vec::new();
     client.port.send(b"go\n");
     while !said.ends_with(b"\n") {
         if !world.lab.turn(0) {
             // The kernel is idle: either the thread has the output soon, or the test hangs.
-            let rest = accepts_datagram.recv_timeout(Duration::from_secs(10));
+            let rest = receiver.recv_timeout(Duration::from_secs(10));
             said.extend(rest.unwrap_or_else(|_| panic!("no progress: {}", String::from_utf8_lossy(&said))));
         }
-        said.extend(accepts_datagram.try_iter().flatten());
+        said.extend(receiver.try_iter().flatten());
     }
     let said = String::from_utf8_lossy(&said).into_owned();
     let descriptors: Vec<&str> = said.trim().split(' ').collect();
@@ -128,8 +128,8 @@ fn connections_that_come_and_go_leave_nothing() {
     let server = world.serve(&format!("exec /peer serve 5000 {all}"), Link::default());
     let churn = format!("while read go; do /peer churn {} 5000 {each}; done", server.addresses.v4);
     let client = world.listening(&churn, Link::default());
-    let accepts_datagram = hear(&client);
-    let pages: Vec<[PageCount; 2]> = (0..ROUNDS).map(|_| round(&mut world, [&server, &client], &accepts_datagram, each)).collect();
+    let receiver = hear(&client);
+    let pages: Vec<[PageCount; 2]> = (0..ROUNDS).map(|_| round(&mut world, [&server, &client], &receiver, each)).collect();
     println!("{} connections: pages of server and client after each {each}: {pages:?}", each * ROUNDS);
     world.run(&format!("/peer churn {} 5000 1", server.addresses.v4));
     let said = world.said(&server);
