@@ -130,10 +130,10 @@ impl System {
     pub fn set_limit(&mut self, number: ProcessNumber, resource: u64, limit: Limit) -> Result<(), Errno> {
         let may_raise = self.files.current.credentials.is_capable(CAP_SYS_RESOURCE);
         self.process_of_mut(number).ok_or(Errno::ESRCH)?.limits.set(resource, limit, may_raise)?;
-        if let Some(own) = self.files.of_mut(number) {
+        if let Some(process_files) = self.files.of_mut(number) {
             match resource {
-                RLIMIT_NOFILE => own.descriptors_max = limit.current,
-                RLIMIT_FSIZE => own.file_size_max = limit.current,
+                RLIMIT_NOFILE => process_files.descriptors_max = limit.current,
+                RLIMIT_FSIZE => process_files.file_size_max = limit.current,
                 _ => {}
             }
         }

@@ -194,12 +194,12 @@ fn write_queued_error(writer: &mut Writer, socket: &Socket, queued: &SocketError
 
 /// Writes the time at which a packet arrived, if the socket asks for it. Packets from before it asked get the present time.
 fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result<(), Errno> {
-    let accepts_echo = |option: u32| socket.kept_option(SOL_SOCKET, option).is_some_and(|value| value != 0);
+    let is_set = |option: u32| socket.kept_option(SOL_SOCKET, option).is_some_and(|value| value != 0);
     let time = time.unwrap_or_else(clock::wall);
     let (seconds, rest) = (time / NANOSECONDS, time % NANOSECONDS);
-    if accepts_echo(SO_TIMESTAMPNS_OLD) {
+    if is_set(SO_TIMESTAMPNS_OLD) {
         writer.put(SOL_SOCKET, SO_TIMESTAMPNS_OLD, &[seconds, rest].map(u64::to_le_bytes).concat())
-    } else if accepts_echo(SO_TIMESTAMP_OLD) {
+    } else if is_set(SO_TIMESTAMP_OLD) {
         writer.put(SOL_SOCKET, SO_TIMESTAMP_OLD, &[seconds, rest / 1000].map(u64::to_le_bytes).concat())
     } else {
         Ok(())
@@ -209,36 +209,36 @@ fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result
 /// Writes the properties of a packet that the socket asks for.
 fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
     write_time(writer, socket, packet.time)?;
-    let accepts_echo = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
+    let is_set = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
     let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {
         (Family::Internet4, Some(IpAddr::V4(to))) => {
-            if accepts_echo(SOL_IP, IP_PKTINFO) {
+            if is_set(SOL_IP, IP_PKTINFO) {
                 writer.put(SOL_IP, IP_PKTINFO, &[index, to.octets(), to.octets()].concat())?;
             }
-            if accepts_echo(SOL_IP, IP_RECVTTL) {
+            if is_set(SOL_IP, IP_RECVTTL) {
                 writer.put(SOL_IP, IP_TTL, &hops.to_le_bytes())?;
             }
-            if accepts_echo(SOL_IP, IP_RECVTOS) {
+            if is_set(SOL_IP, IP_RECVTOS) {
                 writer.put(SOL_IP, IP_TOS, &[class as u8])?;
             }
         }
         (Family::Internet6, Some(to)) => {
-            if accepts_echo(SOL_IPV6, IPV6_RECVPKTINFO) {
+            if is_set(SOL_IPV6, IPV6_RECVPKTINFO) {
                 let to = match to {
                     IpAddr::V4(to) => to.to_ipv6_mapped(),
                     IpAddr::V6(to) => to,
                 };
                 writer.put(SOL_IPV6, IPV6_PKTINFO, &[&to.octets()[..], &index].concat())?;
             }
-            if accepts_echo(SOL_IPV6, IPV6_RECVHOPLIMIT) {
+            if is_set(SOL_IPV6, IPV6_RECVHOPLIMIT) {
                 writer.put(SOL_IPV6, IPV6_HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if accepts_echo(SOL_IPV6, IPV6_2292HOPLIMIT) {
+            if is_set(SOL_IPV6, IPV6_2292HOPLIMIT) {
                 writer.put(SOL_IPV6, IPV6_2292HOPLIMIT, &hops.to_le_bytes())?;
             }
-            if accepts_echo(SOL_IPV6, IPV6_RECVTCLASS) {
+            if is_set(SOL_IPV6, IPV6_RECVTCLASS) {
                 writer.put(SOL_IPV6, IPV6_TCLASS, &class.to_le_bytes())?;
             }
         }

@@ -350,7 +350,8 @@ impl Files {
     /// Whether a process has an inode open, or uses it as a directory.
     fn is_open(&self, inode: InodeRef) -> bool {
         let is = |other| self.tree.real_inode(other) == inode;
-        let stands = |own: &ProcessFiles| is(own.working_directory) || is(own.root) || is(own.program.inode);
+        let stands =
+            |process_files: &ProcessFiles| is(process_files.working_directory) || is(process_files.root) || is(process_files.program.inode);
         stands(&self.current)
             || self.others.values().any(stands)
             || self.open.iter().any(|(_, (file, _))| self.inode_of(file) == Some(inode))

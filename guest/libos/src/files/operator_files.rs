@@ -18,7 +18,7 @@ impl Files {
     /// # Errors
     /// `ENOMEM`.
     pub fn begin_process(&mut self, process: ProcessNumber, credentials: Credentials, started: u64) -> Result<[PipeId; 3], Errno> {
-        let mut own = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
+        let mut process_files = ProcessFiles { process, ..ProcessFiles::new(self.tree.root(), credentials, started) };
         let mut pipes = [PipeId(0); 3];
         for fd in 0..pipes.len() {
             pipes[fd] = match self.pipes.open(None, true, true) {
@@ -33,9 +33,9 @@ impl Files {
             let slot = self.open.free_from(0);
             let access = if fd == 0 { O_RDONLY } else { O_WRONLY };
             self.open.put(slot, (OpenFile::new(PipeFile::new(pipe), access), 1));
-            own.descriptors.put(fd, Descriptor { file: slot, close_on_exec: false });
+            process_files.descriptors.put(fd, Descriptor { file: slot, close_on_exec: false });
         }
-        self.others.insert(process, own);
+        self.others.insert(process, process_files);
         Ok(pipes)
     }
 

@@ -82,8 +82,8 @@ impl ProcessFiles {
 impl Files {
     /// Switches to the file state of another process.
     pub fn enter(&mut self, process: ProcessNumber) {
-        if let Some(own) = self.others.remove(&process) {
-            let before = core::mem::replace(&mut self.current, own);
+        if let Some(process_files) = self.others.remove(&process) {
+            let before = core::mem::replace(&mut self.current, process_files);
             self.others.insert(before.process, before);
         }
     }
@@ -111,7 +111,7 @@ impl Files {
     pub fn check_not_running(&self, inode: InodeRef) -> Result<(), Errno> {
         let inode = self.tree.real_inode(inode);
         let mut all = self.others.values().chain([&self.current]);
-        if all.any(|own| self.tree.real_inode(own.program.inode) == inode) { Err(Errno::ETXTBSY) } else { Ok(()) }
+        if all.any(|process_files| self.tree.real_inode(process_files.program.inode) == inode) { Err(Errno::ETXTBSY) } else { Ok(()) }
     }
 
     /// Checks that no open file may write a file that is about to run.
@@ -177,6 +177,6 @@ impl Files {
     /// The user of a process; root if it does not exist.
     #[must_use]
     pub fn user_of(&self, process: ProcessNumber) -> u32 {
-        self.of(process).map_or(0, |own| own.credentials.user.real)
+        self.of(process).map_or(0, |process_files| process_files.credentials.user.real)
     }
 }

@@ -29,7 +29,7 @@ const NAMES: u32 = 1000;
 /// An open regular file, and the job's position in it.
 #[derive(Debug)]
 pub struct File {
-    own: ProcessFiles,
+    process_files: ProcessFiles,
     path: Vec<u8>,
     fd: u64,
     offset: u64,
@@ -52,8 +52,8 @@ impl File {
     /// # Errors
     /// Those of `open`; `EINVAL`: it is no regular file.
     pub fn open(files: &mut Files, start: Start, wanted: &JobRequest, writes: bool) -> Result<File, Errno> {
-        let mut own = files.new_process_files(Credentials::new(start.user, start.group), clock::wall());
-        let opened = files.with_current(&mut own, |files| {
+        let mut process_files = files.new_process_files(Credentials::new(start.user, start.group), clock::wall());
+        let opened = files.with_current(&mut process_files, |files| {
             let root = files.current.root;
             let standing = files.find(AT_FDCWD, &wanted.directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode));
             let opened = standing.and_then(|()| match writes {
@@ -63,7 +63,7 @@ impl File {
             files.change_directory(root).and(opened)
         });
         let (fd, target) = opened?;
-        Ok(File { own, path: wanted.path.clone(), fd, offset: 0, target })
+        Ok(File { process_files, path: wanted.path.clone(), fd, offset: 0, target })
     }
 
     /// Whether it is written rather than read.
@@ -78,7 +78,7 @@ impl File {
     /// `EIO`.
     pub fn peek(&mut self, files: &mut Files, room: &mut [u8]) -> Result<usize, Errno> {
         let (fd, offset) = (self.fd, self.offset);
-        files.with_current(&mut self.own, |files| files.kernel_read(fd, offset, room))
+        files.with_current(&mut self.process_files, |files| files.kernel_read(fd, offset, room))
     }
 
     /// Advances by so many bytes.
@@ -92,7 +92,7 @@ impl File {
     /// `ENOSPC`, `EFBIG`, `EIO`.
     pub fn write(&mut self, files: &mut Files, bytes: &[u8]) -> Result<usize, Errno> {
         let fd = self.fd;
-        let done = files.with_current(&mut self.own, |files| files.kernel_write(fd, None, bytes, clock::wall()))?;
+        let done = files.with_current(&mut self.process_files, |files| files.kernel_write(fd, None, bytes, clock::wall()))?;
         if done == 0 { Err(Errno::ENOSPC) } else { Ok(done) }
     }
 
@@ -103,7 +103,7 @@ impl File {
     pub fn finish(&mut self, files: &mut Files) -> Result<(), Errno> {
         let Some(Target { directory, name, replaces }) = self.target else { return Ok(()) };
         let (now, file) = (time(clock::wall()), PathAt { directory: self.fd, path: &[] });
-        files.with_current(&mut self.own, |files| {
+        files.with_current(&mut self.process_files, |files| {
             let to = PathAt { directory, path: name.bytes() };
             if !replaces {
                 match files.link(file, to, false, true, now) {
@@ -128,7 +128,7 @@ impl File {
     pub fn close(mut self, files: &mut Files) {
         let open = self.target.map(|target| target.directory).into_iter().chain([self.fd]);
         // These descriptors are open.
-        files.with_current(&mut self.own, |files| open.for_each(|fd| _ = files.close(fd)));
+        files.with_current(&mut self.process_files, |files| open.for_each(|fd| _ = files.close(fd)));
     }
 
     /// The message for an error.

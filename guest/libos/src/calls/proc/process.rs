@@ -34,7 +34,7 @@ pub(super) struct ProcSubject<'a> {
     /// Whether only the thread is described.
     is_thread: bool,
     number: ThreadNumber,
-    own: &'a ProcessFiles,
+    files: &'a ProcessFiles,
     /// Its memory; `None`: it is gone.
     memory: Option<&'a AddressSpace>,
 }
@@ -46,12 +46,12 @@ impl<'a> ProcSubject<'a> {
     /// `ESRCH`: it is gone.
     pub(super) fn new(system: &'a System, subject: Subject) -> Result<ProcSubject<'a>, Errno> {
         let process = system.process_of(subject.process).ok_or(Errno::ESRCH)?;
-        let own = system.files.of(subject.process).ok_or(Errno::ESRCH)?;
+        let files = system.files.of(subject.process).ok_or(Errno::ESRCH)?;
         let number = subject.thread.unwrap_or(subject.process);
         // The first thread may have ended before the others.
         let thread = system.thread_of(number).or_else(|| process.threads.first().and_then(|first| system.thread_of(*first)));
         let memory = if process.has_ended() { None } else { system.memory_of(process.space) };
-        Ok(ProcSubject { system, process, thread, is_thread: subject.thread.is_some(), number, own, memory })
+        Ok(ProcSubject { system, process, thread, is_thread: subject.thread.is_some(), number, files, memory })
     }
 
     /// The contents of a file.
@@ -108,12 +108,8 @@ impl<'a> ProcSubject<'a> {
             ProcText::Personality => Errno::EPERM,
             _ => return Ok(()),
         };
-        let accepts_echo = &self.system.files.current;
-        if accepts_echo.process == self.own.process || accepts_echo.credentials.may_inspect(&self.own.credentials) {
-            Ok(())
-        } else {
-            Err(refused)
-        }
+        let reader = &self.system.files.current;
+        if reader.process == self.files.process || reader.credentials.may_inspect(&self.files.credentials) { Ok(()) } else { Err(refused) }
     }
 
     /// The name, without what pads it.
@@ -164,18 +160,18 @@ impl<'a> ProcSubject<'a> {
         let name = String::from_utf8_lossy(self.name());
         let (letter, word) = self.state();
         let (number, group, session) = (self.number, process.group, process.session);
-        let credentials = &self.own.credentials;
+        let credentials = &self.files.credentials;
         let groups: String = credentials.groups.iter().map(|group| format!("{group} ")).collect();
         let roles = |roles: Roles| format!("{}\t{}\t{}\t{}", roles.real, roles.effective, roles.saved, roles.file);
         let mut text = format!(
             "Name:\t{name}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{number}\nPPid:\t{}\nTracerPid:\t0\n\
              Uid:\t{}\nGid:\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{number}\nNSpgid:\t{group}\nNSsid:\t{session}\n",
-            self.own.umask,
+            self.files.umask,
             process.number,
             process.parent,
             roles(credentials.user),
             roles(credentials.group),
-            self.own.table_size(),
+            self.files.table_size(),
             process.number,
         );
         if self.memory.is_some() {
@@ -250,7 +246,7 @@ impl<'a> ProcSubject<'a> {
     fn descriptor(&self, fd: u32) -> Result<String, Errno> {
         let files = &self.system.files;
         let file = files.file_of(self.process.number, fd).ok_or(Errno::ENOENT)?;
-        let flags = file.flags | if self.own.closes_on_exec(fd) { O_CLOEXEC } else { 0 };
+        let flags = file.flags | if self.files.closes_on_exec(fd) { O_CLOEXEC } else { 0 };
         let number = files.status_of(file)?.number;
         let mut text = format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{number}\n", file.offset);
         file.operations().show_fdinfo(files, &mut text);

@@ -61,7 +61,7 @@ impl Files {
             // A thread's number is an unlisted name of its process.
             _ if directory == ProcEntry::ROOT => {
                 let thread = || self.threads.iter().find(|(_, thread)| *thread == number).map(|(process, _)| *process);
-                self.of(number).map(|own| own.process).or_else(thread).map(ProcEntry::of)
+                self.of(number).map(|process_files| process_files.process).or_else(thread).map(ProcEntry::of)
             }
             _ => None,
         }
@@ -93,11 +93,11 @@ impl Files {
     pub(super) fn proc_status(&self, entry: ProcEntry) -> Status {
         let kind = entry.kind();
         let device = if entry.is_of_system() { minor::SYSTEM } else { minor::PROC };
-        let own = entry.subject().and_then(|subject| self.of(subject.process));
-        let now = time(own.unwrap_or(&self.current).started);
+        let process_files = entry.subject().and_then(|subject| self.of(subject.process));
+        let now = time(process_files.unwrap_or(&self.current).started);
         let mut status = Status::made_up(device, entry.number(), kind.mode() | entry.permissions(), now);
-        if let Some(own) = own {
-            (status.uid, status.gid) = (own.credentials.user.effective, own.credentials.group.effective);
+        if let Some(process_files) = process_files {
+            (status.uid, status.gid) = (process_files.credentials.user.effective, process_files.credentials.group.effective);
         }
         if let ProcEntryKind::Descriptor(Subject { process, .. }, fd) = entry.0 {
             status.size = 64;
@@ -114,9 +114,9 @@ impl Files {
 
     /// The files of a process, if the caller may inspect it.
     pub(super) fn inspected(&self, subject: Option<Subject>) -> Result<&ProcessFiles, Errno> {
-        let own = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
-        if own.process == self.current.process || self.current.credentials.may_inspect(&own.credentials) {
-            Ok(own)
+        let process_files = self.of(subject.ok_or(Errno::ENOENT)?.process).ok_or(Errno::ENOENT)?;
+        if process_files.process == self.current.process || self.current.credentials.may_inspect(&process_files.credentials) {
+            Ok(process_files)
         } else {
             Err(Errno::EACCES)
         }
@@ -124,13 +124,13 @@ impl Files {
 
     /// The target of a link of `/proc`.
     pub(super) fn proc_target(&self, link: ProcEntry) -> Result<LinkTarget<'_>, Errno> {
-        let own = || self.inspected(link.subject());
+        let process_files = || self.inspected(link.subject());
         let inode = match (link.0, link.what()) {
             (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.current.process => {
                 self.inode(fd.into()).map_err(|_| Errno::ENOENT)?
             }
             (ProcEntryKind::Descriptor(_, fd), _) => {
-                let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
+                let file = self.file_of(process_files()?.process, fd).ok_or(Errno::ENOENT)?;
                 self.inode_of(file).ok_or(Errno::ENXIO)?
             }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => return Ok(LinkTarget::Path(path.as_bytes())),
@@ -138,9 +138,9 @@ impl Files {
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => {
                 InodeRef::Proc(ProcEntry(ProcEntryKind::Of(Subject { process: self.current.process, thread: Some(self.thread) }, PROCESS)))
             }
-            (_, Some(ProcNode::Link(ProcLink::Program))) => own()?.program.inode,
-            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => own()?.working_directory,
-            (_, Some(ProcNode::Link(ProcLink::Root))) => own()?.root,
+            (_, Some(ProcNode::Link(ProcLink::Program))) => process_files()?.program.inode,
+            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => process_files()?.working_directory,
+            (_, Some(ProcNode::Link(ProcLink::Root))) => process_files()?.root,
             _ => return Err(Errno::EINVAL),
         };
         Ok(LinkTarget::Inode(inode))
@@ -152,21 +152,21 @@ impl Files {
     /// `EINVAL`: it is no link. `ENOENT`: it has no target. `EACCES`: it belongs to another user.
     pub fn proc_target_text(&self, link: ProcEntry) -> Result<Vec<u8>, Errno> {
         let directory = |inode| Ok(self.path_of(inode)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
-        let own = || self.inspected(link.subject());
+        let process_files = || self.inspected(link.subject());
         match (link.0, link.what()) {
             (ProcEntryKind::Descriptor(_, fd), _) => {
-                let file = self.file_of(own()?.process, fd).ok_or(Errno::ENOENT)?;
+                let file = self.file_of(process_files()?.process, fd).ok_or(Errno::ENOENT)?;
                 file.operations().link_text(self, file)
             }
             (_, Some(ProcNode::Link(ProcLink::Path(path)))) => Ok(path.as_bytes().to_vec()),
             (_, Some(ProcNode::Link(ProcLink::Own))) => Ok(format!("{}", self.current.process).into_bytes()),
             (_, Some(ProcNode::Link(ProcLink::OwnThread))) => Ok(format!("{}/task/{}", self.current.process, self.thread).into_bytes()),
             (_, Some(ProcNode::Link(ProcLink::Program))) => {
-                let program = &own()?.program;
+                let program = &process_files()?.program;
                 Ok(self.path_by(program.name.as_ref(), Some(program.inode)))
             }
-            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => directory(own()?.working_directory),
-            (_, Some(ProcNode::Link(ProcLink::Root))) => directory(own()?.root),
+            (_, Some(ProcNode::Link(ProcLink::WorkingDirectory))) => directory(process_files()?.working_directory),
+            (_, Some(ProcNode::Link(ProcLink::Root))) => directory(process_files()?.root),
             _ => Err(Errno::EINVAL),
         }
     }
