@@ -202,6 +202,8 @@ pub struct Outcome {
 pub struct Cell {
     /// Its number, never reused.
     pub id: u64,
+    /// Its host name.
+    pub host_name: String,
     /// The template that it was cloned from.
     pub template: String,
     /// Its arguments.

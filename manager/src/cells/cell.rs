@@ -114,7 +114,7 @@ impl ManagedCell {
             Some(name) => Some(networks.get(name)?),
             None => slot.as_ref().map(|_| networks.create()).transpose()?,
         };
-        let host_name = spec.host_name.clone().unwrap_or_else(|| format!("{}-{id}", spec.template));
+        let host_name = host_name(&spec, id);
         let cell = CellSpec { program: program(&spec, &template), limits: spec.limits, host_name: Some(host_name) };
         let guard = cell.create(kernel, &template.root)?;
         let cell = guard.id();
@@ -449,6 +449,7 @@ impl ManagedCell {
         };
         CellSummary {
             id: self.id,
+            host_name: host_name(&self.spec, self.id),
             template: self.spec.template.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
@@ -467,6 +468,11 @@ impl ManagedCell {
     pub(super) fn lock(&self) -> MutexGuard<'_, CellState> {
         lock(&self.state)
     }
+}
+
+/// The host name of a cell: the requested one, or that of its template with the cell's number.
+fn host_name(spec: &CloneSpec, id: u64) -> String {
+    spec.host_name.clone().unwrap_or_else(|| format!("{}-{id}", spec.template))
 }
 
 /// The requested clone's program description. Its path is unused: the program runs already.

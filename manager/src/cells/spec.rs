@@ -85,6 +85,8 @@ pub struct CellOutcome {
 pub struct CellSummary {
     /// Its number, never reused.
     pub id: u64,
+    /// Its host name.
+    pub host_name: String,
     /// The template that it was cloned from.
     pub template: TemplateName,
     /// Its arguments.

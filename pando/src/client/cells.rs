@@ -56,7 +56,11 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
     let cells = list()?;
     let mut out = std::io::stdout().lock();
     if !json && !quiet {
-        writeln!(out, "{:>6}  {:<16} {:<24} {:>10} {:>9}  {:<14} STATE", "CELL", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE")?;
+        writeln!(
+            out,
+            "{:>6}  {:<16} {:<16} {:<24} {:>10} {:>9}  {:<14} STATE",
+            "CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE"
+        )?;
     }
     for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
         if quiet {
@@ -74,8 +78,8 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
         let arguments = table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH);
         writeln!(
             out,
-            "{:>6}  {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state}",
-            cell.id, cell.template, cell.cpu_seconds
+            "{:>6}  {:<16} {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state}",
+            cell.id, cell.host_name, cell.template, cell.cpu_seconds
         )?;
     }
     Ok(0)

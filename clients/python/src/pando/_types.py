@@ -123,6 +123,8 @@ class CellInfo:
     """Its outcome; None while it runs."""
     addresses: Optional[Addresses] = None
     """Its addresses, if it is in a network."""
+    host_name: str = ""
+    """Its host name."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     let place = format!("/v1/cells/{}", started.output.trim_end());
     service.hear(&place, "it's a b");
     assert!(service.json("GET", &place, json!(null))["outcome"].is_null());
+    let listed = fixture.pando(&["ps"]).output;
+    assert!(listed.lines().any(|line| line.split_whitespace().nth(1) == Some("web")), "{listed}");
     says(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
     says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
     refused(&fixture.pando(&["run", "-d", "-v", ".", "busybox", "true"]), "omit -v");
