@@ -22,7 +22,7 @@ impl SpaceSet {
         let account = self.account;
         let Ok(range) = self.check(self.current, address & !(PAGE_SIZE - 1), 1) else { return Ok(Fault::Refused) };
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
-        if access == Access::Write && tree.is_shared_page(frames, range.pages.start) && self.copy_cluster(frames, &range) {
+        if access == Access::Write && tree.is_copied_on_write(frames, range.pages.start) && self.copy_cluster(frames, &range) {
             self.note_written(range.first().at);
             return Ok(Fault::CopiedCluster);
         }

@@ -90,13 +90,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether `page` is present, may be written, and has or may have other holders: a write faults.
-    pub(in crate::memory) fn is_shared_page(&self, frames: &Frames, page: u64) -> bool {
+    /// Whether a write to `page` copies it: it may be written, and is a present page that has or may have other holders, or a block that
+    /// is in memory.
+    pub(in crate::memory) fn is_copied_on_write(&self, frames: &Frames, page: u64) -> bool {
         let Lookup { view, is_owned, .. } = self.find(frames, page);
-        matches!(view, View::Page { permissions, writable, .. } if permissions.writable() && !(is_owned && writable))
+        match view {
+            View::Page { permissions, writable, .. } => permissions.writable() && !(is_owned && writable),
+            View::Block { permissions, block } => permissions.writable() && frames.frame_of(block).is_some(),
+            _ => false,
+        }
     }
 
-    /// Makes the shared pages in `pages` exclusive to this tree that may be written; the pages must lie within one large page's span.
+    /// Makes the shared pages in `pages`, and the blocks in memory, exclusive to this tree that may be written; the pages must lie within one large page's span.
     /// A whole span of writable pages becomes a large page, if a huge frame is free.
     ///
     /// # Errors
@@ -110,7 +115,7 @@ impl Tree {
         if self.merge(frames, account, &pages) {
             return Ok(());
         }
-        let shared = pages.filter(|page| self.is_shared_page(frames, *page)).map(|page| page..page + 1);
+        let shared = pages.filter(|page| self.is_copied_on_write(frames, *page)).map(|page| page..page + 1);
         let shared: Vec<Range<u64>> = shared.collect();
         frames.ensure(account, PATH_TABLES + shared.len() as u64)?;
         self.edit_each(frames, account, shared, Unshare);
