@@ -190,6 +190,12 @@ impl Stack {
         }
     }
 
+    /// Whether there is a connection between two addresses, which may be released, and whether there is one in TIME-WAIT.
+    #[must_use]
+    pub fn tuple_states(&self, tuple: &Tuple) -> (bool, bool) {
+        (self.tuples.contains_key(tuple), self.time_wait.contains(tuple))
+    }
+
     /// Ends reading, while there may be more to send. Unread or new data resets the connection (RST), and so does a
     /// peer that acknowledges nothing for some minutes.
     pub fn orphan(&mut self, id: ConnectionId, now: u64) {

@@ -46,6 +46,11 @@ impl TimeWait {
         self.all.get(tuple).map(|(last, _)| *last)
     }
 
+    /// Whether there is an entry, which may have expired.
+    pub(crate) fn contains(&self, tuple: &Tuple) -> bool {
+        self.all.contains_key(tuple)
+    }
+
     /// Whether no packet of the old connection can be in flight any more.
     pub(crate) fn is_quiet(&self, tuple: &Tuple, now: u64) -> bool {
         let until = self.all.get(tuple).map_or(0, |(_, until)| *until);

@@ -39,7 +39,8 @@ pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
         Some(format!("{} 1 0000000000000000 {rest}", columns(socket, state, queued)))
     });
     let now = sockets.monotonic_time();
-    let closed = sockets.time_wait.all(now).filter(|entry| entry.family == family).map(|entry| time_wait_columns(entry, now));
+    let closed = sockets.in_time_wait(now).filter(|(entry, _)| entry.family == family);
+    let closed = closed.map(|(entry, state)| time_wait_columns(entry, state, now));
     for (index, columns) in listed.chain(closed).enumerate() {
         let row = format!("{index:4}: {columns}");
         text += &if family == Family::Internet6 { format!("{row}\n") } else { format!("{row:TCP_WIDTH$}\n") };
@@ -48,10 +49,10 @@ pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
 }
 
 /// The columns of a closed connection that holds its port. Its timer counts hundredths of a second.
-fn time_wait_columns(entry: &TimeWaitSocket, now: u64) -> String {
+fn time_wait_columns(entry: &TimeWaitSocket, state: u8, now: u64) -> String {
     const NANOSECONDS_PER_TICK: u64 = 10_000_000;
     let [local, remote] = [entry.local, entry.remote].map(|address| end(entry.family, Some(address)));
-    let (state, ticks) = (entry.tcp_state(), entry.remaining(now) / NANOSECONDS_PER_TICK);
+    let ticks = entry.remaining(now) / NANOSECONDS_PER_TICK;
     format!("{local} {remote} {state:02X} 00000000:00000000 03:{ticks:08X} 00000000 {0:5} {0:8} 0 3 0000000000000000", 0)
 }
 

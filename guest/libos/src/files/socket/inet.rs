@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pando_stack::{ConnectionId, Message, Stack};
+use pando_stack::{ConnectionId, Message, Stack, Tuple};
 
 use super::address::{Address, in_family, is_here, plain};
 use super::names::{CARD, EPHEMERAL_PORTS};
@@ -191,6 +191,11 @@ impl InetState {
     /// Takes the stack back for work on it. `None`: there is no network, or it has the stack already.
     pub fn take_back(&mut self) -> Option<Box<Stack>> {
         self.stack.take()
+    }
+
+    /// Whether the stack has a connection to a remote host, and whether it has one in TIME-WAIT. `None`: it is not known now.
+    pub(super) fn tuple_states(&self, local: SocketAddr, remote: SocketAddr) -> Option<(bool, bool)> {
+        Some(self.stack.as_ref()?.tuple_states(&Tuple { local: plain(local), remote: plain(remote) }))
     }
 
     /// When the network must process the stack's next timer.

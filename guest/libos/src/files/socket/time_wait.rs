@@ -5,7 +5,7 @@
 //! end excludes bindings, and automatic ports avoid its port. A connection between the same addresses takes its place at once: the
 //! program chose the port, and Linux allows the same because of TCP timestamps. So `tcp_tw_reuse` is not needed.
 //!
-//! For a connection to outside, the protocol's own `TIME_WAIT` is in the stack. The table then has the row and the port.
+//! For a connection to outside, the stack has the protocol's own `TIME_WAIT`, and decides the state. The table has the row and the port.
 //!
 //! No timer removes the entries: those that are over are ignored, and removed when the next one is inserted. The clock of a cell stands
 //! still while it is frozen, so a clone inherits the entries with their remaining time. Those of addresses that a clone does not
@@ -16,6 +16,7 @@ use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 
 use super::address::plain;
+use super::inet::InetState;
 use super::names::overlap;
 use super::{Family, Socket, SocketId, Sockets};
 use crate::uapi::{TCP_FIN_WAIT2, TCP_TIME_WAIT};
@@ -63,10 +64,18 @@ impl TimeWaitSocket {
         })
     }
 
-    /// Its state by Linux's number.
-    #[must_use]
-    pub fn tcp_state(&self) -> u8 {
-        if self.has_peer_closed { TCP_TIME_WAIT } else { TCP_FIN_WAIT2 }
+    /// Its state by Linux's number. `None`: it is over.
+    fn tcp_state(&self, outside: &InetState, now: u64) -> Option<u8> {
+        if self.expiry <= now {
+            return None;
+        }
+        let states = if outside.is_own(self.remote.ip()) { None } else { outside.tuple_states(self.local, self.remote) };
+        match (states, self.has_peer_closed) {
+            // The connection was reset after its socket was closed, or the stack forgets sooner.
+            (Some((false, false)), _) => None,
+            (Some((_, true)), _) | (_, true) => Some(TCP_TIME_WAIT),
+            _ => Some(TCP_FIN_WAIT2),
+        }
     }
 
     /// Nanoseconds until it is over.
@@ -138,14 +147,8 @@ impl TimeWaitTable {
     }
 
     /// The entries with a local port.
-    fn at_port(&self, port: u16, now: u64) -> impl Iterator<Item = &TimeWaitSocket> {
-        let entries = self.by_port.range(positions(port, 0..=u16::MAX)).filter_map(|(_, _, id)| self.entries.get(id));
-        entries.filter(move |entry| entry.expiry > now)
-    }
-
-    /// All entries, oldest socket first.
-    pub fn all(&self, now: u64) -> impl Iterator<Item = &TimeWaitSocket> {
-        self.entries.values().filter(move |entry| entry.expiry > now)
+    fn at_port(&self, port: u16) -> impl Iterator<Item = &TimeWaitSocket> {
+        self.by_port.range(positions(port, 0..=u16::MAX)).filter_map(|(_, _, id)| self.entries.get(id))
     }
 }
 
@@ -173,14 +176,25 @@ impl Sockets {
         }
     }
 
+    /// All closed connections that hold their ports, with their states by Linux's numbers; oldest socket first.
+    pub fn in_time_wait(&self, now: u64) -> impl Iterator<Item = (&TimeWaitSocket, u8)> {
+        self.time_wait.entries.values().filter_map(move |entry| Some((entry, entry.tcp_state(&self.outside, now)?)))
+    }
+
+    /// The closed connections that hold a port.
+    fn time_wait_at(&self, port: u16) -> impl Iterator<Item = &TimeWaitSocket> {
+        let now = self.monotonic_time();
+        self.time_wait.at_port(port).filter(move |entry| entry.tcp_state(&self.outside, now).is_some())
+    }
+
     /// Whether a closed connection excludes the binding of a socket to an address.
     pub(super) fn time_wait_excludes(&self, socket: &Socket, address: SocketAddr) -> bool {
-        socket.is_tcp() && self.time_wait.at_port(address.port(), self.monotonic_time()).any(|entry| entry.excludes(socket, address))
+        socket.is_tcp() && self.time_wait_at(address.port()).any(|entry| entry.excludes(socket, address))
     }
 
     /// Whether a closed connection holds a port that may not be chosen automatically for a socket.
     pub(super) fn is_in_time_wait(&self, socket: &Socket, port: u16) -> bool {
-        socket.is_tcp() && self.time_wait.at_port(port, self.monotonic_time()).next().is_some()
+        socket.is_tcp() && self.time_wait_at(port).next().is_some()
     }
 }
 

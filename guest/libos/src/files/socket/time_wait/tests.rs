@@ -9,7 +9,7 @@ use std::{thread_local, vec};
 
 use super::super::transfer::Receiving;
 use super::super::{Family, PeerCredentials, SocketId, Sockets, Style};
-use super::{TIME_WAIT_MAX, TIMEWAIT_LEN, TimeWaitSocket};
+use super::{TIME_WAIT_MAX, TIMEWAIT_LEN};
 use crate::errno::Errno;
 use crate::uapi::{IPPROTO_TCP, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_FIN_WAIT2, TCP_TIME_WAIT};
 
@@ -48,7 +48,7 @@ fn connection(sockets: &mut Sockets, listener: SocketId) -> [SocketId; 2] {
 }
 
 fn states(sockets: &Sockets) -> Vec<u8> {
-    sockets.time_wait.all(NOW.get()).map(TimeWaitSocket::tcp_state).collect()
+    sockets.in_time_wait(NOW.get()).map(|(_, state)| state).collect()
 }
 
 /// The result of binding a new socket to the server's port.
@@ -104,7 +104,7 @@ fn a_server_that_reuses_its_address_starts_again() {
     let second = listener(&mut sockets, true);
     // The state of its connection goes when the same client connects again.
     assert_eq!(states(&sockets), [TCP_TIME_WAIT]);
-    let port = sockets.time_wait.all(NOW.get()).next().expect("there is one").remote;
+    let port = sockets.in_time_wait(NOW.get()).next().expect("there is one").0.remote;
     let client = stream(&mut sockets, true);
     sockets.bind_port(client, port, false).expect("the client's end is gone");
     sockets.connect_port(client, SERVER, true).expect("somebody listens");
@@ -175,7 +175,7 @@ fn entries_and_their_indices_are_bounded() {
         assert!(end.is_ok(), "the client has closed");
         sockets.close(server);
     }
-    assert_eq!((sockets.time_wait.all(NOW.get()).count(), ports.len()), (TIME_WAIT_MAX, TIME_WAIT_MAX + 10));
+    assert_eq!((sockets.in_time_wait(NOW.get()).count(), ports.len()), (TIME_WAIT_MAX, TIME_WAIT_MAX + 10));
     pass(TIMEWAIT_LEN);
     let [client, server] = connection(&mut sockets, listener);
     sockets.close(client);
