@@ -36,7 +36,7 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
         while let Some(info) = system.take_signal(system.deliverable()) {
             let signal = info.signal();
             let action = system.process.signals.action(signal);
-            let info = system.seen(info);
+            let info = system.delivered_info(info);
             trace::signal(system, &info);
             match action.disposition(signal) {
                 Disposition::Ignore => {}

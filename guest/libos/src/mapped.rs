@@ -135,7 +135,7 @@ impl System {
     /// Takes over the changes of mappings in a part of a file that is about to be read.
     pub fn before_read(&mut self, fd: u64, offset: Option<u64>, bytes: u64) {
         let Some(node) = self.mapped_node(fd) else { return };
-        let start = offset.unwrap_or_else(|| self.files.look(fd).map_or(0, |file| file.offset));
+        let start = offset.unwrap_or_else(|| self.files.raw_file(fd).map_or(0, |file| file.offset));
         self.take_over(node, &(start..start.saturating_add(bytes)));
     }
 

@@ -207,7 +207,7 @@ impl NetworkStack {
             changed = true;
         }
         for remote_end in changed_ends {
-            changed |= self.look(remote_end, stack, sockets, now);
+            changed |= self.serve_remote_end(remote_end, stack, sockets, now);
         }
         stack.run(now, &mut CardSink(&mut self.sender));
         // Transmission may have made room, or ended connections.
@@ -231,12 +231,12 @@ impl NetworkStack {
                         }
                         sockets.set_connection(remote_end, id);
                         sockets.opened(remote_end);
-                        self.look(remote_end, stack, sockets, now);
+                        self.serve_remote_end(remote_end, stack, sockets, now);
                     }
                 }
                 SocketEvent::Data(id) => {
                     if let Some(remote_end) = self.remote_ends.get(&id).copied() {
-                        self.look(remote_end, stack, sockets, now);
+                        self.serve_remote_end(remote_end, stack, sockets, now);
                     }
                 }
                 SocketEvent::Room(id) => {
@@ -322,7 +322,7 @@ impl NetworkStack {
     }
 
     /// Serves a remote end after an event of it or of its connection. Returns whether bytes have moved, or the connection is over.
-    fn look(&mut self, remote_end: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
+    fn serve_remote_end(&mut self, remote_end: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
         let Some(Connection { id, is_open, options: known }) = self.connections.get(&remote_end).copied() else { return false };
         let Ok(socket) = sockets.get(remote_end) else { return false };
         if socket.error.is_some() {

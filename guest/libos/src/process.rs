@@ -54,7 +54,7 @@ impl Change {
 
     /// `si_code` and `si_status` of the signal that reports it.
     #[must_use]
-    pub fn told(self) -> (i32, u32) {
+    pub fn code_and_status(self) -> (i32, u32) {
         match self {
             Change::Exited(status) => (1, status.into()),
             Change::Killed(signal) => (2, signal.into()),
@@ -238,8 +238,8 @@ impl Process {
 
     /// The siginfo of the signal that its parent gets.
     #[must_use]
-    pub fn told(&self, change: Change, user: u32) -> Info {
-        let (code, status) = change.told();
+    pub fn child_info(&self, change: Change, user: u32) -> Info {
+        let (code, status) = change.code_and_status();
         Info::child(self.number, user, code, status)
     }
 }

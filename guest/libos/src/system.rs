@@ -342,7 +342,7 @@ impl System {
     }
 
     /// The information of a signal that is being delivered; for a timer's signal it includes the overrun count.
-    pub fn seen(&mut self, info: Info) -> Info {
+    pub fn delivered_info(&mut self, info: Info) -> Info {
         if info.code() != SI_TIMER {
             return info;
         }

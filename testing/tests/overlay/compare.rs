@@ -248,7 +248,7 @@ fn open(files: &mut Files, path: &str, flags: u64) -> Result<u64, Errno> {
 
 /// Reads a whole file, in pieces of an odd size.
 fn read(files: &Files, fd: u64) -> Result<Vec<u8>, Errno> {
-    let status = files.status_of(files.look(fd)?)?;
+    let status = files.status_of(files.raw_file(fd)?)?;
     if status.is_directory() {
         return Err(Errno::EISDIR);
     }

@@ -173,13 +173,13 @@ impl Both {
             Step::Remove(epoll, file) => self.control(epoll, file, How::Remove),
             Step::Put(index, bytes) => {
                 let Open { host, fd, is_instance: false, .. } = open(index)? else { return None };
-                let (host, fd) = (linux(put(host, self.files.look(*fd).ok()?, bytes)?), *fd);
+                let (host, fd) = (linux(put(host, self.files.raw_file(*fd).ok()?, bytes)?), *fd);
                 Some((ours(put_here(&mut self.files, fd, bytes)?).map(counted), host.map(counted)))
             }
             Step::Take(index, bytes) => {
                 let Open { host, fd, is_instance: false, .. } = open(index)? else { return None };
                 let mut room = vec![0; bytes.max(8)];
-                let readable = self.files.look(*fd).is_ok_and(OpenFile::readable);
+                let readable = self.files.raw_file(*fd).is_ok_and(OpenFile::readable);
                 let (host, fd) = (readable.then(|| linux(rustix::io::read(host, &mut room[..])))?, *fd);
                 Some((ours(take_here(&mut self.files, fd, bytes.max(8))?).map(counted), host.map(counted)))
             }

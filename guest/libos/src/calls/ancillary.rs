@@ -59,7 +59,7 @@ pub(super) fn read(system: &System, id: SocketId, from: Room, sender: PeerCreden
         match (family, of, kind) {
             (Family::Unix, SOL_SOCKET, SCM_RIGHTS) => pass(system, &mut beside, payload)?,
             (Family::Unix, SOL_SOCKET, SCM_CREDENTIALS) if payload.length == WHO as u64 => {
-                (beside.credentials, beside.has_credentials) = (said(system, payload)?, true);
+                (beside.credentials, beside.has_credentials) = (sent_credentials(system, payload)?, true);
             }
             (Family::Unix, SOL_SOCKET, _) => return Err(Errno::EINVAL),
             (Family::Internet6, SOL_IPV6, IPV6_HOPLIMIT) | (Family::Internet4, SOL_IP, IP_TTL) => {
@@ -96,15 +96,15 @@ fn pass(system: &System, beside: &mut ControlMessage, payload: Room) -> Result<(
 }
 
 /// The credentials that a process sends: its own, unless its capabilities permit others.
-fn said(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
+fn sent_credentials(system: &System, payload: Room) -> Result<PeerCredentials, Errno> {
     let [number, user, group] = [0, 4, 8].map(|offset| word32(payload.start.wrapping_add(offset)));
-    let said = PeerCredentials { process: number?, user: user?, group: group? };
+    let sent = PeerCredentials { process: number?, user: user?, group: group? };
     let credentials = &system.files.current.credentials;
     let may = |is_true: bool, capability| is_true || credentials.is_capable(capability);
-    let all = may(said.process == system.process.number, CAP_SYS_ADMIN)
-        && may(credentials.user.has(said.user), CAP_SETUID)
-        && may(credentials.group.has(said.group), CAP_SETGID);
-    if all { Ok(said) } else { Err(Errno::EPERM) }
+    let all = may(sent.process == system.process.number, CAP_SYS_ADMIN)
+        && may(credentials.user.has(sent.user), CAP_SETUID)
+        && may(credentials.group.has(sent.group), CAP_SETGID);
+    if all { Ok(sent) } else { Err(Errno::EPERM) }
 }
 
 /// Writes control messages, as far as there is room.

@@ -54,7 +54,7 @@ pub fn fcntl(system: &mut System, [fd, command, argument, ..]: [u64; 6]) -> Resu
         }
         F_GETFL => Ok(files.get(fd)?.flags),
         F_SETFL => {
-            let owns = files.current.credentials.owns(files.status_of(files.look(fd)?)?.owner());
+            let owns = files.current.credentials.owns(files.status_of(files.raw_file(fd)?)?.owner());
             let file = files.file(fd)?;
             if argument & !file.flags & O_NOATIME != 0 && !owns {
                 return Err(Errno::EPERM);
@@ -85,7 +85,7 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
         }
         F_GETOWN => Ok(i64::from(files.file(fd)?.owner).cast_unsigned()),
         F_SETPIPE_SZ | F_GETPIPE_SZ => {
-            let id = files.look(fd)?.downcast::<PipeFile>().ok_or(Errno::EBADF)?.pipe;
+            let id = files.raw_file(fd)?.downcast::<PipeFile>().ok_or(Errno::EBADF)?.pipe;
             let pipe = files.pipes.get_mut(id)?;
             if command == F_SETPIPE_SZ {
                 let wanted = (argument as u32 as usize).max(PAGE_SIZE as usize).next_power_of_two();
@@ -100,7 +100,7 @@ fn lock_or_size(system: &mut System, fd: u64, command: u64, argument: u64) -> Re
             Ok(pipe.capacity as u64)
         }
         // Directory notifications are accepted, but no signals are sent.
-        F_NOTIFY => files.look(fd)?.operations().check_dnotify().map(|()| 0),
+        F_NOTIFY => files.raw_file(fd)?.operations().check_dnotify().map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -176,7 +176,7 @@ pub fn ioctl(system: &mut System, [fd, request, argument, ..]: [u64; 6]) -> Resu
             file.flags = file.flags & !O_NONBLOCK | if on { O_NONBLOCK } else { 0 };
         }
         _ => {
-            let object = files.look(fd)?.object;
+            let object = files.raw_file(fd)?.object;
             return file_operations::of(&object).ioctl(system, fd, request, argument);
         }
     }

@@ -83,7 +83,7 @@ fn milliseconds(timeout: u64) -> Option<u64> {
 }
 
 fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Option<u64>) -> Result<u64, Errno> {
-    system.files.look(epoll)?;
+    system.files.raw_file(epoll)?;
     if count as i32 <= 0 || count > EVENTS_MAX {
         return Err(Errno::EINVAL);
     }

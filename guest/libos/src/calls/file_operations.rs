@@ -42,7 +42,7 @@ impl Request<'_> {
     /// # Errors
     /// `EBADF`: it is not open for reading. `ESPIPE`: the call gives an offset.
     pub fn check_stream_read(&self, system: &System) -> Result<(), Errno> {
-        self.check_stream(system.files.look(self.fd)?.readable())
+        self.check_stream(system.files.raw_file(self.fd)?.readable())
     }
 
     /// Checks a write of a file without an offset.
@@ -50,7 +50,7 @@ impl Request<'_> {
     /// # Errors
     /// `EBADF`: it is not open for writing. `ESPIPE`: the call gives an offset.
     pub fn check_stream_write(&self, system: &System) -> Result<(), Errno> {
-        self.check_stream(system.files.look(self.fd)?.writable())
+        self.check_stream(system.files.raw_file(self.fd)?.writable())
     }
 
     fn check_stream(&self, is_open: bool) -> Result<(), Errno> {
@@ -85,7 +85,7 @@ pub trait CallOperations {
     /// # Errors
     /// `ENOTTY`: the file does not know it. Others depend on the request.
     fn ioctl(&self, system: &mut System, fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
-        let file = system.files.look(fd)?;
+        let file = system.files.raw_file(fd)?;
         let bytes = file.operations().readable_bytes(&system.files, file)?;
         if request != FIONREAD {
             return Err(Errno::ENOTTY);
@@ -197,7 +197,7 @@ pub fn show_written(system: &mut System, fd: u64, offset: Option<u64>, done: u64
         system.files.notify_open(fd, IN_MODIFY);
     }
     if system.shows_nodes() && done > 0 {
-        let file = system.files.look(fd)?;
+        let file = system.files.raw_file(fd)?;
         let end = match offset {
             Some(_) if file.flags & O_APPEND != 0 => system.files.status_of(file)?.size,
             Some(offset) => offset + done,

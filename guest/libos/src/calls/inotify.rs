@@ -28,7 +28,7 @@ pub fn inotify_add_watch(system: &mut System, [fd, path, mask, ..]: [u64; 6]) ->
     if mask & KNOWN == 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.look(fd)?;
+    system.files.raw_file(fd)?;
     if mask & BOTH == BOTH {
         return Err(Errno::EINVAL);
     }

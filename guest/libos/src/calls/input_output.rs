@@ -109,14 +109,14 @@ fn checked2(offset: u64, flags: u64) -> Result<Option<u64>, Errno> {
 
 /// Reads. Waits if there is nothing yet, unless the file is non-blocking.
 fn read_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     let (object, waits) = (file.object, file.waits());
     file_operations::of(&object).read(system, Request { fd, ranges, offset, waits })
 }
 
 /// Writes. Waits for room unless the file is non-blocking.
 fn write_ranges(system: &mut System, fd: u64, ranges: &[UserRange], offset: Option<u64>) -> Result<u64, Errno> {
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     let (object, waits) = (file.object, file.waits());
     file_operations::of(&object).write(system, Request { fd, ranges, offset, waits })
 }
@@ -128,10 +128,10 @@ pub fn lseek(system: &mut System, [fd, offset, whence, ..]: [u64; 6]) -> Result<
 
 /// `sendfile(out, in, offset, count)`.
 pub fn sendfile(system: &mut System, [to, from, offset, count, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let source = system.files.look(from)?;
+    let source = system.files.raw_file(from)?;
     let (readable, stands, has_offset) = (source.readable(), source.offset, source.has_offset());
     let start = if offset == 0 { stands } else { checked(words::<1>(offset)?[0])? };
-    let target = system.files.look(to)?;
+    let target = system.files.raw_file(to)?;
     if !readable || !target.writable() {
         return Err(Errno::EBADF);
     }
@@ -168,7 +168,7 @@ pub fn copy_file_range(system: &mut System, [from, from_offset, to, to_offset, l
         return Err(Errno::EINVAL);
     }
     for fd in [from, to] {
-        system.files.look(fd)?.operations().check_copy_range()?;
+        system.files.raw_file(fd)?.operations().check_copy_range()?;
     }
     if !readable || !writable || appends {
         return Err(Errno::EBADF);

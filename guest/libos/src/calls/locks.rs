@@ -54,7 +54,7 @@ impl Flock {
 
     /// The range of the open file.
     fn range(self, system: &System, fd: u64) -> Result<Range, Errno> {
-        let file = system.files.look(fd)?;
+        let file = system.files.raw_file(fd)?;
         let base = match self.whence {
             0 => 0,
             1 => file.offset,
@@ -108,7 +108,7 @@ fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: b
     let asked = Flock::read(argument)?;
     let range = asked.range(system, fd)?;
     let access = asked.access()?;
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     match access {
         Some(LockMode::Read) if !file.readable() => return Err(Errno::EBADF),
         Some(LockMode::Write) if !file.writable() => return Err(Errno::EBADF),

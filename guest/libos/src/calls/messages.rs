@@ -105,7 +105,7 @@ fn destination(system: &mut System, id: SocketId, name: &[u8]) -> Result<Destina
 fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Errno> {
     let Outgoing { ranges, flags, name, beside } = outgoing;
     let id = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits() && flags & MSG_DONTWAIT == 0;
+    let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
     let (urgent, more) = (flags & MSG_OOB != 0, flags & MSG_MORE != 0);
     if urgent && !socket.is_tcp() {
@@ -174,7 +174,7 @@ fn send(system: &mut System, fd: u64, outgoing: Outgoing<'_>) -> Result<u64, Err
 /// Receives a message. A stream receives the bytes that are there, or as many as the socket or the call asks for.
 fn receive(system: &mut System, fd: u64, ranges: &[UserRange], flags: u32) -> Result<Received, Errno> {
     let id = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits() && flags & MSG_DONTWAIT == 0;
+    let waits = system.files.raw_file(fd)?.waits() && flags & MSG_DONTWAIT == 0;
     let socket = system.files.sockets.get(id)?;
     let (style, is_tcp, is_udp) = (socket.style, socket.is_tcp(), socket.is_udp());
     let until = deadline(socket.options.receive_timeout);

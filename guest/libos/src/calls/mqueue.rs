@@ -124,7 +124,7 @@ pub fn mq_timedsend(system: &mut System, [fd, address, bytes, priority, timeout,
         return Err(Errno::EINVAL);
     }
     let id = system.files.message_queue(fd)?;
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     let waits = file.waits();
     if !file.writable() {
         return Err(Errno::EBADF);
@@ -163,7 +163,7 @@ fn wake_all(system: &mut System, id: MessageQueueId) {
 pub fn mq_timedreceive(system: &mut System, [fd, address, room, priority, timeout, _]: [u64; 6]) -> Result<u64, Errno> {
     let deadline = deadline(timeout)?;
     let id = system.files.message_queue(fd)?;
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     let waits = file.waits();
     if !file.readable() {
         return Err(Errno::EBADF);
@@ -219,7 +219,7 @@ pub fn mq_getsetattr(system: &mut System, [fd, new, old, ..]: [u64; 6]) -> Resul
     }
     let id = system.files.message_queue(fd)?;
     let queue = system.files.queues.get(id)?;
-    let flags = system.files.look(fd)?.flags & O_NONBLOCK;
+    let flags = system.files.raw_file(fd)?.flags & O_NONBLOCK;
     let told = [flags, queue.count_max, queue.bytes_max, queue.count(), 0, 0, 0, 0];
     if let Some([flags, ..]) = given {
         let file = system.files.file(fd)?;

@@ -98,7 +98,7 @@ impl CallOperations for RegularFile {
 
 /// Waits until an opened FIFO has a process at its other end. Other files do not wait.
 fn await_other_end(system: &mut System, fd: u64) -> Result<u64, Errno> {
-    let is_there = |system: &mut System| system.files.look(fd).is_ok_and(|file| !system.files.awaits_other_end(file)).then_some(());
+    let is_there = |system: &mut System| system.files.raw_file(fd).is_ok_and(|file| !system.files.awaits_other_end(file)).then_some(());
     if is_there(system).is_some() {
         return Ok(fd);
     }

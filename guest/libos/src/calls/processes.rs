@@ -81,7 +81,7 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
     }
     if flags & CLONE_INTO_CGROUP != 0 {
         // There are no control groups, so no descriptor is that of one.
-        system.files.look(group)?;
+        system.files.raw_file(group)?;
         return Err(Errno::EBADF);
     }
     let number = if numbers == 0 { None } else { Some(word32(numbers)?) };
@@ -210,7 +210,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         P_PIDFD if number.cast_signed() < 0 => return Err(Errno::EINVAL),
         P_PIDFD => {
             let watched = system.files.watched_process(number.into())?;
-            at_once |= !system.files.look(number.into())?.waits();
+            at_once |= !system.files.raw_file(number.into())?.waits();
             if watched.fate == Fate::Gone {
                 return Err(Errno::ECHILD);
             }
@@ -238,7 +238,7 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
     if information != 0 {
         let mut bytes = [0; 28];
         if let Some(told) = &told {
-            let (code, status) = told.change.told();
+            let (code, status) = told.change.code_and_status();
             let words = [u32::from(Signal::SIGCHLD.0), 0, code.cast_unsigned(), 0, told.number, told.user, status];
             for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
                 room.copy_from_slice(&word.to_le_bytes());

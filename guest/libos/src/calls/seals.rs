@@ -35,7 +35,7 @@ fn may_write_to(system: &System, node: NodeId) -> bool {
 fn add(system: &mut System, fd: u64, seals: u32) -> Result<u64, Errno> {
     let before = get(system, fd)? as u32;
     let InodeRef::Node(id) = system.files.inode(fd)? else { return Err(Errno::EINVAL) };
-    if !system.files.look(fd)?.writable() {
+    if !system.files.raw_file(fd)?.writable() {
         return Err(Errno::EPERM);
     }
     if seals & !F_ALL_SEALS != 0 {

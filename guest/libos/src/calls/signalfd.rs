@@ -61,7 +61,7 @@ fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> 
             None => system.wait(&[Channel::Signal(system.process.number)], NO_DEADLINE, |system| system.take_signal(wanted))?,
             taken => taken,
         };
-        let info = system.seen(taken.ok_or(Errno::EAGAIN)?);
+        let info = system.delivered_info(taken.ok_or(Errno::EAGAIN)?);
         user::write(room, &info.for_file())?;
         done += SIZE;
     }

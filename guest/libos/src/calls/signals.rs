@@ -88,7 +88,7 @@ pub fn sigaltstack(system: &mut System, [new, old, ..]: [u64; 6]) -> Result<u64,
     if new != 0 {
         system.thread.signals.stack = before.replaced(words(new)?, pointer)?;
     }
-    let [start, state, size] = before.told(pointer);
+    let [start, state, size] = before.sigaltstack_words(pointer);
     if old != 0 {
         set_words(old, &[start])?;
         // The 32-bit field is followed by padding, which stays as it is.
@@ -217,7 +217,7 @@ pub fn rt_sigtimedwait(system: &mut System, [wanted, information, timeout, size,
     let channel = Channel::Signal(system.process.number);
     let taken = system.wait(&[channel], deadline, |system| system.take_signal(wanted)).map_err(Errno::without_restart)?;
     let info = taken.ok_or(Errno::EAGAIN)?;
-    let info = system.seen(info);
+    let info = system.delivered_info(info);
     if information != 0 {
         user::write(information, info.bytes())?;
     }

@@ -225,7 +225,7 @@ pub fn accept4(system: &mut System, [fd, address, length, flags, ..]: [u64; 6]) 
         return Err(Errno::EINVAL);
     }
     let listener = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits();
+    let waits = system.files.raw_file(fd)?.waits();
     let until = deadline(system.files.sockets.get(listener)?.options.receive_timeout);
     let id = with_sockets(system, waits, until, |system| system.files.sockets.accept(listener, waits))?;
     let files = &mut system.files;
@@ -244,7 +244,7 @@ pub fn accept4(system: &mut System, [fd, address, length, flags, ..]: [u64; 6]) 
 /// `connect(fd, address, length)`.
 pub fn connect(system: &mut System, [fd, address, length, ..]: [u64; 6]) -> Result<u64, Errno> {
     let id = system.files.socket(fd)?;
-    let waits = system.files.look(fd)?.waits();
+    let waits = system.files.raw_file(fd)?.waits();
     let bytes = address_bytes(address, length)?;
     let socket = system.files.sockets.get(id)?;
     let (family, style) = (socket.family, socket.style);

@@ -27,7 +27,7 @@ pub fn splice(system: &mut System, [from, from_offset, to, to_offset, length, fl
     if flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let (source, target) = (system.files.look(from)?, system.files.look(to)?);
+    let (source, target) = (system.files.raw_file(from)?, system.files.raw_file(to)?);
     if !source.readable() || !target.writable() {
         return Err(Errno::EBADF);
     }
@@ -85,7 +85,7 @@ pub fn tee(system: &mut System, [from, to, length, flags, ..]: [u64; 6]) -> Resu
     if length == 0 {
         return Ok(0);
     }
-    let (source, target) = (system.files.look(from)?, system.files.look(to)?);
+    let (source, target) = (system.files.raw_file(from)?, system.files.raw_file(to)?);
     if !source.readable() || !target.writable() {
         return Err(Errno::EBADF);
     }
@@ -104,7 +104,7 @@ pub fn vmsplice(system: &mut System, [fd, vectors, count, flags, ..]: [u64; 6]) 
     if u64::from(flags as u32) & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let file = system.files.look(fd)?;
+    let file = system.files.raw_file(fd)?;
     let pipe = pipe(file).ok_or(Errno::EBADF)?;
     let waits = flags & SPLICE_F_NONBLOCK == 0 && file.waits();
     if !file.writable() {

@@ -33,7 +33,7 @@ pub fn lstat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, E
 
 /// `fstat(fd, status)`.
 pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let known = system.files.status_of(system.files.look(fd)?)?;
+    let known = system.files.status_of(system.files.raw_file(fd)?)?;
     write(status, &known.to_stat())?;
     Ok(0)
 }

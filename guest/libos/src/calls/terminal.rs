@@ -93,7 +93,7 @@ pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u6
             }
         }
         FIONREAD => {
-            look(system, name);
+            take_typed(system, name);
             let terminal = system.terminal(name)?;
             let typed = terminal.input.readable(&terminal.settings);
             set_word32(argument, typed as u32)?;
@@ -108,7 +108,7 @@ pub fn ioctl(system: &mut System, name: TerminalName, request: u32, argument: u6
 }
 
 /// Reads typed input, if the keys come from the operator.
-fn look(system: &mut System, name: TerminalName) {
+fn take_typed(system: &mut System, name: TerminalName) {
     if name == TerminalName::Operator {
         system.take_typed();
     }
@@ -162,7 +162,7 @@ fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, f
     user::read(argument, &mut bytes)?;
     system.check_foreground(name, Signal::SIGTTOU)?;
     // Earlier input is processed with the old settings.
-    look(system, name);
+    take_typed(system, name);
     if flushes {
         flush(system, name)?;
     }
@@ -176,7 +176,7 @@ fn set<const N: usize>(system: &mut System, name: TerminalName, argument: u64, f
 
 /// Drops unread input.
 fn flush(system: &mut System, name: TerminalName) -> Result<(), Errno> {
-    look(system, name);
+    take_typed(system, name);
     match name {
         TerminalName::Operator => system.terminal.input.flush(),
         TerminalName::Pseudo(id) => system.files.ptys.get_mut(id)?.drop_typed(),

@@ -65,11 +65,11 @@ impl Files {
         }
     }
 
-    /// A descriptor's open file.
+    /// A descriptor's open file (Linux's `fget_raw`).
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn look(&self, fd: u64) -> Result<&OpenFile, Errno> {
+    pub fn raw_file(&self, fd: u64) -> Result<&OpenFile, Errno> {
         self.open.get(self.index(fd)?).map(|(file, _)| file).ok_or(Errno::EBADF)
     }
 
@@ -87,7 +87,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn opened(&self, fd: u64) -> Result<&OpenFile, Errno> {
-        self.look(fd).and_then(|file| if file.is_path() { Err(Errno::EBADF) } else { Ok(file) })
+        self.raw_file(fd).and_then(|file| if file.is_path() { Err(Errno::EBADF) } else { Ok(file) })
     }
 
     /// A descriptor's open file, mutably, unless it was opened with `O_PATH`.
@@ -167,7 +167,7 @@ impl Files {
             object.operations().flush(self);
         }
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
-        if let (Some(key), Ok(false)) = (key, self.look(fd).map(OpenFile::is_path)) {
+        if let (Some(key), Ok(false)) = (key, self.raw_file(fd).map(OpenFile::is_path)) {
             self.changed.push(Channel::Locks);
             self.locks.release(key, Owner::Process(self.current.process));
             if references == 1 {

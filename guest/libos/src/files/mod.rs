@@ -274,7 +274,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn inode(&self, fd: u64) -> Result<InodeRef, Errno> {
-        let file = self.look(fd)?;
+        let file = self.raw_file(fd)?;
         Ok(self.inode_of(file).unwrap_or(InodeRef::Descriptor(fd as u32)))
     }
 
@@ -290,7 +290,7 @@ impl Files {
     pub fn status(&self, inode: InodeRef) -> Result<Status, Errno> {
         match inode {
             InodeRef::Proc(entry) => Ok(self.proc_status(entry)),
-            InodeRef::Descriptor(fd) => self.status_of(self.look(fd.into())?),
+            InodeRef::Descriptor(fd) => self.status_of(self.raw_file(fd.into())?),
             _ => self.tree.status(inode),
         }
     }
@@ -322,7 +322,7 @@ impl Files {
     /// # Errors
     /// `EBADF`, `ENOENT`, `EIO`.
     pub fn lock_key(&self, fd: u64) -> Result<FileKey, Errno> {
-        let status = self.status_of(self.look(fd)?)?;
+        let status = self.status_of(self.raw_file(fd)?)?;
         Ok((status.device, status.number))
     }
 

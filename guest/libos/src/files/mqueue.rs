@@ -286,7 +286,7 @@ impl Files {
     /// # Errors
     /// `EBADF`: the descriptor is none.
     pub fn message_queue(&self, fd: u64) -> Result<MessageQueueId, Errno> {
-        self.look(fd)?.downcast().ok_or(Errno::EBADF)
+        self.raw_file(fd)?.downcast().ok_or(Errno::EBADF)
     }
 
     /// The socket for notifications of a queue.
@@ -294,7 +294,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: it is of another kind.
     pub fn notice_socket(&self, fd: u64) -> Result<SocketId, Errno> {
-        let id: SocketId = self.look(fd)?.downcast().ok_or(Errno::EINVAL)?;
+        let id: SocketId = self.raw_file(fd)?.downcast().ok_or(Errno::EINVAL)?;
         if self.sockets.get(id)?.family == Family::Netlink { Ok(id) } else { Err(Errno::EINVAL) }
     }
 

@@ -133,11 +133,11 @@ impl Files {
         if directory as i32 == AT_FDCWD as i32 {
             return Ok(self.current.working_directory);
         }
-        self.look(directory)?.operations().lookup_base()
+        self.raw_file(directory)?.operations().lookup_base()
     }
 
     /// The type of an inode, and its owner and permissions.
-    fn seen(&self, inode: InodeRef) -> Result<(Option<FileType>, Owner), Errno> {
+    fn type_and_owner(&self, inode: InodeRef) -> Result<(Option<FileType>, Owner), Errno> {
         let status = self.status(inode)?;
         Ok((status.kind(), status.owner()))
     }
@@ -204,7 +204,7 @@ impl Files {
         let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
         let found = match (split, known) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
-            _ => walk.run(base, self.seen(base)?, path)?,
+            _ => walk.run(base, self.type_and_owner(base)?, path)?,
         };
         if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
             self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
@@ -329,7 +329,7 @@ struct PathWalk<'a> {
     below: Vec<&'a [u8]>,
     links: usize,
     here: InodeRef,
-    seen: (Option<FileType>, Owner),
+    metadata: (Option<FileType>, Owner),
     /// The directory in which the path's own last component was looked up, if that stays valid until names change.
     above: Option<InodeRef>,
     /// A magic link of `/proc` was followed, whose target may change at any time.
@@ -338,12 +338,12 @@ struct PathWalk<'a> {
 
 impl<'a> PathWalk<'a> {
     fn new(files: &'a Files, way: LookupFlags, root: InodeRef) -> PathWalk<'a> {
-        PathWalk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, seen: DIRECTORY, above: None, by_magic: false }
+        PathWalk { files, way, root, rest: &[], below: Vec::new(), links: 0, here: root, metadata: DIRECTORY, above: None, by_magic: false }
     }
 
     /// Looks up a path from an inode with this metadata.
-    fn run(&mut self, base: InodeRef, seen: (Option<FileType>, Owner), path: &'a [u8]) -> Result<ParentLookup<'a>, Errno> {
-        (self.here, self.seen, self.rest) = (base, seen, path);
+    fn run(&mut self, base: InodeRef, metadata: (Option<FileType>, Owner), path: &'a [u8]) -> Result<ParentLookup<'a>, Errno> {
+        (self.here, self.metadata, self.rest) = (base, metadata, path);
         if path.starts_with(b"/") {
             self.jump(self.root)?;
         }
@@ -379,21 +379,21 @@ impl<'a> PathWalk<'a> {
             };
             if at_end {
                 let wants_directory = slash && self.way.strict && found.inode.is_some();
-                return if wants_directory && self.seen.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
+                return if wants_directory && self.metadata.0 != Some(FileType::Directory) { Err(Errno::ENOTDIR) } else { Ok(found) };
             }
         }
     }
 
     /// Continues at an inode.
     fn jump(&mut self, inode: InodeRef) -> Result<(), Errno> {
-        self.seen = self.files.seen(inode)?;
+        self.metadata = self.files.type_and_owner(inode)?;
         self.here = inode;
         Ok(())
     }
 
     /// Checks the search permission of the current directory.
     fn check_search(&self) -> Result<(), Errno> {
-        match self.seen {
+        match self.metadata {
             (Some(FileType::Directory), owner) if self.files.current.credentials.may(owner, true, EXECUTE) => Ok(()),
             (Some(FileType::Directory), _) => Err(Errno::EACCES),
             _ => Err(Errno::ENOTDIR),
@@ -426,10 +426,10 @@ impl<'a> PathWalk<'a> {
             Err(Errno::ENOENT) if at_end => return found(None),
             inode => inode?,
         };
-        let seen = self.files.seen(inode)?;
+        let metadata = self.files.type_and_owner(inode)?;
         let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
-        if seen.0 != Some(FileType::Symlink) || !follow {
-            (self.here, self.seen) = (inode, seen);
+        if metadata.0 != Some(FileType::Symlink) || !follow {
+            (self.here, self.metadata) = (inode, metadata);
             return found(Some(inode));
         }
         if self.links == LINKS_MAX || self.way.resolve & RESOLVE_NO_SYMLINKS != 0 {

@@ -133,7 +133,7 @@ impl Files {
         if self.inotifies.is_empty() {
             return;
         }
-        let Ok(file) = self.look(fd) else { return };
+        let Ok(file) = self.raw_file(fd) else { return };
         let Some(inode) = self.inode_of(file).filter(|_| !file.is_path()) else { return };
         match file.name.as_ref().map(|OpenName { directory, name }| (*directory, name.clone())) {
             Some((directory, name)) => self.tell(Some((directory, &name)), inode, mask),
@@ -151,7 +151,7 @@ impl Files {
 
     /// Notifies watches of the close of an open file.
     pub(super) fn notify_closed(&mut self, fd: u64) {
-        let writes = self.look(fd).is_ok_and(OpenFile::writable);
+        let writes = self.raw_file(fd).is_ok_and(OpenFile::writable);
         self.notify_open(fd, if writes { IN_CLOSE_WRITE } else { IN_CLOSE_NOWRITE });
     }
 

@@ -241,7 +241,7 @@ impl Files {
     /// Opens the nameless file of a descriptor again.
     fn open_again(&mut self, fd: u32, flags: u64) -> Result<FileObject, Errno> {
         let (reads, writes) = wants(flags);
-        let object = self.look(fd.into())?.object;
+        let object = self.raw_file(fd.into())?.object;
         object.operations().reopen(self, reads, writes).map(|()| object)
     }
 
@@ -253,7 +253,7 @@ impl Files {
 
     /// Records that the open of a FIFO begins to wait for its other end.
     pub fn start_to_wait(&mut self, fd: u64) {
-        let Ok(file) = self.look(fd) else { return };
+        let Ok(file) = self.raw_file(fd) else { return };
         let (reads, pipe) = (file.readable(), file.downcast::<PipeFile>());
         if let (Some(pipe), Ok(number)) = (pipe, self.index(fd)) {
             self.replace_object(number, pipe.begin_open(self, reads));

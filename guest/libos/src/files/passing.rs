@@ -82,7 +82,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn to_pass(&self, fd: u64) -> Result<usize, Errno> {
-        if self.look(fd)?.is_path() { Err(Errno::EBADF) } else { self.index(fd) }
+        if self.raw_file(fd)?.is_path() { Err(Errno::EBADF) } else { self.index(fd) }
     }
 
     /// Increments the reference counts of open files.

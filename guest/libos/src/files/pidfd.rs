@@ -145,7 +145,7 @@ impl Files {
     /// # Errors
     /// `EBADF`: the descriptor is none.
     pub fn watched_process(&self, fd: u64) -> Result<PidFile, Errno> {
-        self.watched.get(self.look(fd)?.downcast::<PidFileId>().ok_or(Errno::EBADF)?).copied()
+        self.watched.get(self.raw_file(fd)?.downcast::<PidFileId>().ok_or(Errno::EBADF)?).copied()
     }
 
     /// Records a state change of a process in its pidfds.

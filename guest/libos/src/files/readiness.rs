@@ -20,7 +20,7 @@ pub struct PollQuery {
 impl Files {
     /// The readiness of a descriptor.
     fn ready(&self, question: PollQuery) -> u16 {
-        match self.look(question.fd.into()) {
+        match self.raw_file(question.fd.into()) {
             Ok(file) if !file.is_path() => file.operations().poll(self, file) & (question.wanted | POLLERR | POLLHUP),
             _ => POLLNVAL,
         }
@@ -65,7 +65,7 @@ impl Files {
     pub fn ask_input(&self, questions: &[PollQuery]) -> bool {
         questions
             .iter()
-            .any(|question| question.wanted & READING != 0 && self.look(question.fd.into()).is_ok_and(|file| self.is_input(file)))
+            .any(|question| question.wanted & READING != 0 && self.raw_file(question.fd.into()).is_ok_and(|file| self.is_input(file)))
     }
 
     /// Whether the readiness of an open file depends on the console's input.

@@ -220,7 +220,7 @@ impl FileOperations for RegularFile {
     fn splice_read(&self, files: &mut Files, from: Side, pipe: u64, room: usize, now: u64) -> Result<u64, Errno> {
         let start = match from.offset {
             Some(offset) => offset,
-            None => files.look(from.fd)?.offset,
+            None => files.raw_file(from.fd)?.offset,
         };
         let done = files.transfer(from.fd, start, pipe, None, room as u64, now)?;
         if from.offset.is_none() {

@@ -16,8 +16,8 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: they cannot.
     pub fn check_splice(&self, from: u64, to: u64) -> Result<(), Errno> {
-        let (gives, _) = self.look(from)?.operations().can_splice();
-        let (_, takes) = self.look(to)?.operations().can_splice();
+        let (gives, _) = self.raw_file(from)?.operations().can_splice();
+        let (_, takes) = self.raw_file(to)?.operations().can_splice();
         if gives && takes { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
@@ -26,7 +26,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: it is no pipe.
     pub(super) fn pipe_of(&self, fd: u64) -> Result<PipeId, Errno> {
-        self.look(fd)?.downcast::<PipeFile>().map(|file| file.pipe).ok_or(Errno::EINVAL)
+        self.raw_file(fd)?.downcast::<PipeFile>().map(|file| file.pipe).ok_or(Errno::EINVAL)
     }
 
     /// Moves up to so many bytes; at least one side is a pipe. Returns how many.
@@ -39,7 +39,7 @@ impl Files {
         }
         let target = self.pipe_of(to.fd)?;
         let room = self.pipes.get(target)?.room()?.min(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let object = self.look(from.fd)?.object;
+        let object = self.raw_file(from.fd)?.object;
         object.operations().splice_read(self, from, to.fd, room, now)
     }
 

@@ -62,7 +62,7 @@ impl Files {
     pub fn transfer(&mut self, from: u64, start: u64, to: u64, to_offset: Option<u64>, bytes: u64, now: u64) -> Result<u64, Errno> {
         let mut page = [0; PAGE as usize];
         // Data of a volume is copied directly, unless the target stores it.
-        let (source, target) = (self.look(from)?, self.look(to)?);
+        let (source, target) = (self.raw_file(from)?, self.raw_file(to)?);
         let direct = source.operations().image_file(self).filter(|_| target.operations().accepts_image_bytes());
         let mut done = 0;
         while done < bytes {
@@ -87,7 +87,7 @@ impl Files {
     /// # Errors
     /// `EINVAL`: the file cannot be read so. `EIO`, `EBADF`.
     pub fn kernel_read(&self, fd: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.look(fd)?.operations().kernel_read(self, offset, buffer)
+        self.raw_file(fd)?.operations().kernel_read(self, offset, buffer)
     }
 
     /// Writes bytes in the libOS's memory to a file. Returns how many.
@@ -121,7 +121,7 @@ impl Files {
     /// # Errors
     /// `EFAULT`, `EIO`, `EBADF`, `ENODEV`.
     pub fn copy_mapped(&self, fd: u64, offset: u64, to: UserRange) -> Result<u64, Errno> {
-        match self.look(fd)?.downcast() {
+        match self.raw_file(fd)?.downcast() {
             Some(RegularFile::Image(_, data)) => copy_out(&data, offset, to),
             _ => Err(Errno::ENODEV),
         }
@@ -142,7 +142,7 @@ impl Files {
     /// # Errors
     /// `EBADF`.
     pub fn regular(&self, fd: u64) -> Result<Option<RegularFile>, Errno> {
-        self.look(fd).map(OpenFile::downcast)
+        self.raw_file(fd).map(OpenFile::downcast)
     }
 
     /// The node of an open regular file; an inode of a volume becomes one now. `None`: the file is not regular.

@@ -74,7 +74,7 @@ impl Files {
     /// # Errors
     /// `EBADF`; `EINVAL`: it is none.
     pub fn epoll(&self, fd: u64) -> Result<EpollId, Errno> {
-        self.look(fd)?.downcast().ok_or(Errno::EINVAL)
+        self.raw_file(fd)?.downcast().ok_or(Errno::EINVAL)
     }
 
     /// Changes an item of an instance. `change` fails if its argument cannot be read, or to cancel the call.
@@ -83,8 +83,8 @@ impl Files {
     /// Those of `epoll_ctl`.
     pub fn control_epoll(&mut self, epoll: u64, fd: u64, change: impl FnOnce() -> Result<Change, Errno>) -> Result<(), Errno> {
         let (watcher, key) = (self.index(epoll)?, Key { file: self.index(fd)?, fd: fd as u32 });
-        let file = self.look(fd)?;
-        if file.is_path() || self.look(epoll)?.is_path() {
+        let file = self.raw_file(fd)?;
+        if file.is_path() || self.raw_file(epoll)?.is_path() {
             return Err(Errno::EBADF);
         }
         if !file.operations().is_pollable() {

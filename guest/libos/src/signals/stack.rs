@@ -24,7 +24,7 @@ impl AlternateStack {
 
     /// Its words for `sigaltstack`; `pointer` decides whether it is in use.
     #[must_use]
-    pub fn told(self, pointer: u64) -> [u64; STACK_WORDS] {
+    pub fn sigaltstack_words(self, pointer: u64) -> [u64; STACK_WORDS] {
         let state = match self.size {
             0 => SS_DISABLE,
             _ if self.in_use(pointer) => SS_ONSTACK,

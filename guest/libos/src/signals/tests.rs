@@ -74,15 +74,15 @@ fn a_mask_for_a_call_ends_with_it() {
 #[test]
 fn an_alternate_stack_is_checked_and_not_replaced_while_it_is_used() {
     let none = AlternateStack::default();
-    assert_eq!((none.told(5), none.top(5), none.in_use(0)), ([0, 2, 0], None, false));
+    assert_eq!((none.sigaltstack_words(5), none.top(5), none.in_use(0)), ([0, 2, 0], None, false));
     assert_eq!(none.replaced([0x1000, 0, 2047], 0), Err(Errno::ENOMEM));
     assert_eq!(none.replaced([0x1000, 8, 4096], 0), Err(Errno::EINVAL));
     let stack = none.replaced([0x1000, 0, 4096], 0).expect("it is one");
     assert_eq!((stack.top(0x9000), stack.top(0x1800), stack.top(0x2000)), (Some(0x2000), None, None));
-    assert_eq!((stack.told(0x1800), stack.told(0x1000)), ([0x1000, 1, 4096], [0x1000, 0, 4096]));
+    assert_eq!((stack.sigaltstack_words(0x1800), stack.sigaltstack_words(0x1000)), ([0x1000, 1, 4096], [0x1000, 0, 4096]));
     assert_eq!(stack.replaced([0, 2, 0], 0x1800), Err(Errno::EPERM));
     let disarmed = none.replaced([0x1000, 1 << 31, 4096], 0).expect("it is one").entered();
-    assert_eq!((disarmed.told(0x1800), disarmed.top(0x1800)), ([0, 2, 0], None));
+    assert_eq!((disarmed.sigaltstack_words(0x1800), disarmed.top(0x1800)), ([0, 2, 0], None));
     // At the top of the address space nothing overflows.
     assert_eq!(none.replaced([u64::MAX, 0, u64::MAX], 0).expect("it is one").top(5), Some(u64::MAX - 1));
 }

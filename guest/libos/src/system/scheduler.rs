@@ -434,7 +434,7 @@ impl System {
         let Some(process) = self.process_of_mut(number) else { return };
         process.change = Some(change);
         let (parent, signal) = (process.parent, if change.is_end() { process.end_signal } else { Signal::SIGCHLD.0 });
-        let info = process.told(change, user);
+        let info = process.child_info(change, user);
         let Some(shared) = self.process_of(parent).map(|parent| &parent.signals) else { return };
         let silent = !change.is_end() && shared.action(Signal::SIGCHLD).flags & SA_NOCLDSTOP != 0;
         if signal != 0 && !silent {

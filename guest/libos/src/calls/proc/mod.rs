@@ -71,7 +71,7 @@ fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8
 
 impl CallOperations for ProcFile {
     fn write(&self, system: &mut System, request: Request<'_>) -> Result<u64, Errno> {
-        if !system.files.look(request.fd)?.writable() {
+        if !system.files.raw_file(request.fd)?.writable() {
             return Err(Errno::EBADF);
         }
         write(system, self.entry, self.text, request.ranges)

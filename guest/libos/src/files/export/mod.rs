@@ -172,7 +172,7 @@ impl Files {
 
     /// The path of an open file in its volume, if the name by which it was opened still leads there.
     fn path_in_volume(&self, fd: u64, inode: InodeRef, volume: VolumeIndex) -> Option<Vec<u8>> {
-        let file = self.look(fd).ok()?;
+        let file = self.raw_file(fd).ok()?;
         let (directory, name) = match (file.downcast::<DirectoryFile>(), &file.name) {
             (Some(_), _) => (inode, None),
             (_, Some(open)) => (open.directory, Some(&*open.name)),
