@@ -8,8 +8,8 @@ parts! {
     memory_by_keys: "ipc" C ["segments"];
     semaphores_by_keys: "ipc" C ["semaphores"];
     messages_by_keys: "ipc" C ["messages"];
-    who_may_use_what_has_keys: "ipc" GLIBC ["permissions"];
-    what_has_keys_is_listed: "ipc" GLIBC ["limits"];
+    permissions_of_ipc_objects: "ipc" GLIBC ["permissions"];
+    ipc_objects_are_listed: "ipc" GLIBC ["limits"];
     sequences_are_registered: "sequences" MUSL ["registering"];
     sequences_are_interrupted: "sequences" MUSL ["interrupting"];
     sequences_that_make_no_sense: "sequences" MUSL ["wrong"];
@@ -17,13 +17,13 @@ parts! {
     waiting_that_gives_others_a_turn: "requeued" C ["slack"];
     queues_with_names: "queues" C ["opening"];
     queues_that_are_waited_for: "queues" C ["waiting"];
-    pipes_that_break_tell_so: "exchanges" C ["broken"];
-    what_cannot_be_spliced_is_refused: "exchanges" C ["spliced"];
-    messages_are_told_by_signals_and_threads: "exchanges" C ["notified"];
-    who_waits_exclusively_is_woken_alone: "exchanges" C ["exclusive"];
-    senders_are_told_to_who_asks: "exchanges" C ["senders"];
+    broken_pipes_report_it: "exchanges" C ["broken"];
+    impossible_splices_are_refused: "exchanges" C ["spliced"];
+    messages_are_notified_by_signals_and_threads: "exchanges" C ["notified"];
+    an_exclusive_waiter_is_woken_alone: "exchanges" C ["exclusive"];
+    credentials_of_senders: "exchanges" C ["senders"];
     datagrams_are_put_together: "exchanges" C ["corked"];
-    what_reaches_nobody: "exchanges" C ["nobody"];
+    datagrams_without_a_receiver: "exchanges" C ["nobody"];
     lines_that_nobody_reads_wait: "exchanges" C ["lines"];
     writers_go_on_when_input_is_dropped: "exchanges" C ["flushed"];
 }

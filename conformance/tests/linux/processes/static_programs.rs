@@ -16,7 +16,7 @@ parts! {
     without_sys_admin: "capable" GLIBC ["admin"];
     without_sys_resource: "capable" GLIBC ["resource"];
     without_ipc_lock: "capable" GLIBC ["ipc-lock"];
-    arguments_and_capabilities_of_what_is_refused: "refused" GLIBC ["all"];
+    arguments_and_capabilities_of_refused_calls: "refused" GLIBC ["all"];
     priorities_and_policies: "resources" C ["scheduling"];
     limits_of_resources: "resources" C ["limits"];
     limits_of_other_processes: "resources" C ["others"];
@@ -33,7 +33,7 @@ parts! {
     signals_to_processes_that_are_files: "pidfds" C ["sending"];
     children_that_are_files: "pidfds" C ["cloning"];
     children_that_have_ended_neither_stop_nor_go_on: "processes" C ["waiting"];
-    orphans_go_to_who_asked_for_them: "processes" C ["reaping"];
+    orphans_go_to_the_nearest_subreaper: "processes" C ["reaping"];
     threads_are_who_they_became: "processes" C ["identities"];
     files_are_asked_for_as_another: "processes" C ["files"];
     root_without_a_capability_is_refused: "processes" C ["powerless"];
@@ -46,7 +46,7 @@ parts! {
     memory_that_children_do_not_get: "bounds" C ["given"];
     arguments_of_new_processes: "bounds" C ["cloning"];
     arguments_of_words_that_are_waited_on: "bounds" C ["words"];
-    arguments_of_what_is_refused: "bounds" C ["refused"];
+    arguments_of_refused_calls: "bounds" C ["refused"];
     memory_that_is_not_kept: "bounds" C ["kept"];
 }
 

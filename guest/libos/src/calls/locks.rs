@@ -80,19 +80,19 @@ fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<Owner, Errno> {
 }
 
 fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Result<u64, Errno> {
-    let asked = Flock::read(argument)?;
-    if !by_open_file && !matches!(asked.kind, F_RDLCK | F_WRLCK) {
+    let wanted = Flock::read(argument)?;
+    if !by_open_file && !matches!(wanted.kind, F_RDLCK | F_WRLCK) {
         return Err(Errno::EINVAL);
     }
-    let range = asked.range(system, fd)?;
-    let access = asked.access()?;
-    if by_open_file && asked.process != 0 {
+    let range = wanted.range(system, fd)?;
+    let access = wanted.access()?;
+    if by_open_file && wanted.process != 0 {
         return Err(Errno::EINVAL);
     }
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);
     let found = access.and_then(|access| system.files.locks.conflict(key, Kind::Ranges, &Lock { owner, access, range }));
     let answer = match found {
-        None => Flock { kind: F_UNLCK, ..asked },
+        None => Flock { kind: F_UNLCK, ..wanted },
         Some(Lock { owner, access, range }) => Flock {
             kind: if access == LockMode::Read { F_RDLCK } else { F_WRLCK },
             whence: 0,
@@ -105,14 +105,14 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
 }
 
 fn set(system: &mut System, fd: u64, argument: u64, by_open_file: bool, waits: bool) -> Result<u64, Errno> {
-    let asked = Flock::read(argument)?;
-    let range = asked.range(system, fd)?;
-    let access = asked.access()?;
+    let wanted = Flock::read(argument)?;
+    let range = wanted.range(system, fd)?;
+    let access = wanted.access()?;
     let file = system.files.raw_file(fd)?;
     match access {
         Some(LockMode::Read) if !file.readable() => return Err(Errno::EBADF),
         Some(LockMode::Write) if !file.writable() => return Err(Errno::EBADF),
-        _ if by_open_file && asked.process != 0 => return Err(Errno::EINVAL),
+        _ if by_open_file && wanted.process != 0 => return Err(Errno::EINVAL),
         _ => {}
     }
     let (owner, key) = (owner(system, fd, by_open_file)?, system.files.lock_key(fd)?);

@@ -40,39 +40,39 @@ fn poll_until(system: &mut System, descriptors: u64, count: u64, deadline: u64) 
     if count > system.files.current.descriptors_max {
         return Err(Errno::EINVAL);
     }
-    let mut questions = Vec::with_capacity(count as usize);
+    let mut queries = Vec::with_capacity(count as usize);
     for index in 0..count {
         let address = descriptors.wrapping_add(index * POLLFD);
         let (fd, wanted) = (word32(address)?, word32(address.wrapping_add(4))? as u16);
         // A negative descriptor is ignored.
-        questions.push(if fd.cast_signed() < 0 { None } else { Some(PollQuery { fd, wanted }) });
+        queries.push(if fd.cast_signed() < 0 { None } else { Some(PollQuery { fd, wanted }) });
     }
-    let asked: Vec<PollQuery> = questions.iter().copied().flatten().collect();
-    let mut answers = wait(system, &asked, deadline, |_| u16::MAX)?.into_iter();
+    let active: Vec<PollQuery> = queries.iter().copied().flatten().collect();
+    let mut answers = wait(system, &active, deadline, |_| u16::MAX)?.into_iter();
     let mut answered = 0;
-    for (index, question) in (0..count).zip(questions) {
-        let ready = question.and_then(|_| answers.next()).unwrap_or_default();
+    for (index, query) in (0..count).zip(queries) {
+        let ready = query.and_then(|_| answers.next()).unwrap_or_default();
         answered += u64::from(ready != 0);
         pando_rt::user::write(descriptors.wrapping_add(index * POLLFD + 6), &ready.to_le_bytes())?;
     }
     Ok(answered)
 }
 
-/// Waits until one of the files has an event, or the clock reaches `deadline`. Returns the events. `told` maps requested events to
+/// Waits until one of the files has an event, or the clock reaches `deadline`. Returns the events. `reported` maps requested events to
 /// those that may be returned.
 ///
 /// # Errors
 /// `EINTR`: a signal came first.
-fn wait(system: &mut System, questions: &[PollQuery], deadline: u64, told: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
-    let asks_input = system.files.ask_input(questions);
+fn wait(system: &mut System, queries: &[PollQuery], deadline: u64, reported: impl Fn(u16) -> u16) -> Result<Vec<u16>, Errno> {
+    let asks_input = system.files.ask_input(queries);
     let answers = |system: &mut System| {
         system.look_around(asks_input);
-        let ready = system.files.answers(questions);
-        ready.iter().zip(questions).map(|(ready, question)| ready & told(question.wanted)).collect::<Vec<_>>()
+        let ready = system.files.answers(queries);
+        ready.iter().zip(queries).map(|(ready, query)| ready & reported(query.wanted)).collect::<Vec<_>>()
     };
-    let channels: Vec<Channel> = questions.iter().flat_map(|question| system.files.channels(question.fd.into())).collect();
+    let channels: Vec<Channel> = queries.iter().flat_map(|query| system.files.channels(query.fd.into())).collect();
     let found = system.wait(&channels, deadline, |system| Some(answers(system)).filter(|answers| answers.iter().any(|ready| *ready != 0)));
-    Ok(found.map_err(Errno::without_restart)?.unwrap_or_else(|| questions.iter().map(|_| 0).collect()))
+    Ok(found.map_err(Errno::without_restart)?.unwrap_or_else(|| queries.iter().map(|_| 0).collect()))
 }
 
 /// `select(count, read, write, except, timeout)`.
@@ -105,35 +105,35 @@ fn select_until(system: &mut System, count: u64, [read, write, except]: [u64; 3]
     }
     // Sets are at most as long as the descriptor table.
     let count = (count as u32).min(system.files.current.table_size() as u32);
-    let mut questions = Vec::new();
+    let mut queries = Vec::new();
     for (set, wanted) in [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)] {
         for fd in 0..count {
             if set != 0 && words::<1>(set.wrapping_add(u64::from(fd / 64) * 8))?[0] >> (fd % 64) & 1 != 0 {
                 system.files.get(fd.into())?;
-                questions.push(PollQuery { fd, wanted });
+                queries.push(PollQuery { fd, wanted });
             }
         }
     }
-    let told = |wanted| match wanted {
+    let reported = |wanted| match wanted {
         POLLOUT => POLLOUT | POLLERR,
         POLLPRI => POLLPRI,
         _ => u16::MAX,
     };
-    let answers = wait(system, &questions, deadline, told)?;
+    let answers = wait(system, &queries, deadline, reported)?;
     for set in [read, write, except].into_iter().filter(|set| *set != 0) {
         for word in 0..u64::from(count.div_ceil(64)) {
             set_words(set.wrapping_add(word * 8), &[0])?;
         }
     }
     let mut answered = 0;
-    for (question, _) in questions.iter().zip(answers).filter(|(_, ready)| *ready != 0) {
-        let set = match question.wanted {
+    for (query, _) in queries.iter().zip(answers).filter(|(_, ready)| *ready != 0) {
+        let set = match query.wanted {
             POLLIN => read,
             POLLOUT => write,
             _ => except,
         };
-        let address = set.wrapping_add(u64::from(question.fd / 32) * 4);
-        set_word32(address, word32(address)? | 1 << (question.fd % 32))?;
+        let address = set.wrapping_add(u64::from(query.fd / 32) * 4);
+        set_word32(address, word32(address)? | 1 << (query.fd % 32))?;
         answered += 1;
     }
     Ok(answered)

@@ -29,7 +29,7 @@ struct Stream {
     start: u64,
     end: u64,
     /// Bytes of it that were requested.
-    asked: u64,
+    requested: u64,
     /// The end of the file that was read last, and the number of files so far.
     file_end: u64,
     files: u32,
@@ -53,11 +53,11 @@ impl Readahead {
         let length = read.end.saturating_sub(read.start);
         let is_next = |stream: &&mut Stream| (stream.start..=stream.end.saturating_add(GAP)).contains(&read.start) && stream.files > 0;
         let Some(stream) = self.streams.iter_mut().find(is_next) else {
-            self.streams[self.oldest] = Stream { start: read.start, end: touched, asked: length, file_end, files: 1, window: LEAST };
+            self.streams[self.oldest] = Stream { start: read.start, end: touched, requested: length, file_end, files: 1, window: LEAST };
             self.oldest = (self.oldest + 1) % STREAMS;
             return (length > GROUP).then(|| read.start..read.end.min(read.start + MOST));
         };
-        stream.asked += length;
+        stream.requested += length;
         if read.end <= stream.end {
             return None;
         }
@@ -65,7 +65,7 @@ impl Readahead {
             (stream.file_end, stream.files) = (file_end, stream.files + 1);
         }
         // A stream that requests little of the loaded range does not grow much.
-        let is_worth = stream.asked >= (stream.end - stream.start) / 2;
+        let is_worth = stream.requested >= (stream.end - stream.start) / 2;
         stream.window = if is_worth { (stream.window * 2).min(MOST) } else { (stream.window / 2).max(LEAST) };
         let limit = if stream.files >= FILES && is_worth { u64::MAX } else { file_end };
         let first = read.start.max(stream.end);
