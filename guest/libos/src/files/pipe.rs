@@ -16,6 +16,9 @@ use crate::uapi::{POLLERR, POLLHUP};
 pub const CAPACITY: usize = 64 << 10;
 /// Maximum capacity of a pipe in bytes.
 pub const CAPACITY_MAX: usize = 1 << 20;
+/// Bytes that a pipe may hold beyond its capacity while a reader is about to run. With 64 KiB at a time, a pipeline would spend its time on
+/// switches between processes, which run in turn here; on other systems the reader would empty the pipe at the same time.
+const ADVANCE: usize = 1 << 20;
 /// Page size of a pipe's buffer. Small writes share a page if they fit completely, and a page is freed once all of it was read.
 const PAGE: usize = 4096;
 
@@ -74,6 +77,8 @@ pub struct Pipe {
     pub pulse: Pulse,
     /// How often it was opened for reading, and for writing.
     pub came: [u64; 2],
+    /// The last read found it empty, and its thread waits: it will read as soon as the writer waits.
+    pub has_waiting_reader: bool,
 }
 
 impl Pipe {
@@ -178,19 +183,24 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Moves bytes from the application, as many as fit.
+    /// Moves bytes from the application, as many as fit. `waits`: the writer would wait for room.
     ///
     /// # Errors
     /// `EPIPE`: it has no readers. `EAGAIN`: it is full. `EFAULT`, `ENOMEM`.
-    pub fn write(&mut self, from: UserRange) -> Result<u64, Errno> {
+    pub fn write(&mut self, from: UserRange, waits: bool) -> Result<u64, Errno> {
         let mut copied = 0;
-        self.fill(from.length() as usize, false, |room| {
+        self.fill(from.length() as usize, self.limit(waits), false, |room| {
             let part = from.part(copied, room.len() as u64);
             let moved = user::read_some(part.start(), room);
             copied += moved as u64;
             moved
         })
         .map(|filled| filled as u64)
+    }
+
+    /// Bytes that it holds before a write must wait.
+    fn limit(&self, waits: bool) -> usize {
+        self.capacity + if waits && self.has_waiting_reader { ADVANCE } else { 0 }
     }
 
     /// Writes bytes from the libOS, as many as fit. Returns how many.
@@ -211,7 +221,7 @@ impl Pipe {
 
     fn push_as(&mut self, bytes: &[u8], packets: bool) -> Result<usize, Errno> {
         let mut rest = bytes;
-        self.fill(bytes.len(), packets, |room| {
+        self.fill(bytes.len(), self.capacity, packets, |room| {
             let (piece, left) = rest.split_at(room.len());
             room.copy_from_slice(piece);
             rest = left;
@@ -219,13 +229,13 @@ impl Pipe {
         })
     }
 
-    /// Fills pages with `length` bytes from `give`, as many as fit. The part that does not fill a page goes first, behind the last
+    /// Fills pages with `length` bytes from `give`, as many as fit into `limit` bytes. The part that does not fill a page goes first, behind the last
     /// written bytes, if it fits there.
-    fn fill(&mut self, length: usize, packets: bool, give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+    fn fill(&mut self, length: usize, limit: usize, packets: bool, give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         if self.readers == 0 {
             return Err(Errno::EPIPE);
         }
-        let done = self.fill_pages(length, packets, give)?;
+        let done = self.fill_pages(length, limit, packets, give)?;
         if done > 0 {
             self.pulse.input();
         }
@@ -269,7 +279,7 @@ impl Pipe {
         Ok(())
     }
 
-    fn fill_pages(&mut self, length: usize, packets: bool, mut give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
+    fn fill_pages(&mut self, length: usize, limit: usize, packets: bool, mut give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         let small = length % PAGE;
         let mut done = 0;
         let is_joined = |page: &&mut Page| small > 0 && !packets && !page.is_packet && page.bytes.len() + small <= PAGE;
@@ -279,12 +289,13 @@ impl Pipe {
                 return if done == 0 { Err(Errno::EFAULT) } else { Ok(done) };
             }
         }
-        while done < length && self.used() < self.capacity {
+        while done < length && self.used() < limit {
             let room = self.pages.try_reserve(1).map_err(|_| Errno::ENOMEM).and_then(|()| Page::new(packets));
             let mut page = match room {
                 Ok(page) => page,
                 // The bytes in the pipe already count as written.
                 Err(_) if done > 0 => return Ok(done),
+                Err(_) if self.used() >= self.capacity => return Err(Errno::EAGAIN),
                 Err(error) => return Err(error),
             };
             let wanted = (length - done).min(PAGE);
@@ -350,6 +361,7 @@ impl Pipes {
                 inode,
                 pulse: Pulse::default(),
                 came: [0; 2],
+                has_waiting_reader: false,
             }
         });
         pipe.readers += u32::from(reads);
@@ -400,7 +412,7 @@ impl Pipes {
 
 #[cfg(test)]
 mod tests {
-    use super::{CAPACITY, Pipes};
+    use super::{ADVANCE, CAPACITY, Pipe, Pipes};
     use crate::errno::Errno;
 
     #[test]
@@ -415,5 +427,23 @@ mod tests {
         assert_eq!(pipes.get_mut(id).expect("a writer is left").push(&[7]), Err(Errno::EPIPE));
         pipes.close(id, false, true);
         assert!(pipes.get(id).is_err());
+    }
+
+    #[test]
+    fn a_writer_that_would_wait_goes_on_while_a_reader_is_about_to_run() {
+        let mut pipes = Pipes::default();
+        let id = pipes.open(None, true, true).expect("there is memory");
+        let pipe = pipes.get_mut(id).expect("it is open");
+        let write = |pipe: &mut Pipe, waits| pipe.fill(2 * ADVANCE, pipe.limit(waits), false, |room| room.len());
+        for (has_waiting_reader, waits) in [(false, true), (true, false)] {
+            pipe.has_waiting_reader = has_waiting_reader;
+            assert_eq!(write(pipe, waits), Ok(CAPACITY), "{has_waiting_reader} {waits}");
+            pipe.skip(CAPACITY);
+        }
+        pipe.has_waiting_reader = true;
+        assert_eq!(write(pipe, true), Ok(CAPACITY + ADVANCE));
+        assert_eq!((write(pipe, true), pipe.ready(false, true)), (Err(Errno::EAGAIN), 0));
+        pipe.skip(ADVANCE);
+        assert_eq!(pipe.ready(false, true), 0, "it is still full");
     }
 }

@@ -69,18 +69,23 @@ impl FileOperations for PipeFile {
     }
 
     fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
+        let waits = files.file_at(transfer.file)?.waits();
         let pipe = files.pipes.get_mut(self.pipe)?;
-        if pipe.packet().is_some() { read_packet(pipe, transfer.ranges) } else { each(transfer.ranges, |range, _| pipe.read(range)) }
+        let read =
+            if pipe.packet().is_some() { read_packet(pipe, transfer.ranges) } else { each(transfer.ranges, |range, _| pipe.read(range)) };
+        pipe.has_waiting_reader = waits && read == Err(Errno::EAGAIN);
+        read
     }
 
     fn write(&self, files: &mut Files, transfer: Transfer<'_>) -> Result<u64, Errno> {
-        let is_packets = files.file_at(transfer.file)?.flags & O_DIRECT != 0;
+        let file = files.file_at(transfer.file)?;
+        let (is_packets, waits) = (file.flags & O_DIRECT != 0, file.waits());
         if is_packets && transfer.ranges.iter().any(|range| range.length() > 0) {
             let packets = gather(transfer.ranges, CAPACITY_MAX)?;
             return files.pipes.get_mut(self.pipe)?.push_packets(&packets).map(|done| done as u64);
         }
         let pipe = files.pipes.get_mut(self.pipe)?;
-        each(transfer.ranges, |range, _| pipe.write(range))
+        each(transfer.ranges, |range, _| pipe.write(range, waits))
     }
 
     fn kernel_write(&self, files: &mut Files, _number: usize, _offset: Option<u64>, bytes: &[u8], _now: u64) -> Result<usize, Errno> {
