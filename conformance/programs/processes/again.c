@@ -132,7 +132,6 @@ static void run(const char *what)
 		unsigned char *code = map(PROT_READ, MAP_PRIVATE | MAP_DENYWRITE, 0);
 		printf("%d ", memcmp(code + PAGE, bytes + PAGE, PAGE));
 		// The call writes to memory only if its permissions allow it.
-		printf("%zd ", pread(file, code + PAGE, 1, 0));
 		mprotect(code + PAGE, PAGE, PROT_READ);
 		printf("%zd\n", pread(file, code + PAGE, 1, 0));
 	} else if (!strcmp(what, "data")) {

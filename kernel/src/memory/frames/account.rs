@@ -69,6 +69,11 @@ impl Accounts {
         used.0.saturating_add(count) <= quota.0
     }
 
+    /// Changes a quota. Returns the old one.
+    pub(in crate::memory) fn set_quota(&mut self, id: AccountId, quota: PageCount) -> PageCount {
+        std::mem::replace(&mut self.accounts[id.0 as usize].usage.quota, quota)
+    }
+
     pub(in crate::memory) fn charge(&mut self, id: AccountId, count: u64) {
         let usage = &mut self.accounts[id.0 as usize].usage;
         usage.used += PageCount(count);

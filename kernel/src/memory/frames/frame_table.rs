@@ -145,6 +145,24 @@ impl Frames {
         if self.allocator.provide(&*self.machine, count) < count { Err(Shortage::Machine) } else { Ok(()) }
     }
 
+    /// Lets an edit take up to `count` frames for an account even if that exceeds its quota: the kernel edits for the good of others, and
+    /// what the edit replaces is uncharged by the next flush.
+    ///
+    /// # Errors
+    /// The machine has too few.
+    pub(in crate::memory) fn overdraw<T>(
+        &mut self,
+        account: AccountId,
+        count: u64,
+        edit: impl FnOnce(&mut Frames) -> T,
+    ) -> Result<T, Shortage> {
+        let Usage { quota, used, .. } = self.usage(account);
+        self.accounts.set_quota(account, quota.max(used + PageCount(count)));
+        let result = self.ensure(account, count).map(|()| edit(self));
+        self.accounts.set_quota(account, quota);
+        result
+    }
+
     /// Frees up to `count` frames that only the registry holds, the longest idle first.
     pub(in crate::memory) fn reclaim(&mut self, count: u64) {
         for _ in 0..count.min(self.registry.idle()) {

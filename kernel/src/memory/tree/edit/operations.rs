@@ -186,14 +186,15 @@ impl Tree {
     }
 
     /// Replaces the registry's pages in `pages` by the entries of their blocks. The pages must lie within one entry of the top table,
-    /// and begin and end at large-page boundaries.
+    /// and begin and end at large-page boundaries. The account may be full: its cell must not keep blocks from others.
     ///
     /// # Errors
-    /// Not enough memory for the tables; nothing has changed.
+    /// The machine has not enough memory for the tables; nothing has changed.
     pub(in crate::memory) fn evict(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
-        frames.ensure(account, PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2)))?;
-        self.edit(frames, account, pages, Evict);
-        Ok(())
+        let tables = PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2));
+        frames.overdraw(account, tables, |frames| {
+            self.edit(frames, account, pages, Evict);
+        })
     }
 
     /// Moves the path to `page` into fresh tables, which no CPU has seen.
