@@ -31,7 +31,11 @@ pub(crate) fn of_group(group: u32) -> io::Result<GroupMemory> {
         if process_group(&stat) != Some(group) {
             continue;
         }
-        let text = std::fs::read_to_string(process.join("smaps_rollup"))?;
+        let text = match std::fs::read_to_string(process.join("smaps_rollup")) {
+            // It has ended meanwhile, and has no memory any more.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => continue,
+            text => text?,
+        };
         let figure = |name| field(&text, name).ok_or_else(|| io::Error::other(format!("{}/smaps_rollup has no {name}", process.display())));
         sum.private += figure("Private_Clean:")? + figure("Private_Dirty:")?;
         sum.anonymous += figure("Anonymous:")?;
