@@ -146,17 +146,21 @@ impl Frames {
     }
 
     /// Lets an edit take up to `count` frames for an account even if that exceeds its quota: the kernel edits for the good of others, and
-    /// what the edit replaces is uncharged by the next flush.
+    /// the next flush uncharges the tables that the edit replaces. Copies of shared tables stay charged, and could be as many as the cell
+    /// has clones of spaces. So an account that exceeds its quota without its retired tables gets nothing.
     ///
     /// # Errors
-    /// The machine has too few.
+    /// The machine has too few, or the account exceeds its quota already.
     pub(in crate::memory) fn overdraw<T>(
         &mut self,
         account: AccountId,
         count: u64,
         edit: impl FnOnce(&mut Frames) -> T,
     ) -> Result<T, Shortage> {
-        let Usage { quota, used, .. } = self.usage(account);
+        let Usage { quota, used, retired, .. } = self.usage(account);
+        if used > quota + retired {
+            return Err(Shortage::Quota);
+        }
         self.accounts.set_quota(account, quota.max(used + PageCount(count)));
         let result = self.ensure(account, count).map(|()| edit(self));
         self.accounts.set_quota(account, quota);

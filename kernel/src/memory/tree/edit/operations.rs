@@ -189,7 +189,7 @@ impl Tree {
     /// and begin and end at large-page boundaries. The account may be full: its cell must not keep blocks from others.
     ///
     /// # Errors
-    /// The machine has not enough memory for the tables; nothing has changed.
+    /// The machine has not enough memory for the tables, or copies of shared tables have exceeded the quota before; nothing has changed.
     pub(in crate::memory) fn evict(&mut self, frames: &mut Frames, account: AccountId, pages: Range<u64>) -> Result<(), Shortage> {
         let tables = PATH_TABLES - 1 + (pages.end - pages.start).div_ceil(span(2));
         frames.overdraw(account, tables, |frames| {
