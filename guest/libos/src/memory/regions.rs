@@ -205,6 +205,12 @@ impl Blocks {
         Blocks { written: true, ..self }
     }
 
+    /// Whether both are blocks of one file.
+    #[must_use]
+    pub fn is_same_file(self, other: Blocks) -> bool {
+        (self.disk, self.end) == (other.disk, other.end)
+    }
+
     /// Their disk.
     #[must_use]
     pub fn disk(self) -> DiskIndex {

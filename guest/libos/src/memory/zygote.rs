@@ -79,30 +79,42 @@ impl AddressSpace {
     /// Maps the parts of a range that are not mapped as `wanted`, or, by an earlier run, with `other` permissions.
     fn map_missing_parts(&mut self, range: PageRange, wanted: Region, other: Option<Permissions>) -> Result<(), Errno> {
         let mut ready: Vec<(PageRange, Region)> = self.regions.pieces(range).into_iter().filter(|(_, region)| *region == wanted).collect();
-        let ahead = self.ahead.pieces(range).into_iter();
+        let ahead = self.ahead.pieces(range);
         let fits = |region: Region| region == wanted || other.is_some_and(|permissions| region == Region { permissions, ..wanted });
-        ready.extend(ahead.filter(|(_, region)| fits(*region)));
+        // Otherwise the data that lie here belong to other files, because the earlier run had them elsewhere.
+        let had_same_start = ahead.first().is_some_and(|(part, region)| part.start() == range.start() && fits(*region));
+        let reserves = other.is_some() && had_same_start;
+        ready.extend(ahead.into_iter().filter(|(_, region)| fits(*region)));
         ready.sort_unstable_by_key(|(part, _)| part.start());
         let mut start = range.start();
         for (part, region) in ready {
-            self.map_gap(start, part.start(), wanted, other.is_some())?;
+            self.map_gap(start, part.start(), wanted, reserves)?;
             self.ahead.remove(part);
             self.regions.put(part, region);
             start = part.end();
         }
-        self.map_gap(start, range.end(), wanted, other.is_some())
+        self.map_gap(start, range.end(), wanted, reserves)
     }
 
     /// Maps the gap between two existing parts, if there is one. `reserves`: a linker reserves the addresses of a file, and will map
-    /// the data behind the code again. Where an earlier run has left them, they stay, for [`Self::claim`].
+    /// the data behind the code again. Where an earlier run has left data of the same file, and zero memory directly behind them, they
+    /// stay, for [`Self::claim`].
     fn map_gap(&mut self, start: u64, end: u64, wanted: Region, reserves: bool) -> Result<(), Errno> {
         let Some(range) = PageRange::new(start, end) else { return Ok(()) };
-        let mut start = range.start();
-        let is_data = |(_, region): &(PageRange, Region)| region.permissions == Permissions::READ_WRITE;
-        for (part, _) in self.ahead.pieces(range).into_iter().filter(is_data).filter(|_| reserves) {
-            self.map_missing(start, part.start(), wanted)?;
-            self.put_over(part, wanted)?;
-            start = part.end();
+        let ahead = if reserves { self.ahead.pieces(range) } else { Vec::new() };
+        let (mut start, mut data_end) = (range.start(), None);
+        for (part, region) in ahead {
+            let is_data = match (region.backing, wanted.backing) {
+                (Backing::Blocks(data), Backing::Blocks(file)) => data.is_same_file(file),
+                (Backing::Anonymous, _) => data_end == Some(part.start()),
+                _ => false,
+            };
+            if is_data && region.permissions == Permissions::READ_WRITE {
+                self.map_missing(start, part.start(), wanted)?;
+                self.put_over(part, wanted)?;
+                start = part.end();
+                data_end = Some(start);
+            }
         }
         self.map_missing(start, range.end(), wanted)
     }
