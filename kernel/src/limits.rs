@@ -7,8 +7,8 @@ use std::time::Duration;
 /// hundred pages, so one fault makes several.
 pub const FAULT_AROUND: u64 = 16;
 
-/// Spans of large pages in which a cell's faults on shared pages are remembered: enough for a loop over several arrays, with some
-/// hundred bytes.
+/// Spans of large pages in which a cell's write faults on shared pages are counted: enough for a loop over several arrays. They take some
+/// hundred bytes for each cell.
 pub const CLUSTER_REGIONS: usize = 16;
 
 /// Blocks that are read and mapped together: an aligned 256 KiB. This bounds a fault's time under the lock to some microseconds,

@@ -13,7 +13,7 @@ pub struct Counters {
     pub exits: u64,
     /// Hypercalls.
     pub hypercalls: u64,
-    /// Valid hypercalls by number.
+    /// Hypercalls with a number of the table, by number; also those with invalid arguments.
     by_number: [u64; TABLE.len()],
     /// `syscall` instructions that exited.
     pub syscalls: u64,
@@ -21,15 +21,15 @@ pub struct Counters {
     pub exceptions: u64,
     /// Page faults that the kernel resolved: the sum of the next three.
     pub faults: u64,
-    /// Of these, on lazy memory.
+    /// Faults on lazy memory.
     pub lazy_faults: u64,
-    /// Of these, writes to shared pages.
+    /// Write faults on shared pages, copied alone or in clusters.
     pub copy_faults: u64,
-    /// Of these, on blocks of disks.
+    /// Faults on blocks of disks.
     pub block_faults: u64,
-    /// Page faults that the tables ruled out: the vCPU had not seen an edit yet.
+    /// Page faults although the tables allowed the access: the vCPU used an old translation.
     pub spurious_faults: u64,
-    /// Exits because of a signal or timer of the host: the end of a quantum, an event, work of the kernel.
+    /// Exits because of a signal or timer of the host, for example at the end of a quantum or for an event.
     pub interruptions: u64,
     /// Upcalls for events.
     pub events: u64,
@@ -60,7 +60,7 @@ impl Counters {
         self.faults += 1;
     }
 
-    /// The causes of exits and how often each occurred, hypercalls by their names; only those that occurred, the most frequent first.
+    /// The causes of exits with their counts, the most frequent first; hypercalls by name. Causes that did not occur are left out.
     /// A fault that waited for a block is counted once.
     #[must_use]
     pub fn exit_causes(&self) -> Vec<(&'static str, u64)> {

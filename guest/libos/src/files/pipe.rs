@@ -16,8 +16,8 @@ use crate::uapi::{POLLERR, POLLHUP};
 pub const CAPACITY: usize = 64 << 10;
 /// Maximum capacity of a pipe in bytes.
 pub const CAPACITY_MAX: usize = 1 << 20;
-/// Bytes that a pipe may hold beyond its capacity while a reader is about to run. With 64 KiB at a time, a pipeline would spend its time on
-/// switches between processes, which run in turn here; on other systems the reader would empty the pipe at the same time.
+/// Bytes that a pipe may hold beyond its capacity while a reader is about to run. Processes of a cell run in turn: with 64 KiB at a time, a
+/// pipeline would spend its time on switches between them. On Linux the reader empties the pipe at the same time, on another core.
 const ADVANCE: usize = 1 << 20;
 /// Page size of a pipe's buffer. Small writes share a page if they fit completely, and a page is freed once all of it was read.
 const PAGE: usize = 4096;
@@ -77,7 +77,8 @@ pub struct Pipe {
     pub pulse: Pulse,
     /// How often it was opened for reading, and for writing.
     pub came: [u64; 2],
-    /// The last read found it empty, and its thread waits: it will read as soon as the writer waits.
+    /// Whether the last read found it empty and began to wait. Then the reader runs as soon as the writer waits. Stays set if a signal ends
+    /// the wait.
     pub has_waiting_reader: bool,
 }
 
@@ -183,7 +184,7 @@ impl Pipe {
         Ok(done)
     }
 
-    /// Moves bytes from the application, as many as fit. `waits`: the writer would wait for room.
+    /// Moves bytes from the application, as many as fit. `waits`: the writer waits if there is no room.
     ///
     /// # Errors
     /// `EPIPE`: it has no readers. `EAGAIN`: it is full. `EFAULT`, `ENOMEM`.
@@ -229,8 +230,8 @@ impl Pipe {
         })
     }
 
-    /// Fills pages with `length` bytes from `give`, as many as fit into `limit` bytes. The part that does not fill a page goes first, behind the last
-    /// written bytes, if it fits there.
+    /// Fills pages with `length` bytes from `give`, as many as fit into `limit` bytes. The part that does not fill a page goes first,
+    /// behind the last written bytes, if it fits there.
     fn fill(&mut self, length: usize, limit: usize, packets: bool, give: impl FnMut(&mut [u8]) -> usize) -> Result<usize, Errno> {
         if self.readers == 0 {
             return Err(Errno::EPIPE);

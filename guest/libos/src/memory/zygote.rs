@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Zygotes: the code of a program and its libraries that one run leaves to the next, at the same addresses and with its patches.
+//! Zygotes: the code of a program and its libraries that one run leaves to the next, at the same addresses and with its patches. Their
+//! data are mapped anew for the next run, as the files have them.
 //!
 //! An unused address space drops everything else and becomes a *zygote*. The next run starts in a clone of it, where its code is already
 //! mapped: mapping it at the same addresses costs no exit. The program can touch code that it has not mapped without a fault, which only
@@ -18,7 +19,7 @@ use crate::errno::Errno;
 
 /// Zero memory up to this size is kept: the zeros behind a file's data, and blocks for threads.
 const ZEROS_MAX: u64 = 64 * PAGE_SIZE;
-/// Upper limit on the pieces of data that are kept; each costs a call once.
+/// Upper limit on the pieces of data that are kept; each costs a hypercall when the zygote is made.
 const DATA_MAX: usize = 128;
 
 impl AddressSpace {
@@ -42,7 +43,8 @@ impl AddressSpace {
         self.map_missing_parts(range, Region { permissions, backing: Backing::Blocks(blocks) }, None)
     }
 
-    /// Takes over memory of an earlier run in place of existing mappings, if it lies in all of the range. `false`: nothing has changed.
+    /// Takes over memory of an earlier run in place of existing mappings, if all of the range has it as `wanted`. `false`: nothing has
+    /// changed.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -68,7 +70,7 @@ impl AddressSpace {
         self.claim(range, Region { permissions, backing: Backing::Blocks(blocks.as_written()) })
     }
 
-    /// Records a mapping over what is there.
+    /// Records a mapping of memory that the kernel has mapped already, in place of existing mappings.
     fn put_over(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
@@ -162,8 +164,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The data with which the next run starts, if it maps them at the same addresses: private blocks of files that were written, and
-    /// small zero memory outside the break's area. The stack moves each time.
+    /// The data with which the next run starts if it maps them at the same addresses: private writable blocks of files, and small zero
+    /// memory outside the break's area. The stack moves each time.
     fn initial_data(&self, mapped: &Regions) -> Vec<(PageRange, Region)> {
         let break_area = self.break_start..self.break_end.next_multiple_of(PAGE_SIZE);
         let mut data = Regions::default();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copy-on-write in clusters: how many pages around a written one are copied with it.
 //!
-//! A fault costs as much as copying many pages, but a page that is never written costs memory. So the cluster grows where faults are
-//! dense, as readahead does: a group of 64 pages is copied page by page, then by eights, then as a whole; once some groups of a large
-//! page's span were copied as a whole, all of it is. The first fault in the span next to such a one copies a whole group at once.
+//! A fault costs as much as copying many pages, but a copy of a page that is never written wastes memory. So the cluster grows where
+//! faults are dense, as readahead does. The first fault in a group of 64 pages copies one page, the second eight, the third the group. Once
+//! three groups of a large page's span were copied as a whole, the next fault copies the span. In the spans next to it, the first fault in
+//! each group copies the group.
 
 use super::page::CellPage;
 use crate::limits::CLUSTER_REGIONS;
@@ -19,37 +20,37 @@ const SMALL_CLUSTER: u64 = 8;
 const GROUPS: usize = 8;
 /// Faults in a group after which it is copied as a whole.
 const DENSE_FAULTS: u8 = 3;
-/// Groups copied as a whole after which the region is.
+/// Groups copied as a whole after which the region is copied as a whole.
 const DENSE_GROUPS: usize = 3;
 
-/// The faults in a large page's span.
+/// A large page's span, with the write faults on its shared pages.
 #[derive(Clone, Copy, Debug)]
 struct Region {
-    /// The large page's number, with its space and slot.
-    name: (u32, u32, u64),
+    /// Its space, its slot and the number of the large page.
+    key: (u32, u32, u64),
     /// Faults in each group.
     faults: [u8; GROUPS],
 }
 
 impl Region {
-    /// Whether a fault led to a copy of the whole region.
+    /// Whether a fault in it copies the whole region.
     fn is_dense(&self) -> bool {
         self.faults.iter().filter(|faults| **faults >= DENSE_FAULTS).count() >= DENSE_GROUPS
     }
 }
 
-/// The regions in which a cell has recently written shared pages, the last one first.
+/// The regions in which a cell has recently written shared pages, the most recent first.
 #[derive(Clone, Debug, Default)]
 pub(in crate::memory) struct CopyClusters(Vec<Region>);
 
 impl CopyClusters {
-    /// Counts a write fault on a shared page. Returns the pages to copy, an aligned group that contains it. O([`CLUSTER_REGIONS`]).
+    /// Counts a write fault on a shared page. Returns the pages to copy, an aligned range that contains it. O([`CLUSTER_REGIONS`]).
     pub(in crate::memory) fn after_fault(&mut self, page: CellPage) -> Range<u64> {
         let number = page.at.number;
         let (space, slot, large) = page.large();
         let mut region = self.take((space, slot, large));
         let is_neighbour =
-            |other: &Region| [large.wrapping_sub(1), large + 1].contains(&other.name.2) && (other.name.0, other.name.1) == (space, slot);
+            |other: &Region| [large.wrapping_sub(1), large + 1].contains(&other.key.2) && (other.key.0, other.key.1) == (space, slot);
         let follows_dense = self.0.iter().any(|other| is_neighbour(other) && other.is_dense());
         let group = (number % span(2) / GROUP) as usize;
         region.faults[group] = if follows_dense { DENSE_FAULTS } else { region.faults[group].saturating_add(1) };
@@ -66,16 +67,16 @@ impl CopyClusters {
 
     /// Forgets the regions of a space that is destroyed.
     pub(in crate::memory) fn forget(&mut self, space: SpaceIndex) {
-        self.0.retain(|region| region.name.0 != space.0);
+        self.0.retain(|region| region.key.0 != space.0);
     }
 
-    /// Takes a region out of the list, or makes a new one and forgets the oldest if there are too many.
-    fn take(&mut self, name: (u32, u32, u64)) -> Region {
-        match self.0.iter().position(|region| region.name == name) {
+    /// Takes a region out of the list, or creates one and drops the least recently written one if there are too many.
+    fn take(&mut self, key: (u32, u32, u64)) -> Region {
+        match self.0.iter().position(|region| region.key == key) {
             Some(position) => self.0.remove(position),
             None => {
                 self.0.truncate(CLUSTER_REGIONS - 1);
-                Region { name, faults: [0; GROUPS] }
+                Region { key, faults: [0; GROUPS] }
             }
         }
     }

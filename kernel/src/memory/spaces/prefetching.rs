@@ -20,8 +20,8 @@ fn room(frames: &Frames, account: AccountId) -> PageCount {
     PageCount((quota.0 / 4 * 3).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
 }
 
-/// Number of frames that may be spent on clusters: up to a quarter of the quota, and all but an eighth of the machine. Nobody has seen
-/// the cell write these pages, and what it does not write is lost to it: at most that quarter.
+/// Number of frames that may be spent on clusters: as many as the cell's use is below a quarter of its quota, and all but an eighth of the
+/// machine. No trace shows that the cell writes these pages. Copies that it never writes waste its memory, at most that quarter.
 fn cluster_room(frames: &Frames, account: AccountId) -> PageCount {
     let Usage { quota, used, .. } = frames.usage(account);
     let reserve = u64::from(frames.arena().frames()) / 8;
@@ -81,8 +81,9 @@ impl SpaceSet {
         batch.advance(if is_copied { piece } else { accesses.len() });
     }
 
-    /// Copies the shared page of a write fault together with those around it, if faults are dense there and there is [`cluster_room`]. `false`:
-    /// nothing has changed, and the page itself must be copied. Training records each page by its own fault.
+    /// Copies the shared page of a write fault together with those around it, if faults are dense there and there is [`cluster_room`].
+    /// `false`: nothing has changed, and the page itself must be copied. During training it is always `false`, because each page of a
+    /// trace comes from a fault.
     pub(super) fn copy_cluster(&mut self, frames: &mut Frames, page: &PageSpan) -> bool {
         if self.trace.is_some() {
             return false;

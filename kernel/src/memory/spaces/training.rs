@@ -48,7 +48,8 @@ impl SpaceSet {
         self.note_written_as_clone(page..VirtualPage { number: page.number + 1, ..page });
     }
 
-    /// Records for the next clone of its original that the running space has written to these pages of a slot, which were shared or lazy.
+    /// If the running space is a clone, records in its original that a clone has written to these pages of a slot, which were shared or
+    /// lazy.
     pub(super) fn note_written_as_clone(&mut self, pages: Range<VirtualPage>) {
         let Ok(space) = self.space(self.current) else { return };
         if let Some(original) = space.cloned_from.and_then(|original| self.space(original).ok()) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Closed TCP connections that still hold their addresses and ports: `TIME_WAIT`, and `FIN_WAIT_2` of closed sockets.
 //!
-//! The end that closes first stays for a minute, whether its descriptor is closed or not. A reset connection holds nothing. Such an
-//! end excludes bindings, and automatic ports avoid its port. A connection between the same addresses takes its place at once: the
-//! program chose the port, and Linux allows the same because of TCP timestamps. So `tcp_tw_reuse` is not needed.
+//! The end that closes first stays for a minute, whether its descriptor is closed or not. A reset connection has no entry. Other sockets
+//! cannot bind to the port of such an end, and ephemeral ports avoid it. A new connection between the same addresses replaces it at
+//! once: the program chose the port, and Linux allows the same because of TCP timestamps. So `tcp_tw_reuse` is not needed.
 //!
-//! For a connection to outside, the stack has the protocol's own `TIME_WAIT`, and decides the state. The table has the row and the port.
+//! For a connection to a remote host, the network stack keeps its own `TIME_WAIT`, which decides the state. The entry here provides the row
+//! of `/proc/net/tcp` and reserves the port.
 //!
-//! No timer removes the entries: those that are over are ignored, and removed when the next one is inserted. The clock of a cell stands
+//! No timer removes the entries: expired ones are ignored, and removed when the next one is inserted. The clock of a cell stands
 //! still while it is frozen, so a clone inherits the entries with their remaining time. Those of addresses that a clone does not
 //! have are removed.
 
@@ -27,7 +28,7 @@ const TIMEWAIT_LEN: u64 = 60_000_000_000;
 /// below the number of ephemeral ports, so entries alone never use up all of them.
 const TIME_WAIT_MAX: usize = 4096;
 
-/// An end of a connection that has closed first (`struct inet_timewait_sock`).
+/// The end of a connection that closed first (`struct inet_timewait_sock`).
 #[derive(Clone, Debug)]
 pub struct TimeWaitSocket {
     /// The family of its socket.
@@ -46,7 +47,7 @@ pub struct TimeWaitSocket {
 }
 
 impl TimeWaitSocket {
-    /// An end of a socket's connection. `None`: the socket has no such connection.
+    /// The local end of a socket's connection. `None`: the socket has no connection that can be in `TIME_WAIT`.
     fn of(socket: &Socket, has_peer_closed: bool, now: u64) -> Option<TimeWaitSocket> {
         // The network has the connection's remote end.
         if !socket.is_tcp() || socket.remote_end.is_some() {
@@ -64,7 +65,7 @@ impl TimeWaitSocket {
         })
     }
 
-    /// Its state by Linux's number. `None`: it is over.
+    /// Its state by Linux's number. `None`: it has expired, or the stack has no such connection any more.
     fn tcp_state(&self, outside: &InetState, now: u64) -> Option<u8> {
         if self.expiry <= now {
             return None;
@@ -78,7 +79,7 @@ impl TimeWaitSocket {
         }
     }
 
-    /// Nanoseconds until it is over.
+    /// Nanoseconds until it expires.
     #[must_use]
     pub fn remaining(&self, now: u64) -> u64 {
         self.expiry.saturating_sub(now)
@@ -100,7 +101,7 @@ fn positions(local: u16, remote: RangeInclusive<u16>) -> RangeInclusive<Position
     (local, *remote.start(), SocketId { index: 0, number: 0 })..=(local, *remote.end(), SocketId { index: usize::MAX, number: u64::MAX })
 }
 
-/// All entries, by the sockets that they were.
+/// All entries, by the ids of the closed sockets.
 #[derive(Debug, Default)]
 pub struct TimeWaitTable {
     entries: BTreeMap<SocketId, TimeWaitSocket>,
@@ -176,7 +177,7 @@ impl Sockets {
         }
     }
 
-    /// All closed connections that hold their ports, with their states by Linux's numbers; oldest socket first.
+    /// All closed connections that hold their ports, with their states by Linux's numbers; in the order of the socket table.
     pub fn in_time_wait(&self, now: u64) -> impl Iterator<Item = (&TimeWaitSocket, u8)> {
         self.time_wait.entries.values().filter_map(move |entry| Some((entry, entry.tcp_state(&self.outside, now)?)))
     }

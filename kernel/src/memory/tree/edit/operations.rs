@@ -101,8 +101,8 @@ impl Tree {
         }
     }
 
-    /// Makes the shared pages in `pages`, and the blocks in memory, exclusive to this tree that may be written; the pages must lie within one large page's span.
-    /// A whole span of writable pages becomes a large page, if a huge frame is free.
+    /// Makes those of `pages` exclusive to this tree that may be written and are shared pages or blocks in memory. The pages must lie within
+    /// one large page's span. A whole span of 4 KiB pages with the same permissions becomes a large page, if a huge frame is free.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
@@ -122,8 +122,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Copies a whole span of writable pages into a large page. `false`: they are not all present with the same permissions, or there is
-    /// no room.
+    /// Copies a whole span of writable 4 KiB pages into a large page, also those that are exclusive already. `false`: nothing has changed,
+    /// because they are not all present with the same permissions, or there is no room.
     fn merge(&mut self, frames: &mut Frames, account: AccountId, pages: &Range<u64>) -> bool {
         if pages.end - pages.start != span(2) || frames.ensure(account, PATH_TABLES + span(2)).is_err() {
             return false;
