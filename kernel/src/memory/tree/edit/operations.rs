@@ -101,8 +101,8 @@ impl Tree {
         }
     }
 
-    /// Makes those of `pages` exclusive to this tree that may be written and are shared pages or blocks in memory. The pages must lie within
-    /// one large page's span. A whole span of 4 KiB pages with the same permissions becomes a large page, if a huge frame is free.
+    /// Makes those of `pages` exclusive to this tree that may be written and are shared pages or blocks in memory. The pages must lie
+    /// within one large page's span. A whole span of 4 KiB pages with the same permissions becomes a large page, if a huge frame is free.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
