@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dynamically linkage programs and scripts of the host, natively and in a cell.
+//! Dynamically linked programs and scripts of the host, natively and in a cell.
 
 use crate::case::{Case, Input};
 use crate::comparison::compare_if;
@@ -9,6 +9,7 @@ use pando_testing::needs_kvm;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 /// Runs each line both ways: a program, its arguments, and its input.
 fn check_all(lines: &[(&[&str], &str)]) {
@@ -130,6 +131,33 @@ fn scripts_run_in_their_interpreters() {
     for name in ["plain", "env", "argument", "python", "nested1", "nested2", "nested3", "nested4", "relative", "no-newline"] {
         Case::new(view.join(name), &["a", "b c"]).file(view).directory(Path::new("/")).check();
     }
+}
+
+/// The second run loads a library whose read-only part lies where the first had the data of another one.
+#[test]
+fn a_library_may_lie_where_an_earlier_run_had_the_data_of_another() {
+    needs_kvm!();
+    let symbols: String =
+        (0..3000).map(|number| format!("int exported_function_with_a_long_name_{number}(void) {{ return {number}; }}\n")).collect();
+    let main = r#"#include <dlfcn.h>
+        #include <stdio.h>
+        int main(int count, char **words)
+        {
+            void *library = dlopen(words[1], RTLD_NOW);
+            int (*function)(void) = library ? dlsym(library, words[2]) : NULL;
+            printf("%d\n", function ? function() : -1);
+        }"#;
+    let sources =
+        programs(&[("data.c", "int data[61440] = {7}; int first(void) { return data[0]++; }"), ("symbols.c", &symbols), ("main.c", main)]);
+    let view = sources.path();
+    let gcc = |words: &[&str]| {
+        assert!(Command::new("gcc").args(words).current_dir(view).status().expect("gcc").success(), "{words:?}");
+    };
+    gcc(&["-shared", "-fPIC", "data.c", "-o", "data.so"]);
+    gcc(&["-shared", "-fPIC", "symbols.c", "-o", "symbols.so"]);
+    gcc(&["main.c", "-o", "main", "-ldl"]);
+    let script = "./main ./data.so first; ./main ./symbols.so exported_function_with_a_long_name_2999; ./main ./data.so first";
+    Case::new("/bin/sh", &["-c", script]).file(view).directory(view).check();
 }
 
 #[test]
