@@ -378,6 +378,8 @@ impl Pipes {
         let Some(Some(pipe)) = self.pipes.get_mut(id.0) else { return };
         pipe.readers -= u32::from(reads);
         pipe.writers -= u32::from(writes);
+        // The reader that waits may be the one that is gone, such as a process that was killed.
+        pipe.has_waiting_reader &= !reads;
         // Only the loss of one side is an event for the other.
         if (pipe.readers == 0) != (pipe.writers == 0) {
             pipe.pulse.other();
@@ -446,5 +448,9 @@ mod tests {
         assert_eq!((write(pipe, true), pipe.ready(false, true)), (Err(Errno::EAGAIN), 0));
         pipe.skip(ADVANCE);
         assert_eq!(pipe.ready(false, true), 0, "it is still full");
+        pipe.skip(CAPACITY);
+        pipe.readers += 1;
+        pipes.close(id, true, false);
+        assert_eq!(write(pipes.get_mut(id).expect("it is open"), true), Ok(CAPACITY), "the reader may be gone");
     }
 }
