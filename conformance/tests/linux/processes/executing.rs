@@ -5,7 +5,7 @@ use crate::case::{Case, Input};
 use crate::comparison::compare_if;
 use crate::compile::{Linkage, program};
 use pando_testing::lab::is_kvm_available;
-use pando_testing::needs_kvm;
+use pando_testing::{host_program, needs_kvm};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -151,7 +151,7 @@ fn a_library_may_lie_where_an_earlier_run_had_the_data_of_another() {
         programs(&[("data.c", "int data[61440] = {7}; int first(void) { return data[0]++; }"), ("symbols.c", &symbols), ("main.c", main)]);
     let view = sources.path();
     let gcc = |words: &[&str]| {
-        assert!(Command::new("gcc").args(words).current_dir(view).status().expect("gcc").success(), "{words:?}");
+        assert!(Command::new(host_program("gcc")).args(words).current_dir(view).status().expect("gcc").success(), "{words:?}");
     };
     gcc(&["-shared", "-fPIC", "data.c", "-o", "data.so"]);
     gcc(&["-shared", "-fPIC", "symbols.c", "-o", "symbols.so"]);

@@ -229,9 +229,11 @@ impl AddressSpace {
         if permissions != Permissions::READ_EXECUTE {
             self.release(range, Content::Stays)?;
         }
-        for (part, _) in self.ahead.remove(range) {
-            // An earlier run's data lies there, with other permissions than the region has.
+        // An earlier run's data lie there, with other permissions than the region has.
+        let claimed: Vec<_> = self.ahead.pieces(range).into_iter().filter(|(part, _)| self.regions.covers(*part)).collect();
+        for (part, _) in claimed {
             memory::protect(part, permissions)?;
+            self.ahead.remove(part);
         }
         let mut end = range.start();
         for (part, region) in self.regions.pieces(range) {

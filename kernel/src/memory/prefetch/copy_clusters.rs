@@ -65,7 +65,7 @@ impl CopyClusters {
         start..start + size
     }
 
-    /// Forgets the regions of a space that is destroyed.
+    /// Forgets the regions of a space that is destroyed or cloned.
     pub(in crate::memory) fn forget(&mut self, space: SpaceIndex) {
         self.0.retain(|region| region.key.0 != space.0);
     }

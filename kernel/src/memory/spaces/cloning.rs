@@ -26,6 +26,9 @@ impl SpaceSet {
             self.space(copy)?.mount(frames, slot, source);
         }
         self.space(copy)?.cloned_from = Some(index);
+        // The pages that are shared from now on may be written less densely.
+        self.clusters.forget(index);
+        self.clusters.forget(copy);
         let [by_parent, by_child] = self.space(index)?.fork_prefetch.next_clone();
         self.unshare_each(frames, copy, &by_child);
         self.unshare_each(frames, index, &by_parent);

@@ -96,9 +96,12 @@ impl SpaceSet {
         self.tree(page.space, page.slot).is_some_and(|tree| tree.unshare_cluster(frames, account, cluster).is_ok())
     }
 
-    /// Makes pages exclusive to a space, as far as there is memory for it.
+    /// Makes pages exclusive to a space, if there is [`room`] for all.
     pub(super) fn unshare_each(&mut self, frames: &mut Frames, index: SpaceIndex, pages: &BTreeSet<VirtualPage>) {
         let account = self.account();
+        if pages.len() as u64 * (PATH_TABLES + 1) > room(frames, account).0 {
+            return;
+        }
         let Ok(space) = self.space(index) else { return };
         for mount in &mut space.mounts {
             let MountSource::Private(tree) = &mut mount.source else { continue };

@@ -112,6 +112,9 @@ impl Tree {
         account: AccountId,
         pages: Range<u64>,
     ) -> Result<(), Shortage> {
+        if pages.end - pages.start == span(2) && self.has_writable_large_page(frames, pages.start) {
+            return self.unshare_large(frames, account, pages.start);
+        }
         if self.merge(frames, account, &pages) {
             return Ok(());
         }
