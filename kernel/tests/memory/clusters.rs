@@ -94,7 +94,6 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
         }
         let mut expected: Vec<u64> = (FIRST..FIRST + PAGES).collect();
         let stride = [1, 1, 7, 64][random.usize(0..4)];
-        let mut faults = 0;
         for step in 0..200_u64 {
             let index = if random.u8(0..4) == 0 { random.u64(0..PAGES) } else { step * stride % PAGES };
             if (700..730).contains(&index) {
@@ -103,11 +102,10 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
                 continue;
             }
             let value = 1_000_000 + step;
-            faults += u64::from(store(frames, &mut clone, FIRST + index, value));
+            store(frames, &mut clone, FIRST + index, value);
             expected[index as usize] = value;
             assert!(frames.usage(payer).used.0 <= quota);
         }
-        assert!(faults <= 200);
         for (index, value) in (0..).zip(&expected) {
             assert_eq!(word(frames, &mut clone, FIRST + index), *value, "seed {seed}: page {index} of the clone");
             assert_eq!(word(frames, source, FIRST + index), FIRST + index, "seed {seed}: page {index} of the source");

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use pando_abi::layout::{NETWORK_RINGS, VIRTUAL_REGISTERS};
 use pando_abi::limits::NETWORK_DESCRIPTORS;
 use pando_abi::ring::{Descriptor, NetworkRings};
-use pando_abi::{Event, Hypercall, MapFlags, Permissions, frame};
+use pando_abi::{Event, Hypercall, MapFlags, Permissions};
 use pando_kernel::RunState;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
@@ -18,6 +18,7 @@ use pando_testing::asm::Asm;
 use pando_testing::asm::Register::{Rax, Rbx};
 use pando_testing::lab::repetitions;
 use pando_testing::mutate::mutate;
+use pando_testing::network_bench::batch;
 use std::mem::offset_of;
 use std::net::IpAddr;
 
@@ -97,17 +98,6 @@ fn frames(own: &Addresses, to: &Addresses, as_another: &Addresses) -> Vec<Vec<u8
     });
     frames.extend(everybody.collect::<Vec<_>>());
     frames
-}
-
-fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for frame in frames {
-        let end = bytes.len() + frame::room(frame.len());
-        bytes.extend(frame::header(frame.len()));
-        bytes.extend(frame);
-        bytes.resize(end, 0);
-    }
-    bytes
 }
 
 /// A cell on the network with this code and memory for frames, not yet started.

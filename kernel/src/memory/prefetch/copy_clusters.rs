@@ -2,9 +2,9 @@
 //! Copy-on-write in clusters: how many pages around a written one are copied with it.
 //!
 //! A fault costs as much as copying many pages, but a copy of a page that is never written wastes memory. So the cluster grows where
-//! faults are dense, as readahead does. The first fault in a group of 64 pages copies one page, the second eight, the third the group. Once
-//! three groups of a large page's span were copied as a whole, the next fault copies the span. In the spans next to it, the first fault in
-//! each group copies the group.
+//! faults are dense, as readahead does. The first fault in a group of 64 pages copies one page, the second eight, the third the group. The
+//! third fault in a third group of a large page's span copies the span. In the spans next to it, the first fault in each group counts as
+//! the third.
 
 use super::page::CellPage;
 use crate::limits::CLUSTER_REGIONS;

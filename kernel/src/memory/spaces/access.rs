@@ -28,15 +28,15 @@ impl SpaceSet {
         }
         let Some(tree) = self.tree(range.space, range.slot) else { return Ok(Fault::Refused) };
         let fault = tree.resolve(frames, account, range.pages.start, access)?;
-        if matches!(fault, Fault::Copied { .. }) && self.is_mounted_twice(range.slot) {
-            // The retried write makes the vCPU see the copy at only one of its addresses.
-            self.restamp(frames);
-        }
         if matches!(fault, Fault::Copied { .. }) {
+            if self.is_mounted_twice(range.slot) {
+                // The retried write makes the vCPU see the copy at only one of its addresses.
+                self.restamp(frames);
+            }
             self.note_written(range.first().at);
         }
         if fault == Fault::Allocated && access == Access::Write {
-            // The pages that became present with it, unless some of them were not lazy.
+            // The whole group, which became present with the page. The next clone skips those of its pages that are not lazy there.
             let VirtualPage { slot, number } = range.first().at;
             let start = number - number % FAULT_AROUND;
             self.note_written_as_clone(VirtualPage { slot, number: start }..VirtualPage { slot, number: start + FAULT_AROUND });
