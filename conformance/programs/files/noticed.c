@@ -18,21 +18,28 @@
 static const char *const NAMES[] = {"ACCESS", "MODIFY", "ATTRIB", "CLOSE_WRITE", "CLOSE_NOWRITE", "OPEN", "MOVED_FROM", "MOVED_TO", "CREATE",
 	"DELETE", "DELETE_SELF", "MOVE_SELF", "?", "UNMOUNT", "OVERFLOW", "IGNORED"};
 
-// Prints pending events; cookies are numbered from the first one.
+// Returns the number of an event's rename, from 1. Cookies themselves have gaps: all renames of the system are counted together.
+static unsigned number_of(uint32_t cookie)
+{
+	static uint32_t last;
+	static unsigned renames;
+	if (cookie && cookie != last)
+		last = cookie, renames++;
+	return cookie ? renames : 0;
+}
+
+// Prints pending events.
 static void events(const char *what, int notes)
 {
-	static uint32_t first;
 	ssize_t got = read(notes, buffer, sizeof buffer);
 	printf("%s:\n", what);
 	for (ssize_t at = 0; at < got;) {
 		struct inotify_event *event = (void *)(buffer + at);
-		if (event->cookie && !first)
-			first = event->cookie;
 		printf("  %d", event->wd);
 		for (int bit = 0; bit < 16; bit++)
 			if (event->mask >> bit & 1)
 				printf(" %s", NAMES[bit]);
-		printf("%s cookie %u length %u %s\n", event->mask & IN_ISDIR ? " ISDIR" : "", event->cookie ? event->cookie - first + 1 : 0, event->len,
+		printf("%s cookie %u length %u %s\n", event->mask & IN_ISDIR ? " ISDIR" : "", number_of(event->cookie), event->len,
 			event->len ? event->name : "-");
 		at += (ssize_t)(sizeof *event + event->len);
 	}
