@@ -131,6 +131,7 @@ fn summarize(parts: Vec<Part>, without_kvm: Option<&str>, took: Duration) -> boo
     if let Some(advice) = without_kvm {
         println!("left out: all tests that need KVM on this machine: {advice}");
     }
+    total.failures.iter().for_each(|line| println!("failed: {line}"));
     println!("took {}", human(took));
     println!("{} passed, {} failed", total.passed, total.failed);
     total.failed == 0

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The mark that a left-out test prints.
 pub(crate) const LEFT_OUT: &str = "left out: ";
 
+/// Lines kept of each failing test's output: its message comes before its backtrace.
+const FAILURE_LINES: usize = 25;
+
 /// Counts of one or more test programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -16,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) passed: usize,
     /// Tests that ran and failed, and programs that ended without a result.
     pub(crate) failed: usize,
+    /// The beginning of each failing test's output.
+    pub(crate) failures: Vec<String>,
     /// Test programs that gave a result.
     pub(crate) programs: usize,
     /// Left-out tests by reason: ignored, or left out by themselves.
@@ -28,6 +33,7 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.programs += other.programs;
+        self.failures.extend(other.failures);
         for (reason, mut tests) in other.left_out {
             self.left_out.entry(reason).or_default().append(&mut tests);
         }
@@ -73,6 +79,8 @@ pub(crate) struct OutputParser {
     speaker: Option<String>,
     /// Tests of the present program that were left out: libtest counts them as passed.
     not_really_passed: usize,
+    /// Lines that the present failing test may still add to [`Tally::failures`].
+    failure_room: usize,
     /// Tests that libtest reports as slow, and that have not ended since.
     slow: BTreeSet<String>,
 }
@@ -85,7 +93,7 @@ impl OutputParser {
         self.place = place.after(line);
         match place {
             Place::Successes => self.repeated(line),
-            Place::Failures => {}
+            Place::Failures => self.failure(line),
             Place::Progress | Place::PassedNames | Place::FailedNames => match line.strip_prefix("test result: ") {
                 Some(result) => self.result(result),
                 None => self.progress(line),
@@ -139,6 +147,16 @@ impl OutputParser {
         {
             self.not_really_passed += 1;
             self.tally.left_out.entry(reason.to_string()).or_default().push(name);
+        }
+    }
+
+    fn failure(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.failure_room = FAILURE_LINES;
+        }
+        if self.failure_room > 0 && !line.is_empty() && line != "failures:" {
+            self.failure_room -= 1;
+            self.tally.failures.push(line.to_string());
         }
     }
 
@@ -227,6 +245,17 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
             listener.hear(line);
         }
         assert_eq!(listener.unfinished(), ["b"]);
+    }
+
+    #[test]
+    fn the_output_of_failing_tests_is_kept_but_for_long_ends() {
+        let (_, tally) = heard(1);
+        assert_eq!(tally.failures[..2], ["---- a::three stdout ----", "left out: of a failing test this is no news"]);
+        let mut listener = OutputParser::default();
+        let long = ["failures:", "---- a stdout ----"].into_iter().chain(["more"; 100]).chain(["---- b stdout ----", "", "its message"]);
+        long.for_each(|line| assert!(listener.hear(line)));
+        let kept = listener.finish().failures;
+        assert_eq!((kept.len(), kept.last().map(String::as_str)), (FAILURE_LINES + 2, Some("its message")));
     }
 
     #[test]
