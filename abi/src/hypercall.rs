@@ -139,7 +139,7 @@ mod tests {
     use crate::Registers;
 
     #[test]
-    fn every_call_decodes_to_what_was_encoded() {
+    fn every_call_decodes_to_the_encoded_one() {
         for description in TABLE {
             let registers = Registers { rax: description.number, rdi: 1, rsi: 2, rdx: 3, r10: 4, r8: 5, ..Registers::default() };
             let call = Hypercall::decode(&registers).expect("the table's numbers decode");

@@ -31,7 +31,7 @@ fn check(phrases: &[String]) {
 }
 
 #[test]
-fn the_reference_is_what_the_declarations_say() {
+fn the_reference_matches_the_declarations() {
     let mut reference = String::new();
     manual::reference(&mut reference).expect("a string takes everything");
     let text = manual_text();
