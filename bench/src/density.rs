@@ -92,7 +92,7 @@ mod tests {
     use super::{MemoryUsage, kernel_share};
 
     #[test]
-    fn what_other_programs_do_for_a_moment_does_not_count() {
+    fn short_changes_by_other_programs_do_not_count() {
         let moment = |left| MemoryUsage { own: 0.0, for_programs: left };
         let moments = [90.0, 80.0, 70.0, 600.0, 50.0, 40.0, 30.0, -900.0, 10.0].map(moment);
         assert_eq!(kernel_share(&moments, 10).median(), 1.0);

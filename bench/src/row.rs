@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_what_is_known_and_nothing_else() {
+    fn json_holds_the_known_fields_only() {
         assert_eq!(Row::of("switch", 80.5, "µs").to_json(), r#"{"name":"switch","unit":"µs","value":80.5}"#);
         let value: serde_json::Value = serde_json::from_str(&row().noting("quiet").to_json()).expect("an object");
         assert_eq!(value["ratio"], 2.0);

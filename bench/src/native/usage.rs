@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_takes_is_its_own() {
+    fn memory_of_this_process_counts_as_its_own() {
         const BYTES: usize = 64 << 20;
         let before = own().expect("the host says");
         let mut memory = MappedMemory::map(BYTES, Pages::Default).expect("there is room");

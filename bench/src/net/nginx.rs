@@ -271,7 +271,7 @@ mod tests {
     use super::asked;
 
     #[test]
-    fn what_the_client_says_is_understood() {
+    fn the_clients_output_is_parsed() {
         assert_eq!(asked("Running 1s test\n  2 threads\n  91012 requests in 2.00s, 197.26MB read\n"), Some(91012));
         assert_eq!(asked("  10 requests in 2.00s, 1MB read\n  Socket errors: connect 0, read 3, write 0, timeout 0\n"), None);
     }
