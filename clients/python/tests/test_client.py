@@ -34,7 +34,7 @@ class Templates(Case):
         with self.assertRaises(pando.NoSuchTemplate):
             self.client.remove_template("adder")
 
-    def test_what_cannot_be_made_is_refused_in_words(self) -> None:
+    def test_impossible_templates_are_refused_with_reasons(self) -> None:
         with self.assertRaisesRegex(pando.NotReady, "its output:\nwhy\n*$"):
             self.client.create_template("failing", ["python3", "-c", "print('why')"])
         with self.assertRaisesRegex(pando.NoSuchProgram, "no-such-program"):
@@ -167,7 +167,7 @@ class Servers(unittest.TestCase):
         second = self.python(FIRST_USE, variables)
         self.assertEqual((second.stdout.split(), second.stderr), ([answer, process], ""))
 
-    def test_many_who_start_one_at_once_share_it(self) -> None:
+    def test_clients_that_start_a_server_at_once_share_it(self) -> None:
         variables = {**environment(self.place), "PANDO": program()}
         words = [sys.executable, "-c", "import pando; print(pando.Client().info().process)"]
         several = [subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) for _ in range(4)]

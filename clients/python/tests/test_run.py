@@ -21,7 +21,7 @@ print(dict(os.environ), os.listdir("/home"), os.listdir("/proc"))
 
 
 class Run(Case):
-    def test_what_it_says_and_how_it_ended(self) -> None:
+    def test_output_and_end(self) -> None:
         result = self.client.run("import sys; print('åb'); print('no', file=sys.stderr); sys.exit(7)")
         said = (result.stdout, result.stderr, result.exit_code, result.error, result.reason)
         self.assertEqual(said, ("åb\n", "no\n", 7, None, "exited"))
@@ -54,7 +54,7 @@ class Run(Case):
         assert result.error is not None
         self.assertEqual(result.error.name, "SyntaxError")
 
-    def test_what_it_is_given(self) -> None:
+    def test_input_environment_and_arguments(self) -> None:
         code = "import os, sys; print(sys.stdin.read(), os.environ['NAME'], sys.argv[1:])"
         result = self.client.run(code, stdin="in", environment={"NAME": "it's"}, arguments=["a b", ""])
         self.says(result, "in it's ['a b', '']\n")
@@ -82,7 +82,7 @@ class Run(Case):
         assert result.error is not None
         self.assertEqual((result.reason, result.error.name), ("exited", "MemoryError"))
 
-    def test_what_was_said_before_an_end_is_there(self) -> None:
+    def test_output_before_an_end_is_returned(self) -> None:
         hoard = "held = []\nwhile True: held.append(bytearray(1 << 20))"
         for end, options in {
             "while True: pass": {"timeout": 1},
@@ -127,11 +127,11 @@ class Run(Case):
         assert result.error is not None
         self.assertEqual(result.error.name, "ZeroDivisionError")
 
-    def test_a_child_that_fails_is_not_what_is_told_of(self) -> None:
+    def test_the_failure_of_a_child_is_not_reported(self) -> None:
         result = self.client.run("import os\nif os.fork() == 0: 1 / 0\nprint(os.waitstatus_to_exitcode(os.wait()[1]))")
         self.assertEqual((result.stdout, result.exit_code, result.error), ("1\n", 0, None))
 
-    def test_what_makes_no_sense_is_refused_in_words(self) -> None:
+    def test_malformed_requests_are_refused_with_reasons(self) -> None:
         for problem, options in {
             "memory": {"memory": "much"},
             "timeout": {"timeout": -1.0},

@@ -24,7 +24,7 @@ class Sandbox(Case):
     def sandbox(self, **options: Any) -> pando.Sandbox:
         return pando.Sandbox("python", client=self.client, **options)
 
-    def test_what_it_says_and_what_it_keeps(self) -> None:
+    def test_output_and_state_between_runs(self) -> None:
         with self.sandbox(memory="256M", timeout=60) as s:
             self.says(s.run("import os\nx = 6\ndef twice(n): return 2 * n"), "")
             self.says(s.run("print(twice(x)); open('/tmp/kept', 'w').write('y')"), "12\n")
@@ -36,7 +36,7 @@ class Sandbox(Case):
             self.assertIn("cell", repr(s))
         self.assertEqual(self.running(), [])
 
-    def test_programs_and_files_beside_what_runs(self) -> None:
+    def test_programs_and_files_beside_the_interpreter(self) -> None:
         with self.sandbox(timeout=60) as s:
             s.write_file("/tmp/data.csv", "a,b\n1,2\n")
             self.says(s.run("print(open('/tmp/data.csv').read(), end=''); open('/tmp/out', 'wb').write(b'\\xff')"), "a,b\n1,2\n")
@@ -70,7 +70,7 @@ class Sandbox(Case):
             self.assertEqual((left.exit_code, left.stderr, left.error), (1, "bye\n", None))
             self.says(s.run("print(x)"), "1\n")
 
-    def test_what_is_run_reads_an_empty_input(self) -> None:
+    def test_code_reads_an_empty_input(self) -> None:
         with self.sandbox(timeout=60) as s:
             self.says(s.run("import subprocess, sys; print(repr(sys.stdin.read()))"), "''\n")
             result = s.run("subprocess.run(['/bin/cat']); input()")
@@ -90,7 +90,7 @@ class Sandbox(Case):
         with self.sandbox(environment={"NAME": "it's"}) as s:
             self.says(s.run("import os; print(os.environ['NAME'])"), "it's\n")
 
-    def test_what_it_says_is_heard_as_it_comes(self) -> None:
+    def test_output_is_received_as_it_is_written(self) -> None:
         heard: List[Tuple[str, str]] = []
         code = "import sys\nfor n in range(3):\n    print(n, flush=True)\n    print('é', file=sys.stderr, flush=True)"
         with self.sandbox() as s:
