@@ -112,7 +112,7 @@ fn check_calls(host: &Host, parent: Pid) {
 }
 
 #[test]
-fn a_confined_process_does_what_it_must_and_nothing_else() {
+fn a_confined_process_does_its_work_and_nothing_else() {
     let host = Host::new();
     let parent = rustix::process::getppid().expect("somebody started this");
     check_before(&host);

@@ -15,7 +15,7 @@ fn denied<T>(what: &str, outcome: Result<T, Error>) {
 }
 
 #[test]
-fn who_connects_reaches_the_ports_that_it_said() {
+fn connecting_processes_reach_their_named_ports_only() {
     let bind = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
         let address = listener.local_addr().expect("it has an address");

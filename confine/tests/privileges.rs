@@ -74,7 +74,7 @@ fn root_has_no_capability_left_and_no_group() {
 }
 
 #[test]
-fn what_only_others_may_read_is_read_and_not_changed() {
+fn files_of_other_users_are_read_and_not_changed() {
     let Some(host) = host() else { return };
     let file = host.path().join("file");
     let authority = Authority::over([FileOwner::from(&file.metadata().expect("it is there"))]);
@@ -94,7 +94,7 @@ fn what_only_others_may_read_is_read_and_not_changed() {
 }
 
 #[test]
-fn what_is_written_back_stays_its_owners() {
+fn written_back_files_keep_their_owner() {
     let Some(host) = host() else { return };
     let (file, new) = (host.path().join("file"), host.path().join("new"));
     let paths = Paths { change: vec![host.path().into()], authority: Authority { read: true, change: true }, ..Paths::default() };

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io::Write;
 
 #[test]
-fn who_writes_nothing_back_changes_no_attributes() {
+fn processes_without_write_back_change_no_attributes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut file = std::fs::File::create(directory.path().join("file")).expect("the directory is ours");
     limit_calls(&Needs::default()).expect("seccomp limits calls");

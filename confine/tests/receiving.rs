@@ -14,7 +14,7 @@ fn denied<T>(what: &str, outcome: Result<T, rustix::io::Errno>) {
 }
 
 #[test]
-fn who_leaves_connections_to_others_makes_none() {
+fn processes_that_only_receive_descriptors_make_no_connections() {
     let open = UdpSocket::bind("127.0.0.1:0").expect("the host has a port");
     let nowhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     limit_paths(&Paths::default()).expect("Landlock limits what it can");

@@ -95,7 +95,7 @@ fn a_descriptor_sends_signals_to_nobody() {
 }
 
 #[test]
-fn of_a_device_only_what_was_named_is_asked() {
+fn only_named_device_requests_are_allowed() {
     /// KVM requests: run a vCPU; make a VM, make a vCPU, set its CPUID, make a device, run nested state.
     const RUN: u32 = 0xae80;
     const OTHERS: [u32; 5] = [0xae01, 0xae41, 0x4008_ae90, 0xc00c_aee0, 0x4080_aebf];
@@ -186,7 +186,7 @@ fn nothing_is_started_and_nothing_of_the_kernel_is_opened() {
 }
 
 #[test]
-fn attributes_are_changed_of_what_is_open_alone() {
+fn attributes_are_changed_of_open_files_only() {
     let [plain, writing] = [false, true].map(|writing_back| filter(&Needs { writing_back, ..Needs::default() }).expect("a filter"));
     let xattrs = [
         nr::__NR_getxattr,
@@ -213,7 +213,7 @@ fn attributes_are_changed_of_what_is_open_alone() {
 }
 
 #[test]
-fn who_connects_nobody_names_nobody() {
+fn processes_without_connections_name_no_addresses() {
     let [plain, connecting] = [false, true].map(|connecting| filter(&Needs { connecting, ..Needs::default() }).expect("a filter"));
     let named = [3, SOMEWHERE, 1, 0, SOMEWHERE, 16];
     assert!(allows(&plain, nr::__NR_sendto, &[3, SOMEWHERE, 1]) && allows(&connecting, nr::__NR_sendto, &named));
@@ -247,7 +247,7 @@ fn the_process_of_cells_makes_no_socket_although_a_gateway_leads_them() {
 }
 
 #[test]
-fn who_starts_gateways_starts_processes_like_itself_alone() {
+fn gateway_starters_may_only_fork() {
     const FORK: u64 = 0x0120_0011;
     let program = filter(&Needs { starting: true, ..Needs::default() }).expect("a filter");
     let local = u64::from(linux_raw_sys::net::AF_UNIX);
