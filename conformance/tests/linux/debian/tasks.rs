@@ -145,7 +145,7 @@ fn stress_is_borne() {
 }
 
 #[test]
-fn the_published_table_is_what_is_run() {
+fn the_published_table_matches_the_programs() {
     let mut expected = String::from(OPENING);
     for Program { name, package, does, refused, remark, .. } in programs() {
         let result = refused.map_or_else(|| "the same".into(), |words| format!("refused: `{words}`"));

@@ -137,7 +137,7 @@ fn tempting() -> (TempDir, [String; 5]) {
 }
 
 #[test]
-fn links_in_what_is_shown_do_not_lead_to_what_is_not() {
+fn links_in_shown_directories_do_not_lead_outside() {
     needs_kvm!();
     let (host, names) = tempting();
     let shown = host.path().join("shown");
@@ -199,7 +199,7 @@ fn tries() -> usize {
 }
 
 #[test]
-fn damaged_images_are_errors_of_what_they_hit() {
+fn damaged_images_cause_errors_only_where_damaged() {
     needs_kvm!();
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let whole = small_image(scratch.path());

@@ -39,7 +39,7 @@ fn git_accepts_an_index_of_the_host() {
 }
 
 #[test]
-fn files_are_what_they_are_on_the_host() {
+fn files_have_the_attributes_of_the_host() {
     needs_kvm!();
     let shown = files(3);
     fs::hard_link(shown.path().join("inner/f0"), shown.path().join("also")).expect("it is ours");

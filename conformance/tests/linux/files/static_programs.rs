@@ -49,7 +49,7 @@ fn standard_input() {
 }
 
 #[test]
-fn what_a_program_changes_stays_in_its_cell() {
+fn changes_of_a_program_stay_in_its_cell() {
     needs_kvm!();
     for linkage in C {
         let (program, directory) = with_data("files", linkage);
@@ -68,7 +68,7 @@ fn a_directory_may_have_many_files() {
 }
 
 #[test]
-fn a_full_overlay_keeps_what_it_has_and_can_be_cleared() {
+fn a_full_overlay_keeps_its_files_and_can_be_cleared() {
     needs_kvm!();
     let directory = tempfile::tempdir().expect("the host has room");
     let case = Case::new(program("room", Linkage::GLIBC), &["full"]).directory(directory.path()).options(&["--memory", "32M"]);

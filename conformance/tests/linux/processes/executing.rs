@@ -183,7 +183,7 @@ fn programs_and_scripts_are_executed() {
 }
 
 #[test]
-fn programs_that_run_again_find_what_they_ask_for() {
+fn programs_that_execute_themselves_find_their_own_code() {
     const DYNAMIC: Linkage = Linkage::c("glibc-dynamic", "gcc", &["-pie", "-fPIE"]);
     for linkage in [Linkage::GLIBC, Linkage::GLIBC_PIE, DYNAMIC] {
         compare_if(&[], program("again", linkage).to_str().expect("a path of ours"), &[]);

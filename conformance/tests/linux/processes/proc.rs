@@ -77,7 +77,7 @@ fn tools_list_processes() {
 }
 
 #[test]
-fn tools_tell_what_the_system_does() {
+fn tools_report_system_activity() {
     if is_kvm_available() {
         let told = "vmstat | head -2; vmstat | tail -1 | wc -w; vmstat -d > /dev/null; echo $?; vmstat -s | grep -c 'pages swapped'; free | head -1; uptime | grep -c 'load average:'";
         Case::new("bash", &["-c", told]).check();
@@ -109,7 +109,7 @@ waitpid $child, 0;
 "#;
 
 #[test]
-fn a_command_line_is_what_stands_in_memory() {
+fn a_command_line_is_read_from_memory() {
     if is_kvm_available() {
         Case::new("/usr/bin/perl", &["-e", TITLES, "one", "two"]).check();
     }
@@ -153,14 +153,14 @@ os.wait()
 ";
 
 #[test]
-fn what_is_in_memory_is_told_and_what_a_fork_shares() {
+fn resident_and_shared_pages_are_reported() {
     if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", SHARED]).check();
     }
 }
 
 #[test]
-fn who_logged_in_is_told_to_children() {
+fn children_inherit_the_login_uid() {
     needs_kvm!();
     // Not every host lets its processes set it, so only the cell's output is checked.
     let script = "cat /proc/self/loginuid; echo 77 > /proc/self/loginuid; echo -n ' '; cat /proc/self/loginuid; echo x 2> /dev/null > /proc/self/loginuid; cat /proc/1/loginuid";

@@ -144,7 +144,7 @@ fn exit_statuses_and_complaints_come_through() {
 }
 
 #[test]
-fn the_shell_runs_what_it_can_do_alone() {
+fn the_shell_runs_its_builtins() {
     let script = "set -e; i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; echo $i $# \"$2\"; read line; echo \"[$line]\"; \
         case $line in one*) echo matched;; esac; trap 'echo bye' EXIT; exit 3";
     if is_kvm_available() {

@@ -22,7 +22,7 @@ fn check(part: &str) {
 }
 
 #[test]
-fn registers_flags_and_memory_are_what_the_instruction_leaves() {
+fn registers_flags_and_memory_match_the_instruction() {
     check("registers");
 }
 
@@ -37,7 +37,7 @@ fn a_loop_may_come_back_to_just_behind_a_call() {
 }
 
 #[test]
-fn sites_at_the_end_of_what_can_be_executed() {
+fn sites_at_the_end_of_executable_memory() {
     check("ends");
 }
 

@@ -126,7 +126,7 @@ fn objects_with_keys_are_told_as_strace_tells_them() {
 }
 
 #[test]
-fn what_is_not_implemented_is_told_at_the_end() {
+fn unimplemented_calls_are_reported_at_the_end() {
     needs_kvm!();
     let traced = program("traced", Linkage::GLIBC);
     let outcome = Case::new(&traced, &["unknown"]).options(&["--strace", "--stats=json"]).cell();
@@ -145,7 +145,7 @@ fn what_is_not_implemented_is_told_at_the_end() {
 }
 
 #[test]
-fn no_address_hurts_who_looks_at_it() {
+fn tracing_survives_any_address() {
     needs_kvm!();
     let traced = program("traced", Linkage::GLIBC);
     let cell = Case::new(&traced, &["hostile"]).options(&["--strace"]).cell();
@@ -155,7 +155,7 @@ fn no_address_hurts_who_looks_at_it() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_not_told() {
+fn unimplemented_calls_are_not_reported_without_a_request() {
     needs_kvm!();
     let traced = program("traced", Linkage::GLIBC);
     assert_eq!(Case::new(traced, &["memory"]).cell().errors, "");

@@ -379,7 +379,7 @@ change()
 ";
 
 #[test]
-fn who_is_in_the_background_does_not_read_the_terminal() {
+fn background_processes_do_not_read_the_terminal() {
     if is_kvm_available() {
         check(&["/usr/bin/python3", "-c", BACKGROUND], &[], Path::new("/"), &[See("SIGTTIN\r\n"), Type(b"line\n")]);
     }

@@ -130,7 +130,7 @@ print(sorted(seen.split()))
 ";
 
 #[test]
-fn who_is_stopped_and_orphaned_goes_on() {
+fn stopped_processes_continue_when_their_group_is_orphaned() {
     if is_kvm_available() {
         Case::new("/usr/bin/python3", &["-c", ORPHANS]).check();
     }
