@@ -13,7 +13,7 @@ fn any_bytes(size: usize) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn superblocks_keep_what_is_unknown(mut image in any_bytes(1400)) {
+    fn superblocks_preserve_unknown_fields(mut image in any_bytes(1400)) {
         image[SUPER_OFFSET..][..4].copy_from_slice(&SUPER_MAGIC_V1.to_le_bytes());
         let superblock = SuperBlock::decode(&image).unwrap();
         let before = image.clone();
@@ -22,7 +22,7 @@ proptest! {
     }
 
     #[test]
-    fn inodes_keep_what_is_unknown(mut bytes in any_bytes(64), version in 0..2u16, layout in 0..5u16, kind in 1..8usize) {
+    fn inodes_preserve_unknown_fields(mut bytes in any_bytes(64), version in 0..2u16, layout in 0..5u16, kind in 1..8usize) {
         bytes[..2].copy_from_slice(&(version | layout << 1).to_le_bytes());
         let kinds = [0o01, 0o02, 0o04, 0o06, 0o10, 0o12, 0o14];
         bytes[5] = bytes[5] & 0xf | kinds[kind - 1] << 4;
