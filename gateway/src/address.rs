@@ -121,7 +121,7 @@ mod tests {
     use super::{Kind, Subnet, is_host_address, kind};
 
     #[test]
-    fn addresses_are_known_for_what_they_are() {
+    fn addresses_are_classified_by_kind() {
         let cases = [
             ("8.8.8.8", Kind::Public),
             ("2606:4700::1111", Kind::Public),

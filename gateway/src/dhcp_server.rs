@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_for_others_is_not_answered() {
+    fn truncated_frames_and_other_protocols_are_not_answered() {
         let whole = frame(1, MAC, Ipv4Addr::UNSPECIFIED, &[]);
         let mut tx_queue = TxQueue::new(1 << 16);
         for length in 0..whole.len() {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question_is_none() {
+    fn malformed_questions_are_rejected() {
         let good = question("www.example.org");
         assert!(DnsQuestion::read(&reply(&good)).is_none(), "an answer");
         for length in 0..good.len() {

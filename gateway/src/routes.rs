@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_known_by_what_was_answered() {
+    fn rules_for_names_open_the_resolved_addresses() {
         let mut routes = routes(&["*.example.org:443"]);
         assert!(route(&mut routes, "8.8.8.8:443", 0).is_none());
         routes.learn("www.example.org", &[("8.8.8.8".parse().expect("an address"), 900)], 0);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_resolved_names_is_bounded() {
         let mut routes = routes(&["*.example.org"]);
         for number in 0..3 * super::MAX_RESOLVED_NAMES as u32 {
             routes.learn("www.example.org", &[(std::net::Ipv4Addr::from_bits(number).into(), 900)], number.into());

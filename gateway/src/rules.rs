@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_open_what_they_say() {
+    fn rules_open_the_named_destinations_only() {
         assert!(admit(&["public"], "8.8.8.8:53") && admit(&["public"], "[2606:4700::1111]:443"));
         for to in [
             "10.0.0.1:80",

@@ -229,7 +229,7 @@ mod tests {
     use pando_stack::offload::Offload;
 
     #[test]
-    fn headers_say_what_is_left_to_do() {
+    fn headers_state_the_pending_offloads() {
         let tcp = Offload { start: 34, field: 16, headers: Some(54), is_v6: false };
         let fields = |header: [u8; 10]| {
             let two = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);

@@ -75,7 +75,7 @@ fn somebody_of_the_host_speaks_with_a_server_in_the_cell() {
 }
 
 #[test]
-fn what_no_rule_opens_is_out_of_reach() {
+fn destinations_without_a_rule_are_unreachable() {
     let (open, closed) = (serve(echo), serve(echo));
     let mut cell = cell_with(open);
     let own = SocketAddr::new(GATEWAY.into(), closed);
@@ -98,7 +98,7 @@ fn a_refusal_of_the_host_is_one_of_the_gateway() {
 }
 
 #[test]
-fn who_comes_before_the_cell_listens_waits_and_after_that_a_refusal_breaks_the_hosts_connection() {
+fn early_connections_wait_for_the_first_listener_and_later_refusals_reset_them() {
     let mut cell = TestCell::new(&[], &["0:80"], &[]);
     let to = cell.forwards[0];
     let call = move || {
@@ -167,7 +167,7 @@ fn many_connections_at_once_stay_apart() {
 }
 
 #[test]
-fn who_reads_slowly_holds_up_nobody_else() {
+fn a_slow_reader_does_not_delay_other_connections() {
     let (go, goes) = mpsc::channel::<()>();
     let (done, is_done) = mpsc::channel();
     let goes = std::sync::Arc::new(std::sync::Mutex::new(goes));
@@ -225,7 +225,7 @@ fn a_side_that_breaks_breaks_the_other() {
 }
 
 #[test]
-fn what_the_cell_said_last_is_delivered_at_the_end() {
+fn the_last_bytes_of_a_cell_are_delivered_at_the_end() {
     let (sender, receiver) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();
@@ -241,7 +241,7 @@ fn what_the_cell_said_last_is_delivered_at_the_end() {
 }
 
 #[test]
-fn what_the_cell_could_not_finish_does_not_look_whole() {
+fn streams_that_the_cell_did_not_finish_are_reset() {
     let (sender, receiver) = mpsc::channel();
     let port = serve(move |mut stream| {
         let mut all = Vec::new();

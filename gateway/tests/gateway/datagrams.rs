@@ -35,7 +35,7 @@ fn a_cell_speaks_with_a_server_of_the_host() {
 }
 
 #[test]
-fn what_no_rule_opens_is_out_of_reach() {
+fn destinations_without_a_rule_are_unreachable() {
     let to = echo();
     let mut cell = TestCell::new(&[], &[], &[]);
     cell.process_at(5000);
@@ -47,7 +47,7 @@ fn what_no_rule_opens_is_out_of_reach() {
 }
 
 #[test]
-fn who_may_not_be_asked_for_an_echo_is_out_of_reach() {
+fn echo_requests_to_forbidden_hosts_are_refused() {
     let mut cell = TestCell::new(&["198.51.100.7:80".into(), "198.51.100.8".into()], &[], &[]);
     for to in ["198.51.100.7", "8.8.8.8", "2606:4700::1111"].map(|to| to.parse().expect("an address")) {
         cell.ask(7, to);
