@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn floating_point_exceptions_are_told_apart_by_what_is_not_masked() {
+    fn floating_point_exceptions_are_distinguished_by_unmasked_flags() {
         let mut state = [0; 32];
         (state[0], state[2]) = (0x7b, 0x05);
         assert_eq!(x87_code(&state), 3, "invalid is masked, division by zero is not");

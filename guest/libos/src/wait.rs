@@ -133,7 +133,7 @@ mod tests {
     use super::{Channel, Waiters};
 
     #[test]
-    fn who_came_first_is_first_and_who_left_is_gone() {
+    fn waiters_are_ordered_by_arrival_and_removed_when_they_leave() {
         let mut waiters = Waiters::default();
         let (five, mut three) =
             (waiters.add(5, &[Channel::Pipe(1), Channel::Input], Some(9)), waiters.add(3, &[Channel::Pipe(1)], Some(7)));

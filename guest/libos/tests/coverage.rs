@@ -22,7 +22,7 @@ This page is printed from the table that serves the calls (`guest/libos/src/tabl
 ";
 
 #[test]
-fn the_coverage_table_is_what_the_code_says() {
+fn the_coverage_table_matches_the_code() {
     let mut expected = String::from(OPENING);
     coverage(&mut expected).expect("a string takes everything");
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/system-calls.md");

@@ -186,7 +186,7 @@ mod tests {
     use crate::uapi::{SECBIT_KEEP_CAPS, SECBIT_NO_SETUID_FIXUP, SECBIT_NOROOT};
 
     #[test]
-    fn who_stops_being_root_loses_them_unless_they_are_kept() {
+    fn leaving_the_root_user_drops_capabilities_unless_they_are_kept() {
         let (root, user) = (Roles::all(0), Roles::all(5));
         let mut lost = Capabilities::of(0);
         lost.user_changed(root, user);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_acts_as_another_has_them_again_as_root() {
+    fn returning_to_the_root_user_restores_effective_capabilities() {
         let (root, acting) = (Roles::all(0), Roles::all(0).acting(5));
         let mut capabilities = Capabilities::of(0);
         capabilities.user_changed(root, acting);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_locked_stays() {
+    fn locked_secure_bits_stay() {
         let mut capabilities = Capabilities::of(0);
         assert_eq!(capabilities.set_secure(SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP | SECBIT_KEEP_CAPS << 1), Ok(()));
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_given_what_is_bounded() {
+    fn root_gets_the_capabilities_of_the_bounding_set() {
         let mut capabilities = Capabilities::of(0);
         assert_eq!((capabilities.drop_bounding(0), capabilities.drop_bounding(41)), (Ok(()), Err(Errno::EINVAL)));
         assert_eq!(capabilities.permitted, ALL);

@@ -103,7 +103,7 @@ fn an_executable_stack_is_given_where_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_no_program_is_refused() {
+fn malformed_programs_are_refused() {
     let with = |change: fn(&mut Vec<u8>)| {
         let mut bytes = file(2, &[TEXT, DATA]);
         change(&mut bytes);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn level_tells_what_is_edge_what_happens_and_one_shot_once() {
+    fn level_reports_state_edge_reports_events_and_one_shot_reports_once() {
         let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         answer.pulse.input();
         let mut epoll = Epoll::default();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_was_told_alone_others_are_not() {
+    fn exclusive_events_are_reported_to_one_epoll_only() {
         let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epolls = [Epoll::default(), Epoll::default()];
         for epoll in &mut epolls {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_waited_longest_are_told_first() {
+    fn the_longest_ready_files_are_reported_first() {
         let answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
         let mut epoll = Epoll::default();
         for fd in [5, 3, 4] {

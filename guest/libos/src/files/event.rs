@@ -117,7 +117,7 @@ mod tests {
     use crate::errno::Errno;
 
     #[test]
-    fn what_is_counted_is_taken_at_once_or_one_by_one() {
+    fn the_count_is_taken_at_once_or_one_by_one() {
         let mut event = Event { count: 0, one_by_one: false, pulse: Pulse::default() };
         assert_eq!(event.take(), Err(Errno::EAGAIN));
         assert_eq!((event.add(3), event.add(4), event.take()), (Ok(()), Ok(()), Ok(7)));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_said_to_be_lost() {
+    fn events_beyond_the_queue_limit_are_reported_as_an_overflow() {
         let mut inotify = Inotify::default();
         inotify.watch((1, 1), IN_ALL_EVENTS).expect("there is room");
         for round in 0..20_000 {

@@ -174,7 +174,7 @@ mod tests {
     use super::{Fate, PidFiles};
 
     #[test]
-    fn who_has_the_number_later_is_another() {
+    fn a_reused_process_id_names_another_process() {
         let mut all = PidFiles::default();
         let first = all.create(7, Fate::Runs);
         assert!(all.become_of(7, Fate::Ended) && all.become_of(7, Fate::Gone) && !all.become_of(7, Fate::Ended));

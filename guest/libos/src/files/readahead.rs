@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_again_and_reads_further_gets_what_is_new() {
+    fn a_second_longer_read_fetches_only_new_blocks() {
         let (start, end) = (1 << 39, (1 << 39) + (100 << 20));
         let mut ahead = Readahead::default();
         for at in (0..10 << 20).step_by(4096) {
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_here_and_there_is_not_followed() {
+    fn random_reads_cause_no_readahead() {
         let mut ahead = Readahead::default();
         let ends = (1..1000u64).map(|file| (1 << 39) + file * 7919 % 1000 * (4 << 20));
         assert_eq!(ends.filter_map(|end| ahead.wanted(end - 20_000..end - 16_000, end)).count(), 0);
     }
 
     #[test]
-    fn who_reads_the_starts_of_large_files_gets_little_more() {
+    fn reads_of_the_starts_of_large_files_cause_little_readahead() {
         let (mut ahead, mut bytes) = (Readahead::default(), 0);
         for file in 1..1000u64 {
             let start = (1 << 39) + file * (500 << 10);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_lead_to_what_one_may_have() {
+    fn keys_lead_to_permitted_objects_only() {
         let (mut objects, owner, other) = (Objects::<u8>::default(), Credentials::new(5, 6), Credentials::new(7, 6));
         objects.add(0, 9, 0o640, &owner, 0, 3);
         assert_eq!((objects.find(&owner, 9, WRITE, |_| true), objects.find(&other, 9, READ, |_| true)), (Ok(Some(0)), Ok(Some(0))));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_undone() {
+    fn semaphore_adjustments_are_undone_at_exit() {
         let mut set = Semaphores::new(2);
         set.set(0, &[4, 4], 1);
         assert_eq!(set.attempt(&[operation(0, -3, SEM_UNDO), operation(1, -1, SEM_UNDO)], 7), Ok(Attempt::Done));

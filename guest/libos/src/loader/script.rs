@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_cut_off_is_none_and_an_argument_is_what_is_left_of_it() {
+    fn a_truncated_path_is_rejected_and_a_truncated_argument_is_kept() {
         let long = |start: &[u8]| start.iter().copied().chain([b'x'; 300]).take(HEAD).collect::<Vec<u8>>();
         assert_eq!(parse(&long(b"#!/bin/")), None);
         let cut = long(b"#!/bin/sh ");

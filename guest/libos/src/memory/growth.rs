@@ -53,7 +53,7 @@ mod tests {
     use super::{LARGE_PAGE_SIZE, LEAST, PAGE_SIZE, end_ahead};
 
     #[test]
-    fn pieces_grow_with_what_grows() {
+    fn growth_steps_scale_with_the_size() {
         let start = 0x1000_0000;
         let (mut end, mut pieces) = (start, 0);
         while end < start + (64 << 20) {

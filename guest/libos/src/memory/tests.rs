@@ -38,7 +38,7 @@ fn agrees(regions: &Regions, model: &[Option<Region>]) {
 
 proptest! {
     #[test]
-    fn regions_hold_what_was_put_and_not_removed(steps in prop::collection::vec((0..3u64, 0..PAGES, 1..20u64, 0..24u64), 1..60)) {
+    fn regions_match_a_model_of_each_page(steps in prop::collection::vec((0..3u64, 0..PAGES, 1..20u64, 0..24u64), 1..60)) {
         let mut regions = Regions::default();
         let mut model = [None; PAGES as usize];
         for (action, start, length, kind) in steps {

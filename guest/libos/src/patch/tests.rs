@@ -54,7 +54,7 @@ fn agrees(code: &[u8]) -> bool {
 
 /// Every opcode with every ModRM byte, behind each of some prefixes.
 #[test]
-fn every_opcode_is_what_a_library_says_it_is() {
+fn every_opcode_decodes_as_in_a_library() {
     let prefixes: [&[u8]; 12] = [
         &[],
         &[0x66],
@@ -89,7 +89,7 @@ fn every_opcode_is_what_a_library_says_it_is() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200_000))]
     #[test]
-    fn random_bytes_are_what_a_library_says_they_are(code in prop::collection::vec(any::<u8>(), 1..20)) {
+    fn random_bytes_decode_as_in_a_library(code in prop::collection::vec(any::<u8>(), 1..20)) {
         agrees(&code);
     }
 }
@@ -191,7 +191,7 @@ fn whoever_comes_too_often_gets_its_own_bytes_back() {
 }
 
 #[test]
-fn what_changes_in_memory_concerns_code_and_trampolines() {
+fn changes_of_memory_affect_code_and_trampolines() {
     let mut patches = Patches::new([0x100, 0x200]);
     let (first, second) = (0x40_1ffd, 0x40_3000);
     patch(&mut patches, [first, second].into_iter());

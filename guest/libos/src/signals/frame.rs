@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_comes_back_and_selectors_do_not() {
+    fn sigreturn_restores_the_saved_state_without_selectors() {
         let context = SavedContext { cs: 0x2b, ss: 0x23, rflags: 0x246, rip: 1, rsp: 2, r15: 3, ..SavedContext::default() };
         let kept = SavedSignalState { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
         let mut words = to_words(&context, &kept);

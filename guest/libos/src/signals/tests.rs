@@ -36,7 +36,7 @@ fn of_most_signals_one_waits_of_real_time_signals_all_and_lower_ones_come_first(
 }
 
 #[test]
-fn what_waits_and_is_ignored_from_now_on_is_forgotten() {
+fn pending_signals_that_become_ignored_are_dropped() {
     let mut shared = Shared::default();
     shared.pending.add(sent(17)).expect("room");
     shared.set_action(Signal(17), handled());
@@ -48,7 +48,7 @@ fn what_waits_and_is_ignored_from_now_on_is_forgotten() {
 }
 
 #[test]
-fn a_program_that_is_executed_keeps_what_is_ignored_and_loses_handlers() {
+fn execve_keeps_ignored_signals_and_resets_handlers() {
     let mut shared = Shared::default();
     shared.set_action(Signal::SIGINT, handled());
     shared.set_action(Signal::SIGHUP, Action::ignoring());

@@ -48,7 +48,7 @@ fn each_timer_of_setitimer_counts_its_own_time_and_sends_its_own_signal() {
 }
 
 #[test]
-fn a_created_timer_counts_what_its_waiting_signal_does_not_tell() {
+fn a_created_timer_counts_overruns_while_its_signal_is_pending() {
     let mut timers = Timers::default();
     let number = timers.create(Clock::Monotonic, |number| Some((Signal(40), u64::from(number) + 7))).expect("room");
     assert_eq!(timers.create(Clock::Monotonic, |_| None), Some(number + 1));

@@ -382,7 +382,7 @@ mod tests {
     use super::{ACCESS, OPEN, PROTECTION, REMOVE};
 
     #[test]
-    fn flags_are_names_and_what_has_none_is_a_number() {
+    fn flags_are_shown_as_names_or_numbers() {
         assert_eq!(OPEN.show(0), "O_RDONLY");
         assert_eq!(OPEN.show(0o2_001_101), "O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC");
         assert_eq!(OPEN.show(0o20_200_002), "O_RDWR|O_TMPFILE");

@@ -220,7 +220,7 @@ mod tests {
     use crate::table::TABLE;
 
     #[test]
-    fn every_call_says_what_it_takes() {
+    fn every_call_declares_its_arguments() {
         for call in TABLE {
             assert!(
                 call.name().len() < call.declared.len(),

@@ -61,7 +61,7 @@ fn check_form(locks: &Locks) {
 
 proptest! {
     #[test]
-    fn locks_are_what_each_byte_says(steps in prop::collection::vec((0..OWNERS.len(), range(), access()), 1..60)) {
+    fn locks_match_a_model_of_each_byte(steps in prop::collection::vec((0..OWNERS.len(), range(), access()), 1..60)) {
         let (mut locks, mut model) = (Locks::default(), Model::default());
         for (owner, range, access) in steps {
             let free = access.is_none_or(|access| model.is_free(owner, range, access));
@@ -100,7 +100,7 @@ fn ranges_are_counted_from_where_they_are_said_to_be() {
 }
 
 #[test]
-fn a_circle_of_those_who_wait_is_found() {
+fn a_circle_of_waiters_is_detected() {
     let mut locks = Locks::default();
     let [one, other, third] = [1, 2, 3].map(Owner::Process);
     assert_eq!((locks.wait(one, other), locks.wait(other, third), locks.wait(third, one)), (Ok(()), Ok(()), Err(Errno::EDEADLK)));

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_no_program() {
+    fn programs_without_a_return_are_refused() {
         let unsound: [&[(u16, u8, u8, u32)]; 6] = [
             &[],
             &[(0x00, 0, 0, 1)],

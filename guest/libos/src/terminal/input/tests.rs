@@ -75,7 +75,7 @@ fn set_local(terminal: &mut Terminal, local: u32) {
 }
 
 #[test]
-fn it_does_what_linux_did() {
+fn it_matches_the_recorded_behaviour_of_linux() {
     let mut wrong = Vec::new();
     for line in RECORDED.lines() {
         let mut terminal = terminal();
@@ -91,7 +91,7 @@ fn it_does_what_linux_did() {
 }
 
 #[test]
-fn typed_signals_drop_what_was_typed_unless_that_is_not_wanted() {
+fn typed_signals_flush_the_input_unless_noflsh_is_set() {
     let mut fresh = terminal();
     assert_eq!(fresh.typed(b"abc\nd").echo, b"abc\r\nd");
     let effects = fresh.typed(b"ef\x03\x1c\x1a");
@@ -150,7 +150,7 @@ proptest! {
     /// For any input and settings: nothing panics, and a read returns at most the bytes that it has room for, in canonical mode of
     /// one line.
     #[test]
-    fn readers_get_what_they_have_room_for(
+    fn reads_return_at_most_the_requested_bytes(
         steps in prop::collection::vec((any::<[u32; 3]>(), prop::collection::vec(any::<u8>(), 0..40), 0..50usize), 1..20)
     ) {
         let mut terminal = terminal();
