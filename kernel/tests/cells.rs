@@ -35,7 +35,7 @@ fn a_fault_that_nobody_handles_says_where_and_what() {
 }
 
 #[test]
-fn clones_write_their_own_and_read_what_was_there() {
+fn clones_write_private_copies_and_read_the_templates_pages() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let template = lab.launch(|asm| {

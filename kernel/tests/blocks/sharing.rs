@@ -43,7 +43,7 @@ fn two_cells_that_read_a_disk_read_each_block_once() {
 
 /// Another file's blocks in the same image may be slow, or lost.
 #[test]
-fn a_touch_reads_what_belongs_together_and_is_mapped() {
+fn a_block_fault_reads_the_mapped_neighbours_of_its_group() {
     let reads = |touched: u64, mapped: u64, run: Option<u32>| {
         let mut lab = Lab::sim(1, PageCount(1 << 14), 1, Config::default());
         let disk = TestDisk::new(BLOCKS);
@@ -65,7 +65,7 @@ fn a_touch_reads_what_belongs_together_and_is_mapped() {
 }
 
 #[test]
-fn clones_have_their_sources_disks_and_what_it_mapped() {
+fn clones_have_the_disks_and_mappings_of_their_source() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let disk = TestDisk::new(BLOCKS);
@@ -145,7 +145,7 @@ fn populating_makes_zero_memory_between_blocks_too() {
 
 /// The kernel itself reads the blocks that a descriptor names.
 #[test]
-fn a_cell_says_what_stands_on_a_disk() {
+fn a_cell_transmits_from_disk_pages() {
     for mut lab in Lab::both() {
         let disk = TestDisk::with_words(100, |number| Some([u64::from_le_bytes(*b"Blocks! "), number.into()]));
         let id = lab.launch(|asm| {

@@ -146,7 +146,7 @@ fn a_cell_that_is_ended_while_it_waits_leaves_nothing_behind() {
 }
 
 #[test]
-fn many_cells_on_two_vcpus_read_one_disk_and_all_find_what_it_holds() {
+fn many_cells_on_two_vcpus_read_the_same_blocks_of_one_disk() {
     for kernel in kernels(2) {
         let before = kernel.free();
         let disk = TestDisk::new(BLOCKS);

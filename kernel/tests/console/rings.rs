@@ -226,7 +226,7 @@ fn output_sent_before_the_end_is_received_after_it() {
 }
 
 #[test]
-fn a_cell_takes_back_what_was_not_taken() {
+fn a_cell_withdraws_unprocessed_descriptors() {
     for mut bench in Bench::both() {
         bench.post(TestRing::Receive, MEMORY, 100, 0);
         bench.kick();

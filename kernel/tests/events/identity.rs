@@ -38,7 +38,7 @@ fn entropy(lab: &Lab, id: CellId) -> [u64; ENTROPY_BYTES / 8] {
 }
 
 #[test]
-fn a_thousand_clones_know_who_they_are_and_share_no_randomness() {
+fn a_thousand_clones_have_identities_and_share_no_randomness() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let source = template(&mut lab);
@@ -153,7 +153,7 @@ fn the_clock_that_a_cell_reads_is_the_kernels() {
 }
 
 #[test]
-fn the_cell_reads_its_quota_and_what_it_has() {
+fn the_cell_reads_its_quota_and_usage() {
     for mut lab in Lab::both() {
         let id = lab.launch(|asm| {
             asm.mov_imm(Rsi, DATA).mov_imm(Rcx, MEMORY).load(Rax, Rcx, 0).store(Rsi, 0, Rax).load(Rax, Rcx, 8).store(Rsi, 8, Rax);

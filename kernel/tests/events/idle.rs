@@ -42,7 +42,7 @@ fn state(lab: &Lab, id: CellId) -> RunState {
 }
 
 #[test]
-fn an_event_ends_idling_and_is_what_idling_returns() {
+fn an_event_ends_idling_and_is_its_result() {
     for mut lab in Lab::both() {
         let id = idler(&lab, &libos(), u64::MAX);
         lab.run_all();

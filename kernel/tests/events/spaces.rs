@@ -157,7 +157,7 @@ fn a_clone_of_a_space_is_private_both_ways_and_shares_its_segments() {
 }
 
 #[test]
-fn segments_are_shared_by_who_mounts_them_and_go_when_nobody_does() {
+fn segments_are_shared_by_their_mounts_and_destroyed_after_the_last() {
     for mut lab in Lab::both() {
         let busy = pando_abi::Refusal::Busy.to_result();
         let mut program = Program::new();
@@ -226,7 +226,7 @@ const fn write(space: u64, address: u64, source: u64, bytes: u64) -> Hypercall {
 }
 
 #[test]
-fn a_cell_can_write_to_what_it_may_only_read_and_execute() {
+fn the_write_call_changes_pages_without_write_permission() {
     for mut lab in Lab::both() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, NOTES, 2).map(CURRENT_SPACE, PRIVATE, 2).write(NOTES, 0x77).write(NOTES + 8, 0x78);
@@ -253,7 +253,7 @@ fn function(value: u64) -> Vec<i32> {
 }
 
 #[test]
-fn code_that_was_written_so_is_what_runs() {
+fn code_changed_by_the_write_call_runs() {
     for mut lab in Lab::both() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, NOTES, 1);
@@ -271,7 +271,7 @@ fn code_that_was_written_so_is_what_runs() {
 }
 
 #[test]
-fn a_write_to_what_others_share_is_seen_by_nobody_else() {
+fn the_write_call_to_shared_pages_changes_a_private_copy() {
     for mut lab in Lab::both() {
         let mut program = Program::new();
         program.map(CURRENT_SPACE, NOTES, 1).map(CURRENT_SPACE, PRIVATE, 4).write(NOTES, 5).write(PRIVATE, 1).write(PRIVATE + 0x1000, 1);

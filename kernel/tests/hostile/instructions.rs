@@ -57,7 +57,7 @@ const OTHERS: [(&str, &[u8]); 14] = [
 ];
 
 #[test]
-fn privileged_instructions_end_only_who_tries_them() {
+fn privileged_instructions_end_only_their_cell() {
     let Some(mut harness) = Harness::real() else { return };
     for (table, verdicts) in [(&PRIVILEGED[..], &[AnyFault][..]), (&OTHERS[..], &[AnyFault, Exits(7), Violation])] {
         for (name, code) in table {
@@ -170,7 +170,7 @@ fn every_flag_alone_and_all_of_them() {
 }
 
 #[test]
-fn single_steps_and_stack_shadows_stay_with_who_made_them() {
+fn single_steps_and_stack_shadows_stay_with_their_context() {
     let Some(mut harness) = Harness::real() else { return };
     let shadows: [(&str, &[u8]); 3] = [("", b""), ("mov ss, ", b"\x8e\xd1"), ("popfq, mov ss, ", b"\x52\x9d\x8e\xd1")];
     let followers: [(&str, &[u8]); 8] = [

@@ -159,7 +159,7 @@ fn a_cell_that_asks_for_more_than_its_quota_at_once_is_refused_and_goes_on() {
 }
 
 #[test]
-fn a_clone_pays_for_what_it_writes_and_ends_where_its_quota_does() {
+fn a_clone_is_charged_for_its_writes_and_ends_at_its_quota() {
     for mut lab in Lab::both() {
         let before = lab.kernel.free();
         let template = launch(&lab, PageCount(4_000), |asm| {

@@ -44,7 +44,7 @@ fn a_frame_in_transit_arrives_although_its_sender_has_ended() {
 }
 
 #[test]
-fn a_rate_bounds_what_a_cell_sends_and_what_is_on_its_way() {
+fn a_rate_bounds_sent_frames_and_frames_in_flight() {
     let link = Link { rate: NonZeroU64::new(100 << 20), ..Link::default() };
     for mut bench in NetworkBench::with(2, NetworkConfig::default(), link) {
         let frames: Vec<Vec<u8>> = (0..4).map(|mark| packet(&bench.addresses(0), &bench.addresses(1), 60_000, mark)).collect();

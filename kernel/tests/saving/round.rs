@@ -48,7 +48,7 @@ fn an_imported_template_is_the_one_that_was_exported() {
 }
 
 #[test]
-fn pages_that_two_spaces_share_are_exported_once_and_what_was_never_touched_not_at_all() {
+fn shared_pages_are_exported_once_and_untouched_pages_are_not() {
     let mut lab = Lab::both().swap_remove(0);
     let (id, _) = template(&mut lab);
     let (image, pages) = export(&lab.kernel, id);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_at_the_edges_of_what_cells_own() {
+    fn mounts_do_not_touch_the_edges_of_cell_memory() {
         let good = [
             (0, page(16)),
             (1, page(0)),
