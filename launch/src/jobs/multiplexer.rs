@@ -201,7 +201,7 @@ mod tests {
 
     /// Frames are parsed in whatever pieces they arrive.
     #[test]
-    fn reports_are_heard_and_what_was_heard_is_granted() {
+    fn received_output_is_acknowledged_after_it_was_read() {
         let (mut multiplexer, job, control) = job();
         let all: Vec<u8> = output(OUTPUT, b"out").into_iter().chain(output(ERRORS, b"wrong")).collect();
         for byte in &all {

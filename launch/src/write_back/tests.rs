@@ -167,7 +167,7 @@ fn files_are_made_and_replaced() {
 }
 
 #[test]
-fn what_was_not_said_of_a_file_is_zero() {
+fn ranges_of_a_file_without_data_are_zero() {
     let host = Host::new();
     let entry = ExportedFile { permissions: 0o600, size: 10_000, ..ExportedFile::default() };
     host.applies(
@@ -284,7 +284,7 @@ fn links_are_never_followed() {
 }
 
 #[test]
-fn what_a_cell_must_not_give_away_it_cannot() {
+fn cells_cannot_grant_special_permissions() {
     let host = Host::new();
     host.complains(Records::default().file("suid", 0o6755, b"program"), Errno::PERM, "suid", FailureReason::WithoutSetId);
     assert_eq!(fs::metadata(host.export.join("suid")).expect("the file is there").mode() & 0o7777, 0o755);
@@ -314,7 +314,7 @@ fn one_file_may_be_exported_alone() {
 }
 
 #[test]
-fn what_the_cell_cannot_say_is_told() {
+fn changes_that_a_cell_cannot_send_are_reported() {
     let host = Host::new();
     host.applies(Records::default().file("file", 0o600, b"old"));
     let before = host.all();
@@ -364,7 +364,7 @@ fn words_that_make_no_sense_end_it() {
 }
 
 #[test]
-fn each_answer_is_about_what_was_said_since_the_last() {
+fn each_answer_covers_the_records_since_the_last() {
     let host = Host::new();
     let records = Records::default().remove("..").sync().file("good", 0o600, b"").sync().file("x/y", 0o600, b"").remove("..").sync();
     let number = |errno: Errno| errno.raw_os_error().unsigned_abs();
@@ -414,7 +414,7 @@ fn whatever_a_cell_says_nothing_outside_changes() {
 }
 
 #[test]
-fn what_a_killed_process_left_goes_and_nothing_else() {
+fn only_leftovers_of_killed_processes_are_removed() {
     let host = Host::new();
     let root = &host.export;
     fs::create_dir_all(root.join("deep/er")).expect("the directory is ours");
