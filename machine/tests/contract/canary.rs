@@ -233,7 +233,7 @@ fn syscall_after_shutdown(omit: Omit) -> Exit {
 }
 
 #[test]
-fn canary_line_8_a_vcpu_is_not_what_it_was() {
+fn canary_line_8_a_shutdown_resets_the_vcpu() {
     assert_eq!(syscall_after_shutdown(Omit::NOTHING), Exit::Syscall);
     if can_show("line 8", &[Svm]) {
         assert_ne!(syscall_after_shutdown(Omit::RESET), Exit::Syscall, "nothing was lost");

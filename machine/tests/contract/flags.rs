@@ -104,7 +104,7 @@ fn followers() -> [(&'static str, &'static [u8]); 12] {
 }
 
 #[test]
-fn single_steps_and_stack_shadows_stay_with_who_made_them() {
+fn single_steps_and_stack_shadows_stay_with_their_context() {
     let mut pair = Pair::new();
     let stacks = [vec![DATA + 0xf00], wild_stacks()].concat();
     let before = [

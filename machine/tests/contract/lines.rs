@@ -163,7 +163,7 @@ fn single_steps_arrive_one_by_one() {
 }
 
 #[test]
-fn another_stamp_shows_what_another_vcpu_changed() {
+fn a_new_stamp_shows_changes_by_other_vcpus() {
     let mut bare = Bare::new();
     let mut context = bare.start(b"\x48\x8b\x18\xe6\x7e");
     context.registers.rax = DATA;

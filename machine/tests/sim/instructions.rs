@@ -148,7 +148,7 @@ fn other_uses_of_the_port_end_the_cell() {
 }
 
 #[test]
-fn page_faults_say_what_was_done() {
+fn page_fault_error_codes_describe_the_access() {
     let absent = 0x70_0008;
     let (exit, context, mut bare) = run(|asm| asm.mov_imm(Rbx, absent).mov_imm(Rax, 7).store(Rbx, 0, Rax).load(Rcx, Rbx, 0));
     assert_eq!((exit, context.registers.rip, context.fault_address), (exception(14, 6, absent), CODE + 20, absent));
