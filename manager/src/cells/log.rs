@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_and_what_somebody_wants_is_not() {
+    fn the_oldest_output_is_dropped_unless_a_reader_needs_it() {
         let (mut log, budget) = log(10_000);
         for round in 0..100_000_u32 {
             log.push(if round.is_multiple_of(3) { Output } else { Errors }, &round.to_le_bytes(), u64::MAX);

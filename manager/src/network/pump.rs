@@ -379,7 +379,7 @@ mod tests {
     use super::{Clock, TICK};
 
     #[test]
-    fn what_does_not_last_has_no_ticks() {
+    fn ticks_count_while_a_condition_lasts() {
         let mut clock = Clock::default();
         assert_eq!(clock.look(true), 0);
         let long_ago = |clock: &mut Clock| clock.next = clock.next.and_then(|next| next.checked_sub(100 * TICK));
