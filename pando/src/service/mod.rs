@@ -157,7 +157,7 @@ mod tests {
     use super::routes;
 
     #[test]
-    fn the_description_in_the_repository_is_what_is_served() {
+    fn the_description_in_the_repository_matches_the_served_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
         let made = routes::router().into_openapi().to_pretty_json().expect("it can be written") + "\n";
         let kept = std::fs::read_to_string(path).unwrap_or_default();

@@ -83,7 +83,7 @@ fn nginx_gives_pages() {
 }
 
 #[test]
-fn nginx_takes_and_gives_what_is_large() {
+fn nginx_receives_and_serves_large_files() {
     let Some(server) = nginx() else { return };
     assert_eq!(server.client("curl -sS -w '%{http_code}' -T pages/large http://127.0.0.1:$P/put/some/where"), "201");
     // Both directions at the same time.

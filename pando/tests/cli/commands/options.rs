@@ -15,7 +15,7 @@ fn printed(options: &[&str], words: &[&str]) -> String {
 }
 
 #[test]
-fn the_environment_is_what_was_named() {
+fn the_environment_holds_the_named_variables_only() {
     needs_kvm!();
     let variables = |options: &[&str]| {
         let mut command = Command::new(PANDO);

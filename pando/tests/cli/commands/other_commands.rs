@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::process::Command;
 
 #[test]
-fn the_doctor_says_what_it_found() {
+fn the_doctor_reports_its_findings() {
     let outcome = pando(&["doctor"]);
     let found = text(&outcome.output);
     assert_eq!(outcome.errors, "");
@@ -33,7 +33,7 @@ fn the_doctor_speaks_json() {
 }
 
 #[test]
-fn help_names_what_can_be_asked() {
+fn help_names_commands_and_options() {
     let outcome = pando(&["--help"]);
     assert_eq!((outcome.status, &outcome.errors[..]), (0, ""));
     assert!(["run", "doctor", "bench", "completions"].iter().all(|command| text(&outcome.output).contains(command)));

@@ -23,7 +23,7 @@ fn commands_of_the_readme() -> Vec<String> {
 }
 
 #[test]
-fn what_the_readme_says_works() {
+fn the_commands_of_the_readme_work() {
     needs_kvm!();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name);

@@ -67,7 +67,7 @@ impl ProgramDirectory {
 }
 
 #[test]
-fn what_is_not_there() {
+fn missing_programs_are_refused() {
     check_program("no-such-program-anywhere", NOT_FOUND, &["no-such-program-anywhere", "not found"]);
     check_program("/no/such/program", NOT_FOUND, &["/no/such/program", "not found"]);
     check_program("/etc/passwd/program", NOT_FOUND, &["not found"]);
@@ -75,7 +75,7 @@ fn what_is_not_there() {
 }
 
 #[test]
-fn what_cannot_be_executed() {
+fn files_without_execute_permission_are_refused() {
     let programs = ProgramDirectory::new();
     fs::write(programs.path("plain"), "text").expect("a temporary file can be written");
     check_program("/usr", NOT_EXECUTABLE, &["/usr", "directory"]);
@@ -84,7 +84,7 @@ fn what_cannot_be_executed() {
 }
 
 #[test]
-fn what_is_no_program() {
+fn files_of_unknown_format_are_refused() {
     needs_kvm!();
     let programs = ProgramDirectory::new();
     for (name, bytes) in [("empty", &b""[..]), ("text", b"just some words\n"), ("zeros", &[0; 100_000])] {

@@ -77,7 +77,7 @@ fn a_capture_can_be_watched() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_said() {
+fn captures_that_cannot_be_written_are_refused() {
     refused(&["--pcap", "frames"], &["--pcap needs a network", "--net gateway"]);
     refused(&["--net", "none", "--pcap", "frames"], &["--pcap needs a network"]);
     refused(&["--net", "private", "--pcap", "/no/such/directory/frames"], &["--pcap /no/such/directory/frames: no such file"]);

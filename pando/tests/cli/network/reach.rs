@@ -17,7 +17,7 @@ pub(crate) fn refused(options: &[&str], wanted: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_opened_is_said_in_plain_words() {
+fn invalid_network_options_are_refused_with_reasons() {
     refused(&["-p", "80"], &["names one port", "8080:80"]);
     refused(&["-p", "80:http"], &["`http` is not a port"]);
     refused(&["-p", "80:80/sctp"], &["`sctp`"]);
@@ -50,7 +50,7 @@ fn a_cell_runs_with_every_kind_of_network() {
 }
 
 #[test]
-fn what_went_through_is_told() {
+fn statistics_count_network_traffic() {
     needs_kvm!();
     let output = std::process::Command::new(PANDO).args(["run", "--net", "gateway", "--stats=json", "busybox", "true"]).output();
     let told: serde_json::Value = serde_json::from_slice(&output.expect("pando starts").stderr).expect("one object");
@@ -59,7 +59,7 @@ fn what_went_through_is_told() {
 }
 
 #[test]
-fn what_waited_at_each_port_is_told() {
+fn statistics_count_waiting_frames_per_port() {
     needs_kvm!();
     let port = serve(b"from the host");
     let mut command = std::process::Command::new(PANDO);
@@ -95,7 +95,7 @@ pub(crate) fn serve(answer: &'static [u8]) -> u16 {
 }
 
 #[test]
-fn a_client_in_a_cell_reaches_what_is_open_and_nothing_else() {
+fn a_client_in_a_cell_reaches_allowed_destinations_only() {
     needs_kvm!();
     let (open, closed) = (serve(b"from the host"), serve(b"never seen"));
     let fetch = |port: u16| {
@@ -129,7 +129,7 @@ pub(crate) fn port_in(errors: &mut impl BufRead) -> u16 {
 }
 
 #[test]
-fn a_server_in_a_cell_is_reached_where_it_was_forwarded_by_who_comes_before_it() {
+fn a_published_port_accepts_clients_before_the_server_listens() {
     needs_kvm!();
     let mut command = std::process::Command::new(PANDO);
     let script = "read go; echo from the cell > /tmp/page; exec busybox httpd -f -p 80 -h /tmp";
@@ -148,7 +148,7 @@ fn a_server_in_a_cell_is_reached_where_it_was_forwarded_by_who_comes_before_it()
 }
 
 #[test]
-fn a_link_delays_and_loses_and_what_is_sent_over_it_arrives() {
+fn streams_arrive_over_a_link_with_delay_and_loss() {
     const BYTES: usize = 2_000_000;
     needs_kvm!();
     let page: &'static [u8] = (0..BYTES).map(|at| (at % 251) as u8).collect::<Vec<_>>().leak();
@@ -194,7 +194,7 @@ fn datagrams_that_are_sent_at_once_all_arrive() {
 }
 
 #[test]
-fn what_a_program_sent_last_arrives_although_its_cell_has_ended() {
+fn the_last_bytes_of_a_program_arrive_after_its_cell_has_ended() {
     const BYTES: usize = 8_000_000;
     needs_kvm!();
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
@@ -286,7 +286,7 @@ fn ping_reaches_the_world_as_far_as_it_is_opened() {
 }
 
 #[test]
-fn who_may_not_ping_on_the_host_is_told_what_lets_them() {
+fn a_host_that_forbids_ping_is_reported_with_the_remedy() {
     let script = r#""$PANDO" run --allow 198.51.100.7 /usr/bin/ping -c 1 198.51.100.7"#;
     let Some((told, errors)) = pings_of_a_host("1 0", script) else { return };
     assert!(told.contains("icmp_seq=1 Packet filtered"), "{told}");
@@ -294,7 +294,7 @@ fn who_may_not_ping_on_the_host_is_told_what_lets_them() {
 }
 
 #[test]
-fn raw_packets_are_for_who_may_send_them() {
+fn raw_sockets_need_a_permission() {
     needs_kvm!();
     let script = "import socket\nfor kind, protocol in ((3, 1), (3, 17), (2, 1)):\n try: print(socket.socket(socket.AF_INET, kind, protocol).getsockname())\n except OSError as error: print(error.strerror)";
     for (user, first) in [("0", "('0.0.0.0', 1)"), ("1000", "Operation not permitted")] {
@@ -304,7 +304,7 @@ fn raw_packets_are_for_who_may_send_them() {
 }
 
 #[test]
-fn who_waits_for_a_frame_is_woken_by_it() {
+fn an_arriving_frame_wakes_a_packet_sockets_reader() {
     needs_kvm!();
     // An ARP request for the gateway, which answers it.
     let script = r#"import os, socket
@@ -321,7 +321,7 @@ print(*frame[28:32], sep='.')"#;
 }
 
 #[test]
-fn who_sends_to_a_socket_that_was_shut_down_is_told() {
+fn data_for_a_shut_down_socket_is_answered_with_a_reset() {
     needs_kvm!();
     let listener = TcpListener::bind("127.0.0.1:0").expect("the host has a port");
     let port = listener.local_addr().expect("it has an address").port();
@@ -342,7 +342,7 @@ fn who_sends_to_a_socket_that_was_shut_down_is_told() {
 }
 
 #[test]
-fn processes_that_share_a_port_get_parts_of_who_comes() {
+fn processes_that_share_a_port_share_its_connections() {
     const WORKERS: usize = 4;
     needs_kvm!();
     let script = format!(
@@ -367,7 +367,7 @@ fn processes_that_share_a_port_get_parts_of_who_comes() {
 }
 
 #[test]
-fn a_client_of_dhcp_is_given_what_the_cell_has() {
+fn a_dhcp_client_gets_the_addresses_of_the_cell() {
     needs_kvm!();
     // The actions of Debian's own script for a lease.
     let script = r#"cat > /tmp/told <<'EOF'

@@ -145,7 +145,7 @@ fn a_server_in_a_cell_serves_the_host_whole_in_large_frames() {
 }
 
 #[test]
-fn a_capture_shows_what_goes_through_a_device() {
+fn a_capture_shows_the_traffic_of_a_device() {
     if !is_there() {
         return;
     }
@@ -158,7 +158,7 @@ fn a_capture_shows_what_goes_through_a_device() {
 }
 
 #[test]
-fn what_is_no_device_for_a_cell_is_said() {
+fn unsuitable_devices_are_refused_with_reasons() {
     refused(&["--net", "tap"], &["TAP device is missing", "tap:tap0"]);
     refused(&["--net", "tap:"], &["is no name of a network device"]);
     refused(&["--net", "tap:a/b"], &["`a/b` is no name of a network device"]);

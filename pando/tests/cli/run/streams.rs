@@ -121,7 +121,7 @@ fn a_slow_reader_holds_the_writer_back() {
 }
 
 #[test]
-fn a_reader_who_leaves_ends_the_program() {
+fn a_closed_output_pipe_ends_the_program() {
     needs_kvm!();
     let mut run = Running::new(&["busybox", "yes"]);
     let mut line = String::new();
@@ -185,7 +185,7 @@ fn standard_input_is_a_file() {
 }
 
 #[test]
-fn what_the_program_does_not_read_is_left_for_others() {
+fn unread_input_is_left_for_the_next_program() {
     needs_kvm!();
     let script = format!("{PANDO} run busybox true; {PANDO} run busybox cat");
     let mut shell = Command::new(host_program("sh"));

@@ -26,7 +26,7 @@ fn a_terminal_is_seen_as_one() {
 }
 
 #[test]
-fn what_is_typed_arrives_and_what_is_redirected_is_no_terminal() {
+fn typed_input_arrives_and_redirected_streams_are_no_terminals() {
     needs_kvm!();
     let line = |runner: &str| {
         format!("{runner}busybox head -n 1; {runner}{} terminal 2>/dev/null </dev/null", program("system", Linkage::GLIBC).display())

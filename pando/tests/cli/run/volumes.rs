@@ -87,7 +87,7 @@ const CHANGES: [&str; 16] = [
 ];
 
 #[test]
-fn what_programs_change_in_a_cell_is_changed_on_the_host() {
+fn changes_in_a_volume_reach_the_host() {
     needs_kvm!();
     let (native, exported) = (Host::new(), Host::new());
     for line in CHANGES {
@@ -166,7 +166,7 @@ fn a_program_may_have_its_name_in_the_cell_only() {
 }
 
 #[test]
-fn what_is_read_only_is_not_changed() {
+fn read_only_volumes_are_not_changed() {
     needs_kvm!();
     let host = Host::new();
     let before = tree(host.0.path());
@@ -219,7 +219,7 @@ impl Running {
 }
 
 #[test]
-fn the_host_has_what_was_synced_and_the_rest_at_the_end() {
+fn synced_data_reaches_the_host_at_once_and_the_rest_at_the_end() {
     needs_kvm!();
     let host = Host::new();
     let mut run = Running::new(&host, &["durable", "/data/text"]);
@@ -232,7 +232,7 @@ fn the_host_has_what_was_synced_and_the_rest_at_the_end() {
 }
 
 #[test]
-fn what_is_written_through_a_mapping_reaches_the_host() {
+fn writes_through_a_mapping_reach_the_host() {
     needs_kvm!();
     let host = Host::new();
     let mut run = Running::new(&host, &["mapped", "/data/text"]);
@@ -245,7 +245,7 @@ fn what_is_written_through_a_mapping_reaches_the_host() {
 }
 
 #[test]
-fn a_program_that_is_asked_to_end_leaves_what_it_wrote() {
+fn a_terminated_program_leaves_its_writes() {
     needs_kvm!();
     let host = Host::new();
     let mut run = Running::new(&host, &["durable", "/data/text"]);
@@ -256,7 +256,7 @@ fn a_program_that_is_asked_to_end_leaves_what_it_wrote() {
 }
 
 #[test]
-fn a_program_that_is_killed_leaves_what_it_synced() {
+fn a_killed_program_leaves_its_synced_writes() {
     needs_kvm!();
     let host = Host::new();
     let mut run = Running::new(&host, &["durable", "/data/text"]);
@@ -282,7 +282,7 @@ fn a_file_of_which_a_byte_was_synced_can_be_read_on() {
 }
 
 #[test]
-fn what_cannot_be_written_back_is_told_and_shows_in_the_status() {
+fn failed_write_back_is_reported_and_changes_the_status() {
     needs_kvm!();
     let host = Host::new();
     let mut run = Running::new(&host, &["durable", "/data/old/deep/file"]);
@@ -398,7 +398,7 @@ fn a_full_host_is_an_error_of_fsync_and_of_pando() {
 }
 
 #[test]
-fn what_is_said_twice_is_said_once() {
+fn repeated_volumes_count_once() {
     needs_kvm!();
     let host = Host::new();
     let twice = [host.at("/data"), host.at("/data"), ["-v".into(), format!("{}:/words", host.path("text").display())]].concat();

@@ -111,7 +111,7 @@ fn a_visit_ends_with_its_visitor() {
 }
 
 #[test]
-fn who_does_not_read_keeps_no_visitor() {
+fn a_client_that_does_not_read_can_be_terminated() {
     needs_kvm!();
     let (fixture, service) = served();
     // More than all pipes in between hold, so that it writes only as long as the output is read.
@@ -144,7 +144,7 @@ fn one_output_that_nobody_reads_hangs_up_that_one_only() {
 }
 
 #[test]
-fn what_comes_first_is_read_first() {
+fn input_is_read_in_the_order_it_was_sent() {
     needs_kvm!();
     let (_grove, service) = served();
     // More than the console holds: the rest waits until the program reads.
@@ -184,7 +184,7 @@ fn greeter() -> u16 {
 }
 
 #[test]
-fn clones_of_a_service_are_led_to_what_is_opened() {
+fn clones_of_a_service_reach_allowed_destinations() {
     needs_kvm!();
     let (fixture, service) = served();
     let port = greeter();

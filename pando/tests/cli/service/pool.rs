@@ -24,7 +24,7 @@ fn says(service: &Service, template: &str, said: &str) {
 }
 
 #[test]
-fn who_clones_what_is_replaced_gets_the_old_or_the_new() {
+fn clones_of_a_template_under_replacement_get_the_old_or_the_new_one() {
     needs_kvm!();
     let (_grove, service) = served(&[]);
     let saved = service.bytes("GET", "/v1/templates/sh/file", b"");
@@ -57,7 +57,7 @@ fn templates_that_take_long_keep_nobody_waiting() {
 }
 
 #[test]
-fn what_fails_gives_back_what_it_had() {
+fn failed_requests_release_their_disks() {
     needs_kvm!();
     let fixture = Fixture::new();
     let shown = fixture.path("shown");
@@ -78,7 +78,7 @@ fn what_fails_gives_back_what_it_had() {
 }
 
 #[test]
-fn who_sees_that_a_cell_was_frozen_finds_its_template() {
+fn the_template_of_a_frozen_cell_exists_when_the_freeze_is_reported() {
     needs_kvm!();
     let (_grove, service) = served(&[]);
     let script = "echo here; read a; echo $x $a";
@@ -116,7 +116,7 @@ fn a_template_that_misses_something_of_the_host_is_looked_at_again() {
 }
 
 #[test]
-fn the_standard_template_follows_the_host_and_heeds_what_is_said() {
+fn the_standard_template_follows_the_host_and_the_options() {
     needs_kvm!();
     let fixture = Fixture::new();
     let python = fixture.path("software/bin/python3");

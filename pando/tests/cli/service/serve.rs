@@ -42,7 +42,7 @@ fn a_clone_runs_in_one_round_trip() {
 }
 
 #[test]
-fn who_exceeds_a_limit_is_ended_and_told_why() {
+fn cells_that_exceed_a_limit_end_with_the_reason() {
     needs_kvm!();
     let (_grove, service) = served();
     let cases = [
@@ -91,7 +91,7 @@ fn the_command_line_runs_clones_there() {
 }
 
 #[test]
-fn who_reads_slowly_misses_nothing() {
+fn a_slow_reader_gets_all_output() {
     needs_kvm!();
     let (fixture, _service) = served();
     let script = "echo begun; seq 400000";
@@ -276,7 +276,7 @@ fn templates_go_in_and_out_as_files() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn malformed_requests_are_refused_with_reasons() {
     needs_kvm!();
     let (fixture, service) = served();
     let cases = [
@@ -348,7 +348,7 @@ fn a_full_machine_takes_no_more_and_says_so() {
 }
 
 #[test]
-fn who_does_not_wait_any_more_does_not_want_it_any_more() {
+fn a_run_ends_when_its_client_disconnects() {
     needs_kvm!();
     let (_grove, service) = served();
     let asked = service.send("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["sleep 1000"] }).to_string().into_bytes());
@@ -375,7 +375,7 @@ fn a_service_that_was_killed_leaves_nothing_in_the_way() {
 }
 
 #[test]
-fn templates_see_of_the_host_what_the_service_was_given() {
+fn templates_see_only_the_shown_parts_of_the_host() {
     needs_kvm!();
     let fixture = Fixture::new();
     let (shown, hidden) = (fixture.path("shown"), fixture.path("hidden"));

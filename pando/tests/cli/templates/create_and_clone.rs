@@ -52,7 +52,7 @@ fn many_clones_say_whole_lines_and_whether_all_ended_well() {
 }
 
 #[test]
-fn who_takes_too_long_is_ended_alone() {
+fn a_clone_that_exceeds_its_time_is_ended_alone() {
     needs_kvm!();
     let fixture = Fixture::new();
     fixture.plant("sh", "echo ready > /dev/pando; [ $(cat /proc/pando/clone) != 1 ] || while :; do :; done; echo done");
@@ -88,7 +88,7 @@ fn templates_are_listed_saved_loaded_and_removed() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_plain_words() {
+fn impossible_requests_are_refused_with_reasons() {
     needs_kvm!();
     let fixture = Fixture::new();
     fixture.plant("there", "pando-ready");
@@ -233,7 +233,7 @@ fn a_clone_of_a_server_is_reached_where_it_was_published() {
 }
 
 #[test]
-fn what_a_clone_was_seen_to_touch_later_ones_have_before_they_need_it() {
+fn pages_that_a_clone_touched_are_prefetched_for_later_clones() {
     /// The limit for a clone that prints a line and exits: 11 were measured, plus a margin.
     const EXITS_MAX: u64 = 25;
     needs_kvm!();

@@ -36,7 +36,7 @@ fn kill_at(fixture: &Fixture, length: u64, mut child: Child) {
 }
 
 #[test]
-fn who_is_killed_while_saving_leaves_the_old_template_or_the_new_one() {
+fn a_kill_during_a_save_leaves_the_old_template_or_the_new_one() {
     let rounds = if long_runs() { 200 } else { 8 };
     needs_kvm!();
     let fixture = Fixture::new();
