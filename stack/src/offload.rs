@@ -206,7 +206,7 @@ mod tests {
     const V6: [&str; 2] = ["fd70:616e:646f::2", "fd70:616e:646f::1"];
 
     #[test]
-    fn what_is_filled_in_is_sound_and_what_is_changed_after_that_is_not() {
+    fn filled_checksums_are_valid_until_the_frame_changes() {
         for [from, to] in [V4, V6] {
             for (protocol, payload) in [(6, beginning(1460)), (17, [0, 7, 0, 7, 0, 11, 0, 0, 1, 2, 3].to_vec())] {
                 let mut frame = frame(from, to, protocol, &payload);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_left_is_finished_by_adding_up_what_follows() {
+    fn an_offloaded_checksum_is_completed_by_adding_the_rest() {
         for ([from, to], is_v6) in [(V4, false), (V6, true)] {
             let start = if is_v6 { 54 } else { 34 };
             let mut left = frame(from, to, 6, &beginning(1460));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn routers_may_cut_what_was_allowed() {
+    fn routers_may_fragment_packets_after_permission() {
         let mut long = frame(V4[0], V4[1], 17, &[0; 3000]);
         allow_fragments(&mut long, 7);
         assert!(has_valid_checksums(&long, false));

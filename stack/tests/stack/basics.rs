@@ -59,7 +59,7 @@ fn datagrams_and_echoes() {
 }
 
 #[test]
-fn who_asks_an_address_that_nobody_has_is_told_by_its_own_stack() {
+fn the_senders_stack_reports_unused_addresses() {
     let mut net = Net::pair(Link::GOOD, 1);
     for (from, to, numbers) in [(address(0), address(99), (3, 1)), (address6(0), address6(99), (1, 3))] {
         let question = echo(from, to, &noise(56, 4));

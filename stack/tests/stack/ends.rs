@@ -53,7 +53,7 @@ fn both_open_at_once() {
 }
 
 #[test]
-fn a_reset_leaves_what_arrived() {
+fn a_reset_leaves_the_received_bytes() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     net.hosts[1].ends.get_mut(&server).unwrap().discards_input = true;
@@ -72,7 +72,7 @@ fn a_reset_leaves_what_arrived() {
 }
 
 #[test]
-fn leaving_sends_what_was_given_and_breaks_what_is_unread() {
+fn a_release_sends_queued_bytes_and_resets_on_unread_ones() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     net.send(0, client, &noise(60_000, 1));
@@ -144,7 +144,7 @@ fn a_silent_peer_is_asked_and_given_up() {
 }
 
 #[test]
-fn what_is_not_answered_is_given_up() {
+fn unanswered_connections_are_given_up() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, _) = net.open();
     net.hosts[0].stack.set(client, TcpOptions { timeout: Duration::from_secs(30), ..TcpOptions::default() });
@@ -259,7 +259,7 @@ fn a_reader_that_rests_starts_a_sender_again_that_has_finished() {
 
 /// A peer that answers but acknowledges nothing does not hold memory forever.
 #[test]
-fn what_is_left_to_be_said_waits_some_minutes_for_a_reader_that_rests() {
+fn unsent_bytes_wait_some_minutes_for_a_reader_that_pauses() {
     for is_known in [false, true] {
         let mut net = Net::pair(Link::GOOD, 1);
         let (client, server) = net.open();

@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sent_arrives(
+    fn sent_bytes_arrive(
         seed: u64, loss in 0u32..200, doubles in 0u32..100, reorders in 0u32..300, delay in 1_000u64..50 * MS,
         there in 0usize..200_000, back in 0usize..200_000, mtu in 576usize..=65_535,
     ) {
@@ -96,7 +96,7 @@ fn both_sides_send_again_at_once() {
 
 /// Likewise: smoltcp's timer would stop when a FIN that is in flight alone seems to be lost.
 #[test]
-fn an_end_is_lost_and_what_came_before_it_is_acknowledged_again() {
+fn a_lost_fin_is_sent_again_after_duplicate_acknowledgements() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     net.send(0, client, b"the last words");

@@ -38,7 +38,7 @@ const PROMISES: [Promise; 9] = [
 ];
 
 #[test]
-fn a_bad_link_is_slow_by_what_it_loses_alone() {
+fn a_bad_link_is_slowed_by_its_losses_only() {
     const SEEDS: u64 = 4;
     for (name, link, least, most_again) in PROMISES {
         for (mtu, least) in [1500, 65_535].into_iter().zip(least) {

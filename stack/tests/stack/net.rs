@@ -94,7 +94,7 @@ pub struct Host {
 }
 
 impl Host {
-    fn do_what_programs_do(&mut self, now: u64) {
+    fn run_programs(&mut self, now: u64) {
         while let Some(event) = self.stack.next_event() {
             match event {
                 SocketEvent::Accepted(id) => {
@@ -271,9 +271,9 @@ impl Net {
     fn settle_host(&mut self, index: usize) {
         loop {
             let host = &mut self.hosts[index];
-            host.do_what_programs_do(self.now);
+            host.run_programs(self.now);
             let is_done = host.stack.run(self.now, &mut host.tx_queue);
-            host.do_what_programs_do(self.now);
+            host.run_programs(self.now);
             let mut frames = Vec::new();
             host.tx_queue.drain(&mut |frame| {
                 frames.push(frame.to_vec());
