@@ -138,7 +138,7 @@ mod tests {
     use pando_abi::cpuid::Entry;
 
     #[test]
-    fn what_is_missing_is_named_and_what_is_new_does_not_matter() {
+    fn missing_features_are_named_and_new_ones_are_ignored() {
         let leaf = |leaf, subleaf, indexed, answer| Entry { leaf, subleaf, indexed, answer };
         let rich = of(&[leaf(1, 0, 0, [0, 0, 1 << 28, 0]), leaf(7, 0, 1, [0, 1 << 5 | 1 << 16, 0, 0]), leaf(7, 1, 1, [1 << 4, 0, 0, 0])]);
         let poor = of(&[leaf(1, 0, 0, [9, 9, 1 << 28 | 1, 0]), leaf(7, 0, 1, [0, 1 << 5, 0, 0])]);

@@ -54,7 +54,7 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn what_was_saved_is_what_is_loaded() {
+fn loaded_templates_equal_the_saved_ones() {
     for source in 0..Lab::both().len() {
         for target in 0..Lab::both().len() {
             let (_directory, path) = place();
