@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_once_and_say_what_for() {
+    fn packages_are_named_once_and_state_their_purpose() {
         let names: Vec<&str> = all().map(|package| package.name).collect();
         let files: Vec<&str> = all().flat_map(|package| package.files).copied().collect();
         for list in [names, files] {

@@ -6,7 +6,7 @@ use pando_machine::PageCount;
 use pando_testing::lab::repetitions;
 
 #[test]
-fn a_clone_is_its_template_and_what_it_changes_is_its_own() {
+fn a_clone_equals_its_template_and_keeps_its_changes_private() {
     let Some(mut fixture) = CloneFixture::new(PageCount(1 << 18), &[PYTHON]) else { return };
     let root = fixture.root.clone();
     let template = fixture.freeze(&root, &program(PYTHON, &["-c", include_str!("programs/same.py")]));

@@ -67,7 +67,7 @@ exec sleep 1000
 }
 
 #[test]
-fn clones_of_redis_hold_what_was_loaded_and_what_each_was_told() {
+fn clones_of_redis_hold_the_loaded_data_and_their_own_changes() {
     // Megabytes.
     let size = repetitions(1, 10, 100);
     let script = format!(
@@ -92,7 +92,7 @@ exec sleep 1000
 }
 
 #[test]
-fn clones_of_node_serve_what_it_has_compiled() {
+fn clones_of_node_serve_with_its_compiled_code() {
     const SCRIPT: &str = r#"
 cat > /tmp/server.js <<'END'
 const http = require('http'), fs = require('fs');

@@ -170,7 +170,7 @@ fn names_and_links_that_lead_out_are_refused() {
 }
 
 #[test]
-fn what_comes_twice_counts_the_second_time() {
+fn the_last_of_repeated_members_counts() {
     use EntryType::{Char, Directory, Link, Regular, Symlink};
     let (_scratch, path) = archive(&[
         Member("./", Directory, "", b""),
@@ -208,7 +208,7 @@ fn what_comes_twice_counts_the_second_time() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused_with_a_reason() {
+fn malformed_archives_are_refused_with_a_reason() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("file");
     let refused = |bytes: &[u8]| {

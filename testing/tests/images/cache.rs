@@ -29,7 +29,7 @@ fn file(directory: &TempDir) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_kept_is_what_was_made() {
+fn the_cached_image_equals_the_stored_one() {
     let (directory, cache, bytes) = kept(77);
     let kept = cache.open().unwrap();
     assert_eq!(kept.host_fingerprint, 77);
@@ -42,7 +42,7 @@ fn what_is_kept_is_what_was_made() {
 }
 
 #[test]
-fn what_came_or_went_is_noticed_by_a_look_at_the_directories() {
+fn added_and_removed_files_are_noticed_from_the_directories() {
     let (directory, cache, _) = kept(0);
     fs::write(directory.path().join("tree/sub/deep/new"), "").unwrap();
     assert!(cache.open().unwrap().is_outdated());
@@ -54,7 +54,7 @@ fn what_came_or_went_is_noticed_by_a_look_at_the_directories() {
 }
 
 #[test]
-fn what_is_kept_already_is_only_marked() {
+fn an_unchanged_image_is_only_marked_as_checked() {
     let (directory, cache, _) = kept(1);
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     fs::File::options().write(true).open(file(&directory)).unwrap().set_modified(long_ago).unwrap();

@@ -33,7 +33,7 @@ proptest! {
     #![proptest_config(model::config(64))]
 
     #[test]
-    fn what_is_added_later_is_there_and_nothing_else_changes(first in additions(), later in additions()) {
+    fn later_additions_appear_and_nothing_else_changes(first in additions(), later in additions()) {
         let (builder, mut expected) = build(&first);
         let mut image = builder.image().unwrap();
         for (names, attributes, node) in later {
@@ -138,7 +138,7 @@ fn links_lead_to_where_a_directory_is_added() {
 }
 
 #[test]
-fn what_is_no_image_is_refused_by_name() {
+fn malformed_images_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let refused = |bytes: &[u8]| {

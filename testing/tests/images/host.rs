@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(model::config(32))]
 
     #[test]
-    fn a_tree_is_what_it_is_on_the_host(additions in additions()) {
+    fn a_tree_matches_the_host(additions in additions()) {
         let (_, tree) = build(&additions);
         let directory = tempfile::tempdir().unwrap();
         make(&tree, directory.path());
@@ -135,7 +135,7 @@ fn a_hundred_thousand_files_lie_in_one_directory() {
 }
 
 #[test]
-fn what_not_everyone_may_read_is_left_out() {
+fn files_that_not_everyone_may_read_are_left_out() {
     let directory = tempfile::tempdir().unwrap();
     let top = directory.path();
     for (path, mode) in

@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(model::config(256))]
 
     #[test]
-    fn what_is_written_is_read(additions in additions()) {
+    fn read_images_equal_the_written_tree(additions in additions()) {
         let (builder, tree) = build(&additions);
         let bytes = image_bytes(builder);
         let image = Image::new(&bytes).unwrap();

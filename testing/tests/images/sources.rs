@@ -77,7 +77,7 @@ fn write(image: &Writer, meanwhile: &mut dyn FnMut()) -> Result<(), Error> {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn paths_without_a_regular_file_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     assert_eq!(HostFile::new(path).unwrap_err().to_string(), format!("'{}' is not a regular file", path.display()));

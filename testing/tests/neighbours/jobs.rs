@@ -70,7 +70,7 @@ fn a_job_has_streams_an_end_and_an_identity_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn jobs_that_cannot_be_started_report_the_reason() {
     let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let missing = Command { path: b"/bin/nothing".to_vec(), ..script("") };
@@ -91,7 +91,7 @@ fn what_cannot_be_started_says_why() {
 }
 
 #[test]
-fn much_goes_through_and_who_is_not_read_holds_up_nobody() {
+fn large_transfers_pass_an_unread_job() {
     let Some(world) = CellNetwork::new(&["/bin/bash"]) else { return };
     let (_first, jobs) = waiting(&world);
     let endless = start(&jobs, &script("yes"));

@@ -46,7 +46,7 @@ fn exchange(link: Link, mtu: u16, seed: u64, there: u64, back: u64) -> Option<f6
 }
 
 #[test]
-fn what_is_said_over_bad_links_arrives_whole() {
+fn streams_over_bad_links_arrive_whole() {
     let bytes = u64::from(repetitions(100_000, 1_000_000, 100_000_000));
     for (number, (name, link)) in LINKS.into_iter().enumerate() {
         // In the ordinary run each link is tested with one packet size only.

@@ -117,7 +117,7 @@ fn post(world: &CellNetwork, id: CellId, slots: u64, descriptor: Descriptor) {
 }
 
 #[test]
-fn who_floods_and_lies_disturbs_nobody() {
+fn hostile_senders_do_not_disturb_other_cells() {
     let Some((mut world, pair)) = Pair::new(repetitions(100_000, 3_000_000, 100_000_000)) else { return };
     let mut asm = Asm::new();
     // All descriptors at once, over and over, without a pause.

@@ -22,7 +22,7 @@ fn a_web_server_answers_a_client_in_another_cell() {
 }
 
 #[test]
-fn what_is_larger_than_all_buffers_arrives_whole() {
+fn transfers_larger_than_all_buffers_arrive_whole() {
     let Some(mut world) = CellNetwork::new() else { return };
     let server = world.serve("mkdir www; seq 1 1000000 > www/numbers; httpd -f -p 80 -h www", Link::default());
     let fetch = format!("wget -qO- http://{}/numbers | sha256sum", server.addresses.v4);

@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: crate::config().cases / 4, ..crate::config() })]
 
     #[test]
-    fn the_host_has_what_the_overlay_has_after_each_sync(tree in trees(), rounds in proptest::collection::vec(operations(), 1..4)) {
+    fn the_host_equals_the_overlay_after_each_sync(tree in trees(), rounds in proptest::collection::vec(operations(), 1..4)) {
         let mut exported = Exported::new(&tree);
         for operations in rounds {
             for operation in &operations {
@@ -182,7 +182,7 @@ fn walked(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn only_what_changed_is_said() {
+fn only_changes_are_sent() {
     let many: Vec<(String, Given)> = (0..50).map(|number| (format!("/{number}"), Given::File(9000))).collect();
     let mut exported = Exported::new(&many);
     assert_eq!(exported.sync(), Ok(8));
@@ -206,7 +206,7 @@ fn holes_stay_holes() {
 }
 
 #[test]
-fn what_the_host_could_not_take_is_said_again() {
+fn changes_that_the_host_refused_are_sent_again() {
     let mut exported = Exported::new(&[(word("/a"), Given::Directory)]);
     exported.perform(Operation::Write(word("/a/b"), 0, 10));
     // The directory was replaced by a file.
@@ -219,7 +219,7 @@ fn what_the_host_could_not_take_is_said_again() {
 }
 
 #[test]
-fn what_moves_where_the_host_cannot_take_it_stays_where_it_was() {
+fn files_stay_in_place_when_the_host_cannot_move_them() {
     let mut exported = Exported::new(&[(word("/a"), Given::File(5000)), (word("/b"), Given::Directory), (word("/c"), Given::File(10))]);
     exported.perform(Operation::Rename(word("/a"), word("/b/a")));
     exported.perform(Operation::Write(word("/d"), 0, 10));
@@ -252,7 +252,7 @@ fn a_path_that_is_too_long_is_an_error_and_the_rest_is_written() {
 }
 
 #[test]
-fn what_others_put_into_a_directory_that_goes_stays() {
+fn files_of_others_in_a_removed_directory_stay() {
     let mut exported = Exported::new(&[(word("/a"), Given::Directory), (word("/a/b"), Given::File(10))]);
     fs::write(exported.host.path().join("a/theirs"), "theirs").expect("the directory is ours");
     exported.perform(Operation::Unlink(word("/a/b")));

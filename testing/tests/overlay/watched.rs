@@ -255,7 +255,7 @@ proptest! {
     #![proptest_config(crate::config())]
 
     #[test]
-    fn epoll_tells_what_linux_tells(steps in prop::collection::vec(step(), 1..80)) {
+    fn epoll_reports_the_events_of_linux(steps in prop::collection::vec(step(), 1..80)) {
         let mut both = Both { files: empty_files(), open: Vec::new(), opened: 0 };
         for (number, step) in steps.iter().enumerate() {
             if let Some((found, wanted)) = both.take(step) {

@@ -36,7 +36,7 @@ fn is_fair(parts: &[usize]) -> bool {
 }
 
 #[test]
-fn connections_are_spread_over_who_listens() {
+fn connections_are_spread_over_the_listeners() {
     let mut sockets = Sockets::default();
     let mut members = members(&mut sockets, Style::Stream);
     let connect = |sockets: &mut Sockets| {
