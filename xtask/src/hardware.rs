@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     let mut left_out = Vec::new();
     let steps = if options.command.is_empty() {
         let plan = plan::plan(&settings, &plan::build()?, options.all, options.filter.as_deref())?;
-        left_out.extend(what_is_left_out(kind, &plan));
+        left_out.extend(omissions(kind, &plan));
         add_tests(&root, &plan)?
     } else {
         for file in &options.file {
@@ -148,7 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<HardwareReport> {
     Ok(HardwareReport { tally: hearing.listener.finish(), left_out })
 }
 
-fn what_is_left_out(kind: Kind, plan: &Plan) -> Vec<String> {
+fn omissions(kind: Kind, plan: &Plan) -> Vec<String> {
     let mut left_out = Vec::new();
     if plan.left_to_all > 0 {
         left_out.push(format!("{kind}: {} tests that only `cargo xtask hardware {kind} --all` runs", plan.left_to_all));

@@ -259,7 +259,7 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn what_passing_tests_print_is_not_shown() {
+    fn output_of_passing_tests_is_not_shown() {
         let (shown, _) = heard(1);
         assert!(!shown.contains(&"chatter") && shown.contains(&"---- a::three stdout ----"), "{shown:?}");
     }

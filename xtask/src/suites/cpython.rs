@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_skips_itself_in_a_cell_alone_does_not_pass() {
+    fn tests_skipped_only_in_a_cell_do_not_pass() {
         let native = outcome(0, "test_a (test.test_m.C.test_a) ... ok\ntest_b (test.test_m.C.test_b)\nWhat it is for ... ok\n");
         let some = outcome(0, "test_a (test.test_m.C.test_a) ... ok\ntest_b (test.test_m.C.test_b)\nWhat it is for ... skipped 'why'\n");
         assert_eq!(compared("test_m", &native, &native), Verdict::Passed);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_named() {
+    fn failed_tests_are_named() {
         let failed = outcome(2, "FAIL: test_a (test.test_m.C.test_a)\nERROR: test_b (x)\n");
         assert_eq!(verdict("test_m", &failed), Verdict::Failed("test_a, test_b".into()));
         assert_eq!(verdict("test_m", &outcome(1, "")), Verdict::Failed("exit status 1".into()));

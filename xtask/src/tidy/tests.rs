@@ -96,7 +96,7 @@ fn layers_complete_catches_floors_of_no_crate() {
 }
 
 #[test]
-fn a_line_may_only_use_what_stands_above() {
+fn a_crate_may_only_use_crates_listed_above_it() {
     let text = HOUSE.replace("base = { uses = [] }", "base = { uses = [\"upper\"] }");
     let error = LayersFile::parse(&text).expect_err("an upward edge").to_string();
     assert!(error.contains("`base` uses `upper`"), "{error}");
@@ -111,7 +111,7 @@ fn layer_crate_catches_upward_dependencies_in_every_section() {
 }
 
 #[test]
-fn layer_crate_allows_what_the_house_grants() {
+fn layer_crate_allows_granted_dependencies() {
     assert_eq!(manifest("upper", "[dependencies]\npando-base.workspace = true\n[dev-dependencies]\npando-helper.workspace = true\n"), []);
 }
 
@@ -295,7 +295,7 @@ fn names_of_types_are_nouns_and_mean_one_thing() {
 }
 
 #[test]
-fn the_glossary_names_what_exists() {
+fn glossary_name_catches_names_that_do_not_exist() {
     let types = BTreeSet::from(["Queue".to_string()]);
     let files = ["a/src/queue.rs".to_string()];
     let check = |text: &str| language::check_glossary("docs/glossary.md", text, &types, &files).len();

@@ -21,7 +21,7 @@ fn trusted_dependency_catches_a_list_that_is_not_the_manifests() {
 }
 
 #[test]
-fn decision_number_catches_gaps_doubles_and_what_the_index_lacks() {
+fn decision_number_catches_gaps_doubles_and_missing_index_entries() {
     let broken = |names: &[&str], index: &str| -> Vec<(Rule, String)> {
         let files: Vec<String> = names.iter().map(|name| format!("docs/decisions/{name}")).collect();
         check_decisions(&files, index).into_iter().map(|finding| (finding.rule, finding.path)).collect()

@@ -71,7 +71,7 @@ fn modules_inside_a_module_have_lines_too() {
 }
 
 #[test]
-fn floors_grant_what_is_below() {
+fn floors_grant_the_floors_below() {
     let floors = "[floors]\n\"upper/memory\" = [[\"super\"], [\"frame\", \"tree\"]]\n[unsafe]";
     let nested = with("[unsafe]", floors);
     assert_eq!(broken_by(&nested, &[("memory/frame.rs", "use super::Memory;\npub struct Frame;\n")]), []);
