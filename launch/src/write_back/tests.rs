@@ -383,7 +383,7 @@ fn each_answer_covers_the_records_since_the_last() {
 
 /// Random bytes and damaged records: nothing outside changes, and only exported files exist.
 #[test]
-fn whatever_a_cell_says_nothing_outside_changes() {
+fn damaged_records_change_nothing_outside() {
     let seed = 4;
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..300 {

@@ -95,7 +95,7 @@ fn a_release_sends_queued_bytes_and_resets_on_unread_ones() {
 }
 
 #[test]
-fn whoever_has_left_waits_a_minute_for_the_other() {
+fn released_connections_wait_a_minute_for_the_peer() {
     let mut net = Net::pair(Link::GOOD, 1);
     let (client, server) = net.open();
     let now = net.now;
@@ -292,7 +292,7 @@ fn unsent_bytes_wait_some_minutes_for_a_reader_that_pauses() {
 
 /// A client that opens one connection after the other reuses a port, perhaps with a lower sequence number than before.
 #[test]
-fn whoever_comes_again_from_the_same_port_comes_in() {
+fn a_reused_port_replaces_time_wait() {
     let mut net = Net::pair(Link::GOOD, 1);
     net.hosts[1].listeners.tcp.insert(80, Verdict::Admit);
     net.hosts[1].serves = Some(b"answer".to_vec());

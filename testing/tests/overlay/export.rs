@@ -145,7 +145,7 @@ impl Channel for Noted {
 }
 
 #[test]
-fn wherever_the_host_stops_each_file_is_old_or_new_and_one_that_moves_is_somewhere() {
+fn an_interrupted_sync_leaves_old_or_new_files_and_loses_no_moved_one() {
     let tree = [
         (word("/a"), Given::Directory),
         (word("/a/moves"), Given::File(5000)),

@@ -173,7 +173,7 @@ fn addresses_lead_to_trampolines_and_back() {
 }
 
 #[test]
-fn whoever_comes_too_often_gets_its_own_bytes_back() {
+fn patches_with_too_many_jumps_are_removed() {
     let mut patches = Patches::new([0x100, 0x200]);
     let site = 0x40_1000;
     let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site));

@@ -22,7 +22,7 @@ fn says(outcome: &CaseOutcome, wanted: &str) -> bool {
 }
 
 #[test]
-fn whoever_takes_all_memory_is_told_or_ended() {
+fn programs_that_exhaust_memory_get_errors_or_end() {
     needs_kvm!();
     for (words, stopped) in [
         (&["heap"][..], "malloc: stopped by ENOMEM\n"),

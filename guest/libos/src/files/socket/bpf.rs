@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_passes_the_check_ends(
+        fn checked_programs_end(
             instructions in prop::collection::vec((0..0xb8u16, 0..4u8, 0..4u8, 0..64u32), 1..12),
             packet in prop::collection::vec(any::<u8>(), 0..80),
         ) {
