@@ -146,7 +146,7 @@ fn one_output_that_nobody_reads_hangs_up_that_one_only() {
 #[test]
 fn input_is_read_in_the_order_it_was_sent() {
     needs_kvm!();
-    let (_grove, service) = served();
+    let (_fixture, service) = served();
     // More than the console holds: the rest waits until the program reads.
     let first = "a".repeat(3 << 20);
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": ["tr -s a; echo"], "input": first }));

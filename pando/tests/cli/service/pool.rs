@@ -26,7 +26,7 @@ fn says(service: &Service, template: &str, said: &str) {
 #[test]
 fn clones_of_a_template_under_replacement_get_the_old_or_the_new_one() {
     needs_kvm!();
-    let (_grove, service) = served(&[]);
+    let (_fixture, service) = served(&[]);
     let saved = service.bytes("GET", "/v1/templates/sh/file", b"");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn clones_of_a_template_under_replacement_get_the_old_or_the_new_one() {
 #[test]
 fn templates_that_take_long_keep_nobody_waiting() {
     needs_kvm!();
-    let (_grove, service) = served(&[]);
+    let (_fixture, service) = served(&[]);
     let make = |number: u32| json!({ "name": format!("slow{number}"), "arguments": ["busybox", "sleep", "1000"], "memory": "16M" });
     let asked: Vec<_> = (0..20).map(|number| service.send("POST", "/v1/templates", make(number).to_string().as_bytes())).collect();
     for _ in 0..5 {
@@ -80,7 +80,7 @@ fn failed_requests_release_their_disks() {
 #[test]
 fn the_template_of_a_frozen_cell_exists_when_the_freeze_is_reported() {
     needs_kvm!();
-    let (_grove, service) = served(&[]);
+    let (_fixture, service) = served(&[]);
     let script = "echo here; read a; echo $x $a";
     let cell = service.json("POST", "/v1/cells", json!({ "template": "sh", "arguments": [script] }));
     let place = format!("/v1/cells/{}", cell["id"]);

@@ -27,7 +27,7 @@ fn run(service: &Service, script: &str, more: Value) -> Value {
 #[test]
 fn a_clone_runs_in_one_round_trip() {
     needs_kvm!();
-    let (_grove, service) = served();
+    let (_fixture, service) = served();
     let ran = run(
         &service,
         "read line; echo $x $NAME $line; echo no >&2; echo note done > /dev/pando; exit 3",
@@ -44,7 +44,7 @@ fn a_clone_runs_in_one_round_trip() {
 #[test]
 fn cells_that_exceed_a_limit_end_with_the_reason() {
     needs_kvm!();
-    let (_grove, service) = served();
+    let (_fixture, service) = served();
     let cases = [
         ("while :; do :; done", json!({ "timeout": 0.3 }), "timed-out"),
         ("yes", json!({ "output_limit": 1000 }), "output-limit"),
@@ -350,7 +350,7 @@ fn a_full_machine_takes_no_more_and_says_so() {
 #[test]
 fn a_run_ends_when_its_client_disconnects() {
     needs_kvm!();
-    let (_grove, service) = served();
+    let (_fixture, service) = served();
     let asked = service.send("POST", "/v1/run", &json!({ "template": "sh", "arguments": ["sleep 1000"] }).to_string().into_bytes());
     let cells = || service.json("GET", "/v1/cells", json!(null)).as_array().map(Vec::len);
     wait_until(|| cells() == Some(1));

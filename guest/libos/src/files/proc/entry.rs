@@ -54,10 +54,10 @@ impl ProcEntry {
         }
     }
 
-    pub(super) fn what(self) -> Option<ProcNode> {
+    pub(super) fn node(self) -> Option<ProcNode> {
         match self.0 {
             ProcEntryKind::Info(..) => Some(ProcNode::Text(ProcText::DescriptorInfo)),
-            _ => self.row().map(|row| row.what),
+            _ => self.row().map(|row| row.node),
         }
     }
 
@@ -95,7 +95,7 @@ impl ProcEntry {
 
     /// Its file type.
     pub(super) fn kind(self) -> FileType {
-        match self.what() {
+        match self.node() {
             Some(ProcNode::Text(_)) => FileType::Regular,
             Some(ProcNode::Link(_)) | None => FileType::Symlink,
             Some(_) => FileType::Directory,
@@ -120,13 +120,13 @@ impl ProcEntry {
     /// The text that it contains.
     #[must_use]
     pub fn text(self) -> Option<ProcText> {
-        if let Some(ProcNode::Text(text)) = self.what() { Some(text) } else { None }
+        if let Some(ProcNode::Text(text)) = self.node() { Some(text) } else { None }
     }
 
-    /// Whether it is the directory of what is known of descriptors.
+    /// Whether it is the directory of descriptor information (`fdinfo`).
     #[must_use]
     pub fn tells_of_descriptors(self) -> bool {
-        self.what() == Some(ProcNode::DescriptorInfos)
+        self.node() == Some(ProcNode::DescriptorInfos)
     }
 
     /// The size that its end is counted from; `None`: Linux makes it of a sequence, which has no end to go by.
@@ -144,7 +144,7 @@ impl ProcEntry {
     /// Whether it is a link that is no more than a path.
     #[must_use]
     pub fn is_plain_link(self) -> bool {
-        matches!(self.what(), Some(ProcNode::Link(ProcLink::Own | ProcLink::OwnThread | ProcLink::Path(_))))
+        matches!(self.node(), Some(ProcNode::Link(ProcLink::Own | ProcLink::OwnThread | ProcLink::Path(_))))
     }
 
     /// Whether it is in `/sys`.
@@ -155,7 +155,7 @@ impl ProcEntry {
 
     /// Its permissions.
     pub(super) fn permissions(self) -> u32 {
-        match self.what() {
+        match self.node() {
             Some(ProcNode::Descriptors | ProcNode::DescriptorInfos) | None => 0o500,
             Some(ProcNode::Link(_)) => 0o777,
             Some(ProcNode::Text(ProcText::Environment | ProcText::Auxiliary | ProcText::InputOutput)) => 0o400,
@@ -181,7 +181,7 @@ impl ProcEntry {
         };
         let is_thread = subject.is_some_and(|subject| subject.thread.is_some());
         let rows = (0..).zip(ROWS).filter(move |(_, row)| row.parent == own && own != NOWHERE);
-        let rows = rows.filter(move |(_, row)| (row.what != ProcNode::Threads || !is_thread) && (row.name != "children" || is_thread));
+        let rows = rows.filter(move |(_, row)| (row.node != ProcNode::Threads || !is_thread) && (row.name != "children" || is_thread));
         rows.map(move |(index, row)| {
             (ProcEntry(subject.map_or(ProcEntryKind::Row(index), |subject| ProcEntryKind::Of(subject, index))), row)
         })

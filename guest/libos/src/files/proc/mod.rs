@@ -33,7 +33,7 @@ fn number(name: &[u8]) -> Option<u32> {
 impl Files {
     /// Finds a name in a directory of `/proc`.
     pub(super) fn lookup_proc(&self, directory: ProcEntry, name: &[u8]) -> Result<InodeRef, Errno> {
-        let kind = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
+        let kind = directory.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
         if let Some(subject) = directory.subject() {
             self.of(subject.process).ok_or(Errno::ENOENT)?;
         }
@@ -69,7 +69,7 @@ impl Files {
 
     /// The numbers that are names in a directory, in order.
     fn numbers(&self, directory: ProcEntry) -> Vec<u32> {
-        match (directory.what(), directory.subject()) {
+        match (directory.node(), directory.subject()) {
             (Some(ProcNode::Descriptors | ProcNode::DescriptorInfos), Some(subject)) => {
                 self.of(subject.process).map(ProcessFiles::open_descriptors).into_iter().flatten().collect()
             }
@@ -105,7 +105,7 @@ impl Files {
                 status.mode |= 0o100 | u32::from(file.readable()) << 8 | u32::from(file.writable()) << 7;
             }
         } else if kind == FileType::Directory {
-            status.links = 2 + entry.children().filter(|(_, row)| row.what.is_directory()).count() as u32;
+            status.links = 2 + entry.children().filter(|(_, row)| row.node.is_directory()).count() as u32;
         } else if device == minor::SYSTEM {
             status.size = entry::SYSTEM_SIZE;
         }
@@ -125,7 +125,7 @@ impl Files {
     /// The target of a link of `/proc`.
     pub(super) fn proc_target(&self, link: ProcEntry) -> Result<LinkTarget<'_>, Errno> {
         let process_files = || self.inspected(link.subject());
-        let inode = match (link.0, link.what()) {
+        let inode = match (link.0, link.node()) {
             (ProcEntryKind::Descriptor(Subject { process, .. }, fd), _) if process == self.current.process => {
                 self.inode(fd.into()).map_err(|_| Errno::ENOENT)?
             }
@@ -153,7 +153,7 @@ impl Files {
     pub fn proc_target_text(&self, link: ProcEntry) -> Result<Vec<u8>, Errno> {
         let directory = |inode| Ok(self.path_of(inode)?.unwrap_or_else(|| b"(unreachable)".to_vec()));
         let process_files = || self.inspected(link.subject());
-        match (link.0, link.what()) {
+        match (link.0, link.node()) {
             (ProcEntryKind::Descriptor(_, fd), _) => {
                 let file = self.file_of(process_files()?.process, fd).ok_or(Errno::ENOENT)?;
                 file.operations().link_text(self, file)
@@ -178,7 +178,7 @@ impl Files {
         position: u64,
         mut take: impl FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        let what = directory.what().filter(|what| what.is_directory()).ok_or(Errno::ENOTDIR)?;
+        let node = directory.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
         let above =
             directory.parent().map_or_else(|| self.status(self.tree.root()).map(|status| status.number), |above| Ok(above.number()))?;
         let dots = [(&b"."[..], directory.number()), (b"..", above)];
@@ -197,7 +197,7 @@ impl Files {
         }
         for number in self.numbers(directory) {
             let next = NUMBERS + u64::from(number);
-            let Some(entry) = self.numbered(directory, what, number).filter(|_| position < next) else { continue };
+            let Some(entry) = self.numbered(directory, node, number).filter(|_| position < next) else { continue };
             let name = format!("{number}");
             if !take(DirectoryEntry { name: name.as_bytes(), number: entry.number(), kind: Some(entry.kind()), next }) {
                 return Ok(());

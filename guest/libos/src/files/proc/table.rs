@@ -92,11 +92,11 @@ impl ProcNode {
 pub(super) struct ProcRow {
     pub(super) parent: u8,
     pub(super) name: &'static str,
-    pub(super) what: ProcNode,
+    pub(super) node: ProcNode,
 }
 
-const fn row(parent: u8, name: &'static str, what: ProcNode) -> ProcRow {
-    ProcRow { parent, name, what }
+const fn row(parent: u8, name: &'static str, node: ProcNode) -> ProcRow {
+    ProcRow { parent, name, node }
 }
 
 /// Numbers of rows that are directories. Processes' directories have no name in the table: their name is their number.
