@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The superblock and the inodes of images that are written here. The crate `erofs` has the format.
 
-use crc::{CRC_32_ISCSI, Crc};
 use pando_erofs::{
     BLOCK_SIZE, DataLayout, DiskInode, FEATURE_COMPAT_MTIME, FEATURE_COMPAT_SB_CHKSUM, FileType, ISLOT_SIZE, InodeVersion, NULL_ADDR, Nid,
     SUPER_OFFSET, SuperBlock,
@@ -88,7 +87,7 @@ pub(crate) fn write_checksummed(block: &mut [u8], superblock: &mut SuperBlock) {
         superblock.checksum = 0;
         superblock.encode_into(block);
         // EROFS leaves out the final inversion of CRC-32C, and counts from the superblock to the end of its block.
-        superblock.checksum = !Crc::<u32>::new(&CRC_32_ISCSI).checksum(&block[SUPER_OFFSET..BLOCK]);
+        superblock.checksum = !crc32c::crc32c(&block[SUPER_OFFSET..BLOCK]);
     }
     superblock.encode_into(block);
 }

@@ -9,15 +9,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crc::{CRC_32_ISCSI, Crc, Table};
-
 use crate::{BlockError, block::BLOCK};
 
-static CHECKSUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
-
-/// The checksum of a block.
+/// The checksum of a block: CRC-32C, which processors compute.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
-    CHECKSUM.checksum(bytes)
+    crc32c::crc32c(bytes)
 }
 
 /// Adds the checksums of blocks in memory to a fingerprint, as [`CheckedFile`] does.
