@@ -56,7 +56,7 @@ pub struct CachedImage {
     pub image: Image,
     /// The value that was passed to [`Cache::store`].
     pub host_fingerprint: u64,
-    /// When it was last written, or found to match the host.
+    /// When it was last written or found to match the host, or when such a check last began.
     pub checked: SystemTime,
 }
 
@@ -120,10 +120,21 @@ impl Cache {
         if self.open_file().is_some_and(|(file, _)| {
             Trailer::read(&file).is_some_and(|old| old == trailer && old.checksums(&file).is_some_and(|old| old == checksums))
         }) {
-            let file = File::options().write(true).open(&self.path).map_err(failed)?;
-            return file.set_modified(SystemTime::now()).map_err(failed);
+            return self.touch().map_err(failed);
         }
         self.write(&[metadata, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
+    }
+
+    /// Records that a check of the cached image begins, so that no other process begins one at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn begin_check(&self) -> Result<(), Error> {
+        self.touch().map_err(|source| Error::Write { path: self.path.clone(), source })
+    }
+
+    fn touch(&self) -> io::Result<()> {
+        File::options().write(true).open(&self.path)?.set_modified(SystemTime::now())
     }
 
     /// Removes the cached image, so that the next start makes it anew. It is no error if it is gone.

@@ -20,7 +20,8 @@ use std::time::Duration;
 const FILE: &str = "software.image";
 /// Maximal number of entries of the host's software.
 const SOFTWARE_MAX: u64 = 8_000_000;
-/// An image that was checked within this time is not checked again.
+/// An image is checked again after this time. Where many programs run for a moment each, only one of them per period spends time on a
+/// check, even if it ends before the check does.
 const FRESH: Duration = Duration::from_secs(60);
 /// Checked files in one directory; more would be slow.
 const SIGNS_MAX: usize = 64;
@@ -59,6 +60,10 @@ pub(super) fn open(directory: Option<&Path>, reporter: &Reporter) -> Result<(Ima
         && let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint == signs)
     {
         let due = kept.checked.elapsed().is_ok_and(|age| age > FRESH);
+        if due {
+            // If the cache cannot be written, every start checks.
+            let _ = cache.begin_check();
+        }
         return Ok((kept.image, Some(cache.clone()), due.then(|| Renewal(cache.clone()))));
     }
     let progress = reporter.progress(LongOperation::ScanSoftware);

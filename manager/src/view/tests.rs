@@ -10,6 +10,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 /// A directory with homes, programs and projects.
@@ -212,6 +213,17 @@ fn the_software_is_kept_and_made_again_when_it_cannot_be_used() {
     fs::write(stage.path("cache"), "in the way").expect("there is room");
     assert_eq!(blocks(&environment), first);
     assert_eq!(blocks(&HostEnvironment { cache: None, ..environment }), first);
+}
+
+#[test]
+fn one_start_per_period_checks_the_cached_software() {
+    let stage = Stage::new();
+    let environment = stage.environment(None);
+    let checks = || View::of_host(Some(Path::new("/bin/sh")), &environment).expect("the host can be looked at").renewal.is_some();
+    assert!(!checks(), "it was just scanned");
+    let file = fs::File::options().write(true).open(stage.path("cache/software.image")).expect("it was cached");
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("it is ours");
+    assert_eq!([checks(), checks(), checks()], [true, false, false]);
 }
 
 #[test]
