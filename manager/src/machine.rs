@@ -27,15 +27,20 @@ pub enum MachineError {
     Launch(#[from] LaunchError),
 }
 
-/// Starts a kernel that runs cells that use at most `memory` together. Confines the process to the host paths in `visible`.
+/// The number of vCPUs of a machine for many cells: one for each CPU that this process may use.
+pub fn vcpus_for_many_cells() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts a kernel that runs cells that use at most `memory` together. A cell runs on one vCPU at a time, so that a machine for one cell
+/// needs one; each takes about a fifth of a millisecond to make. Confines the process to the host paths in `visible`.
 ///
 /// # Errors
 /// The host has no KVM, or refuses to confine the process.
-pub fn start(memory: PageCount, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
+pub fn start(memory: PageCount, vcpus: usize, visible: &Paths, timings: &mut Timings) -> Result<Kernel, MachineError> {
     // The host provides memory when it is first touched; blocks that no cell maps are evicted first.
     let registry = PageCount(host::memory().0 / 4);
     let arena = memory + registry + SLACK;
-    let vcpus = std::thread::available_parallelism().map_or(1, usize::from);
     Descriptors::divide();
     let machine = Kvm::new(KvmConfig { arena, vcpus, omit: Omit::NOTHING })?;
     // Everything else on the host that is needed is open by now; new threads inherit the limits.
