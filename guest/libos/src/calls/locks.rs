@@ -5,7 +5,7 @@ use pando_rt::user::{read, write};
 
 use crate::calls::blocking::{forever, with_timeout};
 use crate::errno::Errno;
-use crate::files::locks::{Kind, Lock, LockMode, Owner, Range};
+use crate::files::locks::{Kind, Lock, LockMode, LockOwner, Range};
 use crate::system::System;
 use crate::uapi::{F_GETLK, F_OFD_GETLK, F_RDLCK, F_SETLK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
 use crate::wait::Channel;
@@ -75,8 +75,8 @@ pub fn control(system: &mut System, fd: u64, command: u64, argument: u64) -> Opt
     }
 }
 
-fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<Owner, Errno> {
-    if by_open_file { system.files.number(fd).map(Owner::OpenFile) } else { Ok(Owner::Process(system.process.number)) }
+fn owner(system: &System, fd: u64, by_open_file: bool) -> Result<LockOwner, Errno> {
+    if by_open_file { system.files.number(fd).map(LockOwner::OpenFile) } else { Ok(LockOwner::Process(system.process.number)) }
 }
 
 fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Result<u64, Errno> {
@@ -98,7 +98,7 @@ fn get(system: &mut System, fd: u64, argument: u64, by_open_file: bool) -> Resul
             whence: 0,
             start: range.first.cast_signed(),
             length: range.length().cast_signed(),
-            process: if let Owner::Process(number) = owner { number } else { u32::MAX },
+            process: if let LockOwner::Process(number) = owner { number } else { u32::MAX },
         },
     };
     answer.write(argument).map(|()| 0)
@@ -153,7 +153,7 @@ pub fn flock(system: &mut System, [fd, operation, ..]: [u64; 6]) -> Result<u64, 
         _ => return Err(Errno::EINVAL),
     };
     system.files.file(fd)?;
-    let (owner, key) = (Owner::OpenFile(system.files.number(fd)?), system.files.lock_key(fd)?);
+    let (owner, key) = (LockOwner::OpenFile(system.files.number(fd)?), system.files.lock_key(fd)?);
     let attempt = |system: &mut System| {
         let locks = &mut system.files.locks;
         let Some(access) = access else {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::locks::Owner;
+use super::locks::LockOwner;
 use super::{FileObject, Files, OpenFile};
 use crate::errno::Errno;
 use crate::wait::Channel;
@@ -169,9 +169,9 @@ impl Files {
         let key = if self.locks.is_empty() { None } else { self.lock_key(fd).ok() };
         if let (Some(key), Ok(false)) = (key, self.raw_file(fd).map(OpenFile::is_path)) {
             self.changed.push(Channel::Locks);
-            self.locks.release(key, Owner::Process(self.current.process));
+            self.locks.release(key, LockOwner::Process(self.current.process));
             if references == 1 {
-                self.locks.release(key, Owner::OpenFile(index));
+                self.locks.release(key, LockOwner::OpenFile(index));
             }
         }
     }

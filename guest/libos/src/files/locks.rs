@@ -18,9 +18,9 @@ const LOCKS_MAX: usize = 1 << 16;
 /// Which file: the device it lies on, and its number there.
 pub type FileKey = (u64, u64);
 
-/// The owner of a lock.
+/// The owner of a lock (`fl_owner` of Linux's `struct file_lock`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
+pub enum LockOwner {
     /// A process, by its number.
     Process(u32),
     /// An open file, by its number.
@@ -80,7 +80,7 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// Its owner.
-    pub owner: Owner,
+    pub owner: LockOwner,
     /// The access that it denies to others.
     pub access: LockMode,
     /// Its byte range.
@@ -104,7 +104,7 @@ impl List {
     }
 
     /// Replaces an owner's locks on a range; `None`: unlocks it.
-    fn set(&mut self, owner: Owner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
+    fn set(&mut self, owner: LockOwner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
         // Unlocking the middle of a lock splits it in two.
         self.0.try_reserve(2).map_err(|_| Errno::ENOLCK)?;
         if access.is_some() && self.0.len() + 2 > LOCKS_MAX {
@@ -138,7 +138,7 @@ impl List {
         Ok(())
     }
 
-    fn release(&mut self, owner: Owner) {
+    fn release(&mut self, owner: LockOwner) {
         self.0.retain(|lock| lock.owner != owner);
     }
 }
@@ -164,7 +164,7 @@ pub enum Kind {
 pub struct Locks {
     files: BTreeMap<FileKey, FileLocks>,
     /// The owner that each waiting owner waits for.
-    waiting: BTreeMap<Owner, Owner>,
+    waiting: BTreeMap<LockOwner, LockOwner>,
 }
 
 impl Locks {
@@ -188,7 +188,7 @@ impl Locks {
     ///
     /// # Errors
     /// `ENOLCK`: there are too many.
-    pub fn lock(&mut self, file: FileKey, kind: Kind, wanted: Lock) -> Result<Option<Owner>, Errno> {
+    pub fn lock(&mut self, file: FileKey, kind: Kind, wanted: Lock) -> Result<Option<LockOwner>, Errno> {
         if let Some(lock) = self.conflict(file, kind, &wanted) {
             return Ok(Some(lock.owner));
         }
@@ -199,7 +199,7 @@ impl Locks {
     ///
     /// # Errors
     /// `ENOLCK`: splitting a lock would exceed the limit.
-    pub fn unlock(&mut self, file: FileKey, kind: Kind, owner: Owner, range: Range) -> Result<bool, Errno> {
+    pub fn unlock(&mut self, file: FileKey, kind: Kind, owner: LockOwner, range: Range) -> Result<bool, Errno> {
         let Some(locks) = self.files.get(&file) else { return Ok(false) };
         let list = if kind == Kind::Ranges { &locks.ranges } else { &locks.whole };
         if !list.0.iter().any(|lock| lock.owner == owner && lock.range.overlaps(range)) {
@@ -208,7 +208,7 @@ impl Locks {
         self.set(file, kind, owner, range, None).map(|()| true)
     }
 
-    fn set(&mut self, file: FileKey, kind: Kind, owner: Owner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
+    fn set(&mut self, file: FileKey, kind: Kind, owner: LockOwner, range: Range, access: Option<LockMode>) -> Result<(), Errno> {
         let locks = self.files.entry(file).or_default();
         let list = if kind == Kind::Ranges { &mut locks.ranges } else { &mut locks.whole };
         let result = list.set(owner, range, access);
@@ -217,7 +217,7 @@ impl Locks {
     }
 
     /// Releases all locks of an owner on a file: a process's when it closes a descriptor of the file, an open file's at its last close.
-    pub fn release(&mut self, file: FileKey, owner: Owner) {
+    pub fn release(&mut self, file: FileKey, owner: LockOwner) {
         if let Some(locks) = self.files.get_mut(&file) {
             locks.ranges.release(owner);
             locks.whole.release(owner);
@@ -231,26 +231,26 @@ impl Locks {
         }
     }
 
-    /// Records that a process waits for a lock's owner.
+    /// Records that `waiter` waits for a lock of `holder`.
     ///
     /// # Errors
-    /// `EDEADLK`: that owner is waiting for the process.
-    pub fn wait(&mut self, credentials: Owner, for_whom: Owner) -> Result<(), Errno> {
-        let mut last = for_whom;
+    /// `EDEADLK`: the holder waits for the waiter, directly or through others.
+    pub fn wait(&mut self, waiter: LockOwner, holder: LockOwner) -> Result<(), Errno> {
+        let mut last = holder;
         // The chain has no cycle, because none is ever added.
         while let Some(next) = self.waiting.get(&last) {
-            if *next == credentials {
+            if *next == waiter {
                 return Err(Errno::EDEADLK);
             }
             last = *next;
         }
-        self.waiting.insert(credentials, for_whom);
+        self.waiting.insert(waiter, holder);
         Ok(())
     }
 
-    /// Removes a waiting process.
-    pub fn stop_waiting(&mut self, credentials: Owner) {
-        self.waiting.remove(&credentials);
+    /// Removes a waiting owner.
+    pub fn stop_waiting(&mut self, waiter: LockOwner) {
+        self.waiting.remove(&waiter);
     }
 }
 

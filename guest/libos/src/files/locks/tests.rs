@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Locks against a model that records for every byte how each owner has locked it.
 
-use super::{FileKey, Kind, LAST_BYTE, Lock, LockMode, Locks, Owner, Range};
+use super::{FileKey, Kind, LAST_BYTE, Lock, LockMode, LockOwner, Locks, Range};
 use crate::errno::Errno;
 use proptest::prelude::*;
 use std::vec::Vec;
 
 const FILE: FileKey = (1, 2);
 const BYTES: u64 = 24;
-const OWNERS: [Owner; 4] = [Owner::Process(1), Owner::Process(2), Owner::OpenFile(1), Owner::OpenFile(2)];
+const OWNERS: [LockOwner; 4] = [LockOwner::Process(1), LockOwner::Process(2), LockOwner::OpenFile(1), LockOwner::OpenFile(2)];
 
 /// How each owner has locked each byte; the last byte stands for all after it.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ fn check_form(locks: &Locks) {
         let in_order = one.range.last < next.range.first && (one.access != next.access || one.range.last + 1 < next.range.first);
         assert!(one.owner != next.owner || in_order, "{list:?}");
     }
-    let mut owners: Vec<Owner> = list.iter().map(|lock| lock.owner).collect();
+    let mut owners: Vec<LockOwner> = list.iter().map(|lock| lock.owner).collect();
     owners.dedup();
     let count = owners.len();
     owners.sort_unstable();
@@ -102,7 +102,7 @@ fn ranges_are_counted_from_where_they_are_said_to_be() {
 #[test]
 fn a_circle_of_waiters_is_detected() {
     let mut locks = Locks::default();
-    let [one, other, third] = [1, 2, 3].map(Owner::Process);
+    let [one, other, third] = [1, 2, 3].map(LockOwner::Process);
     assert_eq!((locks.wait(one, other), locks.wait(other, third), locks.wait(third, one)), (Ok(()), Ok(()), Err(Errno::EDEADLK)));
     locks.stop_waiting(other);
     assert_eq!(locks.wait(third, one), Ok(()));
