@@ -9,7 +9,7 @@ pub const FAULT_AROUND: u64 = 16;
 
 /// Spans of large pages in which a cell's write faults on shared pages are counted: enough for a loop over several arrays. They take some
 /// hundred bytes for each cell.
-pub const CLUSTER_REGIONS: usize = 16;
+pub const CLUSTER_SPANS: usize = 16;
 
 /// Blocks that are read and mapped together: an aligned 256 KiB. This bounds a fault's time under the lock to some microseconds,
 /// and replaces many exits by one.

@@ -18,7 +18,7 @@ pub const CAPACITY: usize = 64 << 10;
 pub const CAPACITY_MAX: usize = 1 << 20;
 /// Bytes that a pipe may hold beyond its capacity while a reader is about to run. Processes of a cell run in turn: with 64 KiB at a time, a
 /// pipeline would spend its time on switches between them. On Linux the reader empties the pipe at the same time, on another core.
-const ADVANCE: usize = 1 << 20;
+const OVERCOMMIT: usize = 1 << 20;
 /// Page size of a pipe's buffer. Small writes share a page if they fit completely, and a page is freed once all of it was read.
 const PAGE: usize = 4096;
 
@@ -45,7 +45,7 @@ impl Page {
     }
 
     /// The written bytes that have not been read.
-    fn held(&self) -> &[u8] {
+    fn unread(&self) -> &[u8] {
         &self.bytes[self.read..]
     }
 
@@ -76,7 +76,7 @@ pub struct Pipe {
     /// When its ends last became ready.
     pub pulse: Pulse,
     /// How often it was opened for reading, and for writing.
-    pub came: [u64; 2],
+    pub opens: [u64; 2],
     /// Whether the last read found it empty and began to wait. Then the reader runs as soon as the writer waits. Stays set if a signal ends
     /// the wait.
     pub has_waiting_reader: bool,
@@ -86,7 +86,7 @@ impl Pipe {
     /// Bytes that can be read.
     #[must_use]
     pub fn length(&self) -> usize {
-        self.pages.iter().map(|page| page.held().len()).sum()
+        self.pages.iter().map(|page| page.unread().len()).sum()
     }
 
     /// Bytes of the pages that are in use.
@@ -119,11 +119,11 @@ impl Pipe {
     pub fn peek(&self, offset: usize, room: &mut [u8]) -> usize {
         let (mut skipped, mut done) = (offset, 0);
         for page in &self.pages {
-            let held = page.held();
-            let piece = held.get(skipped..).unwrap_or_default();
+            let unread = page.unread();
+            let piece = unread.get(skipped..).unwrap_or_default();
             let bytes = piece.len().min(room.len() - done);
             room[done..done + bytes].copy_from_slice(&piece[..bytes]);
-            skipped = skipped.saturating_sub(held.len());
+            skipped = skipped.saturating_sub(unread.len());
             done += bytes;
         }
         done
@@ -133,10 +133,10 @@ impl Pipe {
     pub fn skip(&mut self, mut bytes: usize) {
         let was_full = self.used() >= self.capacity;
         while let Some(page) = self.pages.front_mut().filter(|_| bytes > 0) {
-            let here = bytes.min(page.held().len());
+            let here = bytes.min(page.unread().len());
             page.read += here;
             bytes -= here;
-            if page.held().is_empty() {
+            if page.unread().is_empty() {
                 self.pages.pop_front();
             }
         }
@@ -148,7 +148,7 @@ impl Pipe {
     /// The next packet, if the next page is one.
     #[must_use]
     pub fn packet(&self) -> Option<&[u8]> {
-        self.pages.front().filter(|page| page.is_packet).map(Page::held)
+        self.pages.front().filter(|page| page.is_packet).map(Page::unread)
     }
 
     /// Moves bytes to the application.
@@ -171,11 +171,11 @@ impl Pipe {
     fn drain(&mut self, to: UserRange) -> Result<u64, Errno> {
         let mut done = 0;
         while let Some(page) = self.pages.front_mut().filter(|page| done < to.length() && !page.is_packet) {
-            let part = to.part(done, page.held().len() as u64);
-            let moved = user::write_some(part.start(), &page.held()[..part.length() as usize]);
+            let part = to.part(done, page.unread().len() as u64);
+            let moved = user::write_some(part.start(), &page.unread()[..part.length() as usize]);
             page.read += moved;
             done += moved as u64;
-            if page.held().is_empty() {
+            if page.unread().is_empty() {
                 self.pages.pop_front();
             } else if (moved as u64) < part.length() {
                 return if done == 0 { Err(Errno::EFAULT) } else { Ok(done) };
@@ -201,7 +201,7 @@ impl Pipe {
 
     /// Bytes that it holds before a write must wait.
     fn limit(&self, waits: bool) -> usize {
-        self.capacity + if waits && self.has_waiting_reader { ADVANCE } else { 0 }
+        self.capacity + if waits && self.has_waiting_reader { OVERCOMMIT } else { 0 }
     }
 
     /// Writes bytes from the libOS, as many as fit. Returns how many.
@@ -314,8 +314,8 @@ impl Pipe {
 
     /// How often the other end of an open file with this access was opened.
     #[must_use]
-    pub fn others(&self, reads: bool) -> u64 {
-        self.came[usize::from(reads)]
+    pub fn other_opens(&self, reads: bool) -> u64 {
+        self.opens[usize::from(reads)]
     }
 
     /// Its `poll` events for a reader or a writer.
@@ -336,7 +336,7 @@ impl Pipe {
 #[derive(Debug, Default)]
 pub struct Pipes {
     pipes: Vec<Option<Pipe>>,
-    made: u64,
+    last_number: u64,
 }
 
 impl Pipes {
@@ -345,30 +345,31 @@ impl Pipes {
     /// # Errors
     /// `ENOMEM`.
     pub fn open(&mut self, inode: Option<InodeRef>, reads: bool, writes: bool) -> Result<PipeId, Errno> {
-        let known = |pipe: &Option<Pipe>| inode.is_some() && pipe.as_ref().is_some_and(|pipe| pipe.inode == inode);
-        let index = self.pipes.iter().position(known).or_else(|| self.pipes.iter().position(Option::is_none)).unwrap_or(self.pipes.len());
+        let is_its_pipe = |pipe: &Option<Pipe>| inode.is_some() && pipe.as_ref().is_some_and(|pipe| pipe.inode == inode);
+        let index =
+            self.pipes.iter().position(is_its_pipe).or_else(|| self.pipes.iter().position(Option::is_none)).unwrap_or(self.pipes.len());
         if index == self.pipes.len() {
             self.pipes.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
             self.pipes.push(None);
         }
         let pipe = self.pipes[index].get_or_insert_with(|| {
-            self.made += 1;
+            self.last_number += 1;
             Pipe {
                 pages: VecDeque::new(),
                 capacity: CAPACITY,
                 readers: 0,
                 writers: 0,
-                number: self.made,
+                number: self.last_number,
                 inode,
                 pulse: Pulse::default(),
-                came: [0; 2],
+                opens: [0; 2],
                 has_waiting_reader: false,
             }
         });
         pipe.readers += u32::from(reads);
         pipe.writers += u32::from(writes);
-        pipe.came[0] += u64::from(reads);
-        pipe.came[1] += u64::from(writes);
+        pipe.opens[0] += u64::from(reads);
+        pipe.opens[1] += u64::from(writes);
         pipe.pulse.other();
         Ok(PipeId(index))
     }
@@ -415,7 +416,7 @@ impl Pipes {
 
 #[cfg(test)]
 mod tests {
-    use super::{ADVANCE, CAPACITY, Pipe, Pipes};
+    use super::{CAPACITY, OVERCOMMIT, Pipe, Pipes};
     use crate::errno::Errno;
 
     #[test]
@@ -437,16 +438,16 @@ mod tests {
         let mut pipes = Pipes::default();
         let id = pipes.open(None, true, true).expect("there is memory");
         let pipe = pipes.get_mut(id).expect("it is open");
-        let write = |pipe: &mut Pipe, waits| pipe.fill(2 * ADVANCE, pipe.limit(waits), false, |room| room.len());
+        let write = |pipe: &mut Pipe, waits| pipe.fill(2 * OVERCOMMIT, pipe.limit(waits), false, |room| room.len());
         for (has_waiting_reader, waits) in [(false, true), (true, false)] {
             pipe.has_waiting_reader = has_waiting_reader;
             assert_eq!(write(pipe, waits), Ok(CAPACITY), "{has_waiting_reader} {waits}");
             pipe.skip(CAPACITY);
         }
         pipe.has_waiting_reader = true;
-        assert_eq!(write(pipe, true), Ok(CAPACITY + ADVANCE));
+        assert_eq!(write(pipe, true), Ok(CAPACITY + OVERCOMMIT));
         assert_eq!((write(pipe, true), pipe.ready(false, true)), (Err(Errno::EAGAIN), 0));
-        pipe.skip(ADVANCE);
+        pipe.skip(OVERCOMMIT);
         assert_eq!(pipe.ready(false, true), 0, "it is still full");
         pipe.skip(CAPACITY);
         pipe.readers += 1;

@@ -37,7 +37,7 @@ impl PipeFile {
     /// Records that the open of a FIFO begins to wait.
     #[must_use]
     pub fn begin_open(self, files: &Files, reads: bool) -> PipeFile {
-        PipeFile { other_opens: files.pipes.get(self.pipe).ok().map(|pipe| pipe.others(reads)), ..self }
+        PipeFile { other_opens: files.pipes.get(self.pipe).ok().map(|pipe| pipe.other_opens(reads)), ..self }
     }
 
     /// Whether the open of a FIFO still waits for its other end.
@@ -46,7 +46,7 @@ impl PipeFile {
         let Ok(pipe) = files.pipes.get(self.pipe) else { return false };
         // An other end that was opened and closed meanwhile counts.
         let is_alone = file.readable() && pipe.writers == 0 || file.writable() && pipe.readers == 0;
-        pipe.inode.is_some() && is_alone && self.other_opens == Some(pipe.others(file.readable()))
+        pipe.inode.is_some() && is_alone && self.other_opens == Some(pipe.other_opens(file.readable()))
     }
 }
 

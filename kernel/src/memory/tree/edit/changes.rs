@@ -211,16 +211,16 @@ impl EntryChange for Unshare {
     }
 }
 
-/// Replaces a table of pages by a large page that contains copies of them.
+/// Collapses a table of pages into a large page that contains copies of them, as khugepaged does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Merge {
+pub(super) struct Collapse {
     /// The copies, exclusive to the tree.
     pub(super) huge_frame: HugeFrame,
     /// The permissions of all pages.
     pub(super) permissions: Permissions,
 }
 
-impl EntryChange for Merge {
+impl EntryChange for Collapse {
     /// Rule 2: a leaf replaces a link. The pages and the table are released, because the fresh path no longer shows them (rules 3 and 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations that edit a tree. Each reserves the frames that its edit can need.
 
-use super::changes::{Evict, MapResident, Merge, Populate, Protect, RenewPath, Replace, Unshare};
+use super::changes::{Collapse, Evict, MapResident, Populate, Protect, RenewPath, Replace, Unshare};
 use super::tables::PATH_TABLES;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::tree::entry::{Entry, View};
@@ -102,7 +102,8 @@ impl Tree {
     }
 
     /// Makes those of `pages` exclusive to this tree that may be written and are shared pages or blocks in memory. The pages must lie
-    /// within one large page's span. A whole span of 4 KiB pages with the same permissions becomes a large page, if a huge frame is free.
+    /// within one large page's span. A whole span of 4 KiB pages with the same permissions is collapsed into a large page, if a huge frame
+    /// is free.
     ///
     /// # Errors
     /// Not enough memory; nothing has changed.
@@ -115,7 +116,7 @@ impl Tree {
         if pages.end - pages.start == span(2) && self.has_writable_large_page(frames, pages.start) {
             return self.unshare_large(frames, account, pages.start);
         }
-        if self.merge(frames, account, &pages) {
+        if self.collapse(frames, account, &pages) {
             return Ok(());
         }
         let shared = pages.filter(|page| self.is_copied_on_write(frames, *page)).map(|page| page..page + 1);
@@ -125,9 +126,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Copies a whole span of writable 4 KiB pages into a large page, also those that are exclusive already. `false`: nothing has changed,
-    /// because they are not all present with the same permissions, or there is no room.
-    fn merge(&mut self, frames: &mut Frames, account: AccountId, pages: &Range<u64>) -> bool {
+    /// Collapses a whole span of writable 4 KiB pages into a large page: copies them all, also those that are exclusive already. `false`:
+    /// nothing has changed, because they are not all present with the same permissions, or there is no room.
+    fn collapse(&mut self, frames: &mut Frames, account: AccountId, pages: &Range<u64>) -> bool {
         if pages.end - pages.start != span(2) || frames.ensure(account, PATH_TABLES + span(2)).is_err() {
             return false;
         }
@@ -146,7 +147,7 @@ impl Tree {
         for (from, to) in sources.into_iter().zip(huge_frame.frames()) {
             frames.arena().copy(from, to);
         }
-        self.edit(frames, account, pages.clone(), Merge { huge_frame, permissions });
+        self.edit(frames, account, pages.clone(), Collapse { huge_frame, permissions });
         true
     }
 
