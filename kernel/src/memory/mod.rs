@@ -3,8 +3,8 @@
 //!
 //! The page-table tree *is* the description of memory; there is no second structure. A [`Tree`](tree::Tree) spans one slot of 512 GiB.
 //! An entry is present and points to a table or a page, or describes the page that a fault must make ([`entry`](tree::entry)). A clone
-//! of a tree is another handle on the same tables, *sealed*: its top is shown to the CPU without the write bit, and from then on so is
-//! the source's. A write copies the path and the page.
+//! of a tree is another handle on the same tables, *sealed*: its top is linked without the write bit, and from then on so is the
+//! source's. A write copies the path and the page.
 //!
 //! # Modules
 //! Each uses only those before it in this list.
@@ -30,14 +30,14 @@
 //!    read-only to writable, or to the private copy of the same page and size. (`tree/edit/walk.rs`: `may_change_in_place`) A CPU sees
 //!    such a copy once the write is retried. Until that is confirmed, no other code runs on these tables, or the path is made fresh.
 //!    (The core loop: `unconfirmed`)
-//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has shown
+//! 2. Any other change builds a fresh path: new tables up to a new root; the old ones are retired. A tree that no root has mapped
 //!    yet is fresh as it is. (`tree/edit/walk.rs`: `put`)
 //! 3. A retired table's frame is quarantined and not reused until the machine has flushed its tables. (`frames/quarantine.rs`)
 //! 4. A frame passes to another cell only when no vCPU runs on a root that reaches it: edits happen while the cell is not running,
 //!    and it is re-entered on the root that the edit left. (`spaces/space.rs`: `root`)
 //! 5. The kernel's own writes into a page break the sharing first. (`paging/copy.rs`)
 //! 6. A root gets a new stamp when it is built, when its cell moves to another vCPU, and when a page is copied in place that it
-//!    shows at two addresses. The vCPU then drops its translations. (`spaces/space.rs`: `root`; `spaces/access.rs`: `resolve`) A fault
+//!    maps at two addresses. The vCPU then drops its translations. (`spaces/space.rs`: `root`; `spaces/access.rs`: `resolve`) A fault
 //!    that the tables rule out is spurious: retry. (`paging/fault.rs`)
 //! 7. Entries are written with single atomic stores, and never point outside the arena. ([`pando_machine::Arena::store`])
 //!

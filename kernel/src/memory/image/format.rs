@@ -68,7 +68,7 @@ pub(in crate::memory) fn add(image: &mut TreeImage, first: u64, count: u64, perm
     }
 }
 
-/// The memory that a space shows in a slot.
+/// The memory that a space maps in a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MountImage {
     Private(TreeImage),

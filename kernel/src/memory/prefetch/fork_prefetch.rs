@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Pages that are remembered for each side: what a program with some libraries writes first, a megabyte.
 const PAGES_MAX: usize = 256;
-/// Number of clones after which learning starts anew, because nothing shows whether a page that was copied ahead was written.
+/// Number of clones after which learning starts anew, because nothing shows whether a prefetched page was written.
 const CLONES_MAX: u32 = 32;
 
 /// The pages learned from a space's clones.

@@ -11,7 +11,7 @@ use crate::memory::tree::Tree;
 use pando_abi::{SegmentIndex, SpaceIndex};
 use pando_machine::{EntryIndex, Root, SUPERVISOR_SLOT};
 
-/// The memory that a space shows in a slot.
+/// The memory that a space maps in a slot.
 #[derive(Debug)]
 pub(in crate::memory) enum MountSource {
     /// Memory of this space alone.
@@ -78,8 +78,8 @@ impl Space {
         let table = frames.allocate_table(account, true)?;
         for mount in &self.mounts {
             let link = match &mount.source {
-                MountSource::Private(tree) => tree.show(),
-                MountSource::Segment(index) => segment(*index).show(),
+                MountSource::Private(tree) => tree.map_in_root(),
+                MountSource::Segment(index) => segment(*index).map_in_root(),
             };
             frames.arena().store(table, EntryIndex::new(mount.slot), link.0);
         }

@@ -19,7 +19,7 @@ pub(super) fn folded_entry(frames: &Frames, table: FrameId) -> Option<Entry> {
     (1..span(2)).all(|position| evicted(position) == Some(first.offset(position))).then_some(first)
 }
 
-/// The entry of the block that a last-level entry shows, present or not. `None`: it shows no block.
+/// The entry of the block that a last-level entry maps, present or not. `None`: it maps no block.
 pub(super) fn block_entry(frames: &Frames, entry: Entry) -> Option<Entry> {
     match entry.view(1) {
         View::Block { .. } => Some(entry),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of a tree: cloning, showing in a root, release.
+//! The handle of a tree: cloning, mapping in a root, release.
 
 use super::entry::Entry;
 use super::level::TOP;
@@ -15,10 +15,10 @@ pub struct Tree {
     pub(super) top: Option<FrameId>,
     /// Whether the top may be shared: then its content must not change.
     pub(super) is_sealed: bool,
-    /// Changes whenever a root that shows the tree must be built anew; never decreases.
+    /// Changes whenever a root that maps the tree must be built anew; never decreases.
     pub(super) version: u64,
-    /// Whether a root has shown the tree since it was created or sealed. Until then no CPU knows any table that it owns.
-    pub(super) is_shown: Cell<bool>,
+    /// Whether a root has mapped the tree since it was created or sealed. Until then no CPU knows any table that it owns.
+    pub(super) is_mapped: Cell<bool>,
 }
 
 impl Tree {
@@ -28,9 +28,9 @@ impl Tree {
         self.version
     }
 
-    /// The entry with which a root shows the tree. Marks the tree as shown.
-    pub(in crate::memory) fn show(&self) -> Entry {
-        self.is_shown.set(true);
+    /// The entry with which a root maps the tree. Marks the tree as mapped.
+    pub(in crate::memory) fn map_in_root(&self) -> Entry {
+        self.is_mapped.set(true);
         self.link()
     }
 
@@ -50,8 +50,8 @@ impl Tree {
             }
         }
         // A sealed tree has no table of its own that a CPU could know.
-        self.is_shown.set(false);
-        Tree { top: self.top, is_sealed: self.is_sealed, version: frames.next_number(), is_shown: Cell::new(false) }
+        self.is_mapped.set(false);
+        Tree { top: self.top, is_sealed: self.is_sealed, version: frames.next_number(), is_mapped: Cell::new(false) }
     }
 
     /// Releases the tree, in steps that [`Frames::reap`] works through.

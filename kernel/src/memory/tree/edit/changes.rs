@@ -187,7 +187,7 @@ pub(super) struct Unshare;
 
 impl EntryChange for Unshare {
     /// Rule 1 where nothing was present. Rule 2 for a shared page: this is no answer to a write fault, so nothing makes a CPU read the
-    /// leaf again. The shared page is released at once, because the fresh path no longer shows it (rule 4).
+    /// leaf again. The shared page is released at once, because the fresh path no longer maps it (rule 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
@@ -221,7 +221,7 @@ pub(super) struct Collapse {
 }
 
 impl EntryChange for Collapse {
-    /// Rule 2: a leaf replaces a link. The pages and the table are released, because the fresh path no longer shows them (rules 3 and 4).
+    /// Rule 2: a leaf replaces a link. The pages and the table are released, because the fresh path no longer maps them (rules 3 and 4).
     fn new_entry(self, edit: &mut Edit<'_>, visit: &Visit) -> Entry {
         match visit.view {
             View::Table { .. } if visit.level == 2 => {

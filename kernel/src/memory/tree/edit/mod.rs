@@ -5,7 +5,7 @@
 //! entry that it reaches, its change computes the new entry ([`changes`]: one function per change, with the rules that it relies on).
 //! On the way up, a change that rule 1 forbids in place moves the table to a fresh frame. Since that changes the entry above, the path
 //! up to the root becomes fresh. Every table is copied at most once: afterwards it is *fresh*, unknown to any CPU, and may be written
-//! freely. So may all own tables of a tree that no root has shown.
+//! freely. So may all own tables of a tree that no root has mapped.
 //!
 //! The operations on [`Tree`](super::Tree) reserve the frames that an edit can need ([`operations`]), so it never stops half way.
 

@@ -14,8 +14,8 @@ pub(super) struct Edit<'a> {
     pub(super) frames: &'a mut Frames,
     /// The account that pays for new tables and pages.
     pub(super) account: AccountId,
-    /// Whether no root has shown the tree: then no CPU knows any of its own tables.
-    pub(super) is_unshown: bool,
+    /// Whether no root has mapped the tree: then no CPU knows any of its own tables.
+    pub(super) is_unmapped: bool,
     /// Tables that the edit has made. No CPU knows them.
     pub(super) fresh: Vec<FrameId>,
     /// The shared page that the answer to a write fault has replaced by a copy. The edit still holds it.

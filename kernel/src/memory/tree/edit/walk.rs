@@ -62,7 +62,7 @@ impl Tree {
         change: impl EntryChange,
     ) -> Option<FrameId> {
         let before = self.link();
-        let mut edit = Edit { frames, account, is_unshown: !self.is_shown.get(), fresh: Vec::new(), replaced: None };
+        let mut edit = Edit { frames, account, is_unmapped: !self.is_mapped.get(), fresh: Vec::new(), replaced: None };
         let mut top = match self.top {
             None => edit.table_of(Entry::EMPTY, TOP + 1),
             Some(top) if self.is_sealed => edit.copy_shared(top, TOP),
@@ -122,7 +122,7 @@ impl Edit<'_> {
     fn put(&mut self, table: &mut FrameId, position: EntryIndex, visit: &Visit, new: Entry, change: impl EntryChange) {
         let rules = self.frames.rules();
         let is_unlimited = rules.contains_rule(Rules::WITHOUT_LIMITS) && !matches!(visit.view, View::Table { .. });
-        let is_unknown = self.is_unshown || self.fresh.contains(table);
+        let is_unknown = self.is_unmapped || self.fresh.contains(table);
         let in_place = is_unknown || is_unlimited || may_change_in_place(visit, new, change);
         if !in_place && !rules.contains_rule(Rules::WITHOUT_FRESH_PATHS) {
             *table = self.renew_table(*table);
