@@ -10,8 +10,8 @@ use pando_kernel::CellId;
 /// The number of samples of the host's memory.
 const STEPS: usize = 40;
 
-/// The report on one kind of cell.
-pub(crate) struct Kind {
+/// The rows that report on one kind of cell.
+pub(crate) struct DensityRows {
     /// The number of cells that are counted.
     pub(crate) cells: usize,
     pub(crate) note: &'static str,
@@ -27,11 +27,11 @@ pub(crate) struct Kind {
 pub(crate) fn count(
     options: BenchOptions<'_>,
     harness: &mut Harness,
-    kind: &Kind,
+    rows: &DensityRows,
     mut make: impl FnMut(&mut Harness) -> Result<CellId, BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    let in_step = if options.brief { 2 } else { kind.cells / STEPS };
+    let in_step = if options.brief { 2 } else { rows.cells / STEPS };
     let mut make = |harness: &mut Harness| {
         for _ in 1..in_step {
             make(harness)?;
@@ -53,14 +53,14 @@ pub(crate) fn count(
     let own = (moments[STEPS].own - moments[0].own) / cells;
     let kvm = kernel_share(&moments, in_step);
     // KVM's memory only grows until the machine is destroyed; a negative value is noise of other programs.
-    let kept = kvm.median().max(0.0);
-    let total = own + kept;
+    let kvm_share = kvm.median().max(0.0);
+    let total = own + kvm_share;
     let row = |name, value| Row::of(name, value, "bytes");
-    report(Row { spread: Some(kvm.width() / total), ..row(kind.total, total) }.noting(format!("{cells} clones: {}", kind.note)));
-    report(row(kind.pages, pages).noting("frames that hold data"));
-    report(row(kind.tables, frames - pages).noting("frames that are tables, retired ones included"));
-    report(row(kind.objects, own - frames).noting("other memory of this process: the kernel's objects"));
-    report(row(kind.kvm, kept).noting("memory of the host's kernel: KVM's objects"));
+    report(Row { spread: Some(kvm.width() / total), ..row(rows.total, total) }.noting(format!("{cells} clones: {}", rows.note)));
+    report(row(rows.pages, pages).noting("frames that hold data"));
+    report(row(rows.tables, frames - pages).noting("frames that are tables, retired ones included"));
+    report(row(rows.objects, own - frames).noting("other memory of this process: the kernel's objects"));
+    report(row(rows.kvm, kvm_share).noting("memory of the host's kernel: KVM's objects"));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! Clones of Debian's Python after it has loaded numpy or Pillow, compared with the start of such a program.
 
 use super::fixture::{FrozenTemplate, UnstartedCell};
-use crate::density::{self, Kind};
+use crate::density::{self, DensityRows};
 use crate::harness::Harness;
 use crate::process_runs::{self, PYTHON};
 use crate::program::{Process, boot};
@@ -42,7 +42,7 @@ const LIVES: usize = 100;
 /// A program that processes a picture.
 const PICTURE: &str = include_str!("picture.py");
 
-const ALIVE: Kind = Kind {
+const ALIVE: DensityRows = DensityRows {
     cells: 400,
     note: "Python with numpy, each of which has printed a line and waits",
     total: "python-clone-bytes",

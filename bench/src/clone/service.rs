@@ -2,7 +2,7 @@
 //! Clones of a small service on a network, each of which waits for its first client.
 
 use super::fixture::{FrozenTemplate, UnstartedCell};
-use crate::density::{self, Kind};
+use crate::density::{self, DensityRows};
 use crate::harness::Harness;
 use crate::program::{Compiled, program};
 use crate::{BenchError, BenchOptions, Row};
@@ -14,7 +14,7 @@ const SOURCE: &str = include_str!("service.c");
 /// 4 GiB, which the host allocates on demand.
 const ARENA: PageCount = PageCount(1 << 20);
 
-const WAITING: Kind = Kind {
+const WAITING: DensityRows = DensityRows {
     cells: 2000,
     note: "a static C program that waits for clients at addresses of its own",
     total: "service-clone-bytes",

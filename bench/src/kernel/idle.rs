@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Idle clones: the host memory that each of thousands takes.
 
-use crate::density::{self, Kind};
+use crate::density::{self, DensityRows};
 use crate::guest::Code;
 use crate::harness::{DATA, Harness};
 use crate::program::{Compiled, QUOTA, is_idle};
@@ -27,7 +27,7 @@ const MASK: u64 = (offset_of!(VirtualRegisters, control) + offset_of!(Control, m
 const SYSTEM_PAGES: u64 = 3;
 const PROGRAM_PAGES: u64 = 2;
 
-const BARE: Kind = Kind {
+const BARE: DensityRows = DensityRows {
     cells: FEWER_CLONES,
     note: "cells without a libOS that wrote 3 pages of system memory and 2 of their own",
     total: "idle-bare-clone-bytes",
@@ -37,7 +37,7 @@ const BARE: Kind = Kind {
     kvm: "idle-bare-clone-kvm-bytes",
 };
 
-const PROGRAM: Kind = Kind {
+const PROGRAM: DensityRows = DensityRows {
     cells: CLONES,
     note: "a static C program that waits for input",
     total: "idle-clone-bytes",
@@ -47,7 +47,7 @@ const PROGRAM: Kind = Kind {
     kvm: "idle-clone-kvm-bytes",
 };
 
-const ASKED: Kind = Kind {
+const ASKED: DensityRows = DensityRows {
     cells: FEWER_CLONES,
     note: "the same, each of which has answered a line",
     total: "idle-asked-clone-bytes",
@@ -81,7 +81,7 @@ fn count(
     options: BenchOptions<'_>,
     harness: &mut Harness,
     source: CellId,
-    kind: &Kind,
+    rows: &DensityRows,
     with: impl Fn(&mut Harness, CellId) -> Result<(), BenchError>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
@@ -93,7 +93,7 @@ fn count(
         harness.turn_until(clone, is_idle)?;
         with(harness, clone).map(|()| clone)
     };
-    density::count(options, harness, kind, make, report)
+    density::count(options, harness, rows, make, report)
 }
 
 /// Creates a template without a libOS. Its clones write as many pages as a small program, and then idle.

@@ -6,7 +6,7 @@
 //! count, such as the code of `pando`; the cell's memory and all other memory of the process count. Memory of the host's
 //! kernel does not count: its page tables, and KVM's objects.
 
-use super::Setting;
+use super::Fixture;
 use crate::native::usage::{self, GroupMemory};
 use crate::process_runs::{PYTHON, WorkDirectory, needs, run_with_stats};
 use crate::program::{Compiled, Process};
@@ -28,35 +28,35 @@ const SETTLING: Duration = Duration::from_secs(1);
 const BRIEF_SETTLING: Duration = Duration::from_millis(100);
 
 /// `run-python-bytes`.
-pub(super) fn python(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn python(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     needs(PYTHON, "/usr/bin/python3 (Debian: python3)")?;
-    measure(setting, "run-python-bytes", &[PYTHON, "-c", IDLE_PYTHON], "Python", report)
+    measure(fixture, "run-python-bytes", &[PYTHON, "-c", IDLE_PYTHON], "Python", report)
 }
 
 /// `run-c-bytes`.
-pub(super) fn c(setting: &Setting<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+pub(super) fn c(fixture: &Fixture<'_>, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
     let compiled = Compiled::new(IDLE_C)?;
-    measure(setting, "run-c-bytes", &[&compiled.path().display().to_string()], "a static C program", report)
+    measure(fixture, "run-c-bytes", &[&compiled.path().display().to_string()], "a static C program", report)
 }
 
-fn measure(setting: &Setting<'_>, name: &'static str, words: &[&str], what: &str, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
-    let place = WorkDirectory::new(setting.pando, &setting.empty);
-    let with = |seconds| [&words[1..], &[seconds]].concat();
-    let (output, stats) = run_with_stats(place.cell(&["--stats=json"], words[0], &with(SHORT)))?;
+fn measure(fixture: &Fixture<'_>, name: &'static str, argv: &[&str], program: &str, report: &mut dyn FnMut(Row)) -> Result<(), BenchError> {
+    let directory = WorkDirectory::new(fixture.pando, &fixture.empty);
+    let arguments = |seconds| [&argv[1..], &[seconds]].concat();
+    let (output, stats) = run_with_stats(directory.cell(&["--stats=json"], argv[0], &arguments(SHORT)))?;
     if output != b"ready\n" {
         return Err(BenchError::Astray);
     }
-    let settling = if setting.options.brief { BRIEF_SETTLING } else { SETTLING };
-    let rounds = setting.rounds(5);
-    let ours = idle(rounds, settling, || place.cell(&[], words[0], &with(LONG)))?;
-    let theirs = idle(rounds, settling, || place.native(words[0], &with(LONG)))?;
+    let settling = if fixture.options.brief { BRIEF_SETTLING } else { SETTLING };
+    let rounds = fixture.rounds(5);
+    let ours = idle(rounds, settling, || directory.cell(&[], argv[0], &arguments(LONG)))?;
+    let theirs = idle(rounds, settling, || directory.native(argv[0], &arguments(LONG)))?;
     let median = |runs: &[GroupMemory], figure: fn(&GroupMemory) -> f64| Sample::of(runs.iter().map(figure).collect());
     let private = median(&ours, |run| run.private);
     let reference = median(&theirs, |run| run.private).median();
     let [anonymous, proportional] =
         [|run: &GroupMemory| run.anonymous, |run: &GroupMemory| run.proportional].map(|figure| median(&ours, figure).median() as u64);
     let note = format!(
-        "private resident memory of pando run with {what} that sleeps, beside another such run; {anonymous} bytes of it are anonymous; \
+        "private resident memory of pando run with {program} that sleeps, beside another such run; {anonymous} bytes of it are anonymous; \
          its proportional set size is {proportional} bytes; {}",
         exit_causes::of_stats(&stats)
     );
@@ -84,8 +84,8 @@ fn idle(rounds: usize, settling: Duration, command: impl Fn() -> Command) -> Res
             _ => Err(BenchError::Astray),
         }
     };
-    let _beside = start()?;
-    let one = || {
+    let _other = start()?;
+    let measure_one = || {
         let process = start()?;
         thread::sleep(settling);
         usage::of_group(process.id()).map_err(|error| match error.kind() {
@@ -93,5 +93,5 @@ fn idle(rounds: usize, settling: Duration, command: impl Fn() -> Command) -> Res
             _ => BenchError::Host { action: "read the memory of a process", source: error },
         })
     };
-    (0..rounds).map(|_| one()).collect()
+    (0..rounds).map(|_| measure_one()).collect()
 }

@@ -16,8 +16,8 @@ use crate::{BenchError, BenchOptions, Row, clone, unless_absent};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// The settings of the benchmark, shared by its parts.
-struct Setting<'a> {
+/// The options and files that all benchmarks share.
+struct Fixture<'a> {
     options: BenchOptions<'a>,
     /// The program that creates cells.
     pando: &'a Path,
@@ -27,14 +27,14 @@ struct Setting<'a> {
     empty: PathBuf,
 }
 
-/// Measures a part's rows.
-type Part = fn(&Setting<'_>, &mut dyn FnMut(Row)) -> Result<(), BenchError>;
+/// A benchmark: measures and reports its rows.
+type Benchmark = fn(&Fixture<'_>, &mut dyn FnMut(Row)) -> Result<(), BenchError>;
 
-/// The parts that run on one core.
-const PARTS: &[Part] = &[
-    starts::nothing,
+/// The benchmarks that run on one core.
+const ON_ONE_CORE: &[Benchmark] = &[
+    starts::bin_true,
     starts::numpy,
-    |setting, report| clone::first_output(setting.options, report),
+    |fixture, report| clone::first_output(fixture.options, report),
     starts::node,
     starts::java,
     forks::perl,
@@ -49,8 +49,8 @@ const PARTS: &[Part] = &[
     memory::python,
     memory::c,
 ];
-/// The parts that run on all cores.
-const ON_ALL_CORES: &[Part] = &[forks::pool_on_all_cores, builds::make_on_all_cores];
+/// The benchmarks that run on all cores.
+const ON_ALL_CORES: &[Benchmark] = &[forks::pool_on_all_cores, builds::make_on_all_cores];
 
 /// Runs all benchmarks. `pando` is the program that creates cells.
 pub(crate) fn run(
@@ -63,25 +63,25 @@ pub(crate) fn run(
     let directory = tempfile::tempdir().map_err(BenchError::host("make a temporary directory"))?;
     let empty = directory.path().join("empty");
     std::fs::create_dir(&empty).map_err(BenchError::host("make a temporary directory"))?;
-    let setting = Setting { options, pando, directory: directory.path(), empty };
-    // Several parts may need the same.
-    let mut named = HashSet::new();
+    let fixture = Fixture { options, pando, directory: directory.path(), empty };
+    // Several benchmarks may need the same program.
+    let mut reported = HashSet::new();
     let mut absent = |what: &str| {
-        if named.insert(what.to_owned()) {
+        if reported.insert(what.to_owned()) {
             absent(what);
         }
     };
-    for part in PARTS {
-        unless_absent(part(&setting, report), &mut absent)?;
+    for benchmark in ON_ONE_CORE {
+        unless_absent(benchmark(&fixture, report), &mut absent)?;
     }
     drop(pinned);
-    for part in ON_ALL_CORES {
-        unless_absent(part(&setting, report), &mut absent)?;
+    for benchmark in ON_ALL_CORES {
+        unless_absent(benchmark(&fixture, report), &mut absent)?;
     }
     Ok(())
 }
 
-impl Setting<'_> {
+impl Fixture<'_> {
     /// The number of repetitions; one in a brief run, which starts many cells.
     fn rounds(&self, often: usize) -> usize {
         self.size(often, 1)
