@@ -17,7 +17,7 @@ pub(crate) fn of_stats(stats: &Value) -> String {
 pub(crate) fn describe(exits: u64, mut causes: Vec<(&str, u64)>) -> String {
     causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let rest: u64 = causes.iter().skip(NAMED).map(|(_, count)| count).sum();
-    let mut named: Vec<String> = causes.iter().take(NAMED).map(|(cause, count)| format!("{count} {cause}")).collect();
+    let mut named: Vec<String> = causes.iter().take(NAMED).map(|(cause, count)| format!("{count} {}", cause.replace('_', " "))).collect();
     if rest > 0 {
         named.push(format!("{rest} other"));
     }
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn the_most_frequent_causes_come_first_and_the_rest_is_summed() {
-        let causes = json!({"a": 1, "b": 20, "c": 3, "d": 4, "e": 5, "f": 6, "g": 1});
-        assert_eq!(of_stats(&json!({"exits": 41, "exit_causes": causes})), "41 exits: 20 b, 6 f, 5 e, 4 d, 3 c, 2 other");
+        let causes = json!({"a": 1, "copy_fault": 20, "c": 3, "d": 4, "e": 5, "f": 6, "g": 1});
+        assert_eq!(of_stats(&json!({"exits": 41, "exit_causes": causes})), "41 exits: 20 copy fault, 6 f, 5 e, 4 d, 3 c, 2 other");
         assert_eq!(of_stats(&json!({"exits": 0, "exit_causes": {}})), "0 exits");
     }
 }

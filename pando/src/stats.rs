@@ -26,8 +26,9 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport,
     line("memory, at most", usage.peak.to_string());
     line("memory quota", usage.quota.to_string());
     line("exits", counters.exits.to_string());
+    let plain = |name: &str| name.replace('_', " ");
     for (cause, count) in counters.exit_causes() {
-        line(&format!("  {cause}"), count.to_string());
+        line(&format!("  {}", plain(cause)), count.to_string());
     }
     line("events delivered", counters.events.to_string());
     line("preemptions", counters.preemptions.to_string());
@@ -36,7 +37,6 @@ pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport,
     for call in missing(report) {
         line(&format!("    {}", name(call)), call.count.to_string());
     }
-    let plain = |name: &str| name.replace('_', " ");
     for (name, count) in traffic.iter().flat_map(frames).chain(network.uplink.iter().flat_map(|(_, out)| carried(out))) {
         line(&plain(name), count.to_string());
     }
@@ -144,7 +144,7 @@ fn object(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, 
     counts.into_iter().map(|(name, count)| (name.into(), json!(count))).collect()
 }
 
-/// The statistics as one object: times in nanoseconds, memory in bytes.
+/// The statistics as one object with keys in snake case: times in nanoseconds, memory in bytes.
 pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings) -> Value {
     let Outcome { counters, usage, report, end, traffic } = outcome;
     let (status, signal) = match end {
@@ -152,7 +152,8 @@ pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings
         End::Signalled { signal, .. } => (None, Some(signal)),
         _ => (None, None),
     };
-    let timings: Map<String, Value> = timings.ended().iter().map(|(name, time)| ((*name).into(), json!(time.as_nanos() as u64))).collect();
+    let timings: Map<String, Value> =
+        timings.ended().iter().map(|(name, time)| (name.to_lowercase(), json!(time.as_nanos() as u64))).collect();
     json!({
         "end": end.to_string(),
         "status": status,

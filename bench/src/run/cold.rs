@@ -12,7 +12,7 @@ pub(super) const SANDBOX: &str = "bwrap";
 const PARTS: [(&str, &str, &str); 6] = [
     ("cold-view", "view", "finding the program and opening the images"),
     ("cold-machine", "machine", "making the VM"),
-    ("cold-libos", "libOS", "booting the template"),
+    ("cold-libos", "libos", "booting the template"),
     ("cold-cell", "cell", "making the cell"),
     ("cold-confinement", "confinement", "starting threads and dropping their privileges"),
     ("cold-program", "program", "from the start of the cell to its end"),

@@ -60,18 +60,18 @@ impl Counters {
         self.faults += 1;
     }
 
-    /// The causes of exits with their counts, the most frequent first; hypercalls by name. Causes that did not occur are left out.
-    /// A fault that waited for a block is counted once.
+    /// The causes of exits with their counts, the most frequent first; names in snake case, hypercalls by theirs. Causes that
+    /// did not occur are left out. A fault that waited for a block is counted once.
     #[must_use]
     pub fn exit_causes(&self) -> Vec<(&'static str, u64)> {
         let hypercalls = TABLE.iter().zip(self.by_number).map(|(description, count)| (description.name, count));
         let others = [
-            ("system call", self.syscalls),
+            ("system_call", self.syscalls),
             ("exception", self.exceptions),
-            ("lazy fault", self.lazy_faults),
-            ("copy fault", self.copy_faults),
-            ("block fault", self.block_faults),
-            ("spurious fault", self.spurious_faults),
+            ("lazy_fault", self.lazy_faults),
+            ("copy_fault", self.copy_faults),
+            ("block_fault", self.block_faults),
+            ("spurious_fault", self.spurious_faults),
             ("interruption", self.interruptions),
         ];
         let mut causes: Vec<_> = hypercalls.chain(others).filter(|(_, count)| *count > 0).collect();
@@ -97,6 +97,6 @@ mod tests {
             counters.count_hypercall(&Registers { rax, ..Registers::default() });
         }
         assert_eq!((counters.hypercalls, counters.faults), (4, 2));
-        assert_eq!(counters.exit_causes(), [("space_switch", 3), ("copy fault", 2), ("spurious fault", 1)]);
+        assert_eq!(counters.exit_causes(), [("space_switch", 3), ("copy_fault", 2), ("spurious_fault", 1)]);
     }
 }

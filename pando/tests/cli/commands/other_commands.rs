@@ -131,7 +131,14 @@ fn stats_are_figures_on_standard_error() {
     // Busybox reads at most 64 KiB at a time.
     assert!(figure(errors, "system calls made") >= 2.0 && figure(errors, "exits") > figure(errors, "exit "), "{errors}");
     assert_eq!(figure(errors, "exit "), 1.0, "the hypercall: {errors}");
+    assert!(figure(errors, "system call ") >= 2.0 && !errors.contains('_'), "{errors}");
     assert_eq!(figure(errors, "not implemented"), 0.0, "{errors}");
+}
+
+/// The keys of an object and of the objects in it.
+fn keys(value: &Value) -> Vec<String> {
+    let inside = |(key, value): (&String, &Value)| [vec![key.clone()], keys(value)].concat();
+    value.as_object().into_iter().flatten().flat_map(inside).collect()
 }
 
 #[test]
@@ -140,6 +147,8 @@ fn stats_for_scripts_are_one_object() {
     let outcome = Case::new("busybox", &["sh", "-c", "exit 3"]).options(&["--stats=json", "--memory", "32M"]).cell();
     let found: Value = serde_json::from_str(&outcome.errors).expect("one JSON object");
     assert_eq!((outcome.status, &found["status"], &found["signal"]), (3, &Value::from(3), &Value::Null), "{found}");
+    let is_snake_case = |key: &String| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    assert!(keys(&found).iter().all(is_snake_case) && found["exit_causes"]["system_call"].is_u64(), "{found}");
     assert_eq!(found["memory_quota_bytes"], Value::from(32 << 20));
     assert!(found["memory_peak_bytes"].as_u64().is_some_and(|peak| (1 << 16..32 << 20).contains(&peak)), "{found}");
     assert!(found["cpu_ns"].as_u64().is_some_and(|time| time > 0) && found["calls"].as_u64().is_some_and(|calls| calls > 2), "{found}");
