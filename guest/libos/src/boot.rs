@@ -58,8 +58,8 @@ pub(crate) fn boot() -> ! {
 
 /// Makes the process and loads its program. Ends the cell if it cannot.
 fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
-    let given = memory::arguments();
-    let mut strings = given.strings.split(|byte| *byte == 0);
+    let boot_arguments = memory::arguments();
+    let mut strings = boot_arguments.strings.split(|byte| *byte == 0);
     let path = strings.next().unwrap_or_default();
     let directory = strings.next().unwrap_or_default();
     let mut words = |count: u32| {
@@ -67,18 +67,18 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         let pushed = strings.by_ref().take(count as usize).try_for_each(|word| words.push(word));
         pushed.map_or_else(|error| refuse(NOT_EXECUTABLE, path, &error.text()), |()| words)
     };
-    let (arguments, environment) = (words(given.header.arguments), words(given.header.environment));
-    let points: Vec<&[u8]> = strings.by_ref().take(given.header.volumes as usize).collect();
-    let credentials = Credentials::new(given.header.user, given.header.group);
-    let mut files = Files::new(tree(&given, &points), credentials, given.header.terminals, clock::wall());
-    for path in strings.take(given.header.exports as usize) {
+    let (arguments, environment) = (words(boot_arguments.header.arguments), words(boot_arguments.header.environment));
+    let points: Vec<&[u8]> = strings.by_ref().take(boot_arguments.header.volumes as usize).collect();
+    let credentials = Credentials::new(boot_arguments.header.user, boot_arguments.header.group);
+    let mut files = Files::new(tree(&boot_arguments, &points), credentials, boot_arguments.header.terminals, clock::wall());
+    for path in strings.take(boot_arguments.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode)) {
         Ok(()) => {}
         Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
     }
-    let header = given.header;
+    let header = boot_arguments.header;
     let raw = header.options & options::RAW_TERMINAL != 0;
     let terminal = Terminal::new(header.terminals, raw, [header.rows as u16, header.columns as u16]);
     let system = slot.insert(System::new(files, terminal, Random::default()));
@@ -88,7 +88,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     system.files.sockets.monotonic_clock = Some(clock::now);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.traced = header.options & options::TRACE != 0;
-    if given.header.options & options::TRAP == 0 {
+    if boot_arguments.header.options & options::TRAP == 0 {
         system.memory.patches = patches;
     }
     let path = path.to_vec();
@@ -110,10 +110,10 @@ fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
 
 /// Builds the file tree: the volumes at their mount points, and the built-in nodes of every cell. Ends the cell if an image is
 /// invalid.
-fn tree(given: &Arguments, points: &[&[u8]]) -> Tree {
+fn tree(boot_arguments: &Arguments, points: &[&[u8]]) -> Tree {
     let now = time(clock::wall());
     let open = |index: usize, point: &[u8]| {
-        let bytes = given.volume(index);
+        let bytes = boot_arguments.volume(index);
         (Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, point, &error)), bytes)
     };
     let fail = |point: &[u8], error: Errno| -> ! { refuse(OWN_FAILURE, point, &error.text()) };

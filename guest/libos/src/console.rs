@@ -177,8 +177,8 @@ impl System {
         if terminal.session != self.process.session || terminal.foreground == 0 || group == terminal.foreground {
             return Ok(());
         }
-        let held = self.thread.signals.mask().contains(signal) || self.process.signals.action(signal).is_ignoring();
-        if held {
+        let is_ignored = self.thread.signals.mask().contains(signal) || self.process.signals.action(signal).is_ignoring();
+        if is_ignored {
             // A process that ignores or blocks the signal may write, but not read.
             return if signal == Signal::SIGTTOU { Ok(()) } else { Err(Errno::EIO) };
         }
@@ -264,13 +264,13 @@ impl System {
         let bytes = &mut bytes[..part.length() as usize];
         user::read(part.start(), bytes)?;
         self.wait(&[Channel::Output], NO_DEADLINE, |system| (!system.terminal.input.stopped).then_some(()))?;
-        let shown = self.terminal.written(bytes);
-        let mut left = &shown[..];
-        while !left.is_empty() {
-            match console::send_copy(stream, left) {
-                Ok(sent) => left = &left[sent..],
+        let output = self.terminal.written(bytes);
+        let mut rest = &output[..];
+        while !rest.is_empty() {
+            match console::send_copy(stream, rest) {
+                Ok(sent) => rest = &rest[sent..],
                 // A piece that a signal interrupts has been shown in part. Its bytes cannot be counted, so it is shown to its end.
-                Err(IoError::Event) if left.len() < shown.len() => self.notice(),
+                Err(IoError::Event) if rest.len() < output.len() => self.notice(),
                 Err(IoError::Event) => self.interruption()?,
                 Err(IoError::Unread) => return Err(self.broken_pipe()),
                 Err(IoError::Fault) => return Err(Errno::EFAULT),

@@ -76,7 +76,7 @@ impl Credentials {
     }
 
     fn may_trace_as(&self, user: u32, group: u32, capabilities: u64, other: &Credentials) -> bool {
-        let is = |roles: Roles, own: u32| [roles.real, roles.effective, roles.saved] == [own; 3];
+        let is = |roles: Roles, id: u32| [roles.real, roles.effective, roles.saved] == [id; 3];
         let has_all = other.capabilities.permitted & !capabilities == 0;
         is(other.user, user) && is(other.group, group) && has_all || self.is_capable(CAP_SYS_PTRACE)
     }

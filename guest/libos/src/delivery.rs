@@ -115,10 +115,11 @@ fn push(system: &mut System, context: &mut SavedContext, info: &Info, action: Ac
     }
     system.memory.grow_stack(layout.frame, system.process.limits.stack());
     let mask = system.thread.signals.mask_afterwards.take().unwrap_or(system.thread.signals.mask());
-    let kept = SavedSignalState { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: layout.vectors, extended };
+    let signal_state =
+        SavedSignalState { mask, stack: stack.to_words(), trap: system.thread.signals.trap, vectors: layout.vectors, extended };
     push_vectors(layout.vectors, extended)?;
     let mut bytes = [0; frame::SIZE as usize];
-    let words = core::iter::once(action.restorer).chain(frame::to_words(context, &kept));
+    let words = core::iter::once(action.restorer).chain(frame::to_words(context, &signal_state));
     for (room, word) in bytes.chunks_exact_mut(8).zip(words) {
         room.copy_from_slice(&word.to_le_bytes());
     }
@@ -144,10 +145,10 @@ fn push_vectors(address: u64, extended: bool) -> Result<(), Fault> {
         head.copy_from_slice(&state[..HEAD]);
         let size = state.len() as u32;
         let components = vector::components();
-        let said = [MAGIC, size + size_of_val(&END_MAGIC) as u32, components as u32, (components >> 32) as u32, size];
+        let sw_bytes = [MAGIC, size + size_of_val(&END_MAGIC) as u32, components as u32, (components >> 32) as u32, size];
         let room = &mut head[SOFTWARE..vector::LEGACY_SIZE];
         room.fill(0);
-        for (room, word) in room.chunks_exact_mut(4).zip(said) {
+        for (room, word) in room.chunks_exact_mut(4).zip(sw_bytes) {
             room.copy_from_slice(&word.to_le_bytes());
         }
         // Readers of the legacy part need not know about the initial state of components.

@@ -235,19 +235,19 @@ impl System {
         let (mut at, mut changed) = (part.start, Vec::<Range<u64>>::new());
         while at < part.end {
             let bytes = (PAGE_SIZE - at % PAGE_SIZE).min(part.end - at) as usize;
-            let (mut seen, mut kept) = ([0; PAGE_SIZE as usize], true);
-            if user::read(mapping.address(at), &mut seen[..bytes]).is_ok() {
+            let (mut mapped, mut is_equal) = ([0; PAGE_SIZE as usize], true);
+            if user::read(mapping.address(at), &mut mapped[..bytes]).is_ok() {
                 let mut done = 0;
                 let compared = content.read(at, bytes as u64, |piece| {
                     // The lower file system may fail to read, so its bytes are copied before they are compared.
-                    let mut known = [0; PAGE_SIZE as usize];
-                    let known = &mut known[..piece.len()];
-                    kept &= user::fetch(piece, known) == piece.len() && known == &seen[done..done + piece.len()];
+                    let mut stored = [0; PAGE_SIZE as usize];
+                    let stored = &mut stored[..piece.len()];
+                    is_equal &= user::fetch(piece, stored) == piece.len() && stored == &mapped[done..done + piece.len()];
                     done += piece.len();
                     Ok(piece.len())
                 });
-                if compared.is_ok() && !kept {
-                    let mut rest = &seen[..bytes];
+                if compared.is_ok() && !is_equal {
+                    let mut rest = &mapped[..bytes];
                     let _ = content.write(at, bytes as u64, |room| {
                         let (piece, left) = rest.split_at(room.len());
                         room.copy_from_slice(piece);
@@ -316,34 +316,34 @@ impl System {
         if !is_shared(pages.start()) {
             return self.map_node(pages, permissions, file);
         }
-        let own = self.memory.pieces(pages);
+        let own_regions = self.memory.pieces(pages);
         let others = self.others.memories.values().flat_map(|memory| memory.pieces(pages));
-        if own.is_empty() {
+        if own_regions.is_empty() {
             // Only noted regions are unmapped.
             self.others.shared.pieces(pages).into_iter().for_each(|(piece, region)| self.memory.note(piece, region));
         }
         // The pages permit the union of what the processes permit.
         let all = others.map(|(_, region)| region.permissions).fold(permissions, union);
         self.map_node(pages, all, file)?;
-        let now = self.memory.pieces(pages);
-        for (part, mapped) in now {
+        let mapped_regions = self.memory.pieces(pages);
+        for (part, mapped) in mapped_regions {
             let spaces = self.others.memories.values_mut().map(|memory| &mut **memory);
             for memory in spaces {
-                for (piece, known) in memory.pieces(part) {
-                    memory.note(piece, known.like(mapped));
+                for (piece, region) in memory.pieces(part) {
+                    memory.note(piece, region.like(mapped));
                 }
             }
             for regions in [&mut self.others.shared, &mut self.others.contested] {
-                for (piece, known) in regions.pieces(part) {
-                    regions.put(piece, Region { permissions: mapped.permissions, ..known.like(mapped) });
+                for (piece, region) in regions.pieces(part) {
+                    regions.put(piece, Region { permissions: mapped.permissions, ..region.like(mapped) });
                 }
             }
-            if own.is_empty() {
+            if own_regions.is_empty() {
                 self.memory.forget(part);
             }
-            for (piece, known) in &own {
+            for (piece, region) in &own_regions {
                 let both = PageRange::new(piece.start().max(part.start()), piece.end().min(part.end()));
-                both.into_iter().for_each(|piece| self.memory.note(piece, known.like(mapped)));
+                both.into_iter().for_each(|piece| self.memory.note(piece, region.like(mapped)));
             }
         }
         self.settle_shared();
@@ -365,8 +365,8 @@ impl System {
         if self.has_blocks_to_replace() {
             self.replace_blocks();
         }
-        let own = if self.memory.shows_nodes() { self.own_mappings() } else { Vec::new() };
-        let nodes: BTreeSet<NodeId> = own.iter().map(|mapping| mapping.file.node).collect();
+        let mappings = if self.memory.shows_nodes() { self.own_mappings() } else { Vec::new() };
+        let nodes: BTreeSet<NodeId> = mappings.iter().map(|mapping| mapping.file.node).collect();
         for node in nodes {
             // Memory that processes share is never older than the file. Only mappings of this process alone may be.
             for mapping in self.mappings_of(Some(node)).iter().filter(|mapping| is_shared(mapping.pages.start())) {
@@ -401,15 +401,16 @@ impl System {
         self.memory.known_owned = self.files.tree.owned();
         for (pages, region) in self.memory.all() {
             let Backing::Blocks(_) = region.backing else { continue };
-            let Some((shown, offset)) = self.memory.shown(region.backing, pages.start()).filter(|_| region.backing.is_shared()) else {
+            let Some((file_mapping, offset)) = self.memory.shown(region.backing, pages.start()).filter(|_| region.backing.is_shared())
+            else {
                 continue;
             };
-            let (shown, offset) = (shown.clone(), offset);
-            if let InodeRef::Node(node) = self.files.tree.real_inode(shown.inode) {
+            let (file_mapping, offset) = (file_mapping.clone(), offset);
+            if let InodeRef::Node(node) = self.files.tree.real_inode(file_mapping.inode) {
                 let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
                 // Without memory for it, the mapping is gone, as if the file could not be read.
                 if self.map_node(pages, region.permissions, file).is_ok() {
-                    self.memory.show(Backing::Node(file), BlockNumber(0), shown.inode, shown.name);
+                    self.memory.show(Backing::Node(file), BlockNumber(0), file_mapping.inode, file_mapping.name);
                 }
             }
         }

@@ -128,27 +128,27 @@ impl NetworkStack {
     /// Opens the network of the card that the virtual registers show. `None`: there is no card, or no memory for its rings.
     #[must_use]
     pub fn open(sockets: &mut Sockets, seed: u64, now: u64) -> Option<NetworkStack> {
-        let shown = registers::card();
-        if shown.mtu == 0 {
+        let card_registers = registers::card();
+        if card_registers.mtu == 0 {
             return None;
         }
         let (sender, receiver) = card::open()?;
-        let addresses = hosts(&shown);
-        let [a, b, c, d, e, f, ..] = shown.mac.to_le_bytes();
-        let routers = routers(&shown);
-        let own = |&(address, prefix): &(IpAddr, u8)| {
+        let addresses = hosts(&card_registers);
+        let [a, b, c, d, e, f, ..] = card_registers.mac.to_le_bytes();
+        let routers = routers(&card_registers);
+        let interface_address = |&(address, prefix): &(IpAddr, u8)| {
             let router = routers.iter().copied().find(|router| router.is_ipv4() == address.is_ipv4());
             InterfaceAddress { address, prefix, router, is_set: true, is_routed: router.is_some() }
         };
-        let card = inet::NetworkCard { mac: [a, b, c, d, e, f], mtu: shown.mtu as usize };
-        sockets.set_card(card, addresses.iter().map(own).collect(), seed as u16);
+        let card = inet::NetworkCard { mac: [a, b, c, d, e, f], mtu: card_registers.mtu as usize };
+        sockets.set_card(card, addresses.iter().map(interface_address).collect(), seed as u16);
         let memory = (registers::memory().quota * PAGE_SIZE) as usize;
         let most = Config::new([0; 6], 0);
         let config = Config {
             addresses,
             gateway4: routers.iter().find_map(|router| if let IpAddr::V4(router) = router { Some(*router) } else { None }),
             gateway6: routers.iter().find_map(|router| if let IpAddr::V6(router) = router { Some(*router) } else { None }),
-            mtu: shown.mtu as usize,
+            mtu: card_registers.mtu as usize,
             buffer: BUFFER,
             memory: memory / MEMORY_PART,
             half_open: most.half_open.min(memory / CLOSED_PART / HALF_OPEN_SIZE),
@@ -190,8 +190,8 @@ impl NetworkStack {
     /// Does all pending work. Returns whether anything has changed for waiting threads.
     pub fn pump(&mut self, sockets: &mut Sockets, now: u64) -> bool {
         let changed_ends = sockets.take_changed();
-        let Some(mut lent) = sockets.outside.take_back() else { return false };
-        let stack = &mut *lent;
+        let Some(mut boxed_stack) = sockets.outside.take_back() else { return false };
+        let stack = &mut *boxed_stack;
         let NetworkStack { sender, receiver, .. } = self;
         let mut changed = false;
         receiver.receive(&mut |frame| {
@@ -212,7 +212,7 @@ impl NetworkStack {
         stack.run(now, &mut CardSink(&mut self.sender));
         // Transmission may have made room, or ended connections.
         changed |= self.hear(stack, sockets, now);
-        sockets.outside.lend(lent);
+        sockets.outside.lend(boxed_stack);
         self.sender.post();
         changed
     }
@@ -323,7 +323,7 @@ impl NetworkStack {
 
     /// Serves a remote end after an event of it or of its connection. Returns whether bytes have moved, or the connection is over.
     fn serve_remote_end(&mut self, remote_end: SocketId, stack: &mut Stack, sockets: &mut Sockets, now: u64) -> bool {
-        let Some(Connection { id, is_open, options: known }) = self.connections.get(&remote_end).copied() else { return false };
+        let Some(Connection { id, is_open, options: old_options }) = self.connections.get(&remote_end).copied() else { return false };
         let Ok(socket) = sockets.get(remote_end) else { return false };
         if socket.error.is_some() {
             self.drop_connection(remote_end, id, stack, sockets, true, now);
@@ -337,7 +337,7 @@ impl NetworkStack {
             return local_end.is_none();
         }
         if let Some(local_end) =
-            local_end.and_then(|local_end| sockets.get(local_end).ok()).map(options).filter(|options| *options != known)
+            local_end.and_then(|local_end| sockets.get(local_end).ok()).map(options).filter(|options| *options != old_options)
         {
             stack.set(id, local_end);
             if let Some(connection) = self.connections.get_mut(&remote_end) {
@@ -395,22 +395,22 @@ impl NetworkStack {
 
 /// The connection's options, from those of its socket.
 fn options(socket: &Socket) -> TcpOptions {
-    let kept = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
-    let seconds = |name: u32| Duration::from_secs(kept(SOL_TCP, name).max(1).into());
-    let keep_alive = (kept(SOL_SOCKET, SO_KEEPALIVE) != 0).then(|| KeepAlive {
+    let option = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
+    let seconds = |name: u32| Duration::from_secs(option(SOL_TCP, name).max(1).into());
+    let keep_alive = (option(SOL_SOCKET, SO_KEEPALIVE) != 0).then(|| KeepAlive {
         idle: seconds(TCP_KEEPIDLE),
         interval: seconds(TCP_KEEPINTVL),
-        count: kept(SOL_TCP, TCP_KEEPCNT).max(1),
+        count: option(SOL_TCP, TCP_KEEPCNT).max(1),
     });
-    let usual = TcpOptions::default();
-    let timeout = match kept(SOL_TCP, TCP_USER_TIMEOUT) {
-        0 => usual.timeout,
+    let defaults = TcpOptions::default();
+    let timeout = match option(SOL_TCP, TCP_USER_TIMEOUT) {
+        0 => defaults.timeout,
         milliseconds => Duration::from_millis(milliseconds.into()),
     };
     let is_ipv4 = socket.remote.as_ref().and_then(Address::internet).is_none_or(|remote| plain(remote).is_ipv4());
-    let hops = if is_ipv4 { kept(SOL_IP, IP_TTL) } else { kept(SOL_IPV6, IPV6_UNICAST_HOPS) };
-    let hops = u8::try_from(hops).ok().filter(|hops| *hops > 0).unwrap_or(usual.hops);
-    TcpOptions { no_delay: kept(SOL_TCP, TCP_NODELAY) != 0, keep_alive, timeout, hops }
+    let hops = if is_ipv4 { option(SOL_IP, IP_TTL) } else { option(SOL_IPV6, IPV6_UNICAST_HOPS) };
+    let hops = u8::try_from(hops).ok().filter(|hops| *hops > 0).unwrap_or(defaults.hops);
+    TcpOptions { no_delay: option(SOL_TCP, TCP_NODELAY) != 0, keep_alive, timeout, hops }
 }
 
 /// Linux's error for a failure.

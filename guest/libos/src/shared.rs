@@ -136,12 +136,12 @@ impl System {
             self.before_unmap(range);
         }
         let result = self.memory.protect(range, permissions);
-        for (piece, own) in shared_part(range).map(|range| self.memory.pieces(range)).unwrap_or_default() {
-            let differs = |(_, other): &(PageRange, Region)| other.permissions != own.permissions;
+        for (piece, region) in shared_part(range).map(|range| self.memory.pieces(range)).unwrap_or_default() {
+            let differs = |(_, other): &(PageRange, Region)| other.permissions != region.permissions;
             let others = self.other_memories().flat_map(|memory| memory.pieces(piece)).filter(differs);
             let contested: Vec<(PageRange, Region)> = others.chain(self.others.contested.pieces(piece)).collect();
             for (part, _) in contested {
-                self.others.contested.put(part, own);
+                self.others.contested.put(part, region);
             }
         }
         result
@@ -163,16 +163,16 @@ impl System {
                 let gaps = gaps(piece, &wanted);
                 wanted.extend(gaps.into_iter().map(|gap| (gap, hidden)));
             }
-            for (part, own) in wanted {
-                if own.permissions == mapped.permissions || own.backing.is_nothing() {
+            for (part, region) in wanted {
+                if region.permissions == mapped.permissions || region.backing.is_nothing() {
                     continue;
                 }
-                if !own.permissions.readable() {
+                if !region.permissions.readable() {
                     self.before_unmap(part);
                 }
                 // Without memory for tables the permissions stay as they are, and the change is tried again.
-                if memory::protect(part, own.permissions).is_ok() {
-                    self.others.contested.put(part, own);
+                if memory::protect(part, region.permissions).is_ok() {
+                    self.others.contested.put(part, region);
                 }
             }
         }
@@ -187,16 +187,16 @@ impl System {
             return Err(Errno::ENOMEM);
         }
         if file.sharing == Sharing::Writes {
-            for (piece, known) in self.others.shared.pieces(range) {
-                self.others.shared.put(piece, Region { backing: known.backing.of(file), ..known });
+            for (piece, region) in self.others.shared.pieces(range) {
+                self.others.shared.put(piece, Region { backing: region.backing.of(file), ..region });
             }
         }
-        let own = self.memory.pieces(range);
-        for missing in gaps(range, &own) {
+        let regions = self.memory.pieces(range);
+        for missing in gaps(range, &regions) {
             self.map_others_node(missing, permissions, file)?;
         }
         // Two mappings of one part count as one: it goes when both are unmapped, and has the permissions of both.
-        for (piece, _) in own {
+        for (piece, _) in regions {
             self.memory.again.add(piece);
             self.permit(piece, permissions, file)?;
         }
@@ -205,18 +205,18 @@ impl System {
 
     /// Maps a part of a file that the running process has not mapped. The pages that other processes have of it are used.
     fn map_others_node(&mut self, range: PageRange, permissions: Permissions, file: NodePages) -> Result<(), Errno> {
-        let there = self.others.shared.pieces(range);
-        for missing in gaps(range, &there) {
+        let shared_regions = self.others.shared.pieces(range);
+        for missing in gaps(range, &shared_regions) {
             self.map_node(missing, permissions, file)?;
             self.claim(missing);
         }
-        for (piece, known) in there {
-            let both = union(known.permissions, permissions);
-            if permissions.writable() && !known.backing.is_nothing() {
+        for (piece, region) in shared_regions {
+            let both = union(region.permissions, permissions);
+            if permissions.writable() && !region.backing.is_nothing() {
                 memory::protect(piece, both)?;
             }
-            self.others.shared.put(piece, Region { permissions: both, ..known });
-            self.memory.note(piece, Region { permissions, backing: known.backing.of(file) });
+            self.others.shared.put(piece, Region { permissions: both, ..region });
+            self.memory.note(piece, Region { permissions, backing: region.backing.of(file) });
         }
         self.settle_shared();
         Ok(())
@@ -307,8 +307,8 @@ impl System {
             return Ok(to.start());
         }
         let range = pages(address, bytes)?;
-        let own = self.memory.pieces(range);
-        let end = own.iter().take_while(|(_, other)| other.backing == region.backing).last().map_or(address, |(piece, _)| piece.end());
+        let regions = self.memory.pieces(range);
+        let end = regions.iter().take_while(|(_, other)| other.backing == region.backing).last().map_or(address, |(piece, _)| piece.end());
         let behind = PageRange::new(end, range.end());
         let is_free = |behind| self.memory.is_free(behind) && self.others.shared.is_free(behind) && shared_part(behind) == Some(behind);
         if chosen.is_some() || self.memory.is_full() || !behind.is_none_or(is_free) {
@@ -388,8 +388,9 @@ impl System {
         self.leave_segments(range);
         self.memory.again.clear(range);
         for (piece, _) in self.memory.pieces(range) {
-            let kept: Vec<PageRange> = self.other_memories().flat_map(|memory| memory.pieces(piece)).map(|(part, _)| part).collect();
-            for part in &kept {
+            let other_pieces: Vec<PageRange> =
+                self.other_memories().flat_map(|memory| memory.pieces(piece)).map(|(part, _)| part).collect();
+            for part in &other_pieces {
                 self.memory.forget(*part);
             }
             for (part, _) in self.memory.pieces(piece) {

@@ -334,10 +334,10 @@ impl System {
         let now = self.moment();
         let others = self.others.processes.values();
         // Only a running process uses CPU time: CPU timers are watched while their process runs.
-        let theirs = others.filter_map(|process| process.timers.next_by_clock()).min();
+        let waiting = others.filter_map(|process| process.timers.next_by_clock()).min();
         let limit = self.process.limits.cpu().map(|limit| now.clock_at(limit));
-        let own = self.process.timers.next(now).into_iter().chain(limit);
-        self.others.timers_due = own.chain(theirs).chain(self.files.timers.next()).min();
+        let running = self.process.timers.next(now).into_iter().chain(limit);
+        self.others.timers_due = running.chain(waiting).chain(self.files.timers.next()).min();
         self.arm();
     }
 

@@ -105,11 +105,11 @@ fn wait(system: &mut System, epoll: u64, events: u64, count: u64, timeout: Optio
 /// Collects the pending events.
 fn collect(system: &mut System, id: EpollId, events: u64, count: u64) -> Result<u64, Errno> {
     system.look_around(system.files.epoll_asks_input(id));
-    let given = system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {
+    let delivered = system.files.collect_epoll(id, count as usize, |index, Interest { events: ready, data }| {
         let mut bytes = [0; EVENT as usize];
         bytes[..4].copy_from_slice(&ready.to_le_bytes());
         bytes[4..].copy_from_slice(&data.to_le_bytes());
         Ok(user::write(events + index as u64 * EVENT, &bytes)?)
     })?;
-    Ok(given as u64)
+    Ok(delivered as u64)
 }

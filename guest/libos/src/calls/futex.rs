@@ -180,13 +180,13 @@ fn wake_operation(system: &mut System, [first, second]: [u64; 2], [count, second
 /// Takes a lock that is free, or that its holder's end has freed. Returns whether it did.
 fn try_lock(system: &mut System, word: u64) -> Result<bool, Errno> {
     let value = word32(word)?;
-    let own = system.thread.number;
+    let thread = system.thread.number;
     match value & FUTEX_TID_MASK {
         0 => {
-            set_word32(word, own | value & (FUTEX_OWNER_DIED | FUTEX_WAITERS))?;
+            set_word32(word, thread | value & (FUTEX_OWNER_DIED | FUTEX_WAITERS))?;
             Ok(true)
         }
-        holder if holder == own => Err(Errno::EDEADLK),
+        holder if holder == thread => Err(Errno::EDEADLK),
         holder if system.thread_of(holder).is_none() => Err(Errno::ESRCH),
         _ => Ok(false),
     }

@@ -61,21 +61,21 @@ pub fn sysinfo(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errn
 /// `prlimit64(process, resource, new, old)`.
 pub fn prlimit64(system: &mut System, [number, resource, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     let resource = u64::from(resource as u32);
-    let given = if new == 0 { None } else { Some(words(new)?) };
+    let new_limit = if new == 0 { None } else { Some(words(new)?) };
     let number = match number as u32 {
         0 => system.process.number,
         number => system.thread_of(number).map_or(number, |thread| thread.process),
     };
     let process = system.process_of(number).ok_or(Errno::ESRCH)?;
-    let (own, theirs) = (&system.files.current.credentials, &system.files.of(number).ok_or(Errno::ESRCH)?.credentials);
-    let is = |theirs: Roles, own: Roles| Roles { file: own.real, ..theirs } == Roles::all(own.real);
-    let is_same = is(theirs.user, own.user) && is(theirs.group, own.group);
-    if number != system.process.number && !is_same && !own.is_capable(CAP_SYS_RESOURCE) {
+    let (caller, target) = (&system.files.current.credentials, &system.files.of(number).ok_or(Errno::ESRCH)?.credentials);
+    let is = |target: Roles, caller: Roles| Roles { file: caller.real, ..target } == Roles::all(caller.real);
+    let is_same = is(target.user, caller.user) && is(target.group, caller.group);
+    if number != system.process.number && !is_same && !caller.is_capable(CAP_SYS_RESOURCE) {
         return Err(Errno::EPERM);
     }
-    let before = process.limits.get(resource)?;
-    given.map_or(Ok(()), |[current, most]| system.set_limit(number, resource, Limit { current, most }))?;
-    set_words_unless_null(old, &[before.current, before.most])?;
+    let old_limit = process.limits.get(resource)?;
+    new_limit.map_or(Ok(()), |[current, most]| system.set_limit(number, resource, Limit { current, most }))?;
+    set_words_unless_null(old, &[old_limit.current, old_limit.most])?;
     Ok(0)
 }
 

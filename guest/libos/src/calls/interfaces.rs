@@ -78,7 +78,7 @@ impl Interface {
 /// # Errors
 /// `ENODEV`: there is none.
 pub(super) fn number_of(name: &[u8; IFNAMSIZ]) -> Result<u32, Errno> {
-    names().find(|(_, known)| name.starts_with(known)).map(|(number, _)| number).ok_or(Errno::ENODEV)
+    names().find(|(_, interface_name)| name.starts_with(interface_name)).map(|(number, _)| number).ok_or(Errno::ENODEV)
 }
 
 /// The numbers and names of all interfaces.

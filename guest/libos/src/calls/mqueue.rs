@@ -45,7 +45,7 @@ fn name(address: u64) -> Result<Vec<u8>, Errno> {
 
 /// `mq_open(name, flags, mode, attributes)`.
 pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let given = if flags & O_CREAT != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
+    let new_attributes = if flags & O_CREAT != 0 && attributes != 0 { Some(words::<4>(attributes)?) } else { None };
     let name = name(address)?;
     let credentials = &system.files.current.credentials;
     let id = match system.files.queues.named(&name) {
@@ -64,7 +64,7 @@ pub fn mq_open(system: &mut System, [address, flags, mode, attributes, ..]: [u64
         }
         None if flags & O_CREAT == 0 => return Err(Errno::ENOENT),
         None => {
-            let (count, bytes) = given.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
+            let (count, bytes) = new_attributes.map_or((COUNT, BYTES), |[_, count, bytes, _]| (count, bytes));
             let (count_max, bytes_max) = if credentials.is_capable(CAP_SYS_RESOURCE) { (COUNT_MAX, BYTES_MAX) } else { (COUNT, BYTES) };
             if !(1..=count_max).contains(&count) || !(1..=bytes_max).contains(&bytes) {
                 return Err(Errno::EINVAL);
@@ -213,20 +213,20 @@ pub fn mq_notify(system: &mut System, [fd, event, ..]: [u64; 6]) -> Result<u64, 
 
 /// `mq_getsetattr(fd, new, old)`.
 pub fn mq_getsetattr(system: &mut System, [fd, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let given = if new == 0 { None } else { Some(words::<4>(new)?) };
-    if given.is_some_and(|[flags, ..]| flags & !O_NONBLOCK != 0) {
+    let new_attributes = if new == 0 { None } else { Some(words::<4>(new)?) };
+    if new_attributes.is_some_and(|[flags, ..]| flags & !O_NONBLOCK != 0) {
         return Err(Errno::EINVAL);
     }
     let id = system.files.message_queue(fd)?;
     let queue = system.files.queues.get(id)?;
     let flags = system.files.raw_file(fd)?.flags & O_NONBLOCK;
-    let told = [flags, queue.count_max, queue.bytes_max, queue.count(), 0, 0, 0, 0];
-    if let Some([flags, ..]) = given {
+    let attributes = [flags, queue.count_max, queue.bytes_max, queue.count(), 0, 0, 0, 0];
+    if let Some([flags, ..]) = new_attributes {
         let file = system.files.file(fd)?;
         file.flags = file.flags & !O_NONBLOCK | flags;
     }
     if old != 0 {
-        set_words(old, &told)?;
+        set_words(old, &attributes)?;
     }
     Ok(0)
 }

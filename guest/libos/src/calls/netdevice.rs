@@ -129,23 +129,24 @@ fn change(request: u32, argument: u64, inet: &mut InetState) -> Result<u64, Errn
         return Err(Errno::ENODEV);
     }
     let at = argument.wrapping_add(IFNAMSIZ as u64);
-    let own = inet.hosts.iter().find(|host| host.address.is_ipv4()).copied().filter(|_| is_card);
+    let host = inet.hosts.iter().find(|host| host.address.is_ipv4()).copied().filter(|_| is_card);
     let (loopback, bits) = (Ipv4Addr::LOCALHOST, 8);
-    let (own4, prefix) = own.map_or((loopback, bits), |own| (if let IpAddr::V4(own) = own.address { own } else { loopback }, own.prefix));
-    let all = Ipv4Addr::from_bits(own4.to_bits() | !mask(prefix).to_bits());
+    let (address, prefix) =
+        host.map_or((loopback, bits), |host| (if let IpAddr::V4(address) = host.address { address } else { loopback }, host.prefix));
+    let all = Ipv4Addr::from_bits(address.to_bits() | !mask(prefix).to_bits());
     let is_current = match request {
         SIOCSIFFLAGS => word32(at)? & IFF_UP != 0,
         SIOCSIFADDR if is_card => {
             let wanted = address4(at)?;
             // The unspecified address removes the present one.
             let change = if wanted.is_unspecified() {
-                InterfaceChange::Address(own4.into(), prefix, false)
+                InterfaceChange::Address(address.into(), prefix, false)
             } else {
                 InterfaceChange::Address(wanted.into(), prefix, true)
             };
             return change.apply(inet).map(|()| 0);
         }
-        SIOCSIFADDR => address4(at)? == own4,
+        SIOCSIFADDR => address4(at)? == address,
         SIOCSIFBRDADDR => address4(at)? == all || address4(at)?.is_unspecified(),
         SIOCSIFNETMASK => address4(at)? == mask(prefix),
         SIOCSIFMTU => u64::from(word32(at)?) == if is_card { registers::card().mtu } else { 65_536 },

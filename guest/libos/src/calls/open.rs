@@ -180,11 +180,11 @@ pub fn pipe2(system: &mut System, [descriptors, flags, ..]: [u64; 6]) -> Result<
         return Err(Errno::EINVAL);
     }
     let files = &mut system.files;
-    let kept = flags & !O_CLOEXEC;
+    let status_flags = flags & !O_CLOEXEC;
     let close_on_exec = flags & O_CLOEXEC != 0;
     let id = files.pipes.open(None, true, true)?;
-    let reader = files.insert(OpenFile::new(PipeFile::new(id), kept), close_on_exec);
-    let writer = OpenFile::new(PipeFile::new(id), kept | O_WRONLY);
+    let reader = files.insert(OpenFile::new(PipeFile::new(id), status_flags), close_on_exec);
+    let writer = OpenFile::new(PipeFile::new(id), status_flags | O_WRONLY);
     let reader = match reader {
         Ok(reader) => reader,
         Err(error) => {

@@ -87,12 +87,12 @@ fn say(note: &[u8]) -> Result<(), Errno> {
     line.try_reserve_exact(note.len() + 1).map_err(|_| Errno::ENOMEM)?;
     line.extend_from_slice(note);
     line.push(b'\n');
-    let said = if line.len() <= console::SLOT {
+    let sent = if line.len() <= console::SLOT {
         console::send_copy(Stream::Notes, &line).map(|_| ())
     } else {
         console::send_bytes(Stream::Notes, &line).map(|_| ())
     };
-    match said {
+    match sent {
         // A note without a reader is no error of the program.
         Ok(()) | Err(IoError::Unread) => Ok(()),
         Err(IoError::Event) => Err(Errno::EINTR),

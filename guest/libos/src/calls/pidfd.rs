@@ -52,8 +52,8 @@ pub fn pidfd_send_signal(system: &mut System, [fd, signal, information, flags, .
         (0, 0) => None,
         (0, _) => Some(Info::sent(Signal::from_number(signal)?, SI_USER, system.process.number, system.user())),
         _ => {
-            let said = crate::user::word32(information)?;
-            if said != signal as u32 {
+            let info_signal = crate::user::word32(information)?;
+            if info_signal != signal as u32 {
                 return Err(Errno::EINVAL);
             }
             given(system, to, signal, information)?
@@ -78,8 +78,8 @@ pub fn pidfd_getfd(system: &mut System, [fd, other, flags, ..]: [u64; 6]) -> Res
     if system.process_of(process).is_none_or(|process| process.has_ended()) {
         return Err(Errno::ESRCH);
     }
-    let own = &system.files.current.credentials;
-    let is_other_users = system.files.of(process).is_some_and(|other| !own.may_attach(&other.credentials));
+    let credentials = &system.files.current.credentials;
+    let is_other_users = system.files.of(process).is_some_and(|other| !credentials.may_attach(&other.credentials));
     if process != system.process.number && is_other_users {
         return Err(Errno::EPERM);
     }

@@ -200,8 +200,8 @@ pub fn wait4(system: &mut System, [which, status, options, usage, ..]: [u64; 6])
 /// `waitid(which, number, information, options, usage)`.
 pub fn waitid(system: &mut System, [which, number, information, options, usage, _]: [u64; 6]) -> Result<u64, Errno> {
     let options = u64::from(options as u32);
-    let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | __WNOTHREAD | __WALL | __WCLONE;
-    if options & !known != 0 || options & (WUNTRACED | WEXITED | WCONTINUED) == 0 {
+    let supported = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | __WNOTHREAD | __WALL | __WCLONE;
+    if options & !supported != 0 || options & (WUNTRACED | WEXITED | WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
     }
     let number = number as u32;
@@ -231,15 +231,15 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         at_once,
         clones: clones(options),
     };
-    let told = system.await_child(&wanted)?;
-    if told.is_none() && options & WNOHANG == 0 {
+    let child = system.await_child(&wanted)?;
+    if child.is_none() && options & WNOHANG == 0 {
         return Err(Errno::EAGAIN);
     }
     if information != 0 {
         let mut bytes = [0; 28];
-        if let Some(told) = &told {
-            let (code, status) = told.change.code_and_status();
-            let words = [u32::from(Signal::SIGCHLD.0), 0, code.cast_unsigned(), 0, told.number, told.user, status];
+        if let Some(child) = &child {
+            let (code, status) = child.change.code_and_status();
+            let words = [u32::from(Signal::SIGCHLD.0), 0, code.cast_unsigned(), 0, child.number, child.user, status];
             for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
                 room.copy_from_slice(&word.to_le_bytes());
             }
@@ -247,15 +247,15 @@ pub fn waitid(system: &mut System, [which, number, information, options, usage, 
         write(information, &bytes)?;
     }
     if usage != 0 {
-        set_words(usage, &told.map_or_else(Usage::default, |told| told.usage).whole())?;
+        set_words(usage, &child.map_or_else(Usage::default, |child| child.usage).whole())?;
     }
     Ok(0)
 }
 
 /// `getpid()`.
 pub fn getpid(system: &mut System, _: [u64; 6]) -> Result<u64, Errno> {
-    let own = u64::from(system.process.number);
-    Ok(if system.process.passes_for_child { own | NOBODY } else { own })
+    let number = u64::from(system.process.number);
+    Ok(if system.process.passes_for_child { number | NOBODY } else { number })
 }
 
 /// `gettid()`.
@@ -300,13 +300,13 @@ pub fn setpgid(system: &mut System, [number, group, ..]: [u64; 6]) -> Result<u64
     if (group as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let (own, session) = (system.process.number, system.process.session);
+    let (caller, session) = (system.process.number, system.process.session);
     let process = named(system, number)?;
     let number = process.number;
-    if number != own && process.parent != own || process.has_ended() {
+    if number != caller && process.parent != caller || process.has_ended() {
         return Err(Errno::ESRCH);
     }
-    if number != own && process.executed {
+    if number != caller && process.executed {
         return Err(Errno::EACCES);
     }
     if process.session != session || process.session == number {

@@ -106,11 +106,11 @@ pub fn mincore(system: &mut System, [address, length, pages, ..]: [u64; 6]) -> R
         return Err(Errno::ENOMEM);
     }
     let count = range.bytes() / PAGE_SIZE;
-    let mut told = 0;
-    while told < count {
-        let here = PIECE.min(count - told);
-        write(pages.wrapping_add(told), &[1; PIECE as usize][..here as usize])?;
-        told += here;
+    let mut done = 0;
+    while done < count {
+        let here = PIECE.min(count - done);
+        write(pages.wrapping_add(done), &[1; PIECE as usize][..here as usize])?;
+        done += here;
     }
     Ok(0)
 }

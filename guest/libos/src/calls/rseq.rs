@@ -18,10 +18,10 @@ const UNREGISTERED: u64 = 0xffff_ffff_0000_0000;
 /// `rseq(structure, size, flags, signature)`.
 pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]) -> Result<u64, Errno> {
     const RSEQ_FLAG_UNREGISTER: u32 = 1;
-    let (size, flags, given) = (u64::from(size as u32), flags as u32, RseqArea { address, signature: signature as u32 });
+    let (size, flags, area) = (u64::from(size as u32), flags as u32, RseqArea { address, signature: signature as u32 });
     let check = |registered: RseqArea| match registered {
         _ if registered.address != address || size != SIZE => Err(Errno::EINVAL),
-        _ if registered != given => Err(Errno::EPERM),
+        _ if registered != area => Err(Errno::EPERM),
         _ => Ok(()),
     };
     match (system.thread.sequences, flags) {
@@ -33,7 +33,7 @@ pub fn rseq(system: &mut System, [address, size, flags, signature, ..]: [u64; 6]
         (Some(registered), 0) => return check(registered).and(Err(Errno::EBUSY)),
         (None, 0) if size == SIZE && address.is_multiple_of(SIZE) => {
             UserRange::new(address, SIZE)?;
-            system.thread.sequences = Some(given);
+            system.thread.sequences = Some(area);
             // Both fields get processor 0. If they cannot be written, the process ends, as on Linux.
             if set_words(address, &[0]).is_err() {
                 system.force(Info::kernel(Signal::SIGSEGV));

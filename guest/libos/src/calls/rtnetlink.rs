@@ -258,20 +258,20 @@ mod tests {
 
     #[test]
     fn a_card_has_its_own_addresses_or_none() {
-        let own =
+        let interface_address =
             InterfaceAddress { address: host("10.77.0.2"), prefix: 16, router: Some(host("10.77.0.1")), is_set: true, is_routed: true };
         let mut sockets = Sockets::default();
-        sockets.set_card(NetworkCard { mac: [0; 6], mtu: 1500 }, vec![own], 0);
+        sockets.set_card(NetworkCard { mac: [0; 6], mtu: 1500 }, vec![interface_address], 0);
         let inet = &mut sockets.outside;
         let change =
             |kind: u16, address: [u8; 4]| decode_change(&message(kind, &[2, 16, 0, 0, 2, 0, 0, 0], &[(2, &address)])).expect("a change");
-        assert_eq!(change(20, [10, 77, 0, 2]), InterfaceChange::Address(own.address, 16, true));
+        assert_eq!(change(20, [10, 77, 0, 2]), InterfaceChange::Address(interface_address.address, 16, true));
         let (far, near) = (host("8.8.8.8"), host("10.77.3.4"));
         assert!(inet.host_towards(far).is_some() && inet.host_towards(near).is_some());
         assert_eq!(change(20, [10, 77, 0, 3]).apply(inet), Err(Errno::EPERM));
         assert_eq!(change(21, [10, 77, 0, 2]).apply(inet), Ok(()));
         assert_eq!(change(21, [10, 77, 0, 2]).apply(inet), Err(Errno::EADDRNOTAVAIL));
-        assert!(inet.host_towards(near).is_none() && !inet.is_own(own.address));
+        assert!(inet.host_towards(near).is_none() && !inet.is_own(interface_address.address));
         assert_eq!(change(20, [10, 77, 0, 2]).apply(inet), Ok(()));
         assert!(inet.host_towards(near).is_some() && inet.host_towards(far).is_none());
         let by = |router: [u8; 4]| {

@@ -118,10 +118,10 @@ pub(super) fn may_send(system: &System, to: ProcessNumber, signal: u64) -> bool 
 
 /// `kill(process, signal)`: to a process, to its own group (0), to all others (-1), or to the group whose number is negated.
 pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let own = system.process.number;
+    let caller = system.process.number;
     let targets = match target as i32 {
         0 => system.processes_where(|process| process.group == system.process.group),
-        -1 => system.processes_where(|process| process.number != own && process.number != FIRST),
+        -1 => system.processes_where(|process| process.number != caller && process.number != FIRST),
         target if target < 0 => system.processes_where(|process| process.group == target.unsigned_abs()),
         target => system.process_named(target.unsigned_abs()).into_iter().collect(),
     };
@@ -136,7 +136,7 @@ pub fn kill(system: &mut System, [target, signal, ..]: [u64; 6]) -> Result<u64, 
         return Err(Errno::EPERM);
     }
     if signal as u32 != 0 {
-        let info = Info::sent(Signal::from_number(signal)?, SI_USER, own, system.user());
+        let info = Info::sent(Signal::from_number(signal)?, SI_USER, caller, system.user());
         for to in allowed {
             system.send(to, info)?;
         }

@@ -309,8 +309,8 @@ fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
     for (word, room) in old.iter().zip(bytes.chunks_exact_mut(4)) {
         room.copy_from_slice(&word.to_le_bytes());
     }
-    let given = length.min(bytes.len());
-    memory::read(value, &mut bytes[..given])?;
+    let length = length.min(bytes.len());
+    memory::read(value, &mut bytes[..length])?;
     let mut words = [0; 8];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
         *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
@@ -319,7 +319,7 @@ fn filter(old: [u32; 8], value: u64, length: usize) -> Result<[u32; 8], Errno> {
 }
 
 /// Sets an option that filters received packets. Returns whether it is one.
-fn set_heard(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usize) -> Result<bool, Errno> {
+fn set_filter(socket: &mut Socket, [of, name]: [u32; 2], value: u64, length: usize) -> Result<bool, Errno> {
     let is_packet = socket.family == Family::Packet && of == SOL_SOCKET;
     match name {
         ICMP_FILTER if socket.has_filter(of) => socket.filter = filter(socket.filter, value, length)?,
@@ -344,7 +344,7 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     let may_force = system.files.current.credentials.is_capable(CAP_NET_ADMIN);
     let socket = system.files.sockets.get_mut(id)?;
-    if set_heard(socket, [of, name], value, length as usize)? {
+    if set_filter(socket, [of, name], value, length as usize)? {
         return Ok(0);
     }
     // Names and structures of options that have no effect.
@@ -383,8 +383,8 @@ pub fn setsockopt(system: &mut System, [fd, of, name, value, length, _]: [u64; 6
     }
     if (of, name) == (SOL_SOCKET, SO_BINDTODEVICE) {
         let mut bytes = [0; IFNAMSIZ];
-        let given = (length as usize).min(IFNAMSIZ - 1);
-        memory::read(value, &mut bytes[..given])?;
+        let length = (length as usize).min(IFNAMSIZ - 1);
+        memory::read(value, &mut bytes[..length])?;
         // An empty name means all interfaces.
         socket.options.interface = if bytes[0] == 0 { None } else { Some(number_of(&bytes)?) };
         return Ok(0);

@@ -17,8 +17,8 @@ use crate::user;
 
 /// Refuses flags that Linux does not know either.
 fn check(flags: u64) -> Result<(), Errno> {
-    let known = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
-    if flags as u32 & !(known as u32) == 0 { Ok(()) } else { Err(Errno::EINVAL) }
+    let supported = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+    if flags as u32 & !(supported as u32) == 0 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 /// `stat(path, status)`.
@@ -33,8 +33,8 @@ pub fn lstat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, E
 
 /// `fstat(fd, status)`.
 pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let known = system.files.status_of(system.files.raw_file(fd)?)?;
-    write(status, &known.to_stat())?;
+    let file_status = system.files.status_of(system.files.raw_file(fd)?)?;
+    write(status, &file_status.to_stat())?;
     Ok(0)
 }
 

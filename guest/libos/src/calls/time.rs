@@ -76,8 +76,8 @@ fn sleep(system: &mut System, wanted: u64, remaining: u64) -> Result<u64, Errno>
 
 /// `times(buffer)`.
 pub fn times(system: &mut System, [buffer, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let [own, children] = [system.process_time(), system.process.usage.children];
-    set_words_unless_null(buffer, &[own.user(), own.system, children.user(), children.system].map(ticks))?;
+    let [time, children] = [system.process_time(), system.process.usage.children];
+    set_words_unless_null(buffer, &[time.user(), time.system, children.user(), children.system].map(ticks))?;
     Ok(ticks(clock::now()))
 }
 

@@ -90,8 +90,8 @@ pub fn timer_create(system: &mut System, [clock, event, timer, ..]: [u64; 6]) ->
             _ => return Err(Errno::EINVAL),
         }
     };
-    let given = |number: u32| signal.unwrap_or(Some((Signal::SIGALRM, number.into())));
-    let number = system.process.timers.create(clock, given).ok_or(Errno::EAGAIN)?;
+    let notification = |number: u32| signal.unwrap_or(Some((Signal::SIGALRM, number.into())));
+    let number = system.process.timers.create(clock, notification).ok_or(Errno::EAGAIN)?;
     set_word32(timer, number).map(|()| 0).inspect_err(|_| {
         system.process.timers.delete(number);
     })

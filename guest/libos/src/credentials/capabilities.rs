@@ -42,8 +42,8 @@ impl Capabilities {
     /// The capabilities that a user starts with.
     #[must_use]
     pub const fn of(user: u32) -> Capabilities {
-        let own = if user == 0 { ALL } else { 0 };
-        Capabilities { effective: own, permitted: own, inheritable: 0, bounding: ALL, ambient: 0, secure: 0 }
+        let initial = if user == 0 { ALL } else { 0 };
+        Capabilities { effective: initial, permitted: initial, inheritable: 0, bounding: ALL, ambient: 0, secure: 0 }
     }
 
     /// Whether a capability is effective.
@@ -188,16 +188,19 @@ mod tests {
     #[test]
     fn leaving_the_root_user_drops_capabilities_unless_they_are_kept() {
         let (root, user) = (Roles::all(0), Roles::all(5));
-        let mut lost = Capabilities::of(0);
-        lost.user_changed(root, user);
-        assert_eq!(lost, Capabilities::of(5));
-        let mut kept = Capabilities { secure: SECBIT_KEEP_CAPS, ..Capabilities::of(0) };
-        kept.user_changed(root, user);
-        assert_eq!((kept.permitted, kept.effective), (ALL, 0));
-        assert_eq!((kept.set([0, 0b110, 0b110]), kept.raise_ambient(1), kept.raise_ambient(3)), (Ok(()), Ok(()), Err(Errno::EPERM)));
-        kept.executed(user, true);
-        assert_eq!((kept.permitted, kept.effective, kept.secure), (0b10, 0b10, 0));
-        assert_eq!(kept.set([0, 0b1, 0]), Err(Errno::EPERM));
+        let mut dropping = Capabilities::of(0);
+        dropping.user_changed(root, user);
+        assert_eq!(dropping, Capabilities::of(5));
+        let mut keeping = Capabilities { secure: SECBIT_KEEP_CAPS, ..Capabilities::of(0) };
+        keeping.user_changed(root, user);
+        assert_eq!((keeping.permitted, keeping.effective), (ALL, 0));
+        assert_eq!(
+            (keeping.set([0, 0b110, 0b110]), keeping.raise_ambient(1), keeping.raise_ambient(3)),
+            (Ok(()), Ok(()), Err(Errno::EPERM))
+        );
+        keeping.executed(user, true);
+        assert_eq!((keeping.permitted, keeping.effective, keeping.secure), (0b10, 0b10, 0));
+        assert_eq!(keeping.set([0, 0b1, 0]), Err(Errno::EPERM));
     }
 
     #[test]

@@ -174,22 +174,22 @@ impl Files {
     /// Removes a name, and its file if that was its last name and no process has it open.
     fn remove(&mut self, there: &FoundEntry, now: Time) -> Result<(), Errno> {
         self.keep_if_open(there.inode)?;
-        let gone = self.tree.unlink(there.named(), now)?;
+        let unlinked = self.tree.unlink(there.named(), now)?;
         if !there.is_directory {
-            self.notify_self(gone, IN_ATTRIB);
+            self.notify_self(unlinked, IN_ATTRIB);
         }
-        self.lose(gone);
+        self.lose(unlinked);
         self.notify_name(there.directory, there.name.bytes(), there.is_directory, IN_DELETE);
         Ok(())
     }
 
     /// Drops a file that has lost a name, if that was its last.
-    fn lose(&mut self, gone: InodeRef) {
-        if let InodeRef::Image(_) = self.tree.real_inode(gone) {
+    fn lose(&mut self, inode: InodeRef) {
+        if let InodeRef::Image(_) = self.tree.real_inode(inode) {
             // It had one name, and no process has it open.
-            self.notify_gone(gone);
+            self.notify_gone(inode);
         }
-        self.release(gone);
+        self.release(inode);
     }
 
     /// Makes a node of an open inode, so that it continues to exist without a name.
@@ -252,14 +252,14 @@ impl Files {
         if let Some(target) = target {
             self.keep_if_open(target.inode)?;
         }
-        let gone = self.tree.rename(moved.named(), name, now)?;
+        let replaced = self.tree.rename(moved.named(), name, now)?;
         self.notify_moved((moved.directory, moved.name.bytes()), (new.directory, new_name.bytes()), moved.is_directory);
-        if let Some(gone) = gone.filter(|_| !moved.is_directory) {
-            self.notify_self(gone, IN_ATTRIB);
+        if let Some(replaced) = replaced.filter(|_| !moved.is_directory) {
+            self.notify_self(replaced, IN_ATTRIB);
         }
         self.notify_self(moved.inode, IN_MOVE_SELF);
-        if let Some(gone) = gone {
-            self.lose(gone);
+        if let Some(replaced) = replaced {
+            self.lose(replaced);
         }
         Ok(())
     }

@@ -69,9 +69,9 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`; `ENOTDIR`: another file is in the way.
-    pub fn name_hosts(&mut self, resolver: Option<IpAddr>, own: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
+    pub fn name_hosts(&mut self, resolver: Option<IpAddr>, own_hosts: &[(IpAddr, &str)], now: Time) -> Result<(), Errno> {
         let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
-        for (address, name) in own {
+        for (address, name) in own_hosts {
             hosts += &format!("{address}\t{name}\n");
         }
         let resolvers = resolver.map(|resolver| format!("nameserver {resolver}\n"));

@@ -154,8 +154,8 @@ impl Epoll {
     /// Removes the items of a closed file.
     pub fn forget(&mut self, file: usize) {
         let range = Key { file, fd: 0 }..=Key { file, fd: u32::MAX };
-        let gone: Vec<Key> = self.items.range(range).map(|(key, _)| *key).collect();
-        for key in gone {
+        let keys: Vec<Key> = self.items.range(range).map(|(key, _)| *key).collect();
+        for key in keys {
             self.items.remove(&key);
         }
     }
@@ -206,15 +206,15 @@ impl Epoll {
             }
         }
         queue.sort_unstable_by_key(|(since, key, _)| (*since, *key));
-        let mut given = 0;
+        let mut delivered = 0;
         for (_, key, ready) in queue {
             let Some(item) = self.items.get_mut(&key) else { continue };
             if ready == 0 {
                 item.queued = None;
-            } else if given < max {
-                match give(given, Interest { events: ready.into(), data: item.interest.data }) {
-                    Ok(()) => given += 1,
-                    Err(_) if given > 0 => break,
+            } else if delivered < max {
+                match give(delivered, Interest { events: ready.into(), data: item.interest.data }) {
+                    Ok(()) => delivered += 1,
+                    Err(_) if delivered > 0 => break,
                     Err(error) => return Err(error),
                 }
                 item.tell();
@@ -222,7 +222,7 @@ impl Epoll {
                 break;
             }
         }
-        Ok(given)
+        Ok(delivered)
     }
 }
 
@@ -314,19 +314,19 @@ mod tests {
         Interest { events: u32::from(POLLIN) | events, data: 7 }
     }
 
-    fn told(epoll: &mut Epoll, answer: ReadyState) -> Vec<(u32, u64)> {
-        let mut told = Vec::new();
+    fn reports(epoll: &mut Epoll, answer: ReadyState) -> Vec<(u32, u64)> {
+        let mut reports = Vec::new();
         let count = epoll.collect(
             10,
             |_| answer,
             |_, _| {},
             |_, Interest { events, data }| {
-                told.push((events, data));
+                reports.push((events, data));
                 Ok(())
             },
         );
-        assert_eq!(count, Ok(told.len()));
-        told
+        assert_eq!(count, Ok(reports.len()));
+        reports
     }
 
     #[test]
@@ -336,17 +336,17 @@ mod tests {
         let mut epoll = Epoll::default();
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
         assert_eq!(epoll.add(KEY, wanting(0), answer), Err(Errno::EEXIST));
-        assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer)), (1, std::vec![(1, 7)]));
+        assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer)), (1, std::vec![(1, 7)]));
         epoll.change(KEY, wanting(EPOLLET), answer).expect("it is there");
-        assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer).len()), (1, 0));
+        assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer).len()), (1, 0));
         answer.pulse.output();
-        assert_eq!(told(&mut epoll, answer).len(), 0, "it does not want to know");
+        assert_eq!(reports(&mut epoll, answer).len(), 0, "it does not want to know");
         answer.pulse.input();
-        assert_eq!((told(&mut epoll, answer).len(), told(&mut epoll, answer).len()), (1, 0));
+        assert_eq!((reports(&mut epoll, answer).len(), reports(&mut epoll, answer).len()), (1, 0));
         epoll.change(KEY, wanting(EPOLLONESHOT), answer).expect("it is there");
-        assert_eq!(told(&mut epoll, answer).len(), 1);
+        assert_eq!(reports(&mut epoll, answer).len(), 1);
         answer.pulse.input();
-        assert_eq!(told(&mut epoll, answer).len(), 0);
+        assert_eq!(reports(&mut epoll, answer).len(), 0);
         epoll.forget(KEY.file);
         assert_eq!(epoll.remove(KEY), Err(Errno::ENOENT));
     }
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(counts, [Ok(1), Ok(0)]);
         // A disconnect of the other end is reported to all.
         answer.pulse.other();
-        assert_eq!(epolls.each_mut().map(|epoll| told(epoll, ReadyState { taken: u64::MAX, ..answer }).len()), [1, 1]);
+        assert_eq!(epolls.each_mut().map(|epoll| reports(epoll, ReadyState { taken: u64::MAX, ..answer }).len()), [1, 1]);
     }
 
     #[test]

@@ -201,12 +201,12 @@ impl Files {
         let mut walk = PathWalk::new(self, way, root);
         // Root needs no permission checks, so the directory found last time suffices.
         let split = split(path).filter(|_| way.resolve == 0 && self.current.credentials.is_capable(CAP_DAC_OVERRIDE));
-        let known = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
-        let found = match (split, known) {
+        let cached = split.and_then(|(above, _)| self.recent.borrow().directory((root, base), above, self.tree.changes()));
+        let found = match (split, cached) {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
             _ => walk.run(base, self.type_and_owner(base)?, path)?,
         };
-        if let (Some((above, _)), None, Some(directory)) = (split, known, walk.above) {
+        if let (Some((above, _)), None, Some(directory)) = (split, cached, walk.above) {
             self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
         if way.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base)) {

@@ -55,7 +55,7 @@ impl Files {
             }
             let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
             self.notify_opened(&found, InodeRef::Node(id), IN_OPEN);
-            return Ok(self.named(OpenFile::new(RegularFile::Node(id), kept(flags)), &found));
+            return Ok(self.named(OpenFile::new(RegularFile::Node(id), file_flags(flags)), &found));
         };
         if create {
             match self.status(inode)?.kind() {
@@ -71,7 +71,7 @@ impl Files {
                 self.notify_opened(&found, inode, IN_MODIFY);
             }
         }
-        Ok(self.named(OpenFile::new(object, kept(flags)), &found))
+        Ok(self.named(OpenFile::new(object, file_flags(flags)), &found))
     }
 
     /// Adds the name by which it was found to an open file.
@@ -273,7 +273,7 @@ impl Files {
         let owner = self.new_owner(inode, mode, false)?;
         let id = self.nameless(inode, owner, now)?;
         self.tree.node_mut(id)?.temporary = flags & O_EXCL == 0;
-        Ok(OpenFile::new(RegularFile::Node(id), kept(flags)))
+        Ok(OpenFile::new(RegularFile::Node(id), file_flags(flags)))
     }
 
     /// Creates an unnamed regular file, on the volume of an inode.
@@ -297,7 +297,7 @@ fn wants(flags: u64) -> (bool, bool) {
 }
 
 /// The flags that an open file keeps.
-fn kept(flags: u64) -> u64 {
+fn file_flags(flags: u64) -> u64 {
     let large = if flags & O_PATH == 0 { O_LARGEFILE } else { 0 };
     flags & !(O_CLOEXEC | O_CREAT | O_EXCL | O_TRUNC) & 0xffff_ffff | large
 }

@@ -76,8 +76,8 @@ impl Files {
 
     /// Consumes bytes of a pipe that were copied before.
     pub fn take_out(&mut self, pipe: PipeId, bytes: usize) {
-        if let Ok(held) = self.pipes.get_mut(pipe) {
-            held.skip(bytes);
+        if let Ok(buffer) = self.pipes.get_mut(pipe) {
+            buffer.skip(bytes);
             self.changed.push(Channel::Pipe(pipe.0));
         }
     }

@@ -63,8 +63,8 @@ impl Files {
     pub fn bind_socket(&mut self, id: SocketId, address: Address, now: Time) -> Result<(), Errno> {
         match &address {
             Address::Path(path) => {
-                let made = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
-                made.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
+                let created = self.make(here(path), NewNode::File(FileType::Socket, (0, 0)), 0o777, now);
+                created.map_err(|error| if error == Errno::EEXIST { Errno::EADDRINUSE } else { error })?;
                 let bound = match self.tree.real_inode(self.find(AT_FDCWD, path, LookupFlags::KEEP)?) {
                     InodeRef::Node(node) => self.sockets.bind_file(id, node, address.clone()),
                     _ => Err(Errno::EIO),

@@ -53,9 +53,9 @@ impl Page {
     fn fill(&mut self, length: usize, give: &mut impl FnMut(&mut [u8]) -> usize) -> usize {
         let end = self.bytes.len();
         self.bytes.resize(end + length, 0);
-        let given = give(&mut self.bytes[end..]);
-        self.bytes.truncate(end + given);
-        given
+        let count = give(&mut self.bytes[end..]);
+        self.bytes.truncate(end + count);
+        count
     }
 }
 

@@ -114,8 +114,8 @@ mod tests {
         for at in (0..10 << 20).step_by(4096) {
             let _ = ahead.wanted(start + at..start + at + 4096, end);
         }
-        let brought = ahead.wanted(start..end, end).expect("most of it is not there");
-        assert!(brought.start >= start + (10 << 20) && brought.end > brought.start && brought.end - brought.start <= MOST, "{brought:?}");
+        let fetched = ahead.wanted(start..end, end).expect("most of it is not there");
+        assert!(fetched.start >= start + (10 << 20) && fetched.end > fetched.start && fetched.end - fetched.start <= MOST, "{fetched:?}");
     }
 
     #[test]

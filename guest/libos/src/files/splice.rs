@@ -53,8 +53,8 @@ impl Files {
         let mut done = 0;
         while done < bytes {
             let wanted = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(PIECE);
-            let held = self.pipes.get(pipe)?.peek(0, &mut piece[..wanted]);
-            match self.kernel_write(to.fd, to.offset.map(|offset| offset + done), &piece[..held], now) {
+            let length = self.pipes.get(pipe)?.peek(0, &mut piece[..wanted]);
+            match self.kernel_write(to.fd, to.offset.map(|offset| offset + done), &piece[..length], now) {
                 Ok(0) => break,
                 Ok(moved) => {
                     self.pipes.get_mut(pipe)?.skip(moved);
@@ -82,11 +82,11 @@ impl Files {
         let mut done = 0;
         while done < bytes {
             let wanted = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(PIECE);
-            let held = self.pipes.get(source)?.peek(done as usize, &mut piece[..wanted]);
-            if held == 0 {
+            let length = self.pipes.get(source)?.peek(done as usize, &mut piece[..wanted]);
+            if length == 0 {
                 break;
             }
-            match self.pipes.get_mut(target)?.push(&piece[..held]) {
+            match self.pipes.get_mut(target)?.push(&piece[..length]) {
                 Ok(copied) => done += copied as u64,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),

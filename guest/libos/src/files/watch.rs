@@ -124,12 +124,12 @@ impl Files {
         max: usize,
         give: impl FnMut(usize, Interest) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        let mut taken = Vec::new();
-        let given = self.with_epoll(id, |epoll, files| {
-            epoll.collect(max, |key| files.answer(key.file), |file, moment| taken.push((file, moment)), give)
+        let mut exclusive = Vec::new();
+        let delivered = self.with_epoll(id, |epoll, files| {
+            epoll.collect(max, |key| files.answer(key.file), |file, moment| exclusive.push((file, moment)), give)
         });
-        taken.into_iter().for_each(|(file, moment)| self.epolls.take_moment(file, moment));
-        given
+        exclusive.into_iter().for_each(|(file, moment)| self.epolls.take_moment(file, moment));
+        delivered
     }
 
     fn with_epoll<T>(&mut self, id: EpollId, act: impl FnOnce(&mut Epoll, &Files) -> Result<T, Errno>) -> Result<T, Errno> {

@@ -165,7 +165,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
     }
     let now = time(clock::wall());
     let directory = files.insert(OpenFile::new(DirectoryFile(found.directory), O_RDONLY), true)?;
-    let made = found.inode.map(|inode| Ok(files.status(inode)?.owner())).transpose().and_then(|owner| {
+    let inserted = found.inode.map(|inode| Ok(files.status(inode)?.owner())).transpose().and_then(|owner| {
         if owner.is_some() {
             let there = insert_regular(files, directory, name.bytes(), O_WRONLY)?;
             files.close(there)?;
@@ -176,7 +176,7 @@ fn make(files: &mut Files, path: &[u8]) -> Result<(u64, Option<Target>), Errno> 
         }
         files.insert(file, true)
     });
-    match made {
+    match inserted {
         Ok(fd) => Ok((fd, Some(Target { directory, name, replaces: found.inode.is_some() }))),
         Err(error) => {
             files.close(directory)?;

@@ -150,9 +150,9 @@ impl Job {
         if self.taken > 0 && report(Frame::new(Kind::Taken, self.number, self.taken), &[]) {
             self.taken = 0;
         }
-        let said = self.write_strings(report) && self.carry_out(files, report);
+        let is_complete = self.write_strings(report) && self.carry_out(files, report);
         match self.end {
-            Some(end) if said => {
+            Some(end) if is_complete => {
                 // Its remaining processes have no peer any more.
                 self.close(files);
                 !report(Frame::new(Kind::Ended, self.number, end.status()), &[])

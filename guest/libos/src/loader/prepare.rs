@@ -80,7 +80,7 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
     }
     let is_lost = by_lost_descriptor(files, directory, &path);
     let mut found = find(files, directory, &path, flags)?;
-    let path = shown(directory, path);
+    let path = program_path(directory, path);
     if arguments.count() == 0 {
         arguments.push(b"")?;
     }
@@ -126,16 +126,16 @@ fn by_lost_descriptor(files: &Files, directory: u64, path: &[u8]) -> bool {
 }
 
 /// The path that the program receives; it contains the descriptor (`/dev/fd/...`) if the path started there.
-fn shown(directory: u64, path: Vec<u8>) -> Vec<u8> {
+fn program_path(directory: u64, path: Vec<u8>) -> Vec<u8> {
     if path.starts_with(b"/") || directory as i32 == AT_FDCWD as i32 {
         return path;
     }
-    let mut shown = format!("/dev/fd/{}", directory as u32).into_bytes();
+    let mut program_path = format!("/dev/fd/{}", directory as u32).into_bytes();
     if !path.is_empty() {
-        shown.push(b'/');
-        shown.extend_from_slice(&path);
+        program_path.push(b'/');
+        program_path.extend_from_slice(&path);
     }
-    shown
+    program_path
 }
 
 /// Finds an executable file.

@@ -59,8 +59,8 @@ impl Start<'_> {
         words.push(self.arguments.count() as u64);
         words.extend(addresses(self.arguments, arguments).chain([0]));
         words.extend(addresses(self.environment, environment).chain([0]));
-        let told = [(AT_RANDOM, random), (AT_EXECFN, path), (AT_PLATFORM, platform), (AT_NULL, 0)];
-        words.extend(self.auxiliary.iter().copied().chain(told).flat_map(<[u64; 2]>::from));
+        let entries = [(AT_RANDOM, random), (AT_EXECFN, path), (AT_PLATFORM, platform), (AT_NULL, 0)];
+        words.extend(self.auxiliary.iter().copied().chain(entries).flat_map(<[u64; 2]>::from));
         // The first word lies at a multiple of 16.
         let start = (random - words.len() as u64 * 8) / 16 * 16;
         let mut bytes = Vec::with_capacity((top - start) as usize);
@@ -104,32 +104,32 @@ mod tests {
             strings.iter().try_for_each(|string| words.push(string)).expect("they are short");
             words
         };
-        let given: [&[u8]; 3] = [b"echo", b"", b"two words"];
+        let argv: [&[u8]; 3] = [b"echo", b"", b"two words"];
         let set: [&[u8]; 2] = [b"A=1", b"LONGER=value"];
         let start = Start {
-            arguments: &strings(&given),
+            arguments: &strings(&argv),
             environment: &strings(&set),
             path: b"/bin/echo",
             random: [7; 16],
             skip: 48,
             auxiliary: &[(6, 4096), (9, 0x40_0000)],
         };
-        let seen = StackContents(start.bytes(TOP));
-        assert_eq!(seen.0.len() % 16, 0, "the stack pointer is aligned as the calling convention wants it");
-        assert_eq!(seen.word(0), 3);
-        let arguments: Vec<&[u8]> = (1..4).map(|index| seen.string(seen.word(index))).collect();
-        assert_eq!(arguments, given);
-        assert_eq!(seen.word(4), 0);
-        let environment: Vec<&[u8]> = (5..7).map(|index| seen.string(seen.word(index))).collect();
+        let contents = StackContents(start.bytes(TOP));
+        assert_eq!(contents.0.len() % 16, 0, "the stack pointer is aligned as the calling convention wants it");
+        assert_eq!(contents.word(0), 3);
+        let arguments: Vec<&[u8]> = (1..4).map(|index| contents.string(contents.word(index))).collect();
+        assert_eq!(arguments, argv);
+        assert_eq!(contents.word(4), 0);
+        let environment: Vec<&[u8]> = (5..7).map(|index| contents.string(contents.word(index))).collect();
         assert_eq!(environment, set);
-        assert_eq!(seen.word(7), 0);
-        assert_eq!([seen.word(8), seen.word(9), seen.word(10), seen.word(11)], [6, 4096, 9, 0x40_0000]);
-        assert_eq!(seen.word(12), AT_RANDOM);
-        let random = seen.0.len() - (TOP - seen.word(13)) as usize;
-        assert_eq!(seen.0[random..random + 16], [7; 16]);
-        assert_eq!((seen.word(14), seen.string(seen.word(15))), (AT_EXECFN, b"/bin/echo".as_slice()));
-        assert_eq!((seen.word(16), seen.string(seen.word(17))), (AT_PLATFORM, b"x86_64".as_slice()));
-        assert_eq!((seen.word(18), seen.word(19)), (AT_NULL, 0));
-        assert_eq!(seen.0[seen.0.len() - 8..], [0; 8]);
+        assert_eq!(contents.word(7), 0);
+        assert_eq!([contents.word(8), contents.word(9), contents.word(10), contents.word(11)], [6, 4096, 9, 0x40_0000]);
+        assert_eq!(contents.word(12), AT_RANDOM);
+        let random = contents.0.len() - (TOP - contents.word(13)) as usize;
+        assert_eq!(contents.0[random..random + 16], [7; 16]);
+        assert_eq!((contents.word(14), contents.string(contents.word(15))), (AT_EXECFN, b"/bin/echo".as_slice()));
+        assert_eq!((contents.word(16), contents.string(contents.word(17))), (AT_PLATFORM, b"x86_64".as_slice()));
+        assert_eq!((contents.word(18), contents.word(19)), (AT_NULL, 0));
+        assert_eq!(contents.0[contents.0.len() - 8..], [0; 8]);
     }
 }

@@ -18,21 +18,21 @@ const PLACE: u64 = 0x40_0000;
 
 /// Compares the decoding of the first instruction of `code` with the library's. Returns whether the decoder knew it.
 fn agrees(code: &[u8]) -> bool {
-    let Some(known) = decode(code) else { return false };
+    let Some(decoded) = decode(code) else { return false };
     let mut decoder = Decoder::with_ip(64, code, PLACE, DecoderOptions::NONE);
     let instruction = decoder.decode();
     // Invalid instructions may be moved: they raise their exception there, too.
     if instruction.is_invalid() {
         return false;
     }
-    assert_eq!(usize::from(known.length), instruction.len(), "{code:02x?}: {instruction:?}");
+    assert_eq!(usize::from(decoded.length), instruction.len(), "{code:02x?}: {instruction:?}");
     let is_relative = matches!(instruction.memory_base(), Register::RIP | Register::EIP);
-    assert_eq!(known.relative_operand.is_some(), is_relative, "{code:02x?}");
-    if let Some(at) = known.relative_operand {
+    assert_eq!(decoded.relative_operand.is_some(), is_relative, "{code:02x?}");
+    if let Some(at) = decoded.relative_operand {
         assert_eq!(usize::from(at), decoder.get_constant_offsets(&instruction).displacement_offset(), "{code:02x?}");
     }
     let flow = instruction.flow_control();
-    match known.flow {
+    match decoded.flow {
         Flow::Next => {
             let goes_on = matches!(flow, FlowControl::Next | FlowControl::Interrupt);
             assert!(goes_on && instruction.mnemonic() != Mnemonic::Cpuid, "{code:02x?}: {flow:?}");
@@ -43,7 +43,7 @@ fn agrees(code: &[u8]) -> bool {
             assert!(leaves || instruction.mnemonic() == Mnemonic::Hlt, "{code:02x?}: {flow:?}");
         }
         Flow::Jump { condition, distance } => {
-            let target = (PLACE + u64::from(known.length)).wrapping_add_signed(distance.into());
+            let target = (PLACE + u64::from(decoded.length)).wrapping_add_signed(distance.into());
             assert_eq!(target, instruction.near_branch_target(), "{code:02x?}");
             let code_of = instruction.condition_code();
             assert_eq!(condition.map(|condition| condition + 1), (code_of != ConditionCode::None).then_some(code_of as u8), "{code:02x?}");

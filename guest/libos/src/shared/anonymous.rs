@@ -71,9 +71,9 @@ impl System {
                 continue;
             }
             let file = self.make_file(object)?;
-            let own = PageRange::new(0, user::END).map(|all| self.memory.pieces(all)).unwrap_or_default();
+            let regions = PageRange::new(0, user::END).map(|all| self.memory.pieces(all)).unwrap_or_default();
             // The loop meets later parts of the object, too; they have become the file's by then.
-            for (pages, region) in pages_of(object, own).into_iter().filter(|(pages, _)| !is_shared(pages.start())) {
+            for (pages, region) in pages_of(object, regions).into_iter().filter(|(pages, _)| !is_shared(pages.start())) {
                 self.requeue_words(pages, file);
                 self.memory.note(pages, Region { backing: Backing::Node(file), ..region });
                 memory::protect(pages, Permissions::READ_WRITE)?;

@@ -82,20 +82,20 @@ pub struct SavedSignalState {
 
 /// The `struct ucontext` of an interrupted program.
 #[must_use]
-pub fn to_words(context: &SavedContext, kept: &SavedSignalState) -> [u64; CONTEXT_WORDS] {
+pub fn to_words(context: &SavedContext, signal_state: &SavedSignalState) -> [u64; CONTEXT_WORDS] {
     let SavedContext { rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, rsp, .. } = *context;
-    let flags = STACK_SELECTOR | if kept.extended { EXTENDED_STATE } else { 0 };
-    let [start, state, size] = kept.stack;
-    let Trap { number, error, address } = kept.trap;
+    let flags = STACK_SELECTOR | if signal_state.extended { EXTENDED_STATE } else { 0 };
+    let [start, state, size] = signal_state.stack;
+    let Trap { number, error, address } = signal_state.trap;
     #[rustfmt::skip]
     let used = [
         flags, 0, start, state, size,
         r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags,
-        SELECTORS, error, number, kept.mask.0, address, kept.vectors,
+        SELECTORS, error, number, signal_state.mask.0, address, signal_state.vectors,
     ];
     let mut words = [0; CONTEXT_WORDS];
     words[..used.len()].copy_from_slice(&used);
-    words[CONTEXT_WORDS - 1] = kept.mask.0;
+    words[CONTEXT_WORDS - 1] = signal_state.mask.0;
     words
 }
 
@@ -135,14 +135,14 @@ mod tests {
     fn the_layout_is_that_of_linux() {
         assert_eq!((CONTEXT, INFORMATION, SIZE), (8, 312, 440));
         let context = SavedContext::from_words(std::array::from_fn(|index| 0x100 + index as u64));
-        let kept = SavedSignalState {
+        let signal_state = SavedSignalState {
             mask: Set(7),
             stack: [0x51, 0x52, 0x53],
             trap: Trap { number: 14, error: 6, address: 0xc2 },
             vectors: 0xf0,
             extended: true,
         };
-        let words = to_words(&context, &kept);
+        let words = to_words(&context, &signal_state);
         let at = |offset: usize| words[offset / 8];
         assert_eq!((at(0), at(16), at(24), at(32)), (7, 0x51, 0x52, 0x53));
         assert_eq!((at(40), at(40 + 104), at(40 + 120)), (context.r8, context.rax, context.rsp));
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn sigreturn_restores_the_saved_state_without_selectors() {
         let context = SavedContext { cs: 0x2b, ss: 0x23, rflags: 0x246, rip: 1, rsp: 2, r15: 3, ..SavedContext::default() };
-        let kept = SavedSignalState { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
-        let mut words = to_words(&context, &kept);
+        let signal_state = SavedSignalState { mask: Set(1), stack: [0; 3], trap: Trap::default(), vectors: 64, extended: false };
+        let mut words = to_words(&context, &signal_state);
         let mut other = SavedContext { cs: 0x2b, ss: 0x23, ..SavedContext::default() };
         assert_eq!(apply(&words, &mut other).map(|restored| (restored.mask, restored.vectors)), Some((Set(1), 64)));
         assert_eq!(other, SavedContext { rflags: 0x44, ..context });

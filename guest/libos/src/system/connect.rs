@@ -42,8 +42,8 @@ impl System {
         let resolver = Ipv4Addr::from_bits(card.resolver4 as u32);
         let name = identity.host_name.get(..identity.host_name_length as usize).unwrap_or_default();
         let name = core::str::from_utf8(name).unwrap_or("localhost");
-        let own: Vec<(IpAddr, &str)> = network::hosts(&card).into_iter().map(|(address, _)| (address, name)).collect();
+        let hosts: Vec<(IpAddr, &str)> = network::hosts(&card).into_iter().map(|(address, _)| (address, name)).collect();
         let resolver = Some(IpAddr::V4(resolver)).filter(|resolver| !resolver.is_unspecified());
-        self.files.tree.name_hosts(resolver, &own, time(clock::wall()))
+        self.files.tree.name_hosts(resolver, &hosts, time(clock::wall()))
     }
 }

@@ -100,8 +100,8 @@ impl System {
 
     /// Ends all threads of the running process except the running one.
     pub(super) fn end_other_threads(&mut self) {
-        let own = self.thread.number;
-        let ended: alloc::vec::Vec<ThreadNumber> = self.process.threads.iter().copied().filter(|number| *number != own).collect();
+        let running = self.thread.number;
+        let ended: alloc::vec::Vec<ThreadNumber> = self.process.threads.iter().copied().filter(|number| *number != running).collect();
         for number in ended {
             if let Some(thread) = self.others.threads.remove(&number)
                 && let ThreadState::Waits(wait) = &thread.stage

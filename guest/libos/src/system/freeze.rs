@@ -90,7 +90,7 @@ impl System {
 
     /// Defers events that must not be processed while an operation is in progress.
     pub(super) fn defer(&mut self, events: EventSet) {
-        let kept = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control);
-        self.deferred = EventSet(self.deferred.0 | events.0 & kept.0);
+        let deferrable = EventSet::NONE.with(Event::Freeze).with(Event::Generation).with(Event::Control);
+        self.deferred = EventSet(self.deferred.0 | events.0 & deferrable.0);
     }
 }

@@ -147,8 +147,8 @@ impl System {
         }
         let first = self.process.number;
         let leader = self.others.threads.get(&first).filter(|_| self.thread.number != first).and_then(|leader| leader.credentials.clone());
-        let own = leader.unwrap_or_else(|| self.files.current.credentials.clone());
-        self.thread.credentials = Some(core::mem::replace(&mut self.files.current.credentials, own));
+        let credentials = leader.unwrap_or_else(|| self.files.current.credentials.clone());
+        self.thread.credentials = Some(core::mem::replace(&mut self.files.current.credentials, credentials));
     }
 
     /// Aborts the restartable sequence (rseq) of the running thread, because the thread is being preempted.

@@ -166,9 +166,9 @@ impl System {
 
     /// Removes the first pending signal of a set from the running thread's queue.
     pub fn take_signal(&mut self, set: Set) -> Option<Info> {
-        let own = self.thread.signals.pending.set().common(set);
-        let shared = self.process.signals.pending.set().common(set);
-        let from_own = own.and(shared).first().is_some_and(|first| own.contains(first));
-        if from_own { self.thread.signals.pending.take(set) } else { self.process.signals.pending.take(set) }
+        let thread_pending = self.thread.signals.pending.set().common(set);
+        let process_pending = self.process.signals.pending.set().common(set);
+        let from_thread = thread_pending.and(process_pending).first().is_some_and(|first| thread_pending.contains(first));
+        if from_thread { self.thread.signals.pending.take(set) } else { self.process.signals.pending.take(set) }
     }
 }

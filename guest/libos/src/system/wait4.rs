@@ -125,9 +125,9 @@ impl System {
         if change.is_end() && !keep {
             self.others.processes.remove(&number);
             self.files.forget_process(number);
-            let own = &mut self.process.usage;
-            own.children += usage.own + usage.children;
-            own.children_peak = own.children_peak.max(usage.peak).max(usage.children_peak);
+            let parent_usage = &mut self.process.usage;
+            parent_usage.children += usage.own + usage.children;
+            parent_usage.children_peak = parent_usage.children_peak.max(usage.peak).max(usage.children_peak);
         }
         WaitStatus { number, change, user, usage }
     }

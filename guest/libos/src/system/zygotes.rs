@@ -44,8 +44,8 @@ impl Zygotes {
     fn gain_by(&mut self, memory: &AddressSpace) -> bool {
         let Some(program) = memory.program else { return false };
         let Some(zygote) = self.by_program.get_mut(&program) else { return true };
-        let (known, found) = (zygote.memory.patches.count_sites(), memory.patches.count_sites());
-        if found > known + known / GAIN {
+        let (zygote_sites, sites) = (zygote.memory.patches.count_sites(), memory.patches.count_sites());
+        if sites > zygote_sites + zygote_sites / GAIN {
             return true;
         }
         if zygote.memory.layout == memory.layout {

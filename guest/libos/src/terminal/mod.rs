@@ -127,11 +127,11 @@ impl Terminal {
 
     /// Processes written bytes for display.
     pub fn written(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut shown = Vec::with_capacity(bytes.len());
+        let mut output = Vec::with_capacity(bytes.len());
         for &byte in bytes {
-            self.input.cursor.write(&self.settings, byte, &mut shown);
+            self.input.cursor.write(&self.settings, byte, &mut output);
         }
-        shown
+        output
     }
 
     /// How many bytes a read into `room` bytes waits for, and how long; `has_some`: it has some already.
@@ -172,8 +172,8 @@ impl Terminal {
     /// Sets the rows and columns; 0 is unknown. Returns whether they have changed.
     pub fn resize(&mut self, [rows, columns]: [u16; 2]) -> bool {
         let [usual_rows, usual_columns] = USUAL_SIZE;
-        let known = |given, usual| if given == 0 { usual } else { given };
-        self.set_size([known(rows, usual_rows), known(columns, usual_columns), 0, 0])
+        let or_usual = |value, usual| if value == 0 { usual } else { value };
+        self.set_size([or_usual(rows, usual_rows), or_usual(columns, usual_columns), 0, 0])
     }
 
     /// Sets the size. Returns whether it has changed.

@@ -70,11 +70,11 @@ impl Cursor {
                 to.push(8);
             }
             _ => {
-                let shown = if settings.writes(OLCUC) { latin::upper(byte) } else { byte };
+                let output_byte = if settings.writes(OLCUC) { latin::upper(byte) } else { byte };
                 if !byte.is_ascii_control() && !continues(settings, byte) {
                     self.column += 1;
                 }
-                to.push(shown);
+                to.push(output_byte);
             }
         }
     }

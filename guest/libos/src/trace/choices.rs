@@ -261,8 +261,8 @@ pub(super) fn signal_number(number: u64) -> String {
 pub(super) fn set(set: Set) -> String {
     /// Sets of more signals are given by the missing ones.
     const MANY: u32 = 42;
-    let (mark, shown) = if set.0.count_ones() > MANY { ("~", Set(!set.0)) } else { ("", set) };
-    let names = (1..=64).map(Signal).filter(|signal| shown.contains(*signal)).map(short);
+    let (mark, listed) = if set.0.count_ones() > MANY { ("~", Set(!set.0)) } else { ("", set) };
+    let names = (1..=64).map(Signal).filter(|signal| listed.contains(*signal)).map(short);
     format!("{mark}[{}]", names.collect::<alloc::vec::Vec<_>>().join(" "))
 }
 

@@ -96,11 +96,11 @@ pub(super) fn message(address: u64, length: u64) -> String {
     })
 }
 
-/// Formats the owner and permissions of an object; `told`: with its creator.
-fn owner(name: &str, address: u64, told: bool) -> Option<String> {
+/// Formats the owner and permissions of an object; `with_creator`: with its creator.
+fn owner(name: &str, address: u64, with_creator: bool) -> Option<String> {
     let bytes = copy(address, 24)?;
     let word = |index: usize| word32(&bytes, 4 * index);
-    let rest = if told { format!(", key={}, cuid={}, cgid={}", word(0), word(3), word(4)) } else { String::new() };
+    let rest = if with_creator { format!(", key={}, cuid={}, cgid={}", word(0), word(3), word(4)) } else { String::new() };
     Some(format!("{name}={{uid={}, gid={}, mode={}{rest}}}", word(1), word(2), octal(word(5).into())))
 }
 

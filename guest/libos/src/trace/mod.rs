@@ -73,7 +73,7 @@ impl Traced {
 
     /// Appends the printable arguments from `first` on, up to one that the call must fill in first. Returns their number.
     fn show(self, line: &mut String, first: usize, result: Option<Result<u64, Errno>>) -> usize {
-        let mut shown = first;
+        let mut count = first;
         for (index, word) in self.words().enumerate().skip(first).take(self.arguments.len() - first) {
             let kind = Kind::of(word);
             if kind.is_filled && result.is_none() {
@@ -87,9 +87,9 @@ impl Traced {
                 // A string takes everything.
                 let _ = write!(line, "{comma}{text}");
             }
-            shown += 1;
+            count += 1;
         }
-        shown
+        count
     }
 
     /// The result as it is printed.
@@ -110,8 +110,8 @@ impl Traced {
 pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     let call = Traced::new(number, arguments);
     let mut line = prefix(system) + &call.name() + "(";
-    let shown = call.show(&mut line, 0, None);
-    let all = shown == call.words().count().min(arguments.len());
+    let count = call.show(&mut line, 0, None);
+    let all = count == call.words().count().min(arguments.len());
     // `rt_sigreturn` restores these from its frame, which is gone afterwards.
     let frame = (number == RT_SIGRETURN).then(|| structures::returned(system.thread.signals.stack_pointer)).flatten();
     if let Some((mask, _)) = &frame {
@@ -150,7 +150,7 @@ pub fn call(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
     let printed = line.len();
     let result = Errno::from_result(frame.map_or(raw, |(_, result)| result));
     if !all {
-        call.show(&mut line, shown, Some(result));
+        call.show(&mut line, count, Some(result));
         line.push(')');
     }
     pad(&mut line);
@@ -201,11 +201,11 @@ fn say(system: &mut System, text: &str) {
     if system.unfinished.take_if(|thread| *thread != system.thread.number).is_some() {
         say(system, " <unfinished ...>\n");
     }
-    let shown = if system.terminal.shows(Stream::Errors) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
-    let mut left = &shown[..];
-    while !left.is_empty() {
-        match console::send_copy(Stream::Errors, left) {
-            Ok(sent) => left = &left[sent..],
+    let output = if system.terminal.shows(Stream::Errors) { system.terminal.written(text.as_bytes()) } else { text.as_bytes().to_vec() };
+    let mut rest = &output[..];
+    while !rest.is_empty() {
+        match console::send_copy(Stream::Errors, rest) {
+            Ok(sent) => rest = &rest[sent..],
             Err(IoError::Event) => system.notice(),
             // The operator has closed the stream.
             Err(_) => return,

@@ -275,8 +275,8 @@ pub(super) fn descriptors(address: u64) -> String {
 
 /// Formats the elements of an array by `each`, with most of a long one left out.
 pub(super) fn array(count: u64, mut each: impl FnMut(u64) -> Option<String>) -> Option<String> {
-    let shown: Option<Vec<String>> = (0..count.min(SHOWN)).map(&mut each).collect();
-    Some(format!("[{}{}]", shown?.join(", "), if count > SHOWN { ", ..." } else { "" }))
+    let elements: Option<Vec<String>> = (0..count.min(SHOWN)).map(&mut each).collect();
+    Some(format!("[{}{}]", elements?.join(", "), if count > SHOWN { ", ..." } else { "" }))
 }
 
 /// Formats the buffers of `readv` and `writev` with so many bytes in all.

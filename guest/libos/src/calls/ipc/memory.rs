@@ -31,8 +31,8 @@ pub fn shmget(system: &mut System, [key, bytes, flags, ..]: [u64; 6]) -> Result<
     }
     let number = system.ipc.segments.next_number(SEGMENTS_MAX)?;
     let pages = system.make_segment(number, bytes)?;
-    let made = Segment { bytes, pages, is_removed: false, is_locked: false, times: [0; 2], processes: [system.process.number, 0] };
-    system.ipc.segments.add(number, key, flags, &system.files.current.credentials, now(), made);
+    let segment = Segment { bytes, pages, is_removed: false, is_locked: false, times: [0; 2], processes: [system.process.number, 0] };
+    system.ipc.segments.add(number, key, flags, &system.files.current.credentials, now(), segment);
     Ok(number.into())
 }
 

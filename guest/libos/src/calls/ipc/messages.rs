@@ -84,9 +84,9 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
     system.wake(on);
     // If the buffer cannot be written, the message is lost, as on Linux.
     set_words(address, &[kind.cast_unsigned()])?;
-    let shown = &bytes[..bytes.len().min(room as usize)];
-    user::write(address.wrapping_add(KIND), shown)?;
-    Ok(shown.len() as u64)
+    let text = &bytes[..bytes.len().min(room as usize)];
+    user::write(address.wrapping_add(KIND), text)?;
+    Ok(text.len() as u64)
 }
 
 /// `msgctl(queue, command, buffer)`.

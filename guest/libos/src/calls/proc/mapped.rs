@@ -17,21 +17,21 @@ use crate::memory::regions::Backing;
 
 /// The sizes of a mapping. Its own pages are those that the program has written to; the other pages of a file are unchanged.
 fn sizes(range: PageRange, backing: Backing, resident: ResidentPages) -> String {
-    let own = if backing.is_shared() || is_shared(range.start()) { 0 } else { resident.own };
-    let others = resident.pages - own;
-    let (clean, dirty) = if matches!(backing, Backing::Blocks(_)) { (others, 0) } else { (0, others) };
-    let anonymous = if backing.is_file() { own } else { resident.pages };
+    let private = if backing.is_shared() || is_shared(range.start()) { 0 } else { resident.own };
+    let shared = resident.pages - private;
+    let (clean, dirty) = if matches!(backing, Backing::Blocks(_)) { (shared, 0) } else { (0, shared) };
+    let anonymous = if backing.is_file() { private } else { resident.pages };
     let rows = [
         ("Size", range.pages()),
         ("KernelPageSize", 1),
         ("MMUPageSize", 1),
         ("Rss", resident.pages),
         // The number of sharers is unknown: at least one other.
-        ("Pss", own + others / 2),
+        ("Pss", private + shared / 2),
         ("Shared_Clean", clean),
         ("Shared_Dirty", dirty),
         ("Private_Clean", 0),
-        ("Private_Dirty", own),
+        ("Private_Dirty", private),
         ("Referenced", resident.pages),
         ("Anonymous", anonymous),
         ("Swap", 0),

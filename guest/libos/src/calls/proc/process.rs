@@ -150,9 +150,9 @@ impl<'a> ProcSubject<'a> {
                 })
                 .fold(Set::default(), Set::with)
         };
-        let own = self.thread.map_or(Set::default(), |thread| thread.signals.pending.set());
+        let thread_pending = self.thread.map_or(Set::default(), |thread| thread.signals.pending.set());
         let blocked = self.thread.map_or(Set::default(), |thread| thread.signals.mask());
-        [own, self.process.signals.pending.set(), blocked, with(Disposition::Ignore), with(Disposition::Handle)]
+        [thread_pending, self.process.signals.pending.set(), blocked, with(Disposition::Ignore), with(Disposition::Handle)]
     }
 
     fn status(&self) -> String {
@@ -191,11 +191,11 @@ impl<'a> ProcSubject<'a> {
                 let _ = writeln!(text, "{name}:\t{kilobytes:8} kB");
             }
         }
-        let [own, shared, blocked, ignored, handled] = self.signals().map(|set| set.0);
+        let [pending, shared_pending, blocked, ignored, handled] = self.signals().map(|set| set.0);
         let (threads, has) = (process.threads.len().max(1), credentials.capabilities);
         let _ = writeln!(
             text,
-            "Threads:\t{threads}\nSigQ:\t0/{}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
+            "Threads:\t{threads}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{shared_pending:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
              SigCgt:\t{handled:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nCpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
              voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0",
             PENDING_MAX,
@@ -216,7 +216,7 @@ impl<'a> ProcSubject<'a> {
         let (terminal, foreground) =
             self.system.terminal_of(process.session).map_or((0, -1), |(number, group)| (136 << 8 | number, group.cast_signed()));
         let is_running = process.number == self.system.process.number;
-        let own = match self.thread {
+        let time = match self.thread {
             Some(thread) if self.is_thread && thread.number == self.system.thread.number => self.system.thread_time(),
             Some(thread) if self.is_thread => thread.used,
             _ if is_running => self.system.process_time(),
@@ -224,9 +224,9 @@ impl<'a> ProcSubject<'a> {
         };
         let children = process.usage.children;
         let [user, system, children_user, children_system, started] =
-            [own.user(), own.system, children.user(), children.system, process.started].map(ticks);
+            [time.user(), time.system, children.user(), children.system, process.started].map(ticks);
         let (nice, threads) = (process.scheduling.nice, process.threads.len().max(1));
-        let (bytes, [own, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
+        let (bytes, [pending, _, blocked, ignored, handled]) = (self.bytes(), self.signals().map(|set| set.0));
         let end_signal = if process.number == FIRST { Signal::SIGCHLD.0 } else { process.end_signal };
         // Fields from the state on: parent, group, session, terminal, its foreground group, flags, four counts of faults, four
         // times, priority, nice, threads, a zero, start, sizes.
@@ -240,7 +240,7 @@ impl<'a> ProcSubject<'a> {
             self.resident() / PAGE_SIZE
         );
         // A limit, five addresses, four sets of signals, three zeros, the end signal, the processor, and zeros.
-        format!("{head} 18446744073709551615 0 0 0 0 0 {own} {blocked} {ignored} {handled} 0 0 0 {end_signal}{}\n", " 0".repeat(14))
+        format!("{head} 18446744073709551615 0 0 0 0 0 {pending} {blocked} {ignored} {handled} 0 0 0 {end_signal}{}\n", " 0".repeat(14))
     }
 
     fn descriptor(&self, fd: u32) -> Result<String, Errno> {

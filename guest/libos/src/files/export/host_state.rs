@@ -78,8 +78,8 @@ impl HostState {
     /// # Errors
     /// `EIO`.
     pub fn host(&self, tree: &Tree, path: &[u8], original: Option<ImageInode>) -> Result<Option<HostFile>, Errno> {
-        if let Some(known) = self.paths.get(path) {
-            return Ok(*known);
+        if let Some(file) = self.paths.get(path) {
+            return Ok(*file);
         }
         let Some(original) = original else { return Ok(None) };
         let is_directory = tree.original_kind(original)? == FileType::Directory;
@@ -91,9 +91,9 @@ impl HostState {
     ///
     /// # Errors
     /// `ENOSPC`.
-    pub fn note(&mut self, path: &[u8], known: Option<HostFile>) -> Result<(), Errno> {
+    pub fn note(&mut self, path: &[u8], file: Option<HostFile>) -> Result<(), Errno> {
         room()?;
-        self.paths.insert(path.into(), known);
+        self.paths.insert(path.into(), file);
         Ok(())
     }
 
@@ -107,14 +107,14 @@ impl HostState {
     /// The names directly below a path that were sent and exist on the host.
     pub fn names_below(&self, path: &[u8]) -> Vec<Box<[u8]>> {
         let from: Box<[u8]> = if path.is_empty() { Box::default() } else { [path, b"/"].concat().into() };
-        let names = self.paths.range(from.clone()..).map_while(|(other, known)| Some((other.strip_prefix(&*from)?, known)));
-        names.filter(|(name, known)| known.is_some() && !name.is_empty() && !name.contains(&b'/')).map(|(name, _)| name.into()).collect()
+        let names = self.paths.range(from.clone()..).map_while(|(other, file)| Some((other.strip_prefix(&*from)?, file)));
+        names.filter(|(name, file)| file.is_some() && !name.is_empty() && !name.contains(&b'/')).map(|(name, _)| name.into()).collect()
     }
 
     /// Marks everything sent as uncertain, so that it is sent again.
     pub fn doubt(&mut self) {
-        for known in self.paths.values_mut().flatten() {
-            known.version = None;
+        for file in self.paths.values_mut().flatten() {
+            file.version = None;
         }
     }
 }

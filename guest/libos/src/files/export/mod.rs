@@ -91,7 +91,10 @@ impl Files {
     /// removal.
     pub(super) fn keeps_name(&self, directory: InodeRef, name: &[u8]) -> bool {
         let directory = self.tree.real_inode(directory);
-        let is_it = |export: &Export| matches!(&export.root, Root::File { directory: kept, name: its, .. } if **its == *name && self.tree.real_inode(*kept) == directory);
+        let is_it = |export: &Export| match &export.root {
+            Root::File { directory: above, name: last, .. } => **last == *name && self.tree.real_inode(*above) == directory,
+            Root::Volume(_) => false,
+        };
         self.exports.iter().any(is_it)
     }
 
@@ -150,20 +153,20 @@ impl Files {
                 let top = ImageInode { volume: *volume, nid: tree.volume(*volume)?.image.root() };
                 let here = DirectoryState { now: tree.real_inode(InodeRef::Image(top)), before: Some(top) };
                 let mut walk = Walk::new(tree, number as u32, *volume, told, records);
-                let said = match path {
+                let outcome = match path {
                     None => walk.directory(&[], here),
                     Some(path) => along(&mut walk, path, here),
                 };
                 // The records that were sent are committed even after an error.
-                walk.finish(said)
+                walk.finish(outcome)
             }
             Root::File { directory, name, version } => {
                 let Ok(inode) = tree.lookup(*directory, name) else { return Ok(()) };
                 let (inode, now) = (tree.real_inode(inode), FileVersion::of(tree, inode)?);
                 let Some(volume) = tree.volume_of(inode).filter(|_| *version != Some(now)) else { return Ok(()) };
                 let mut walk = Walk::new(tree, number as u32, volume, told, records);
-                let said = walk.file(&[], inode);
-                let done = walk.finish(said);
+                let outcome = walk.file(&[], inode);
+                let done = walk.finish(outcome);
                 *version = done.ok().map(|()| now);
                 done
             }

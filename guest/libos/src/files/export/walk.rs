@@ -138,8 +138,8 @@ impl<'a> Walk<'a> {
         let before = match host {
             Some(HostFile { is_directory: true, below, .. }) => below,
             other => {
-                if let Some(known) = other {
-                    self.remove(path, known)?;
+                if let Some(file) = other {
+                    self.remove(path, file)?;
                 }
                 let mut entry = self.entry(inode)?;
                 entry.permissions |= FOR_NOW;
@@ -156,7 +156,7 @@ impl<'a> Walk<'a> {
         if !untouched || self.scattered {
             self.pending.push((path.into(), here));
         }
-        if host.and_then(|known| known.version) != Some(version) {
+        if host.and_then(|file| file.version) != Some(version) {
             self.complete.push((path.into(), inode, HostFile { version: Some(version), is_directory: true, below: before }));
         }
         Ok(here)
@@ -166,8 +166,8 @@ impl<'a> Walk<'a> {
         let host = self.told.host(self.tree, path, original)?;
         let version = FileVersion::of(self.tree, inode)?;
         match host {
-            Some(known) if known.version == Some(version) => return Ok(()),
-            Some(known @ HostFile { is_directory: true, .. }) => self.remove(path, known)?,
+            Some(file) if file.version == Some(version) => return Ok(()),
+            Some(file @ HostFile { is_directory: true, .. }) => self.remove(path, file)?,
             _ => {}
         }
         self.file(path, inode)?;
@@ -250,8 +250,8 @@ impl<'a> Walk<'a> {
             }
             let full = if path.is_empty() { name.clone() } else { [path, &b"/"[..], &name].concat().into() };
             let original = self.original(here, &name)?;
-            if let Some(known) = self.told.host(self.tree, &full, original)? {
-                self.gone.push((full, known));
+            if let Some(file) = self.told.host(self.tree, &full, original)? {
+                self.gone.push((full, file));
             }
         }
         Ok(())
@@ -269,16 +269,16 @@ impl<'a> Walk<'a> {
     }
 
     /// Sends the deletion of a file, with everything below it.
-    fn remove(&mut self, path: &[u8], known: HostFile) -> Result<(), Errno> {
-        let mut doomed: Vec<(Box<[u8]>, HostFile)> = [(path.into(), known)].into();
+    fn remove(&mut self, path: &[u8], file: HostFile) -> Result<(), Errno> {
+        let mut doomed: Vec<(Box<[u8]>, HostFile)> = [(path.into(), file)].into();
         let mut next = 0;
         while let Some((path, HostFile { is_directory, below, .. })) = doomed.get(next).cloned() {
             let names = if is_directory { self.names_of_host(&path, below)? } else { Vec::new() };
             for name in names {
                 let full = [&path, &b"/"[..], &name].concat();
                 let original = below.map_or(Ok(None), |before| self.tree.original(before, &name))?;
-                if let Some(known) = self.told.host(self.tree, &full, original)? {
-                    doomed.push((full.into(), known));
+                if let Some(file) = self.told.host(self.tree, &full, original)? {
+                    doomed.push((full.into(), file));
                 }
             }
             next += 1;
@@ -292,23 +292,22 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Sends deletions if everything else was sent and committed (`said`): the host may have the only copy of a file that could not be
+    /// Sends deletions if everything else was sent and committed (`outcome`): the host may have the only copy of a file that could not be
     /// sent. Then sends the attributes of the completed directories, and waits until the host has done everything.
     ///
     /// # Errors
     /// The first error.
-    pub fn finish(mut self, said: Result<(), Errno>) -> Result<(), Errno> {
+    pub fn finish(mut self, mut outcome: Result<(), Errno>) -> Result<(), Errno> {
         let gone = core::mem::take(&mut self.gone);
-        let mut outcome = said;
         if outcome.is_ok() && !gone.is_empty() {
             outcome = self.records.sync();
         }
         if outcome.is_ok() {
-            gone.into_iter().try_for_each(|(path, known)| self.remove(&path, known))?;
+            gone.into_iter().try_for_each(|(path, file)| self.remove(&path, file))?;
         }
-        for (path, inode, known) in core::mem::take(&mut self.complete).into_iter().rev() {
+        for (path, inode, file) in core::mem::take(&mut self.complete).into_iter().rev() {
             self.records.named(Kind::Directory, self.entry(inode)?, &path, &[])?;
-            self.told.note(&path, Some(known))?;
+            self.told.note(&path, Some(file))?;
         }
         outcome = outcome.and(self.records.sync());
         if outcome.is_err() {

@@ -21,8 +21,8 @@ impl Model {
 
     fn is_free(&self, owner: usize, range: Range, access: LockMode) -> bool {
         let others = self.0.iter().enumerate().filter(|(other, _)| *other != owner);
-        let stops = |held: &Option<LockMode>| held.is_some_and(|held| held == LockMode::Write || access == LockMode::Write);
-        others.flat_map(|(_, bytes)| Self::bytes(range).map(|byte| bytes[byte])).all(|held| !stops(&held))
+        let stops = |lock: &Option<LockMode>| lock.is_some_and(|lock| lock == LockMode::Write || access == LockMode::Write);
+        others.flat_map(|(_, bytes)| Self::bytes(range).map(|byte| bytes[byte])).all(|lock| !stops(&lock))
     }
 
     fn set(&mut self, owner: usize, range: Range, access: Option<LockMode>) {

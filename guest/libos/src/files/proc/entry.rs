@@ -174,13 +174,13 @@ impl ProcEntry {
 
     /// The rows of the table in this directory.
     pub(super) fn children(self) -> impl Iterator<Item = (ProcEntry, &'static ProcRow)> {
-        let (own, subject) = match self.0 {
+        let (directory, subject) = match self.0 {
             ProcEntryKind::Row(index) => (index, None),
             ProcEntryKind::Of(subject, index) => (index, Some(subject)),
             ProcEntryKind::Descriptor(..) | ProcEntryKind::Info(..) => (NOWHERE, None),
         };
         let is_thread = subject.is_some_and(|subject| subject.thread.is_some());
-        let rows = (0..).zip(ROWS).filter(move |(_, row)| row.parent == own && own != NOWHERE);
+        let rows = (0..).zip(ROWS).filter(move |(_, row)| row.parent == directory && directory != NOWHERE);
         let rows = rows.filter(move |(_, row)| (row.node != ProcNode::Threads || !is_thread) && (row.name != "children" || is_thread));
         rows.map(move |(index, row)| {
             (ProcEntry(subject.map_or(ProcEntryKind::Row(index), |subject| ProcEntryKind::Of(subject, index))), row)

@@ -143,20 +143,20 @@ impl Machine<'_> {
 
     fn step(&mut self, Instruction { code, yes, no, number }: Instruction) -> Option<Step> {
         let length = self.packet.len() as u32;
-        let kept = |words: &[u32; BPF_MEMWORDS]| words.get(number as usize).copied();
+        let memory_word = |words: &[u32; BPF_MEMWORDS]| words.get(number as usize).copied();
         match code & CLASS {
             BPF_LD => {
                 self.a = match code & MODE {
                     BPF_ABS => self.load(number, code & SIZE)?,
                     BPF_IND => self.load(self.x.checked_add(number)?, code & SIZE)?,
-                    BPF_MEM => kept(&self.words)?,
+                    BPF_MEM => memory_word(&self.words)?,
                     BPF_LEN => length,
                     _ => number,
                 }
             }
             BPF_LDX => {
                 self.x = match code & MODE {
-                    BPF_MEM => kept(&self.words)?,
+                    BPF_MEM => memory_word(&self.words)?,
                     BPF_LEN => length,
                     // The length of an IPv4 header, from its first byte.
                     BPF_MSH => 4 * (self.load(number, BPF_B)? & 0xf),

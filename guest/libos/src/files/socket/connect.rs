@@ -92,8 +92,8 @@ impl Sockets {
         socket.state = State::Connected(client);
         (socket.local, socket.remote) = match (target.as_ref().and_then(Address::internet), remote.internet()) {
             (Some(target), Some(remote)) => {
-                let seen = |address| Address::Internet(in_family(family, plain(address)));
-                (seen(target), Some(seen(remote)))
+                let in_socket_family = |address| Address::Internet(in_family(family, plain(address)));
+                (in_socket_family(target), Some(in_socket_family(remote)))
             }
             _ => (local, Some(remote)),
         };

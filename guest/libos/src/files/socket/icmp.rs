@@ -51,7 +51,7 @@ impl Socket {
     fn joins(&self, local: IpAddr, remote: IpAddr) -> bool {
         let is_family = local.is_ipv4() == (self.family == Family::Internet4);
         let host = |address: Option<SocketAddr>| address.map(plain).map(|address| address.ip()).filter(|host| !host.is_unspecified());
-        let is_bound = host(self.local.internet()).is_none_or(|own| own == local);
+        let is_bound = host(self.local.internet()).is_none_or(|bound| bound == local);
         let is_connected = self.is_echo() || host(self.remote.as_ref().and_then(Address::internet)).is_none_or(|other| other == remote);
         is_family && is_bound && is_connected
     }
@@ -75,7 +75,7 @@ impl Socket {
     }
 
     fn has_number(&self, message: &[u8]) -> bool {
-        number(message).is_some() && self.local.internet().map(|own| own.port()) == number(message)
+        number(message).is_some() && self.local.internet().map(|local| local.port()) == number(message)
     }
 
     /// Whether its filter drops this type of message. IPv4's filter covers only the lowest types.
@@ -195,8 +195,8 @@ impl Socket {
     /// Whether it has an IPPROTO_ICMP filter that is an option of this level.
     #[must_use]
     pub fn has_filter(&self, of: u32) -> bool {
-        let own = if self.family == Family::Internet4 { SOL_RAW } else { IPPROTO_ICMPV6 };
-        self.is_raw() && of == own
+        let filter_level = if self.family == Family::Internet4 { SOL_RAW } else { IPPROTO_ICMPV6 };
+        self.is_raw() && of == filter_level
     }
 }
 

@@ -103,15 +103,15 @@ impl InterfaceAddress {
     /// Whether it can be the source address for another host of its family.
     fn leads_to(&self, host: IpAddr) -> bool {
         let is_near = match (self.address, host) {
-            (IpAddr::V4(own), IpAddr::V4(host)) => {
+            (IpAddr::V4(address), IpAddr::V4(host)) => {
                 host.is_multicast()
                     || host.is_broadcast()
-                    || begins_alike(own.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
+                    || begins_alike(address.to_bits().into(), host.to_bits().into(), 32 - u32::from(self.prefix.min(32)))
             }
-            (IpAddr::V6(own), IpAddr::V6(host)) => {
+            (IpAddr::V6(address), IpAddr::V6(host)) => {
                 host.is_multicast()
                     || host.is_unicast_link_local()
-                    || begins_alike(own.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
+                    || begins_alike(address.to_bits(), host.to_bits(), 128 - u32::from(self.prefix.min(128)))
             }
             _ => return false,
         };
@@ -154,13 +154,13 @@ impl InetState {
 
     /// Whether an address is one of the cell's on its network.
     fn has(&self, host: IpAddr) -> bool {
-        self.hosts.iter().any(|own| own.is_set && own.address == host)
+        self.hosts.iter().any(|interface| interface.is_set && interface.address == host)
     }
 
     /// The source address for a remote host. `None`: there is no route.
     #[must_use]
     pub fn host_towards(&self, host: IpAddr) -> Option<IpAddr> {
-        self.hosts.iter().find(|own| own.leads_to(host.to_canonical())).map(|own| own.address)
+        self.hosts.iter().find(|interface| interface.leads_to(host.to_canonical())).map(|interface| interface.address)
     }
 
     /// The source address for any host.

@@ -139,15 +139,15 @@ impl Sockets {
             State::Closed if !socket.chose_port => self.unbind(id)?,
             _ => return Err(Errno::EINVAL),
         }
-        let asked = address.port();
-        let port = if asked == 0 { self.free_port(id)? } else { asked };
+        let requested = address.port();
+        let port = if requested == 0 { self.free_port(id)? } else { requested };
         let address = SocketAddr::new(address.ip(), port);
         if self.conflicts(id, address)? {
             return Err(Errno::EADDRINUSE);
         }
         self.claim_port(id, address)?;
         // A port that a closed connection gets now is kept.
-        self.get_mut(id)?.chose_port = asked != 0 || is_over;
+        self.get_mut(id)?.chose_port = requested != 0 || is_over;
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Sockets {
         let is_between = |other: &SocketId| {
             let Ok(socket) = self.get(*other) else { return false };
             let has =
-                |address: Option<&Address>, wanted| address.and_then(Address::internet).is_some_and(|own| plain(own) == plain(wanted));
+                |address: Option<&Address>, wanted| address.and_then(Address::internet).is_some_and(|bound| plain(bound) == plain(wanted));
             let is_open = matches!(socket.state, State::Connected(_) | State::Connecting(_));
             *other != id && is_open && has(Some(&socket.local), from) && has(socket.remote.as_ref(), to)
         };

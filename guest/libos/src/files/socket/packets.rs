@@ -81,15 +81,15 @@ impl Sockets {
                 continue;
             }
             let bytes = if socket.style == Style::Raw { frame } else { carried };
-            let heard = socket.program.as_ref().map_or(bytes.len(), |program| program.run(bytes)).min(bytes.len());
+            let accepted = socket.program.as_ref().map_or(bytes.len(), |program| program.run(bytes)).min(bytes.len());
             // A frame that does not fit is dropped.
-            if heard == 0 || socket.queue.used() >= socket.options.receive_buffer {
+            if accepted == 0 || socket.queue.used() >= socket.options.receive_buffer {
                 continue;
             }
             let from = Address::Link(LinkAddress { protocol: kind, index: CARD, hardware: ARPHRD_ETHER, kind: audience, mac: Some(mac) });
             let packet = Packet { time, by: CARD, ..Packet::default() };
             let Ok(socket) = self.get_mut(id) else { continue };
-            if socket.queue.push_whole(heard, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
+            if socket.queue.push_whole(accepted, from, ControlMessage { packet, ..ControlMessage::default() }, &mut giving(bytes)).is_ok() {
                 socket.pulse.input();
             }
         }

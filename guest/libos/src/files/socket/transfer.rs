@@ -354,9 +354,15 @@ impl Sockets {
     pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
         let socket = self.get(id)?;
         let (level, hops, class) = if to.is_ipv6() { (SOL_IPV6, IPV6_UNICAST_HOPS, IPV6_TCLASS) } else { (SOL_IP, IP_TTL, IP_TOS) };
-        let usual = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
-        let said = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| usual(option)));
-        Ok(Packet { hops: said(given.hops, hops), class: said(given.class, class), to: Some(to.ip()), by: LOOPBACK, time: None })
+        let option_value = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
+        let value_or_option = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| option_value(option)));
+        Ok(Packet {
+            hops: value_or_option(given.hops, hops),
+            class: value_or_option(given.class, class),
+            to: Some(to.ip()),
+            by: LOOPBACK,
+            time: None,
+        })
     }
 
     /// The source address of a datagram to another address.

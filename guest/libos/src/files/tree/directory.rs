@@ -59,8 +59,8 @@ impl Directory {
 
     /// Sets the file of a name. `is_below`: the image has the name too.
     pub fn put(&mut self, name: &[u8], inode: InodeRef, is_below: bool) {
-        if let Some(known) = self.names.get_mut(name) {
-            known.inode = Some(inode);
+        if let Some(entry) = self.names.get_mut(name) {
+            entry.inode = Some(inode);
             return;
         }
         let name: Arc<[u8]> = name.into();
@@ -78,7 +78,7 @@ impl Directory {
     pub fn remove(&mut self, name: &[u8], is_below: bool) {
         if is_below {
             match self.names.get_mut(name) {
-                Some(known) => known.inode = None,
+                Some(entry) => entry.inode = None,
                 None => drop(self.names.insert(name.into(), Name { inode: None, number: None })),
             }
         } else if let Some(Name { number: Some(number), .. }) = self.names.remove(name) {

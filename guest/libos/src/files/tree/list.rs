@@ -67,8 +67,8 @@ impl Tree {
         let volume = self.volume(image.volume)?;
         for entry in volume.image.directory(&volume.image.inode(image.nid)?)?.entries(Position(position)) {
             let entry = entry?;
-            let known = overlay.map_or(Dentry::Nothing, |overlay| overlay.get(entry.name));
-            let (number, kind) = match (known, overlay) {
+            let dentry = overlay.map_or(Dentry::Nothing, |overlay| overlay.get(entry.name));
+            let (number, kind) = match (dentry, overlay) {
                 (Dentry::Gone, _) => continue,
                 (Dentry::Leads(inode), _) => self.number_and_kind(inode)?,
                 (Dentry::Nothing, Some(overlay)) if entry.name == b".." => self.number_and_kind(overlay.parent)?,
