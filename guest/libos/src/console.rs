@@ -161,7 +161,7 @@ impl System {
             && let Some(Effects { echo, signals }) = pty.type_waiting()
         {
             if !echo.is_empty() {
-                pty.show(&echo);
+                pty.push_output(&echo);
             }
             signals.into_iter().for_each(|signal| self.raise_at(TerminalName::Pseudo(id), signal));
         }

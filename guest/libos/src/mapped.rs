@@ -357,7 +357,7 @@ impl System {
                 self.take_over_mapping(&mapping, &ALL);
             }
         }
-        self.memory.known = content::changes();
+        self.memory.known_changes = content::changes();
     }
 
     /// Updates the mappings that only the running process's space has with changes that others made to the files meanwhile.
@@ -373,7 +373,7 @@ impl System {
                 self.take_over_mapping(mapping, &ALL);
             }
             let content = self.files.tree.node(node).and_then(Node::content);
-            if content.is_ok_and(|content| content.changed() > self.memory.known) {
+            if content.is_ok_and(|content| content.changed() > self.memory.known_changes) {
                 // A part that cannot be shown now has no pages, or keeps its present ones.
                 let _ = self.resize_mappings(node);
                 for mapping in self.own_mappings().iter().filter(|mapping| mapping.file.node == node) {
@@ -381,7 +381,7 @@ impl System {
                 }
             }
         }
-        self.memory.known = content::changes();
+        self.memory.known_changes = content::changes();
     }
 
     /// The mappings of files in the running process's space alone.
@@ -401,7 +401,8 @@ impl System {
         self.memory.known_owned = self.files.tree.owned();
         for (pages, region) in self.memory.all() {
             let Backing::Blocks(_) = region.backing else { continue };
-            let Some((file_mapping, offset)) = self.memory.shown(region.backing, pages.start()).filter(|_| region.backing.is_shared())
+            let Some((file_mapping, offset)) =
+                self.memory.file_mapping(region.backing, pages.start()).filter(|_| region.backing.is_shared())
             else {
                 continue;
             };
@@ -410,7 +411,7 @@ impl System {
                 let file = NodePages::new(node, Sharing::Reads, pages.start(), offset);
                 // Without memory for it, the mapping is gone, as if the file could not be read.
                 if self.map_node(pages, region.permissions, file).is_ok() {
-                    self.memory.show(Backing::Node(file), BlockNumber(0), file_mapping.inode, file_mapping.name);
+                    self.memory.record_file_mapping(Backing::Node(file), BlockNumber(0), file_mapping.inode, file_mapping.name);
                 }
             }
         }

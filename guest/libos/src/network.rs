@@ -395,7 +395,7 @@ impl NetworkStack {
 
 /// The connection's options, from those of its socket.
 fn options(socket: &Socket) -> TcpOptions {
-    let option = |of: u32, name: u32| socket.kept_option(of, name).unwrap_or_default();
+    let option = |of: u32, name: u32| socket.stored_option(of, name).unwrap_or_default();
     let seconds = |name: u32| Duration::from_secs(option(SOL_TCP, name).max(1).into());
     let keep_alive = (option(SOL_SOCKET, SO_KEEPALIVE) != 0).then(|| KeepAlive {
         idle: seconds(TCP_KEEPIDLE),

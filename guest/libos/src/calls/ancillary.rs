@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use pando_rt::{clock, user as memory};
 
 use crate::errno::Errno;
-use crate::files::socket::error_queue::{SocketError, shown};
+use crate::files::socket::error_queue::{SocketError, host_address};
 use crate::files::socket::queue::{ControlMessage, Packet, Received};
 use crate::files::socket::{Family, PeerCredentials, Socket, SocketId};
 use crate::system::System;
@@ -156,7 +156,7 @@ pub(super) fn write(system: &mut System, id: SocketId, room: Room, received: &Re
     }
     if socket.family == Family::Packet {
         write_time(&mut writer, socket, received.packet.time)?;
-        if socket.kept_option(SOL_PACKET, PACKET_AUXDATA).is_some_and(|value| value != 0) {
+        if socket.stored_option(SOL_PACKET, PACKET_AUXDATA).is_some_and(|value| value != 0) {
             // Cells compute no checksums for each other, so received packets may have none.
             let [whole, bytes] = [received.whole, received.bytes].map(|length| (length as u32).to_le_bytes());
             writer.put(
@@ -189,12 +189,12 @@ fn write_queued_error(writer: &mut Writer, socket: &Socket, queued: &SocketError
     let SocketError { error, origin, kind, code, mtu, offender, .. } = queued;
     let of = if socket.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
     let error = [&(*error as u32).to_le_bytes()[..], &[*origin, *kind, *code, 0], &mtu.to_le_bytes(), &[0; 4]];
-    writer.put(of.0, of.1, &[&error.concat()[..], &shown(socket.family, *offender).encode()].concat())
+    writer.put(of.0, of.1, &[&error.concat()[..], &host_address(socket.family, *offender).encode()].concat())
 }
 
 /// Writes the time at which a packet arrived, if the socket asks for it. Packets from before it asked get the present time.
 fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result<(), Errno> {
-    let is_set = |option: u32| socket.kept_option(SOL_SOCKET, option).is_some_and(|value| value != 0);
+    let is_set = |option: u32| socket.stored_option(SOL_SOCKET, option).is_some_and(|value| value != 0);
     let time = time.unwrap_or_else(clock::wall);
     let (seconds, rest) = (time / NANOSECONDS, time % NANOSECONDS);
     if is_set(SO_TIMESTAMPNS_OLD) {
@@ -209,7 +209,7 @@ fn write_time(writer: &mut Writer, socket: &Socket, time: Option<u64>) -> Result
 /// Writes the properties of a packet that the socket asks for.
 fn write_packet(writer: &mut Writer, socket: &Socket, packet: &Packet) -> Result<(), Errno> {
     write_time(writer, socket, packet.time)?;
-    let is_set = |of: u32, option: u32| socket.kept_option(of, option).is_some_and(|value| value != 0);
+    let is_set = |of: u32, option: u32| socket.stored_option(of, option).is_some_and(|value| value != 0);
     let [hops, class] = [packet.hops.unwrap_or_default(), packet.class.unwrap_or_default()];
     let index = packet.by.to_le_bytes();
     match (socket.family, packet.to) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on the capabilities of a process.
 
-use crate::credentials::capabilities::{Capabilities, bit, known};
+use crate::credentials::capabilities::{Capabilities, bit, valid};
 use crate::errno::Errno;
 use crate::system::System;
 use crate::uapi::{
@@ -63,7 +63,7 @@ pub fn capset(system: &mut System, [header, data, ..]: [u64; 6]) -> Result<u64, 
             *set |= u64::from(word32(data.wrapping_add(((half * 3 + at) * 4) as u64))?) << (half * 32);
         }
     }
-    system.own_credentials().capabilities.set(sets.map(known))?;
+    system.own_credentials().capabilities.set(sets.map(valid))?;
     Ok(0)
 }
 

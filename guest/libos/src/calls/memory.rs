@@ -275,7 +275,7 @@ fn map_copied(
 /// Records the file of a new mapping.
 fn show(system: &mut System, backing: Backing, first: BlockNumber, fd: u64) -> Result<(), Errno> {
     let (inode, name) = (system.files.inode(fd)?, system.files.raw_file(fd)?.name.clone());
-    system.memory.show(backing, first, inode, name);
+    system.memory.record_file_mapping(backing, first, inode, name);
     Ok(())
 }
 

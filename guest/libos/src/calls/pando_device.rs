@@ -102,7 +102,7 @@ fn say(note: &[u8]) -> Result<(), Errno> {
 
 /// This clone's arguments and environment, each string with a zero byte at its end.
 #[must_use]
-pub fn given() -> (&'static [u8], &'static [u8]) {
+pub fn clone_arguments() -> (&'static [u8], &'static [u8]) {
     let memory::Arguments { header, strings } = memory::arguments();
     // The program's path and its directory come first.
     let (_, rest) = split(strings, 2);

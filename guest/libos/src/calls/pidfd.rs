@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls on pidfds.
 
-use super::signals::{given, may_send};
+use super::signals::{info_from_program, may_send};
 use crate::errno::Errno;
 use crate::files::pidfd::Fate;
 use crate::files::tree::InodeRef;
@@ -56,7 +56,7 @@ pub fn pidfd_send_signal(system: &mut System, [fd, signal, information, flags, .
             if info_signal != signal as u32 {
                 return Err(Errno::EINVAL);
             }
-            given(system, to, signal, information)?
+            info_from_program(system, to, signal, information)?
         }
     };
     if is_gone {

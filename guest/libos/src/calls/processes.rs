@@ -59,11 +59,11 @@ pub fn clone3(system: &mut System, [address, size, ..]: [u64; 6]) -> Result<u64,
     let [flags, descriptor, child_number, parent_number, signal, stack, stack_size, base] = words(address)?;
     let mut more = [0; 3];
     for (at, word) in (FIRST..size / 8).zip(0..) {
-        let [given] = words(address.wrapping_add(at * 8))?;
+        let [extra] = words(address.wrapping_add(at * 8))?;
         match more.get_mut(word as usize) {
-            Some(room) => *room = given,
+            Some(room) => *room = extra,
             // A field of a later Linux that is not known here.
-            None if given != 0 => return Err(Errno::E2BIG),
+            None if extra != 0 => return Err(Errno::E2BIG),
             None => {}
         }
     }
@@ -108,7 +108,7 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
     if has(CLONE_PIDFD) && has(CLONE_THREAD) {
         return Err(Errno::EINVAL);
     }
-    let given = |flag: u64, value: u64| if has(flag) { value } else { 0 };
+    let if_set = |flag: u64, value: u64| if has(flag) { value } else { 0 };
     system.clone(&system::Clone {
         number,
         is_thread: has(CLONE_THREAD),
@@ -120,9 +120,9 @@ fn make(system: &mut System, (flags, number): (u64, Option<u32>), signal: u8, st
         stack,
         base: has(CLONE_SETTLS).then_some(base),
         descriptor: has(CLONE_PIDFD).then_some(descriptor),
-        tells_maker: given(CLONE_PARENT_SETTID, parent_number),
-        tells_itself: given(CLONE_CHILD_SETTID, child_number),
-        clears: given(CLONE_CHILD_CLEARTID, child_number),
+        tells_maker: if_set(CLONE_PARENT_SETTID, parent_number),
+        tells_itself: if_set(CLONE_CHILD_SETTID, child_number),
+        clears: if_set(CLONE_CHILD_CLEARTID, child_number),
     })
 }
 

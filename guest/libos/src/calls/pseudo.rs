@@ -79,9 +79,9 @@ fn ioctl(system: &mut System, id: PtyId, request: u32, argument: u64) -> Result<
         TIOCGSID if pty.terminal.session == 0 => return Err(Errno::ENOTTY),
         TIOCGSID => set_word32(argument, pty.terminal.session)?,
         TIOCSPGRP => return Err(Errno::ENOTTY),
-        FIONREAD => set_word32(argument, pty.shown() as u32)?,
+        FIONREAD => set_word32(argument, pty.output_length() as u32)?,
         TCFLSH if argument == 0 || argument == 2 => {
-            pty.drop_shown();
+            pty.drop_output();
             system.wake(Channel::Terminal(id.0));
         }
         // Input of the master is typed at once, so nothing is queued.
@@ -116,7 +116,7 @@ fn read(system: &mut System, id: PtyId, request: Request<'_>) -> Result<u64, Err
     }
     let mut taken = Vec::new();
     with_timeout(system, files(&[fd]), forever(waits), |system| {
-        taken = system.files.ptys.get_mut(id)?.take_shown(usize::try_from(room).unwrap_or(usize::MAX))?;
+        taken = system.files.ptys.get_mut(id)?.take_output(usize::try_from(room).unwrap_or(usize::MAX))?;
         Ok(0)
     })?;
     write_to(ranges, &taken)?;
@@ -192,8 +192,8 @@ fn write_slave(system: &mut System, id: PtyId, ranges: &[UserRange], waits: bool
         let part = range.part(0, PIECE as u64);
         let bytes = &mut bytes[..part.length() as usize];
         user::read(part.start(), bytes)?;
-        let shown = pty.terminal.written(bytes);
-        pty.show(&shown);
+        let output = pty.terminal.written(bytes);
+        pty.push_output(&output);
         system.wake(Channel::Terminal(id.0));
         skip(&mut left, part.length());
         done += part.length();

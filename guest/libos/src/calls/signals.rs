@@ -174,13 +174,13 @@ fn check_thread(system: &System, process: u64, thread: u64, signal: u64) -> Resu
 }
 
 /// A `siginfo_t` from a program. A program may use the codes of the system and of `kill` only for itself.
-pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
+pub(super) fn info_from_program(system: &System, to: ProcessNumber, signal: u64, information: u64) -> Result<Option<Info>, Errno> {
     let mut bytes = [0; Info::SIZE];
     user::read(information, &mut bytes)?;
     if signal as u32 == 0 {
         return Ok(None);
     }
-    let info = Info::given(Signal::from_number(signal)?, bytes);
+    let info = Info::from_program(Signal::from_number(signal)?, bytes);
     if (info.code() >= 0 || info.code() == SI_TKILL) && to != system.process.number {
         return Err(Errno::EPERM);
     }
@@ -190,7 +190,7 @@ pub(super) fn given(system: &System, to: ProcessNumber, signal: u64, information
 /// `rt_sigqueueinfo(process, signal, information)`.
 pub fn rt_sigqueueinfo(system: &mut System, [target, signal, information, ..]: [u64; 6]) -> Result<u64, Errno> {
     let named = system.process_named(target as u32);
-    let info = given(system, named.unwrap_or(target as u32), signal, information)?;
+    let info = info_from_program(system, named.unwrap_or(target as u32), signal, information)?;
     let to = named.ok_or(Errno::ESRCH)?;
     if !may_send(system, to, signal) {
         return Err(Errno::EPERM);
@@ -204,7 +204,7 @@ pub fn rt_tgsigqueueinfo(system: &mut System, [target, thread, signal, informati
     if target as i32 <= 0 || thread as i32 <= 0 {
         return Err(Errno::EINVAL);
     }
-    let info = given(system, target as u32, signal, information)?;
+    let info = info_from_program(system, target as u32, signal, information)?;
     check_thread(system, target, thread, signal)?;
     info.map_or(Ok(()), |info| system.send_to_thread(thread as u32, info))?;
     Ok(0)

@@ -175,7 +175,7 @@ pub fn bit(number: u64) -> Result<u64, Errno> {
 
 /// The existing capabilities of a 32-bit word.
 #[must_use]
-pub fn known(set: u64) -> u64 {
+pub fn valid(set: u64) -> u64 {
     set & ALL
 }
 

@@ -47,14 +47,14 @@ pub struct ReadyState {
     /// When that last changed.
     pub pulse: Pulse,
     /// The latest of its events that was reported to an exclusive waiter.
-    pub taken: u64,
+    pub last_exclusive: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
     interest: Interest,
     /// The last event time that was examined.
-    seen: u64,
+    last_examined: u64,
     /// Since when it has been in the queue.
     queued: Option<u64>,
 }
@@ -62,9 +62,9 @@ struct Item {
 impl Item {
     fn new(interest: Interest, answer: ReadyState) -> Item {
         let interest = Interest { events: interest.events | u32::from(POLLERR | POLLHUP), ..interest };
-        let seen = event_time::moment();
-        let mut item = Item { interest, seen, queued: None };
-        item.queued = (item.ready(answer) != 0).then_some(seen);
+        let now = event_time::moment();
+        let mut item = Item { interest, last_examined: now, queued: None };
+        item.queued = (item.ready(answer) != 0).then_some(now);
         item
     }
 
@@ -84,8 +84,8 @@ impl Item {
     /// The time since which it should be queued.
     fn since(&self, answer: ReadyState) -> Option<u64> {
         let last = answer.pulse.last(self.wanted());
-        let is_others = self.is_exclusive() && last <= answer.taken && answer.pulse.last_for_all() <= self.seen;
-        let has_happened = self.wanted() != 0 && last > self.seen && !is_others;
+        let is_others = self.is_exclusive() && last <= answer.last_exclusive && answer.pulse.last_for_all() <= self.last_examined;
+        let has_happened = self.wanted() != 0 && last > self.last_examined && !is_others;
         self.queued.or_else(|| has_happened.then_some(last))
     }
 
@@ -200,7 +200,7 @@ impl Epoll {
             if item.is_exclusive() && item.queued.is_some() && !was_queued && item.ready(answer) != 0 {
                 take(key.file, answer.pulse.last(item.wanted()));
             }
-            item.seen = item.seen.max(answer.pulse.last(u16::MAX));
+            item.last_examined = item.last_examined.max(answer.pulse.last(u16::MAX));
             if let Some(since) = item.queued {
                 queue.push((since, *key, item.ready(answer)));
             }
@@ -235,19 +235,19 @@ pub struct EpollId(u32);
 pub struct Epolls {
     epolls: BTreeMap<EpollId, Epoll>,
     /// The latest event of each file that was reported exclusively.
-    taken: BTreeMap<usize, u64>,
-    made: u32,
+    last_exclusive: BTreeMap<usize, u64>,
+    next_id: u32,
 }
 
 impl Epolls {
     /// Creates an instance without items.
     pub fn create(&mut self) -> EpollId {
         // Numbers wrap around after 2^32 instances; those in use are skipped.
-        while self.epolls.contains_key(&EpollId(self.made)) {
-            self.made = self.made.wrapping_add(1);
+        while self.epolls.contains_key(&EpollId(self.next_id)) {
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        let id = EpollId(self.made);
-        self.made = self.made.wrapping_add(1);
+        let id = EpollId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
         self.epolls.insert(id, Epoll::default());
         id
     }
@@ -259,7 +259,7 @@ impl Epolls {
 
     /// Drops the record of a closed file.
     pub fn forget(&mut self, file: usize) {
-        self.taken.remove(&file);
+        self.last_exclusive.remove(&file);
         self.epolls.values_mut().for_each(|epoll| epoll.forget(file));
     }
 
@@ -276,13 +276,13 @@ impl Epolls {
 
     /// The latest event of a file that was reported exclusively.
     #[must_use]
-    pub fn taken(&self, file: usize) -> u64 {
-        self.taken.get(&file).copied().unwrap_or_default()
+    pub fn last_exclusive(&self, file: usize) -> u64 {
+        self.last_exclusive.get(&file).copied().unwrap_or_default()
     }
 
     /// Records that an event of a file is reported to one instance exclusively.
-    pub fn take_moment(&mut self, file: usize, moment: u64) {
-        self.taken.insert(file, moment);
+    pub fn set_last_exclusive(&mut self, file: usize, moment: u64) {
+        self.last_exclusive.insert(file, moment);
     }
 
     /// Takes an instance out of the table while the files of its items are polled.
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn level_reports_state_edge_reports_events_and_one_shot_reports_once() {
-        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
         answer.pulse.input();
         let mut epoll = Epoll::default();
         epoll.add(KEY, wanting(0), answer).expect("it is not there");
@@ -353,26 +353,26 @@ mod tests {
 
     #[test]
     fn exclusive_events_are_reported_to_one_epoll_only() {
-        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let mut answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
         let mut epolls = [Epoll::default(), Epoll::default()];
         for epoll in &mut epolls {
             epoll.add(KEY, wanting(EPOLLEXCLUSIVE | EPOLLET), ReadyState::default()).expect("it is not there");
         }
         answer.pulse.input();
-        let mut taken = 0;
+        let mut last_exclusive = 0;
         let counts = epolls.each_mut().map(|epoll| {
-            let answer = ReadyState { taken, ..answer };
-            epoll.collect(10, |_| answer, |_, moment| taken = moment, |_, _| Ok(()))
+            let answer = ReadyState { last_exclusive, ..answer };
+            epoll.collect(10, |_| answer, |_, moment| last_exclusive = moment, |_, _| Ok(()))
         });
         assert_eq!(counts, [Ok(1), Ok(0)]);
         // A disconnect of the other end is reported to all.
         answer.pulse.other();
-        assert_eq!(epolls.each_mut().map(|epoll| reports(epoll, ReadyState { taken: u64::MAX, ..answer }).len()), [1, 1]);
+        assert_eq!(epolls.each_mut().map(|epoll| reports(epoll, ReadyState { last_exclusive: u64::MAX, ..answer }).len()), [1, 1]);
     }
 
     #[test]
     fn the_longest_ready_files_are_reported_first() {
-        let answer = ReadyState { ready: READING, pulse: Pulse::default(), taken: 0 };
+        let answer = ReadyState { ready: READING, pulse: Pulse::default(), last_exclusive: 0 };
         let mut epoll = Epoll::default();
         for fd in [5, 3, 4] {
             epoll.add(Key { file: fd as usize, fd }, Interest { events: 1, data: fd.into() }, answer).expect("it is not there");

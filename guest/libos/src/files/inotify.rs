@@ -115,7 +115,7 @@ impl Inotify {
     }
 
     /// Records that a file was deleted.
-    fn gone(&mut self, file: FileKey) {
+    fn note_deletion(&mut self, file: FileKey) {
         self.happened(file, IN_DELETE_SELF, 0, &[]);
         if let Some((&number, _)) = self.watches.iter().find(|(_, watch)| watch.file == file) {
             // It was found just now.
@@ -176,7 +176,7 @@ pub struct InotifyId(u32);
 #[derive(Debug, Default)]
 pub struct Inotifies {
     instances: BTreeMap<InotifyId, Inotify>,
-    made: u32,
+    next_id: u32,
     cookie: u32,
 }
 
@@ -184,11 +184,11 @@ impl Inotifies {
     /// Creates an instance without watches.
     pub fn create(&mut self) -> InotifyId {
         // Numbers wrap around after 2^32 instances; those in use are skipped.
-        while self.instances.contains_key(&InotifyId(self.made)) {
-            self.made = self.made.wrapping_add(1);
+        while self.instances.contains_key(&InotifyId(self.next_id)) {
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        let id = InotifyId(self.made);
-        self.made = self.made.wrapping_add(1);
+        let id = InotifyId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
         self.instances.insert(id, Inotify::default());
         id
     }
@@ -236,8 +236,8 @@ impl Inotifies {
     }
 
     /// Notifies the watchers of a file that it was deleted.
-    pub fn gone(&mut self, file: FileKey) {
-        self.instances.values_mut().for_each(|instance| instance.gone(file));
+    pub fn note_deletion(&mut self, file: FileKey) {
+        self.instances.values_mut().for_each(|instance| instance.note_deletion(file));
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(inotify.take(40).map(|bytes| bytes.len()), Ok(16));
         let bytes = inotify.take(40).expect("one is left");
         assert_eq!((bytes[0], bytes[5], bytes[12], &bytes[16..22]), (2, 1, 16, &b"name\0\0"[..]));
-        inotify.gone((1, 2));
+        inotify.note_deletion((1, 2));
         assert_eq!((inotify.waiting(), inotify.remove(2)), (32, Err(Errno::EINVAL)));
     }
 

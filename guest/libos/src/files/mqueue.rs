@@ -168,7 +168,7 @@ impl MessageQueue {
 pub struct MessageQueues {
     all: BTreeMap<MessageQueueId, MessageQueue>,
     names: BTreeMap<Vec<u8>, MessageQueueId>,
-    made: u32,
+    next_id: u32,
 }
 
 impl MessageQueues {
@@ -186,10 +186,10 @@ impl MessageQueues {
         if self.names.len() >= QUEUES_MAX {
             return Err(Errno::ENOSPC);
         }
-        while self.all.contains_key(&MessageQueueId(self.made)) {
-            self.made = self.made.wrapping_add(1);
+        while self.all.contains_key(&MessageQueueId(self.next_id)) {
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        let id = MessageQueueId(self.made);
+        let id = MessageQueueId(self.next_id);
         self.all.insert(id, queue);
         self.names.insert(name, id);
         Ok(id)

@@ -200,7 +200,7 @@ impl Files {
     /// Notifies watches that a file without names was freed. `inode` is still valid.
     pub(super) fn notify_gone(&mut self, inode: InodeRef) {
         if let Some((key, _)) = self.watched(inode) {
-            self.inotifies.gone(key);
+            self.inotifies.note_deletion(key);
         }
     }
 }

@@ -54,17 +54,17 @@ impl PidFile {
 #[derive(Debug, Default)]
 pub struct PidFiles {
     all: BTreeMap<PidFileId, PidFile>,
-    made: u32,
+    next_id: u32,
 }
 
 impl PidFiles {
     pub(super) fn create(&mut self, process: ProcessNumber, fate: Fate) -> PidFileId {
         // Numbers wrap around after 2^32 pidfds; those in use are skipped.
-        while self.all.contains_key(&PidFileId(self.made)) {
-            self.made = self.made.wrapping_add(1);
+        while self.all.contains_key(&PidFileId(self.next_id)) {
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        let id = PidFileId(self.made);
-        self.made = self.made.wrapping_add(1);
+        let id = PidFileId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
         self.all.insert(id, PidFile { process, fate, pulse: Pulse::default() });
         id
     }

@@ -14,7 +14,7 @@ use crate::uapi::{POLLERR, POLLHUP};
 /// Major number of the terminals in `/dev/pts`.
 pub const MAJOR: u32 = 136;
 /// Capacity of the output buffer that the master reads, in bytes.
-const SHOWN_MAX: usize = 16 << 10;
+const OUTPUT_MAX: usize = 16 << 10;
 /// Capacity of the input buffer between master and terminal, in bytes.
 const KEYS_MAX: usize = 64 << 10;
 /// Bytes of written output that a flush does not discard.
@@ -22,7 +22,7 @@ const KEPT: usize = 4096;
 /// Upper limit on the pseudo terminals of a cell.
 const PTYS_MAX: u32 = 4096;
 /// The packet mode byte before data (`TIOCPKT_DATA`).
-const SHOWN: u8 = 0;
+const DATA: u8 = 0;
 /// The group that owns terminals.
 pub(super) const TTY_GROUP: u32 = 5;
 
@@ -41,7 +41,7 @@ pub struct Pty {
     /// The terminal as its programs see it.
     pub terminal: Terminal,
     /// Output that the master has not read.
-    shown: VecDeque<u8>,
+    output: VecDeque<u8>,
     /// Input from the master that the terminal has not accepted yet.
     keys: VecDeque<u8>,
     /// It is locked and cannot be opened yet (`TIOCSPTLCK`).
@@ -59,13 +59,13 @@ impl Pty {
     /// Free space of the output buffer in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
-        SHOWN_MAX.saturating_sub(self.shown.len())
+        OUTPUT_MAX.saturating_sub(self.output.len())
     }
 
     /// Bytes that the master can read.
     #[must_use]
-    pub fn shown(&self) -> usize {
-        self.shown.len()
+    pub fn output_length(&self) -> usize {
+        self.output.len()
     }
 
     /// Whether it has been hung up: reads return end of file, writes fail.
@@ -75,8 +75,8 @@ impl Pty {
     }
 
     /// Adds bytes to the output unprocessed. An echo that does not fit is lost.
-    pub fn show(&mut self, bytes: &[u8]) {
-        self.shown.extend(&bytes[..bytes.len().min(self.room())]);
+    pub fn push_output(&mut self, bytes: &[u8]) {
+        self.output.extend(&bytes[..bytes.len().min(self.room())]);
         self.pulses[0].input();
     }
 
@@ -84,25 +84,25 @@ impl Pty {
     ///
     /// # Errors
     /// `EAGAIN`: there is none yet. `EIO`: the slave end is closed.
-    pub fn take_shown(&mut self, room: usize) -> Result<Vec<u8>, Errno> {
-        if self.shown.is_empty() {
+    pub fn take_output(&mut self, room: usize) -> Result<Vec<u8>, Errno> {
+        if self.output.is_empty() {
             return Err(if self.slaves == Some(0) { Errno::EIO } else { Errno::EAGAIN });
         }
         self.pulses[1].output();
-        let kind = self.packets.then_some(SHOWN);
+        let kind = self.packets.then_some(DATA);
         let room = room.saturating_sub(usize::from(self.packets));
-        Ok(kind.into_iter().chain(self.shown.drain(..room.min(self.shown.len()))).collect())
+        Ok(kind.into_iter().chain(self.output.drain(..room.min(self.output.len()))).collect())
     }
 
     /// Discards unread output.
-    pub fn drop_shown(&mut self) {
-        self.shown.clear();
+    pub fn drop_output(&mut self) {
+        self.output.clear();
         self.pulses[1].output();
     }
 
     /// Discards recently written output that has not reached the master yet.
     pub fn drop_written(&mut self) {
-        self.shown.truncate(KEPT);
+        self.output.truncate(KEPT);
         self.pulses[1].output();
     }
 
@@ -143,7 +143,7 @@ impl Pty {
         let bit = |holds, bits| if holds { bits } else { 0 };
         match end {
             PtyEnd::Master => {
-                bit(!self.shown.is_empty(), READING) | bit(self.slaves == Some(0), POLLHUP) | bit(self.key_room() > 0, WRITING)
+                bit(!self.output.is_empty(), READING) | bit(self.slaves == Some(0), POLLHUP) | bit(self.key_room() > 0, WRITING)
             }
             PtyEnd::Slave if self.hung_up => READING | WRITING | POLLHUP | POLLERR,
             PtyEnd::Slave => bit(self.terminal.is_ready(), READING) | bit(self.room() > 0 && !self.terminal.input.stopped, WRITING),
@@ -219,7 +219,7 @@ impl Ptys {
     pub fn add(&mut self, id: PtyId) {
         let pty = Pty {
             terminal: Terminal::pseudo(),
-            shown: VecDeque::new(),
+            output: VecDeque::new(),
             keys: VecDeque::new(),
             locked: true,
             packets: false,

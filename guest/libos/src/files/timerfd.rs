@@ -86,18 +86,18 @@ impl TimerFile {
 #[derive(Debug, Default)]
 pub struct TimerFiles {
     timers: BTreeMap<TimerId, TimerFile>,
-    made: u32,
+    next_id: u32,
 }
 
 impl TimerFiles {
     /// Creates a timer that is not set.
     pub fn create(&mut self, clock: Clock) -> TimerId {
         // Numbers wrap around after 2^32 timers; those in use are skipped.
-        while self.timers.contains_key(&TimerId(self.made)) {
-            self.made = self.made.wrapping_add(1);
+        while self.timers.contains_key(&TimerId(self.next_id)) {
+            self.next_id = self.next_id.wrapping_add(1);
         }
-        let id = TimerId(self.made);
-        self.made = self.made.wrapping_add(1);
+        let id = TimerId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1);
         self.timers.insert(id, TimerFile { clock, timer: Timer::new(ClockSource::Clock), noticed: None });
         id
     }

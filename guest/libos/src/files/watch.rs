@@ -128,7 +128,7 @@ impl Files {
         let delivered = self.with_epoll(id, |epoll, files| {
             epoll.collect(max, |key| files.answer(key.file), |file, moment| exclusive.push((file, moment)), give)
         });
-        exclusive.into_iter().for_each(|(file, moment)| self.epolls.take_moment(file, moment));
+        exclusive.into_iter().for_each(|(file, moment)| self.epolls.set_last_exclusive(file, moment));
         delivered
     }
 
@@ -169,7 +169,11 @@ impl Files {
     /// The current state of an open file.
     fn answer(&self, number: usize) -> ReadyState {
         let Some((file, _)) = self.open.get(number) else { return ReadyState::default() };
-        ReadyState { ready: file.operations().poll(self, file), pulse: self.pulse_of(file), taken: self.epolls.taken(number) }
+        ReadyState {
+            ready: file.operations().poll(self, file),
+            pulse: self.pulse_of(file),
+            last_exclusive: self.epolls.last_exclusive(number),
+        }
     }
 
     /// When an open file last became ready.

@@ -33,10 +33,10 @@ pub struct Job {
     pub end: Option<Change>,
     input: Option<PipeId>,
     /// Input that has not fitted into the pipe yet.
-    given: VecDeque<u8>,
+    pending_input: VecDeque<u8>,
     input_ended: bool,
     /// Bytes of input consumed but not yet acknowledged to the operator.
-    taken: u32,
+    unacknowledged: u32,
     outputs: [Option<PipeId>; 2],
     /// The file that it reads or writes itself.
     file: Option<File>,
@@ -73,9 +73,9 @@ impl Job {
             process: None,
             end: Some(Change::Exited(status)),
             input: None,
-            given: VecDeque::new(),
+            pending_input: VecDeque::new(),
             input_ended: false,
-            taken: 0,
+            unacknowledged: 0,
             outputs: [None; 2],
             file: None,
             words,
@@ -90,8 +90,8 @@ impl Job {
 
     /// Adds input. Bytes beyond the window are dropped.
     pub(super) fn give(&mut self, bytes: &[u8]) {
-        let room = (WINDOW as usize).saturating_sub(self.given.len());
-        self.given.extend(&bytes[..bytes.len().min(room)]);
+        let room = (WINDOW as usize).saturating_sub(self.pending_input.len());
+        self.pending_input.extend(&bytes[..bytes.len().min(room)]);
     }
 
     pub(super) fn end_input(&mut self) {
@@ -147,8 +147,8 @@ impl Job {
     /// Transfers as many bytes as possible. `false`: the job has ended, and its operator has received everything.
     pub(super) fn pump(&mut self, files: &mut Files, report: Report<'_>) -> bool {
         self.carry_in(files);
-        if self.taken > 0 && report(Frame::new(Kind::Taken, self.number, self.taken), &[]) {
-            self.taken = 0;
+        if self.unacknowledged > 0 && report(Frame::new(Kind::Taken, self.number, self.unacknowledged), &[]) {
+            self.unacknowledged = 0;
         }
         let is_complete = self.write_strings(report) && self.carry_out(files, report);
         match self.end {
@@ -163,27 +163,27 @@ impl Job {
 
     /// Moves input into its pipe.
     fn carry_in(&mut self, files: &mut Files) {
-        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes()), self.given.is_empty()) {
-            match file.write(files, self.given.as_slices().0) {
+        while let (Some(file), false) = (self.file.as_mut().filter(|file| file.writes()), self.pending_input.is_empty()) {
+            match file.write(files, self.pending_input.as_slices().0) {
                 Ok(moved) => {
-                    self.given.drain(..moved);
-                    self.taken += moved as u32;
+                    self.pending_input.drain(..moved);
+                    self.unacknowledged += moved as u32;
                 }
                 Err(error) => self.finish_file(Err(error), files),
             }
         }
-        while let (Some(pipe), false) = (self.input, self.given.is_empty()) {
-            match files.feed(pipe, self.given.as_slices().0) {
+        while let (Some(pipe), false) = (self.input, self.pending_input.is_empty()) {
+            match files.feed(pipe, self.pending_input.as_slices().0) {
                 Ok(0) => return,
                 Ok(moved) => {
-                    self.given.drain(..moved);
-                    self.taken += moved as u32;
+                    self.pending_input.drain(..moved);
+                    self.unacknowledged += moved as u32;
                 }
                 // The pipe has no reader.
                 Err(_) => self.close_input(files),
             }
         }
-        self.taken += core::mem::take(&mut self.given).len() as u32;
+        self.unacknowledged += core::mem::take(&mut self.pending_input).len() as u32;
         if self.input_ended {
             self.close_input(files);
             if self.file.as_ref().is_some_and(File::writes) {

@@ -156,7 +156,7 @@ fn map(
     if let Some((segment, (first, _))) = executable.segments.first().zip(source.blocks())
         && let Some((_, blocks)) = blocks(source, segment)
     {
-        space.show(Backing::Blocks(blocks), first.block, program.inode, program.name.clone());
+        space.record_file_mapping(Backing::Blocks(blocks), first.block, program.inode, program.name.clone());
     }
     Ok(())
 }

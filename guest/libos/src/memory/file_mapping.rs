@@ -49,25 +49,25 @@ pub struct MappedFiles(BTreeMap<Key, FileMapping>);
 
 impl AddressSpace {
     /// Records the file of a mapping. `first`: its first block, if it lies in blocks.
-    pub fn show(&mut self, backing: Backing, first: BlockNumber, inode: InodeRef, name: Option<OpenName>) {
-        if self.shown.0.len() > KEPT + 2 * self.regions.count() {
+    pub fn record_file_mapping(&mut self, backing: Backing, first: BlockNumber, inode: InodeRef, name: Option<OpenName>) {
+        if self.mapped_files.0.len() > KEPT + 2 * self.regions.count() {
             let all = self.all();
-            self.shown.0.retain(|key, _| all.iter().any(|(_, region)| Key::of(region.backing) == Some(*key)));
+            self.mapped_files.0.retain(|key, _| all.iter().any(|(_, region)| Key::of(region.backing) == Some(*key)));
         }
         if let Some(key) = Key::of(backing) {
-            self.shown.0.insert(key, FileMapping { inode, name, first });
+            self.mapped_files.0.insert(key, FileMapping { inode, name, first });
         }
     }
 
     /// The file of a mapping, and the offset in it of `address`.
     #[must_use]
-    pub fn shown(&self, backing: Backing, address: u64) -> Option<(&FileMapping, u64)> {
-        let shown = self.shown.0.get(&Key::of(backing)?)?;
+    pub fn file_mapping(&self, backing: Backing, address: u64) -> Option<(&FileMapping, u64)> {
+        let mapping = self.mapped_files.0.get(&Key::of(backing)?)?;
         let offset = match backing {
-            Backing::Blocks(blocks) => u64::from(blocks.at(address).block.0.wrapping_sub(shown.first.0)) * PAGE_SIZE,
+            Backing::Blocks(blocks) => u64::from(blocks.at(address).block.0.wrapping_sub(mapping.first.0)) * PAGE_SIZE,
             Backing::Node(pages) | Backing::Beyond(Some(pages)) => pages.at(address),
             _ => 0,
         };
-        Some((shown, offset))
+        Some((mapping, offset))
     }
 }

@@ -68,13 +68,13 @@ pub struct AddressSpace {
     /// The addresses of the program's arguments and environment.
     pub strings: Strings,
     /// The files that are mapped.
-    shown: MappedFiles,
+    mapped_files: MappedFiles,
     /// A file of the overlay has been mapped.
     shows_nodes: bool,
     /// Blocks of a volume's file have been mapped shared.
     pub(crate) shows_blocks: bool,
     /// The [changes](crate::files::tree::content::changes) of files that its own mappings contain.
-    pub(crate) known: u64,
+    pub(crate) known_changes: u64,
     /// How many files of volumes had [become nodes](crate::files::tree::Tree::owned) when its mappings of blocks were last checked.
     pub(crate) known_owned: u64,
     /// A `MAP_GROWSDOWN` mapping has been made.
@@ -196,13 +196,13 @@ impl AddressSpace {
     pub fn unmap(&mut self, range: PageRange) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
-        let mut gone = self.regions.remove(range);
-        gone.retain(|(_, region)| !region.backing.is_nothing());
+        let mut unmapped = self.regions.remove(range);
+        unmapped.retain(|(_, region)| !region.backing.is_nothing());
         // Without the region before it, no region will grow into the memory mapped ahead.
         let end = self.ahead.end_of(range.end()).map_or(range.end(), |(end, _)| end);
-        gone.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
-        gone.sort_unstable_by_key(|(part, _)| part.start());
-        self.unmap_pieces(&gone)
+        unmapped.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
+        unmapped.sort_unstable_by_key(|(part, _)| part.start());
+        self.unmap_pieces(&unmapped)
     }
 
     /// Unmaps pieces, which are in order; adjacent ones at once.

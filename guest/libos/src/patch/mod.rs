@@ -67,7 +67,7 @@ impl Site {
 /// The trap count of a site.
 #[derive(Clone, Copy, Debug)]
 struct Traps {
-    seen: u32,
+    count: u32,
     /// The trap at which it is patched; `None`: it cannot be.
     due: Option<u32>,
 }
@@ -118,9 +118,9 @@ impl Patches {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
         }
-        let traps = self.traps.entry(site).or_insert(Traps { seen: 0, due: Some(TRAPS) });
-        traps.seen = traps.seen.saturating_add(1);
-        traps.due.is_some_and(|due| traps.seen >= due)
+        let traps = self.traps.entry(site).or_insert(Traps { count: 0, due: Some(TRAPS) });
+        traps.count = traps.count.saturating_add(1);
+        traps.due.is_some_and(|due| traps.count >= due)
     }
 
     /// Marks a site that cannot be patched.
@@ -221,7 +221,7 @@ impl Patches {
         }
         if let Some(traps) = self.traps.get_mut(&site) {
             traps.due = traps.due.filter(|_| !for_good).map(|due| due.saturating_mul(BACKOFF));
-            traps.seen = 0;
+            traps.count = 0;
         }
     }
 

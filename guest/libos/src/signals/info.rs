@@ -101,7 +101,7 @@ impl Info {
 
     /// A `siginfo_t` from a program, with the signal set.
     #[must_use]
-    pub fn given(signal: Signal, bytes: [u8; Info::SIZE]) -> Info {
+    pub fn from_program(signal: Signal, bytes: [u8; Info::SIZE]) -> Info {
         Info(bytes).with32(0, signal.0.into())
     }
 

@@ -60,13 +60,13 @@ pub struct Input {
     /// The cursor's position.
     pub cursor: Cursor,
     /// Its position before the latest keys.
-    shown: Cursor,
+    previous_cursor: Cursor,
 }
 
 impl Input {
     /// Processes typed bytes.
     pub fn typed(&mut self, settings: &Settings, bytes: &[u8], effects: &mut Effects) {
-        self.shown = self.cursor;
+        self.previous_cursor = self.cursor;
         for &byte in bytes {
             self.key(settings, byte, effects);
         }
@@ -120,7 +120,7 @@ impl Input {
             self.flush();
             // A signal also drops the echo that was not shown yet.
             effects.echo.clear();
-            self.cursor = self.shown;
+            self.cursor = self.previous_cursor;
         }
         if settings.reads(IXON) {
             self.stopped = false;

@@ -47,7 +47,7 @@ impl Argument<'_> {
 pub(super) type Show = fn(&Argument<'_>, &mut String);
 
 /// Formats `content`, unless the call that was to fill it in has failed.
-pub(super) fn shown(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
+pub(super) fn show_pointee(argument: &Argument<'_>, text: &mut String, content: impl FnOnce(u64) -> String) {
     *text += &match argument.result {
         Some(Err(_)) => pointer(argument.value()),
         _ => content(argument.value()),

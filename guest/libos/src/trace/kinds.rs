@@ -3,7 +3,7 @@
 
 use alloc::format;
 
-use super::argument::{Show, shown};
+use super::argument::{Show, show_pointee};
 use super::choices::{self, Choices};
 use super::flags::{self, Flags};
 use super::structures as structure;
@@ -58,7 +58,7 @@ macro_rules! flag {
 /// A kind that is the address of a structure.
 macro_rules! structure {
     ($show:path) => {
-        |argument, text| shown(argument, text, $show)
+        |argument, text| show_pointee(argument, text, $show)
     };
 }
 
@@ -79,9 +79,9 @@ const KINDS: &[(&str, Show)] = &[
     }),
     ("status", |argument, text| *text += &format!("{}", argument.value() as i32)),
     ("path", |argument, text| *text += &string(argument.value())),
-    ("bytes", |argument, text| shown(argument, text, |address| bytes(address, argument.length()))),
-    ("text", |argument, text| shown(argument, text, string)),
-    ("random-bytes", |argument, text| shown(argument, text, |address| random_bytes(address, argument.length()))),
+    ("bytes", |argument, text| show_pointee(argument, text, |address| bytes(address, argument.length()))),
+    ("text", |argument, text| show_pointee(argument, text, string)),
+    ("random-bytes", |argument, text| show_pointee(argument, text, |address| random_bytes(address, argument.length()))),
     ("mode", |argument, text| *text += &octal(argument.value() as u32 as u64)),
     ("type", |argument, text| *text += &structure::mode(argument.value() as u32)),
     ("device", |argument, text| {
@@ -127,7 +127,7 @@ const KINDS: &[(&str, Show)] = &[
     ("epoll", choice!(choices::EPOLL)),
     ("event", structure!(waiting::event)),
     ("events", |argument, text| {
-        shown(argument, text, |address| waiting::events(address, argument.moved()));
+        show_pointee(argument, text, |address| waiting::events(address, argument.moved()));
     }),
     ("random", flag!(flags::RANDOM)),
     ("event-flags", flag!(flags::EVENT)),
@@ -185,7 +185,7 @@ const KINDS: &[(&str, Show)] = &[
     ("sockaddr", |argument, text| {
         *text += &match argument.result {
             None => sockets::address(argument.value(), u64::from(argument.next() as u32)),
-            Some(Ok(_)) => sockets::address_told(argument.value(), argument.next()),
+            Some(Ok(_)) => sockets::returned_address(argument.value(), argument.next()),
             Some(Err(_)) => pointer(argument.value()),
         }
     }),
@@ -200,13 +200,13 @@ const KINDS: &[(&str, Show)] = &[
     }),
     ("vectors", |argument, text| {
         let moved = argument.result.map_or(u64::MAX, Result::unwrap_or_default);
-        shown(argument, text, |address| structure::vectors(address, argument.next(), moved));
+        show_pointee(argument, text, |address| structure::vectors(address, argument.next(), moved));
     }),
     ("groups", |argument, text| {
         let count = argument.result.map_or(argument.before(), Result::unwrap_or_default);
-        shown(argument, text, |address| system::groups(address, count));
+        show_pointee(argument, text, |address| system::groups(address, count));
     }),
-    ("processors", |argument, text| shown(argument, text, |address| system::processors(address, argument.moved()))),
+    ("processors", |argument, text| show_pointee(argument, text, |address| system::processors(address, argument.moved()))),
     // Only operations that wait have a timeout.
     ("futex-timeout", |argument, text| {
         if choices::futex_waits(argument.all[1]) {
@@ -215,12 +215,12 @@ const KINDS: &[(&str, Show)] = &[
     }),
     ("process-argument", |argument, text| match argument.before() as u32 {
         PR_SET_NAME => *text += &string(argument.value()),
-        PR_GET_NAME => shown(argument, text, string),
+        PR_GET_NAME => show_pointee(argument, text, string),
         _ => *text += &hexadecimal(argument.value()),
     }),
     ("polls", |argument, text| *text += &structure::questions(argument.value(), argument.next())),
     ("descriptors", |argument, text| *text += &structure::descriptor_set(argument.value(), argument.all[0] as u32 as u64)),
-    ("entries", |argument, text| shown(argument, text, |address| structure::entries(address, argument.length(), 18))),
+    ("entries", |argument, text| show_pointee(argument, text, |address| structure::entries(address, argument.length(), 18))),
     ("control-argument", |argument, text| {
         let value = argument.value();
         match argument.before() as u32 as u64 {
@@ -241,7 +241,7 @@ const KINDS: &[(&str, Show)] = &[
     ("attaching", flag!(ipc::ATTACH)),
     ("message-operation", flag!(ipc::MESSAGE)),
     ("semaphore-operations", |argument, text| *text += &ipc::operations(argument.value(), u64::from(argument.next() as u32))),
-    ("typed-message", |argument, text| shown(argument, text, |address| ipc::message(address, argument.next()))),
+    ("typed-message", |argument, text| show_pointee(argument, text, |address| ipc::message(address, argument.next()))),
     ("memory-control", choice!(ipc::MEMORY_CONTROL)),
     ("memory-control-argument", ipc::memory_argument),
     ("semaphore-control", choice!(ipc::SEMAPHORE_CONTROL)),

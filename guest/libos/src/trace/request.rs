@@ -4,7 +4,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::argument::{Argument, shown};
+use super::argument::{Argument, show_pointee};
 use super::flags::{CONTROL_MODES, INPUT_MODES, LOCAL_MODES, OUTPUT_MODES};
 use super::structures::{at, number32, word32};
 use super::text::{copy, hexadecimal};
@@ -83,9 +83,9 @@ pub(super) fn argument(request: u32, argument: &Argument<'_>, text: &mut String)
         Some(Nothing) => {}
         Some(Number) => *text += &format!("{}", value as i32),
         Some(Choice(names)) => *text += &names.show(value),
-        Some(NumberAt) => shown(argument, text, number32),
-        Some(SettingsBack) => shown(argument, text, settings),
-        Some(WindowBack) => shown(argument, text, structures::window),
+        Some(NumberAt) => show_pointee(argument, text, number32),
+        Some(SettingsBack) => show_pointee(argument, text, settings),
+        Some(WindowBack) => show_pointee(argument, text, structures::window),
         Some(Settings) => *text += &settings(value),
         Some(Window) => *text += &structures::window(value),
     }

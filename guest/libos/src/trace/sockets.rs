@@ -109,15 +109,15 @@ pub(super) fn option(level: u64, option: u64) -> String {
 
 /// Formats an address of so many bytes.
 pub(super) fn address(at: u64, length: u64) -> String {
-    shown(at, length).unwrap_or_else(|| pointer(at))
+    describe_address(at, length).unwrap_or_else(|| pointer(at))
 }
 
 /// Formats an address whose length the call stores at `length`.
-pub(super) fn address_told(at: u64, length: u64) -> String {
-    word32(length).ok().and_then(|length| shown(at, length.into())).unwrap_or_else(|| pointer(at))
+pub(super) fn returned_address(at: u64, length: u64) -> String {
+    word32(length).ok().and_then(|length| describe_address(at, length.into())).unwrap_or_else(|| pointer(at))
 }
 
-fn shown(at: u64, length: u64) -> Option<String> {
+fn describe_address(at: u64, length: u64) -> Option<String> {
     let bytes = copy(at, usize::try_from(length).ok()?.min(ADDRESS_MAX))?;
     let number = family_of(&bytes)?;
     let name = FAMILY.show(number.into());

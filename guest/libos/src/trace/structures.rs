@@ -136,7 +136,7 @@ pub(super) fn information_at(address: u64) -> String {
     at(address, |address| {
         let bytes: [u8; Info::SIZE] = copy(address, Info::SIZE)?.try_into().ok()?;
         let signal = Signal::from_number(word32(&bytes, 0).into()).ok()?;
-        Some(information(&Info::given(signal, bytes)))
+        Some(information(&Info::from_program(signal, bytes)))
     })
 }
 

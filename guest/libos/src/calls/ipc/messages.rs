@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use super::{gone, now, set_owner, words_of};
+use super::{missing_object_error, now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::QUEUES_MAX;
 use crate::ipc::objects::{READ, WRITE};
@@ -42,7 +42,7 @@ pub fn msgsnd(system: &mut System, [number, address, bytes, flags, ..]: [u64; 6]
     }
     let mut content = alloc::vec![0; bytes as usize];
     user::read(address.wrapping_add(KIND), &mut content)?;
-    let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
+    let object = system.ipc.queues.get(number).map_err(|error| missing_object_error(system, error))?;
     object.check(&system.files.current.credentials, WRITE)?;
     let (number, process) = (object.number, system.process.number);
     let message = Message { kind, bytes: content };
@@ -70,7 +70,7 @@ pub fn msgrcv(system: &mut System, [number, address, room, kind, flags, _]: [u64
         kind if flags & MSG_EXCEPT != 0 => MessageSelector::Not(kind),
         kind => MessageSelector::Kind(kind),
     };
-    let object = system.ipc.queues.get(number).map_err(|error| gone(system, error))?;
+    let object = system.ipc.queues.get(number).map_err(|error| missing_object_error(system, error))?;
     object.check(&system.files.current.credentials, READ)?;
     let (number, process) = (object.number, system.process.number);
     let receive = |system: &mut System| {

@@ -13,7 +13,7 @@ use crate::system::System;
 use crate::user::{NANOSECONDS, words};
 
 /// The error of a call that finds no object; `EIDRM` for one that has waited for it.
-fn gone(system: &System, error: Errno) -> Errno {
+fn missing_object_error(system: &System, error: Errno) -> Errno {
     if system.thread.call.again { Errno::EIDRM } else { error }
 }
 

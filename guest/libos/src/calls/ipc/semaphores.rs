@@ -10,7 +10,7 @@ use pando_rt::clock;
 use pando_rt::hypercall::NO_DEADLINE;
 use pando_rt::user;
 
-use super::{gone, now, set_owner, words_of};
+use super::{missing_object_error, now, set_owner, words_of};
 use crate::errno::Errno;
 use crate::ipc::SETS_MAX;
 use crate::ipc::objects::{Object, READ, WRITE};
@@ -59,7 +59,7 @@ pub fn semtimedop(system: &mut System, [number, address, count, timeout, ..]: [u
         return Err(Errno::EINVAL);
     }
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
-    let object = system.ipc.semaphores.get(number).map_err(|error| gone(system, error))?;
+    let object = system.ipc.semaphores.get(number).map_err(|error| missing_object_error(system, error))?;
     if operations.iter().any(|operation| usize::from(operation.index) >= object.what.all.len()) {
         return Err(Errno::EFBIG);
     }

@@ -51,7 +51,7 @@ pub(super) fn maps(files: &Files, memory: &AddressSpace, detailed: bool) -> Vec<
             (bit(permissions.readable(), 'r'), bit(permissions.writable(), 'w'), bit(permissions.executable(), 'x'));
         let shared = if region.backing.is_shared() { 's' } else { 'p' };
         let mut line = format!("{:08x}-{:08x} {read}{write}{execute}{shared} ", range.start(), range.end());
-        let name = match memory.shown(region.backing, range.start()) {
+        let name = match memory.file_mapping(region.backing, range.start()) {
             Some((file, offset)) => {
                 let status = files.status(files.tree.real_inode(file.inode));
                 let (device, number) = status.map_or((0, 0), |status| (status.device, status.number));

@@ -20,7 +20,7 @@ use pando_rt::{clock, registers};
 
 use crate::calls::file_operations::{CallOperations, Request};
 use crate::calls::identity::{RELEASE, VERSION, host_name};
-use crate::calls::pando_device::given;
+use crate::calls::pando_device::clone_arguments;
 use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::proc::entry::ProcEntry;
@@ -47,8 +47,8 @@ fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8
     Ok(match which {
         ProcText::HostName => [&*host_name(), b"\n"].concat(),
         ProcText::Uuid | ProcText::BootId => uuid(system, which == ProcText::BootId).into_bytes(),
-        ProcText::CloneArguments => given().0.to_vec(),
-        ProcText::CloneEnvironment => given().1.to_vec(),
+        ProcText::CloneArguments => clone_arguments().0.to_vec(),
+        ProcText::CloneEnvironment => clone_arguments().1.to_vec(),
         ProcText::CloneIndex => format!("{}\n", registers::identity().clone_index).into_bytes(),
         ProcText::Generation => format!("{}\n", registers::identity().generation).into_bytes(),
         ProcText::Fixed(text) => text.as_bytes().to_vec(),

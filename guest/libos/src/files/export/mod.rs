@@ -52,7 +52,7 @@ enum Root {
 #[derive(Debug)]
 pub struct Export {
     root: Root,
-    told: HostState,
+    host_state: HostState,
 }
 
 /// The channel to the operator.
@@ -83,7 +83,7 @@ impl Files {
             }
             _ => return Err(Errno::EINVAL),
         };
-        self.exports.push(Export { root, told: HostState::default() });
+        self.exports.push(Export { root, host_state: HostState::default() });
         Ok(())
     }
 
@@ -146,13 +146,13 @@ impl Files {
     /// Sends the changes of an export, or only those at a path and below it.
     fn sync_export(&mut self, number: usize, path: Option<&[u8]>, channel: &mut dyn Channel, buffer: &mut [u8]) -> Result<(), Errno> {
         let Files { exports, tree, .. } = self;
-        let Some(Export { root, told }) = exports.get_mut(number) else { return Ok(()) };
+        let Some(Export { root, host_state }) = exports.get_mut(number) else { return Ok(()) };
         let records = Records::new(channel, buffer);
         match root {
             Root::Volume(volume) => {
                 let top = ImageInode { volume: *volume, nid: tree.volume(*volume)?.image.root() };
                 let here = DirectoryState { now: tree.real_inode(InodeRef::Image(top)), before: Some(top) };
-                let mut walk = Walk::new(tree, number as u32, *volume, told, records);
+                let mut walk = Walk::new(tree, number as u32, *volume, host_state, records);
                 let outcome = match path {
                     None => walk.directory(&[], here),
                     Some(path) => along(&mut walk, path, here),
@@ -164,7 +164,7 @@ impl Files {
                 let Ok(inode) = tree.lookup(*directory, name) else { return Ok(()) };
                 let (inode, now) = (tree.real_inode(inode), FileVersion::of(tree, inode)?);
                 let Some(volume) = tree.volume_of(inode).filter(|_| *version != Some(now)) else { return Ok(()) };
-                let mut walk = Walk::new(tree, number as u32, volume, told, records);
+                let mut walk = Walk::new(tree, number as u32, volume, host_state, records);
                 let outcome = walk.file(&[], inode);
                 let done = walk.finish(outcome);
                 *version = done.ok().map(|()| now);

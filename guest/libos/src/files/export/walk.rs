@@ -38,24 +38,24 @@ pub struct Walk<'a> {
     /// The number of the export.
     export: u32,
     volume: VolumeIndex,
-    told: &'a mut HostState,
+    host_state: &'a mut HostState,
     records: Records<'a>,
     /// Files of the volume have changed, possibly in directories whose own names have not.
     scattered: bool,
     /// Directories whose names are to be visited.
     pending: Vec<(Box<[u8]>, DirectoryState)>,
-    gone: Vec<(Box<[u8]>, HostFile)>,
+    deletions: Vec<(Box<[u8]>, HostFile)>,
     /// Completed directories, parents before their descendants.
     complete: Vec<(Box<[u8]>, InodeRef, HostFile)>,
 }
 
 impl<'a> Walk<'a> {
     /// A walk through the tree of a volume that is export number `export`.
-    pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, told: &'a mut HostState, records: Records<'a>) -> Walk<'a> {
+    pub fn new(tree: &'a Tree, export: u32, volume: VolumeIndex, host_state: &'a mut HostState, records: Records<'a>) -> Walk<'a> {
         let is_changed = |id| FileVersion::of(tree, InodeRef::Node(id)).is_ok_and(|version| version.changed.is_some());
         let top = tree.volume(volume).map(|volume| volume.image.root());
-        let scattered = tree.made().any(|(inode, id)| inode.volume == volume && Ok(inode.nid) != top && is_changed(id));
-        Walk { tree, export, volume, told, records, scattered, pending: Vec::new(), gone: Vec::new(), complete: Vec::new() }
+        let scattered = tree.nodes_of_inodes().any(|(inode, id)| inode.volume == volume && Ok(inode.nid) != top && is_changed(id));
+        Walk { tree, export, volume, host_state, records, scattered, pending: Vec::new(), deletions: Vec::new(), complete: Vec::new() }
     }
 
     /// Sends the differences in a directory and below it; continues after errors.
@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
     }
 
     fn subdirectory(&mut self, path: &[u8], inode: InodeRef, original: Option<ImageInode>, deep: bool) -> Result<DirectoryState, Errno> {
-        let host = self.told.host(self.tree, path, original)?;
+        let host = self.host_state.host(self.tree, path, original)?;
         let version = FileVersion::of(self.tree, inode)?;
         let before = match host {
             Some(HostFile { is_directory: true, below, .. }) => below,
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
                 let mut entry = self.entry(inode)?;
                 entry.permissions |= FOR_NOW;
                 self.records.named(Kind::Directory, entry, path, &[])?;
-                self.told.note(path, Some(HostFile { version: None, is_directory: true, below: None }))?;
+                self.host_state.note(path, Some(HostFile { version: None, is_directory: true, below: None }))?;
                 None
             }
         };
@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
     }
 
     fn leaf(&mut self, path: &[u8], inode: InodeRef, original: Option<ImageInode>) -> Result<(), Errno> {
-        let host = self.told.host(self.tree, path, original)?;
+        let host = self.host_state.host(self.tree, path, original)?;
         let version = FileVersion::of(self.tree, inode)?;
         match host {
             Some(file) if file.version == Some(version) => return Ok(()),
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         self.file(path, inode)?;
-        self.told.note(path, Some(HostFile { version: Some(version), is_directory: false, below: None }))
+        self.host_state.note(path, Some(HostFile { version: Some(version), is_directory: false, below: None }))
     }
 
     /// Reports a file that cannot be sent.
@@ -250,8 +250,8 @@ impl<'a> Walk<'a> {
             }
             let full = if path.is_empty() { name.clone() } else { [path, &b"/"[..], &name].concat().into() };
             let original = self.original(here, &name)?;
-            if let Some(file) = self.told.host(self.tree, &full, original)? {
-                self.gone.push((full, file));
+            if let Some(file) = self.host_state.host(self.tree, &full, original)? {
+                self.deletions.push((full, file));
             }
         }
         Ok(())
@@ -259,7 +259,7 @@ impl<'a> Walk<'a> {
 
     /// The names that the host may have in a directory, each once.
     fn names_of_host(&self, path: &[u8], before: Option<ImageInode>) -> Result<Vec<Box<[u8]>>, Errno> {
-        let mut names = self.told.names_below(path);
+        let mut names = self.host_state.names_below(path);
         if let Some(before) = before {
             self.tree.original_names(before, |name| names.push(name.into()))?;
         }
@@ -277,7 +277,7 @@ impl<'a> Walk<'a> {
             for name in names {
                 let full = [&path, &b"/"[..], &name].concat();
                 let original = below.map_or(Ok(None), |before| self.tree.original(before, &name))?;
-                if let Some(file) = self.told.host(self.tree, &full, original)? {
+                if let Some(file) = self.host_state.host(self.tree, &full, original)? {
                     doomed.push((full.into(), file));
                 }
             }
@@ -286,8 +286,8 @@ impl<'a> Walk<'a> {
         // Descendants sort behind their ancestors, and are deleted first.
         for (path, _) in doomed.iter().rev() {
             self.records.named(Kind::Remove, ExportedFile { export: self.export, ..ExportedFile::default() }, path, &[])?;
-            self.told.forget_below(path);
-            self.told.note(path, None)?;
+            self.host_state.forget_below(path);
+            self.host_state.note(path, None)?;
         }
         Ok(())
     }
@@ -298,20 +298,20 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// The first error.
     pub fn finish(mut self, mut outcome: Result<(), Errno>) -> Result<(), Errno> {
-        let gone = core::mem::take(&mut self.gone);
-        if outcome.is_ok() && !gone.is_empty() {
+        let deletions = core::mem::take(&mut self.deletions);
+        if outcome.is_ok() && !deletions.is_empty() {
             outcome = self.records.sync();
         }
         if outcome.is_ok() {
-            gone.into_iter().try_for_each(|(path, file)| self.remove(&path, file))?;
+            deletions.into_iter().try_for_each(|(path, file)| self.remove(&path, file))?;
         }
         for (path, inode, file) in core::mem::take(&mut self.complete).into_iter().rev() {
             self.records.named(Kind::Directory, self.entry(inode)?, &path, &[])?;
-            self.told.note(&path, Some(file))?;
+            self.host_state.note(&path, Some(file))?;
         }
         outcome = outcome.and(self.records.sync());
         if outcome.is_err() {
-            self.told.doubt();
+            self.host_state.doubt();
         }
         outcome
     }

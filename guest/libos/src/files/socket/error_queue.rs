@@ -79,7 +79,7 @@ impl Socket {
 
     fn process_notice(&mut self, notice: &IcmpError, port: u16) {
         let (of, option) = if self.family == Family::Internet6 { (SOL_IPV6, IPV6_RECVERR) } else { (SOL_IP, IP_RECVERR) };
-        let is_enabled = self.kept_option(of, option).is_some_and(|value| value != 0);
+        let is_enabled = self.stored_option(of, option).is_some_and(|value| value != 0);
         let (error, is_final) = meaning(notice);
         let remote = self.remote.as_ref().and_then(Address::internet).map(plain);
         let is_connected = remote.is_some_and(|remote| remote.ip() == notice.remote.ip() && (port == 0 || remote.port() == port));
@@ -119,6 +119,6 @@ impl Sockets {
 
 /// The address of a host as the error queue shows it.
 #[must_use]
-pub fn shown(family: Family, host: IpAddr) -> Address {
+pub fn host_address(family: Family, host: IpAddr) -> Address {
     Address::Internet(in_family(family, SocketAddr::new(host, 0)))
 }

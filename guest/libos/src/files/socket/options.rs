@@ -60,11 +60,11 @@ pub struct SocketOptions {
     /// Send timeout in nanoseconds; 0: none.
     pub send_timeout: u64,
     /// Options that are only stored: level, option, value.
-    kept: Vec<(u32, u32, u32)>,
+    stored: Vec<(u32, u32, u32)>,
 }
 
 /// Options that are stored and returned: level, option, initial value. Those of the protocol levels exist only for their family.
-const KEPT: &[(u32, u32, u32)] = &[
+const STORED_OPTIONS: &[(u32, u32, u32)] = &[
     (SOL_SOCKET, SO_DEBUG, 0),
     (SOL_SOCKET, SO_DONTROUTE, 0),
     (SOL_SOCKET, SO_BROADCAST, 0),
@@ -162,7 +162,7 @@ impl SocketOptions {
             low_mark: 1,
             receive_timeout: 0,
             send_timeout: 0,
-            kept: Vec::new(),
+            stored: Vec::new(),
         }
     }
 
@@ -186,7 +186,7 @@ impl SocketOptions {
 
 impl Socket {
     /// Whether a stored option applies to this socket.
-    fn keeps(&self, level: u32) -> bool {
+    fn has_options_of(&self, level: u32) -> bool {
         match level {
             SOL_SOCKET => true,
             SOL_IP => self.family.is_internet(),
@@ -204,7 +204,7 @@ impl Socket {
     /// The error for an unknown level or option.
     fn unknown(&self, level: u32, is_set: bool) -> Errno {
         let has_levels = self.family == Family::Internet6 || self.family == Family::Internet4 && is_set;
-        if self.keeps(level) || has_levels { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }
+        if self.has_options_of(level) || has_levels { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }
     }
 
     /// Sets an option to a number. `more`: a second number after it.
@@ -245,22 +245,22 @@ impl Socket {
                 }
                 options.is_v6_only = is_on;
             }
-            _ => return self.keep(level, name, value),
+            _ => return self.store_option(level, name, value),
         }
         Ok(())
     }
 
     /// The value of a stored option. `None`: there is no such option.
     #[must_use]
-    pub fn kept_option(&self, level: u32, name: u32) -> Option<u32> {
-        let is = |(of, known, _): &&(u32, u32, u32)| (*of, *known) == (level, name);
-        let (.., first) = KEPT.iter().find(is).filter(|_| self.keeps(level))?;
-        Some(self.options.kept.iter().find(is).map_or(*first, |(.., value)| *value))
+    pub fn stored_option(&self, level: u32, name: u32) -> Option<u32> {
+        let is = |(of, option, _): &&(u32, u32, u32)| (*of, *option) == (level, name);
+        let (.., first) = STORED_OPTIONS.iter().find(is).filter(|_| self.has_options_of(level))?;
+        Some(self.options.stored.iter().find(is).map_or(*first, |(.., value)| *value))
     }
 
-    fn keep(&mut self, level: u32, name: u32, value: u32) -> Result<(), Errno> {
-        let known = KEPT.iter().any(|(of, known, _)| (*of, *known) == (level, name));
-        if !known || !self.keeps(level) {
+    fn store_option(&mut self, level: u32, name: u32, value: u32) -> Result<(), Errno> {
+        let is_stored = STORED_OPTIONS.iter().any(|(of, option, _)| (*of, *option) == (level, name));
+        if !is_stored || !self.has_options_of(level) {
             return Err(self.unknown(level, true));
         }
         // Booleans are 0 or 1.
@@ -274,14 +274,14 @@ impl Socket {
             value if is_service => value & !3,
             // -1 stands for the default.
             u32::MAX if matches!((level, name), (SOL_IPV6, IPV6_UNICAST_HOPS | IPV6_TCLASS) | (SOL_IP, IP_TTL)) => {
-                KEPT.iter().find(|(of, known, _)| (*of, *known) == (level, name)).map_or(0, |(.., first)| *first)
+                STORED_OPTIONS.iter().find(|(of, option, _)| (*of, *option) == (level, name)).map_or(0, |(.., first)| *first)
             }
             value => value,
         };
-        let kept = &mut self.options.kept;
-        match kept.iter_mut().find(|(of, known, _)| (*of, *known) == (level, name)) {
-            Some((.., kept)) => *kept = value,
-            None => kept.push((level, name, value)),
+        let stored = &mut self.options.stored;
+        match stored.iter_mut().find(|(of, option, _)| (*of, *option) == (level, name)) {
+            Some((.., old)) => *old = value,
+            None => stored.push((level, name, value)),
         }
         Ok(())
     }
@@ -320,7 +320,7 @@ impl Socket {
             // Packets have no IP options.
             (SOL_IP, IP_OPTIONS) if self.family.is_internet() => return Ok(Value::Bytes(Vec::new())),
             (SOL_TCP, TCP_INFO) if self.is_tcp() => return Ok(self.information()),
-            _ => self.kept_option(level, name).ok_or_else(|| self.unknown(level, false))?,
+            _ => self.stored_option(level, name).ok_or_else(|| self.unknown(level, false))?,
         };
         Ok(Value::Number(number))
     }

@@ -95,7 +95,7 @@ impl Socket {
         if give(&mut byte) == 0 {
             return if before > 0 { Ok(before) } else { Err(Errno::EFAULT) };
         }
-        let in_line = self.kept_option(SOL_SOCKET, SO_OOBINLINE).is_some_and(|value| value != 0);
+        let in_line = self.stored_option(SOL_SOCKET, SO_OOBINLINE).is_some_and(|value| value != 0);
         self.pulse.other();
         self.queue.push_urgent(byte[0], in_line, PeerCredentials::default())?;
         Ok(before + 1)
@@ -276,7 +276,7 @@ impl Sockets {
     /// Sends by UDP, or appends to the datagram being assembled.
     fn send_pieces(&mut self, id: SocketId, to: &Destination, sending: Sending<'_>) -> Result<usize, Errno> {
         let socket = self.get_mut(id)?;
-        let waits = sending.more || socket.kept_option(SOL_UDP, UDP_CORK).is_some_and(|value| value != 0);
+        let waits = sending.more || socket.stored_option(SOL_UDP, UDP_CORK).is_some_and(|value| value != 0);
         let before = socket.corked.take();
         if !waits && before.is_none() {
             return self.send_udp(id, to, sending);
@@ -354,7 +354,7 @@ impl Sockets {
     pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
         let socket = self.get(id)?;
         let (level, hops, class) = if to.is_ipv6() { (SOL_IPV6, IPV6_UNICAST_HOPS, IPV6_TCLASS) } else { (SOL_IP, IP_TTL, IP_TOS) };
-        let option_value = |option| socket.kept_option(level, option).unwrap_or_default().cast_signed();
+        let option_value = |option| socket.stored_option(level, option).unwrap_or_default().cast_signed();
         let value_or_option = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| option_value(option)));
         Ok(Packet {
             hops: value_or_option(given.hops, hops),

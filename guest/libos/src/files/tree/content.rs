@@ -92,7 +92,7 @@ pub struct Content {
     size: u64,
     /// The file below, and how many of its bytes are visible.
     below: Option<ImageFile>,
-    shown: u64,
+    visible_size: u64,
     /// The pages that cover the file below, by number. `None` stands for a page of zeros.
     pages: BTreeMap<u64, Option<Page>>,
     /// The number of pages that exist.
@@ -107,7 +107,7 @@ impl Content {
     /// The unchanged content of an image's file.
     #[must_use]
     pub fn above(below: ImageFile) -> Content {
-        Content { size: below.size(), below: Some(below), shown: below.size(), ..Content::default() }
+        Content { size: below.size(), below: Some(below), visible_size: below.size(), ..Content::default() }
     }
 
     /// Checks that its seals permit writing so many bytes.
@@ -151,8 +151,8 @@ impl Content {
     /// The number of pages with data, here or below.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        let hidden = self.pages.range(..self.shown.div_ceil(PAGE)).count() as u64;
-        self.shown.div_ceil(PAGE) - hidden + self.present
+        let hidden = self.pages.range(..self.visible_size.div_ceil(PAGE)).count() as u64;
+        self.visible_size.div_ceil(PAGE) - hidden + self.present
     }
 
     /// Passes up to `length` bytes from `offset` on to `take`, piece by piece. Stops at the file's end, or when `take` takes less than it
@@ -188,8 +188,8 @@ impl Content {
             Some([]) => part(&ZEROS),
             Some(written) => written,
             None => {
-                let shown = length.min(self.shown.saturating_sub(offset));
-                let below = self.below.as_ref().map_or(&[][..], |below| below.piece(offset, shown));
+                let visible = length.min(self.visible_size.saturating_sub(offset));
+                let below = self.below.as_ref().map_or(&[][..], |below| below.piece(offset, visible));
                 if below.is_empty() { part(&ZEROS) } else { below }
             }
         }
@@ -230,11 +230,11 @@ impl Content {
             let mut page = Page::blank()?;
             let start = number * PAGE;
             if let (None, Some(below)) = (hidden, &self.below)
-                && start < self.shown
+                && start < self.visible_size
             {
-                let shown = (self.shown - start).min(PAGE) as usize;
-                page.reach(shown)?;
-                below.read(start, &mut page.0[..shown])?;
+                let visible = (self.visible_size - start).min(PAGE) as usize;
+                page.reach(visible)?;
+                below.read(start, &mut page.0[..visible])?;
             }
             self.pages.insert(number, Some(page));
             self.present += 1;
@@ -256,7 +256,7 @@ impl Content {
             if let Some(Some(page)) = self.pages.get_mut(&(size / PAGE)) {
                 page.clear((size % PAGE) as usize..PAGE as usize);
             }
-            self.shown = self.shown.min(size);
+            self.visible_size = self.visible_size.min(size);
         }
         self.size = size;
         Ok(())
@@ -279,12 +279,12 @@ impl Content {
         while at < end {
             let (number, within) = (at / PAGE, at % PAGE);
             let part = (PAGE - within).min(end - at);
-            let shown = self.shown > number * PAGE;
+            let is_visible = self.visible_size > number * PAGE;
             if part < PAGE {
-                if shown || self.pages.contains_key(&number) {
+                if is_visible || self.pages.contains_key(&number) {
                     self.page(number, 0)?.clear(within as usize..(within + part) as usize);
                 }
-            } else if shown {
+            } else if is_visible {
                 self.present -= u64::from(matches!(self.pages.insert(number, None), Some(Some(_))));
             } else {
                 // Beyond the visible part of the file below, only existing pages matter.
@@ -321,12 +321,12 @@ impl Content {
             let number = at / PAGE;
             let found = match self.pages.get(&number) {
                 Some(page) => page.is_some(),
-                None => at < self.shown,
+                None => at < self.visible_size,
             };
             if found {
                 return Some(at).filter(|at| *at < self.size);
             }
-            let next = if number * PAGE + PAGE < self.shown { number + 1 } else { *self.pages.range(number + 1..).next()?.0 };
+            let next = if number * PAGE + PAGE < self.visible_size { number + 1 } else { *self.pages.range(number + 1..).next()?.0 };
             at = next * PAGE;
         }
     }
@@ -338,7 +338,7 @@ impl Content {
         loop {
             let is_data = match self.pages.get(&(at / PAGE)) {
                 Some(page) => page.is_some(),
-                None => at < self.shown,
+                None => at < self.visible_size,
             };
             if !is_data || at >= self.size {
                 return at.min(self.size);

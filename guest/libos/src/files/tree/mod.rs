@@ -82,7 +82,7 @@ pub struct Tree {
     volumes: Vec<Volume>,
     nodes: Nodes,
     /// The inodes that became nodes.
-    made: BTreeMap<ImageInode, NodeId>,
+    nodes_of_inodes: BTreeMap<ImageInode, NodeId>,
     next_number: u64,
     /// How many inodes have become nodes.
     owned: u64,
@@ -103,7 +103,7 @@ impl Tree {
         let mut tree = Tree {
             volumes,
             nodes: Nodes::default(),
-            made: BTreeMap::new(),
+            nodes_of_inodes: BTreeMap::new(),
             next_number: FIRST_NUMBER,
             owned: 0,
             changes: 0,
@@ -146,7 +146,7 @@ impl Tree {
     #[must_use]
     pub fn real_inode(&self, inode: InodeRef) -> InodeRef {
         match inode {
-            InodeRef::Image(image) => self.made.get(&image).map_or(inode, |node| InodeRef::Node(*node)),
+            InodeRef::Image(image) => self.nodes_of_inodes.get(&image).map_or(inode, |node| InodeRef::Node(*node)),
             other => other,
         }
     }
@@ -336,7 +336,7 @@ impl Tree {
             temporary: false,
             attributes: self.attributes_below(image)?,
         })?;
-        self.made.insert(image, id);
+        self.nodes_of_inodes.insert(image, id);
         self.owned += 1;
         self.changes += 1;
         Ok(id)
@@ -348,7 +348,7 @@ impl Tree {
             && let Some(origin) = self.nodes.remove(id).and_then(|node| node.origin)
         {
             self.changes += 1;
-            self.made.remove(&origin);
+            self.nodes_of_inodes.remove(&origin);
         }
     }
 

@@ -44,7 +44,7 @@ impl Tree {
     }
 
     /// The inodes that became nodes.
-    pub fn made(&self) -> impl Iterator<Item = (ImageInode, NodeId)> {
-        self.made.iter().map(|(inode, id)| (*inode, *id))
+    pub fn nodes_of_inodes(&self) -> impl Iterator<Item = (ImageInode, NodeId)> {
+        self.nodes_of_inodes.iter().map(|(inode, id)| (*inode, *id))
     }
 }
