@@ -58,7 +58,14 @@ impl Builder {
     /// Whether an image of the tree can be cached: all its files were compared with the host, and a later change of names can be detected.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        self.tree.is_lasting
+        self.is_updatable() && self.tree.is_settled
+    }
+
+    /// Whether a cached image of the tree can be updated ([`crate::CachedImage::update`]): that lists the directories again in which changes
+    /// may not show.
+    #[must_use]
+    pub fn is_updatable(&self) -> bool {
+        self.tree.has_change_times
     }
 
     /// How many files and directories it has.
@@ -112,7 +119,7 @@ impl Builder {
         self.tree.inodes.iter().filter_map(|inode| match inode.content {
             Content::Directory { implied, .. } => (!implied).then_some((&inode.attributes, true)),
             Content::Bytes(_) | Content::Host { .. } => Some((&inode.attributes, false)),
-            Content::Symlink(_) | Content::Special { .. } => None,
+            Content::Symlink(_) | Content::Special { .. } | Content::Kept { .. } => None,
         })
     }
 

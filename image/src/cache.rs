@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The trailer's magic number, with the version of the format.
-const MAGIC: &[u8; 16] = b"Pando image   5\n";
+const MAGIC: &[u8; 16] = b"Pando image   6\n";
 /// Numbers in the trailer, of eight bytes each.
 const NUMBERS: usize = 10;
 const TRAILER: usize = MAGIC.len() + NUMBERS * 8;
@@ -92,7 +92,7 @@ impl Cache {
             source: BlockSource::Host(Box::new(HostBlocks::new(tables, []))),
         };
         let mut image = Image::new(trailer.blocks, vec![metadata, host]);
-        image.allow_revisions();
+        image.allow_revisions(trailer.blocks);
         Some(CachedImage { image, host_fingerprint: trailer.host_fingerprint, checked })
     }
 

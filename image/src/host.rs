@@ -13,6 +13,7 @@ use std::{
     fs::File,
     hash::Hasher,
     io,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -68,20 +69,23 @@ impl HostBlocks {
         if self.held.is_empty() { self.tables.in_memory() } else { None }
     }
 
+    /// The recorded files and directories.
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// Whether a directory of the host has changed. Costs a `stat` for each.
     pub(crate) fn is_outdated(&self) -> bool {
         let Ok(directories) = self.tables.all_directories().collect::<Result<Vec<_>, _>>() else { return true };
-        let is_changed = |(path, record): &(PathBuf, DirectoryRecord)| {
-            let same = |version: Version| (version.device, version.inode, version.changed) == (record.device, record.inode, record.changed);
-            !lstat(path).is_ok_and(|stat| same(Version::of(&stat)))
-        };
-        let (first, second) = directories.split_at(if directories.len() < SHARE { 0 } else { directories.len() / 2 });
-        thread::scope(|scope| {
-            // A process that may start no more threads does it alone.
-            let other = thread::Builder::new().spawn_scoped(scope, || first.iter().any(is_changed));
-            let changed = second.iter().any(is_changed);
-            changed || other.map_or_else(|_| first.iter().any(is_changed), |other| other.join().unwrap_or(true))
-        })
+        !directories_where(&directories, |path, record| !is_same(record, lstat(path).ok().as_ref())).is_empty()
+    }
+
+    /// The directories of the host that have changed since, or may have; and all directories.
+    pub(crate) fn changed_directories(&self) -> Result<(Vec<ChangedDirectory>, Vec<(PathBuf, DirectoryRecord)>), BlockError> {
+        let directories = self.tables.all_directories().collect::<Result<Vec<_>, _>>()?;
+        let changed = directories_where(&directories, |path, record| !record.is_settled || !is_same(record, lstat(path).ok().as_ref()));
+        let changed = changed.into_iter().map(|number| ChangedDirectory { number, stat: lstat(&directories[number].0).ok() });
+        Ok((changed.collect(), directories))
     }
 
     /// Reads whole blocks; those without an extent are zero.
@@ -218,6 +222,40 @@ impl HostBlocks {
     pub(crate) fn close_files(&self) {
         self.open.close();
     }
+}
+
+/// A directory of the host that has changed.
+#[derive(Debug)]
+pub(crate) struct ChangedDirectory {
+    /// The number of its record.
+    pub(crate) number: usize,
+    /// Its present status; `None` if it has none.
+    pub(crate) stat: Option<Stat>,
+}
+
+/// Whether a directory is the recorded one, with the same names and permissions.
+fn is_same(record: &DirectoryRecord, stat: Option<&Stat>) -> bool {
+    let same = |version: Version| (version.device, version.inode, version.changed) == (record.device, record.inode, record.changed);
+    stat.is_some_and(|stat| same(Version::of(stat)))
+}
+
+/// The numbers of the directories for which this holds, found by two threads.
+fn directories_where(all: &[(PathBuf, DirectoryRecord)], holds: impl Fn(&Path, &DirectoryRecord) -> bool + Sync) -> Vec<usize> {
+    let search = |range: Range<usize>| range.filter(|&number| holds(&all[number].0, &all[number].1)).collect::<Vec<_>>();
+    let middle = if all.len() < SHARE { 0 } else { all.len() / 2 };
+    if middle == 0 {
+        return search(0..all.len());
+    }
+    let mut found = thread::scope(|scope| {
+        // A process that may start no more threads does it alone.
+        let first = thread::Builder::new().spawn_scoped(scope, || search(0..middle));
+        let second = search(middle..all.len());
+        let mut found = first.map_or_else(|_| search(0..middle), |first| first.join().expect("comparing a directory does not panic"));
+        found.extend(second);
+        found
+    });
+    found.sort_unstable();
+    found
 }
 
 impl Extent {

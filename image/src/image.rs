@@ -141,18 +141,38 @@ impl Image {
             let until = until.min(end);
             let (piece, remaining) = rest.split_at_mut((until - next) as usize * BLOCK);
             match part.map(|part| &part.source) {
-                Some(BlockSource::Metadata(blocks)) => {
-                    blocks.read(next, piece)?;
-                    self.revise(next, piece)?;
-                }
+                Some(BlockSource::Metadata(blocks)) => blocks.read(next, piece)?,
                 Some(BlockSource::Host(blocks)) => blocks.read(next, piece, self.replaced.as_deref())?,
                 None => piece.fill(0),
             }
+            for (&block, bytes) in self.altered.range(next..until) {
+                piece[(block - next) as usize * BLOCK..][..BLOCK].copy_from_slice(bytes);
+            }
+            if let Some(BlockSource::Metadata(_)) = part.map(|part| &part.source) {
+                self.revise(next, piece)?;
+            }
             (next, rest) = (until, remaining);
         }
-        for (&block, bytes) in self.altered.range(first..end) {
-            buffer[(block - first) as usize * BLOCK..][..BLOCK].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Whether a block is metadata that was stored when the image was made.
+    pub(crate) fn is_metadata(&self, block: u64) -> bool {
+        matches!(self.part(block).0, Some(BlockRange { source: BlockSource::Metadata(_), .. }))
+    }
+
+    /// Reads metadata as it was when the image was made.
+    pub(crate) fn read_stored(&self, offset: u64, buffer: &mut [u8]) -> Result<(), BlockError> {
+        let first = offset / BLOCK_SIZE;
+        let within = (offset % BLOCK_SIZE) as usize;
+        let mut blocks = vec![0; (within + buffer.len()).next_multiple_of(BLOCK)];
+        match self.part(first) {
+            (Some(BlockRange { source: BlockSource::Metadata(stored), .. }), end) if first + (blocks.len() / BLOCK) as u64 <= end => {
+                stored.read(first, &mut blocks)?;
+            }
+            _ => return Err(BlockError::Damaged("metadata lies elsewhere")),
         }
+        buffer.copy_from_slice(&blocks[within..][..buffer.len()]);
         Ok(())
     }
 
@@ -174,15 +194,13 @@ impl Image {
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Fingerprint::default();
-        let identities = self.identities().map_or(0, IdentityTable::blocks);
+        // The host's numbers of files come last.
+        let compared = self.identities().map_or(u64::MAX, |table| table.first_block.into());
         self.blocks.hash(&mut hasher);
         for BlockRange { blocks, source } in &self.parts {
             blocks.hash(&mut hasher);
             match source {
-                // The host's numbers of files come last, and their change times do not count.
-                BlockSource::Metadata(metadata) => {
-                    metadata.hash_content((blocks.end - blocks.start).saturating_sub(identities), &mut hasher)
-                }
+                BlockSource::Metadata(metadata) => metadata.hash_content(blocks.end.min(compared) - blocks.start, &mut hasher),
                 BlockSource::Host(host) => host.hash_content(&mut hasher),
             }
         }
@@ -235,13 +253,13 @@ impl Image {
     }
 
     /// The position of the identity table, if the image has one.
-    fn identities(&self) -> Option<IdentityTable> {
+    pub(crate) fn identities(&self) -> Option<IdentityTable> {
         IdentityTable::decode(&self.superblock().ok()?.volume_name)
     }
 
-    /// Lets a cached image follow changes of files, if it was built for that.
-    pub(crate) fn allow_revisions(&mut self) {
-        let (blocks, identities) = (self.blocks, self.identities());
+    /// Lets a cached image of this many blocks follow changes of files, if it was built for that.
+    pub(crate) fn allow_revisions(&mut self, blocks: u64) {
+        let identities = self.identities();
         for part in &mut self.parts {
             if let BlockSource::Host(host) = &mut part.source {
                 host.allow_revisions(blocks, identities);
@@ -255,7 +273,7 @@ impl Image {
     }
 
     /// The files of the host that it was made from.
-    fn host(&self) -> Option<&HostBlocks> {
+    pub(crate) fn host(&self) -> Option<&HostBlocks> {
         self.parts.iter().find_map(|part| if let BlockSource::Host(host) = &part.source { Some(&**host) } else { None })
     }
 

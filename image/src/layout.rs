@@ -7,10 +7,12 @@
 //!           target of a link directly after their inodes, so that listing a tree reads few blocks
 //!           the whole blocks of large directories
 //!           content in memory
+//!           the identity table, if the image has one
+//!           room for inodes, if the image can be updated
 //!           content in host files, each at the start of a block
 //! ```
 
-use std::sync::Arc;
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use pando_erofs::{BLOCK_SIZE, Dirent, FileType, HostIdentity, ISLOT_SIZE, IdentityTable, Nid, directory_size, encode_directory};
 
@@ -21,9 +23,15 @@ use crate::{
     host::HostBlocks,
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes},
-    tables::{Extent, Sizes, SlotRecord, Tables},
+    tables::{DirectoryRecord, Extent, Sizes, SlotRecord, Tables},
     tree::{Content, ImageTree, InodeId},
 };
+
+/// Blocks for the inodes of files that come later: a million.
+const SPARE_INODE_BLOCKS: u64 = 1 << 14;
+
+/// Takes bytes and their offset in the image.
+type Put<'a> = dyn FnMut(u64, &[u8]) + 'a;
 
 /// A laid-out image: the bytes that are kept of it, and the locations of the rest.
 pub(crate) struct Layout {
@@ -39,17 +47,22 @@ impl Layout {
     /// Lays out a tree. The same tree gives the same bytes, independent of the order of additions.
     pub(crate) fn new(tree: ImageTree) -> Result<Self, Error> {
         let mut plan = Plan::new(&tree)?;
+        let end = plan.place_inodes(vec![InodeId::ROOT], BLOCK as u64)?;
+        plan.next = end.div_ceil(BLOCK_SIZE);
         plan.place_heads()?;
+        plan.place_identities()?;
         plan.place_data()?;
         let mut metadata = vec![0; plan.metadata_blocks as usize * BLOCK];
-        plan.write(&mut metadata)?;
+        let mut put = |offset: u64, bytes: &[u8]| metadata[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        plan.write(&mut put)?;
         let end = BlockNumber::new(plan.next.saturating_add(tree.spare_blocks))?;
         if let Some(table) = plan.identities {
-            plan.write_identities(&mut metadata[table.first_block as usize * BLOCK..]);
+            let device = plan.order.iter().find_map(|id| tree.inode(*id).identity?.device);
+            put(u64::from(table.first_block) * BLOCK_SIZE, &HostIdentity { device, ..HostIdentity::default() }.encode());
         }
         let volume_name = plan.identities.map_or([0; 16], IdentityTable::encode);
         write_superblock(&mut metadata, plan.order.len() as u64, end, volume_name);
-        let (tables, sizes) = Tables::encode(&plan.extents, &tree.files, &tree.directories, &tree.names, &plan.slots());
+        let (tables, sizes) = plan.tables();
         Ok(Layout { blocks: end.number().into(), metadata, tables, sizes, held: tree.held })
     }
 
@@ -64,11 +77,77 @@ impl Layout {
     }
 }
 
+/// Where an update of a finished image puts its parts.
+pub(crate) struct UpdateRoom {
+    /// The room for new inodes, in bytes.
+    pub(crate) inodes: Range<u64>,
+    /// The first block behind the image.
+    pub(crate) next: u64,
+    pub(crate) identities: IdentityTable,
+    /// The directories that get other entries, with their inodes' offsets in units of [`ISLOT_SIZE`].
+    pub(crate) directories: HashMap<InodeId, u32>,
+}
+
+impl UpdateRoom {
+    /// The room in an image with this identity table; `None` if the image was laid out without.
+    pub(crate) fn of(blocks: u64, identities: IdentityTable) -> Option<Self> {
+        let end = u64::from(identities.records) * 2 * ISLOT_SIZE / BLOCK_SIZE;
+        let start = end.checked_sub(SPARE_INODE_BLOCKS).filter(|start| *start >= identities.first_block.into())?;
+        Some(UpdateRoom { inodes: start * BLOCK_SIZE..end * BLOCK_SIZE, next: blocks, identities, directories: HashMap::new() })
+    }
+}
+
+/// A laid-out update of a finished image.
+pub(crate) struct Update<'a> {
+    plan: Plan<'a>,
+    /// Blocks of directories, behind the image.
+    pub(crate) head_blocks: u64,
+    /// Blocks of content in host files, behind those.
+    pub(crate) data_blocks: u64,
+}
+
+impl<'a> Update<'a> {
+    /// Lays out changed directories, and what is new in them.
+    pub(crate) fn new(tree: &'a ImageTree, room: &UpdateRoom) -> Result<Self, Error> {
+        let mut plan = Plan::new(tree)?;
+        let mut changed: Vec<InodeId> = room.directories.keys().copied().collect();
+        changed.sort_unstable();
+        for (id, slot) in &room.directories {
+            plan.spots[id.index()].slot = *slot;
+        }
+        let end = plan.place_inodes(changed, room.inodes.start)?;
+        if end > room.inodes.end {
+            return Err(Error::TooLarge { blocks: end / BLOCK_SIZE });
+        }
+        plan.next = room.next;
+        plan.place_heads()?;
+        plan.identities = Some(room.identities);
+        plan.place_data()?;
+        let (head_blocks, data_blocks) = (plan.metadata_blocks - room.next, plan.next - plan.metadata_blocks);
+        Ok(Update { plan, head_blocks, data_blocks })
+    }
+
+    /// The source of the content.
+    pub(crate) fn content(&self) -> HostBlocks {
+        let (tables, sizes) = self.plan.tables();
+        HostBlocks::new(Tables::new(Bytes::Memory(tables), sizes), [])
+    }
+
+    /// Writes the bytes that differ from the image.
+    pub(crate) fn write(&self, put: &mut Put<'_>) -> Result<(), Error> {
+        self.plan.write(put)
+    }
+}
+
 /// The location of an inode.
 #[derive(Clone, Copy, Default)]
 struct InodeSpot {
     /// Its offset in units of [`ISLOT_SIZE`]; 0 if it has none.
     slot: u32,
+    /// It is in the order, or lies in the image that is updated.
+    is_placed: bool,
+    /// A directory's bytes directly after the inode.
+    inline: usize,
     /// The number of its names; for a directory, the number of its subdirectories.
     names: u32,
     /// The first block of data that is not directly after the inode.
@@ -95,7 +174,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Sorts the entries and places the inodes.
+    /// Sorts the entries.
     fn new(tree: &'a ImageTree) -> Result<Self, Error> {
         let mut starts = vec![0u32; tree.inodes.len() + 1];
         tree.entries.iter().for_each(|entry| starts[entry.directory.index() + 1] += 1);
@@ -113,11 +192,10 @@ impl<'a> Plan<'a> {
             let entries = &mut sorted[bounds[0] as usize..bounds[1] as usize];
             entries.sort_unstable_by_key(|&number| tree.text(tree.entries[number as usize].name));
         }
-        let spots = vec![InodeSpot::default(); tree.inodes.len()];
-        let mut plan =
-            Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, metadata_blocks: 0, identities: None, extents: Vec::new() };
-        plan.place_inodes()?;
-        Ok(plan)
+        let kept = |content: &Content| if let Content::Kept { slot, .. } = content { Some(*slot) } else { None };
+        let spot = |slot: Option<u32>| InodeSpot { slot: slot.unwrap_or(0), is_placed: slot.is_some(), ..InodeSpot::default() };
+        let spots = tree.inodes.iter().map(|inode| spot(kept(&inode.content))).collect();
+        Ok(Plan { tree, sorted, starts, spots, order: Vec::new(), next: 0, metadata_blocks: 0, identities: None, extents: Vec::new() })
     }
 
     /// A directory's entries, sorted, without `.` and `..`.
@@ -139,15 +217,17 @@ impl<'a> Plan<'a> {
         all
     }
 
-    fn place_inodes(&mut self) -> Result<(), Error> {
-        let mut offset = BLOCK as u64;
+    /// Places the inodes of these directories and of all below from an offset on; returns the end. Directories with a slot keep it.
+    fn place_inodes(&mut self, mut pending: Vec<InodeId>, mut offset: u64) -> Result<u64, Error> {
+        pending.reverse();
         // A list instead of recursion, so that a deep tree does not overflow the stack.
-        let mut pending = vec![InodeId::ROOT];
         while let Some(id) = pending.pop() {
             let spot = &mut self.spots[id.index()];
-            if spot.slot != 0 {
+            if std::mem::replace(&mut spot.is_placed, true) {
                 continue;
             }
+            self.order.push(id);
+            let has_slot = spot.slot != 0;
             let mut length = INODE_SIZE;
             match &self.tree.inode(id).content {
                 &Content::Directory { parent, .. } => {
@@ -157,11 +237,15 @@ impl<'a> Plan<'a> {
                     pending.extend(children);
                     pending[first..].reverse();
                     self.count_names(id);
-                    self.spots[id.index()].size = size;
-                    length += inline(size);
+                    let spot = &mut self.spots[id.index()];
+                    (spot.size, spot.inline) = (size, if has_slot { 0 } else { inline(size) });
+                    length += spot.inline;
                 }
                 Content::Symlink(target) => length += inline_target(usize::from(target.length)),
                 _ => {}
+            }
+            if has_slot {
+                continue;
             }
             // Inline data must not reach into the next block.
             let left = BLOCK - offset as usize % BLOCK;
@@ -171,10 +255,8 @@ impl<'a> Plan<'a> {
             let slot = offset / ISLOT_SIZE;
             self.spots[id.index()].slot = u32::try_from(slot).map_err(|_| Error::TooLarge { blocks: offset / BLOCK_SIZE })?;
             offset = (offset + length as u64).next_multiple_of(ISLOT_SIZE);
-            self.order.push(id);
         }
-        self.next = offset.div_ceil(BLOCK_SIZE);
-        Ok(())
+        Ok(offset)
     }
 
     /// Counts a directory's names for its entries.
@@ -182,8 +264,8 @@ impl<'a> Plan<'a> {
         let range = self.starts[directory.index()] as usize..self.starts[directory.index() + 1] as usize;
         for &number in &self.sorted[range] {
             let child = self.tree.entries[number as usize].inode;
-            match self.tree.inode(child).content {
-                Content::Directory { .. } => self.spots[directory.index()].names += 1,
+            match self.tree.inode(child).content.kind() {
+                FileType::Directory => self.spots[directory.index()].names += 1,
                 _ => self.spots[child.index()].names += 1,
             }
         }
@@ -194,23 +276,37 @@ impl<'a> Plan<'a> {
         for &id in &self.order {
             let spot = &mut self.spots[id.index()];
             let size = match &self.tree.inode(id).content {
-                Content::Directory { .. } => spot.size - inline(spot.size),
+                Content::Directory { .. } => spot.size - spot.inline,
                 Content::Symlink(target) => usize::from(target.length) - inline_target(target.length.into()),
                 Content::Bytes(bytes) => bytes.len(),
-                Content::Host { .. } | Content::Special { .. } => 0,
+                Content::Host { .. } | Content::Special { .. } | Content::Kept { .. } => 0,
             };
             if size > 0 {
                 spot.first_block = Some(BlockNumber::new(self.next)?.number());
                 self.next += (size as u64).div_ceil(BLOCK_SIZE);
             }
         }
-        if self.tree.identified {
-            let last = self.order.iter().map(|id| self.spots[id.index()].slot).max().unwrap_or(0);
-            let table = IdentityTable { first_block: BlockNumber::new(self.next)?.number(), records: last / 2 + 1 };
-            self.next += table.blocks();
-            self.identities = Some(table);
-        }
         self.metadata_blocks = self.next;
+        Ok(())
+    }
+
+    /// Places the identity table, and room for inodes that come later. Only the records of the present inodes are part of the metadata.
+    fn place_identities(&mut self) -> Result<(), Error> {
+        if !self.tree.identified {
+            return Ok(());
+        }
+        let last = self.order.iter().map(|id| self.spots[id.index()].slot).max().unwrap_or(0);
+        let mut table = IdentityTable { first_block: BlockNumber::new(self.next)?.number(), records: last / 2 + 1 };
+        self.metadata_blocks = self.next + table.blocks();
+        self.next = self.metadata_blocks;
+        if self.tree.spare_blocks > 0 {
+            // The table has a record for each inode up to the end of the room behind it, and half the size of these inodes.
+            let end = 2 * (u64::from(table.first_block) + SPARE_INODE_BLOCKS);
+            let records = u32::try_from(end * BLOCK_SIZE / ISLOT_SIZE / 2);
+            table.records = records.map_err(|_| Error::TooLarge { blocks: end })?;
+            self.next = end;
+        }
+        self.identities = Some(table);
         Ok(())
     }
 
@@ -253,7 +349,15 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn write(&self, metadata: &mut [u8]) -> Result<(), Error> {
+    /// The tables of the content in host files.
+    fn tables(&self) -> (Vec<u8>, Sizes) {
+        let directory = |(record, id): &(DirectoryRecord, InodeId)| DirectoryRecord { slot: self.spots[id.index()].slot, ..*record };
+        let directories: Vec<DirectoryRecord> = self.tree.directories.iter().map(directory).collect();
+        Tables::encode(&self.extents, &self.tree.files, &directories, &self.tree.names, &self.slots())
+    }
+
+    /// Writes the inodes, their identities, and the data that is kept.
+    fn write(&self, put: &mut Put<'_>) -> Result<(), Error> {
         for (serial, &id) in (1..).zip(&self.order) {
             let spot = &self.spots[id.index()];
             let inode = self.tree.inode(id);
@@ -264,7 +368,7 @@ impl<'a> Plan<'a> {
             let (location, size, data): (DataLocation, u64, &[u8]) = match &inode.content {
                 &Content::Directory { parent, .. } => {
                     directory = self.encode(id, parent);
-                    (location(inline(spot.size)), spot.size as u64, &directory)
+                    (location(spot.inline), spot.size as u64, &directory)
                 }
                 &Content::Symlink(target) => (location(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
                 Content::Bytes(bytes) => (plain, bytes.len() as u64, bytes),
@@ -272,22 +376,35 @@ impl<'a> Plan<'a> {
                 &Content::Special { kind: FileType::CharacterDevice | FileType::BlockDevice, device } => {
                     (DataLocation::Device(device), 0, &[])
                 }
-                Content::Special { .. } => (DataLocation::Absent, 0, &[]),
+                Content::Special { .. } | Content::Kept { .. } => (DataLocation::Absent, 0, &[]),
             };
             let is_directory = matches!(inode.content, Content::Directory { .. });
             // A directory's own name and `.`, besides the `..` of its subdirectories.
             let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
             let header = encode::inode(inode.content.kind(), inode.attributes, links, size, location, serial);
-            let offset = spot.slot as usize * ISLOT_SIZE as usize;
-            metadata[offset..offset + INODE_SIZE].copy_from_slice(&header);
+            let offset = u64::from(spot.slot) * ISLOT_SIZE;
+            put(offset, &header);
             let tail_size = if let DataLocation::Inline(_) = location { data.len() % BLOCK } else { 0 };
             let (head, tail) = data.split_at(data.len() - tail_size);
-            metadata[offset + INODE_SIZE..][..tail.len()].copy_from_slice(tail);
+            put(offset + INODE_SIZE as u64, tail);
             if let Some(first) = first.filter(|_| !head.is_empty()) {
-                metadata[first.number() as usize * BLOCK..][..head.len()].copy_from_slice(head);
+                put(u64::from(first.number()) * BLOCK_SIZE, head);
             }
+            self.write_identity(id, put);
         }
         Ok(())
+    }
+
+    /// Writes a record of the identity table.
+    fn write_identity(&self, id: InodeId, put: &mut Put<'_>) {
+        let (inode, spot) = (self.tree.inode(id), &self.spots[id.index()]);
+        let offset = self.identities.and_then(|table| table.offset(u64::from(spot.slot) / 2));
+        if let (Some(mut identity), Some(offset)) = (inode.identity, offset) {
+            if !matches!(inode.content, Content::Directory { .. }) && identity.links != spot.names {
+                identity.device = None;
+            }
+            put(offset, &identity.encode());
+        }
     }
 
     /// Which inodes are files of the host, if the image is to follow their changes.
@@ -297,25 +414,6 @@ impl<'a> Plan<'a> {
             _ => None,
         };
         if self.tree.spare_blocks > 0 { self.order.iter().filter_map(slot).collect() } else { Vec::new() }
-    }
-
-    /// Writes the identity table.
-    fn write_identities(&self, table: &mut [u8]) {
-        let mut write = |index: usize, identity: HostIdentity| {
-            table[index * HostIdentity::SIZE..][..HostIdentity::SIZE].copy_from_slice(&identity.encode());
-        };
-        let mut volume = None;
-        for &id in &self.order {
-            let (inode, spot) = (self.tree.inode(id), &self.spots[id.index()]);
-            if let Some(mut identity) = inode.identity {
-                volume = volume.or(identity.device);
-                if !matches!(inode.content, Content::Directory { .. }) && identity.links != spot.names {
-                    identity.device = None;
-                }
-                write(spot.slot as usize / 2, identity);
-            }
-        }
-        write(0, HostIdentity { device: volume, ..HostIdentity::default() });
     }
 
     fn encode(&self, directory: InodeId, parent: InodeId) -> Vec<u8> {

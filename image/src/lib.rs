@@ -47,6 +47,7 @@ mod source;
 mod store;
 mod tables;
 mod tree;
+mod update;
 mod version;
 
 pub use attributes::Attributes;
@@ -63,3 +64,4 @@ pub use pando_erofs::{BLOCK_SIZE, Timestamp};
 pub use replaced::Replaced;
 pub use scan::{Readable, Scan};
 pub use source::{HostFile, Source};
+pub use update::DirectoryChanges;

@@ -17,8 +17,9 @@ use std::{
 };
 
 use pando_erofs::NAME_LEN;
-use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Stat, accessat, fstat, fstatfs, readlinkat, statat};
+use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, RawDirEntry, Stat, accessat, fstat, fstatfs, readlinkat, statat};
 use rustix::io::Errno;
+use rustix::process::getuid;
 
 use crate::{
     Attributes, Builder, Error,
@@ -95,7 +96,7 @@ impl Builder {
     }
 
     /// Takes note of which file of the host an inode is, where the image is to say that.
-    fn identify(&mut self, id: InodeId, stat: &Stat, walk: &Scan<'_>) {
+    pub(crate) fn identify(&mut self, id: InodeId, stat: &Stat, walk: &Scan<'_>) {
         if self.tree.identified && walk.readable != Readable::None {
             self.tree.inode_mut(id).identity = host_identity(stat);
         }
@@ -108,16 +109,26 @@ impl Builder {
     }
 
     fn walk(&mut self, top: InodeId, host: &Path, stat: &Stat, walk: &Scan<'_>) -> Result<(), Error> {
-        let too_many = || Error::TooMany { path: host.into(), limit: walk.limit };
         let name = self.tree.intern(host.as_os_str().as_bytes())?;
-        let record = self.record(walk, NONE, name, stat)?;
-        let mut level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: true }];
-        // Files with several names, by device and inode.
-        let mut linked = HashMap::new();
-        let mut total = 0;
+        let record = self.record(walk, NONE, name, stat, top)?;
+        let level = vec![Directory { id: top, record, path: host.into(), device: stat.st_dev, inode: stat.st_ino, crossed: true }];
+        self.walk_levels(host, level, walk, 0, &mut HashMap::new())
+    }
+
+    /// Adds the content of directories, level by level. `total` files and directories were found before; `linked` has the files with
+    /// several names, by device and inode.
+    pub(crate) fn walk_levels(
+        &mut self,
+        host: &Path,
+        mut level: Vec<Directory>,
+        walk: &Scan<'_>,
+        mut total: u64,
+        linked: &mut Linked,
+    ) -> Result<(), Error> {
+        let too_many = || Error::TooMany { path: host.into(), limit: walk.limit };
         while !level.is_empty() {
             let crossed = level.iter().filter(|directory| directory.crossed);
-            self.tree.is_lasting &= crossed.map(|directory| &directory.path).all(|path| has_change_times(path));
+            self.tree.has_change_times &= crossed.map(|directory| &directory.path).all(|path| has_change_times(path));
             let listings = list_all(&level, walk, walk.limit - total);
             let mut next = Vec::new();
             for (directory, listing) in level.iter().zip(listings) {
@@ -126,7 +137,7 @@ impl Builder {
                     Err(ListError::TooMany) => return Err(too_many()),
                     // It was removed or became unreadable since its parent was listed: it is shown empty.
                     Err(ListError::Changed | ListError::Host(_)) if walk.readable != Readable::All => {
-                        self.tree.is_lasting = false;
+                        self.tree.unsettle(directory.record);
                         Vec::new()
                     }
                     Err(ListError::Changed) => return Err(Error::Changed(directory.path.clone())),
@@ -138,10 +149,10 @@ impl Builder {
                 }
                 for found in listing {
                     if !found.is_taken {
-                        self.tree.is_lasting = false;
+                        self.tree.unsettle(directory.record);
                         continue;
                     }
-                    next.extend(self.take(directory, &found, walk, &mut linked)?);
+                    next.extend(self.take(directory, &found, walk, linked)?);
                 }
                 (walk.progress)(total);
             }
@@ -151,12 +162,12 @@ impl Builder {
     }
 
     /// Adds a directory's entry; returns it if it is a directory in turn.
-    fn take(
+    pub(crate) fn take(
         &mut self,
         directory: &Directory,
         found: &FoundEntry,
         walk: &Scan<'_>,
-        linked: &mut HashMap<(u64, u64), InodeId>,
+        linked: &mut Linked,
     ) -> Result<Option<Directory>, Error> {
         // A directory that changes while it is listed may contain a name twice.
         if self.tree.find(directory.id, &found.name).is_some() {
@@ -180,19 +191,23 @@ impl Builder {
         if !is_directory {
             return Ok(None);
         }
-        let record = self.record(walk, directory.record, name, stat)?;
+        let record = self.record(walk, directory.record, name, stat, id)?;
         let path = directory.path.join(OsStr::from_bytes(&found.name));
         Ok(Some(Directory { id, record, path, device: stat.st_dev, inode: stat.st_ino, crossed: stat.st_dev != directory.device }))
     }
 
-    /// Records a directory of the host, which names files, and whose modification time shows when they are added or removed.
-    fn record(&mut self, walk: &Scan<'_>, parent: u32, name: Name, stat: &Stat) -> Result<u32, Error> {
+    /// Records a directory of the host, which names files, and whose change time shows when they are added or removed.
+    pub(crate) fn record(&mut self, walk: &Scan<'_>, parent: u32, name: Name, stat: &Stat, id: InodeId) -> Result<u32, Error> {
         if walk.readable == Readable::None {
             return Ok(NONE);
         }
         let Version { device, inode, changed, .. } = Version::of(stat);
-        self.tree.is_lasting &= changed.is_settled();
-        self.tree.add_directory(DirectoryRecord { parent, name, device, inode, changed })
+        let record = DirectoryRecord { parent, name, device, inode, changed, is_settled: true, slot: 0 };
+        let number = self.tree.add_directory(record, id)?;
+        if !changed.is_settled() {
+            self.tree.unsettle(number);
+        }
+        Ok(number)
     }
 
     /// The content of a found file for the tree; `directory` and `name` are its name on the host.
@@ -221,31 +236,34 @@ impl Scan<'_> {
     }
 }
 
+/// Files with several names, by device and inode.
+pub(crate) type Linked = HashMap<(u64, u64), InodeId>;
+
 /// A directory to be listed.
-struct Directory {
+pub(crate) struct Directory {
     /// Its inode in the tree.
-    id: InodeId,
+    pub(crate) id: InodeId,
     /// Its record of the host's directory.
-    record: u32,
-    path: PathBuf,
-    device: u64,
-    inode: u64,
+    pub(crate) record: u32,
+    pub(crate) path: PathBuf,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
     /// It is on another file system than its parent, or its parent is not scanned.
-    crossed: bool,
+    pub(crate) crossed: bool,
 }
 
 /// A directory's entry.
-struct FoundEntry {
-    name: Box<[u8]>,
+pub(crate) struct FoundEntry {
+    pub(crate) name: Box<[u8]>,
     /// The target of a symbolic link.
     target: Box<[u8]>,
-    stat: Stat,
+    pub(crate) stat: Stat,
     /// The caller may read it. A file that the caller may not read is not shown, but may become readable.
-    is_taken: bool,
+    pub(crate) is_taken: bool,
 }
 
 /// Why a directory could not be listed.
-enum ListError {
+pub(crate) enum ListError {
     /// It is not the one that its parent named, or was renamed while it was listed.
     Changed,
     TooMany,
@@ -261,15 +279,16 @@ impl From<Errno> for ListError {
     }
 }
 
-type ListResult = Result<Vec<FoundEntry>, ListError>;
+pub(crate) type ListResult = Result<Vec<FoundEntry>, ListError>;
 
 /// Lists directories. The listings have the directories' order.
 fn list_all(level: &[Directory], walk: &Scan<'_>, limit: u64) -> Vec<ListResult> {
     let cpus = if walk.parallel { thread::available_parallelism().map_or(1, NonZero::get) } else { 1 };
-    let threads = cpus.min(THREADS_MAX).min(level.len().div_ceil(SHARE));
     let readable = walk.readable;
+    let list_one = |directory: &Directory| list(directory, readable, limit, &mut |_| false);
+    let threads = cpus.min(THREADS_MAX).min(level.len().div_ceil(SHARE));
     if threads < 2 {
-        return level.iter().map(|directory| list(directory, readable, limit)).collect();
+        return level.iter().map(list_one).collect();
     }
     let next = AtomicUsize::new(0);
     let work = || {
@@ -277,7 +296,7 @@ fn list_all(level: &[Directory], walk: &Scan<'_>, limit: u64) -> Vec<ListResult>
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(directory) = level.get(index) else { return listings };
-            listings.push((index, list(directory, readable, limit)));
+            listings.push((index, list_one(directory)));
         }
     };
     let mut listings = thread::scope(|scope| {
@@ -293,7 +312,13 @@ fn list_all(level: &[Directory], walk: &Scan<'_>, limit: u64) -> Vec<ListResult>
     listings.into_iter().map(|(_, listing)| listing).collect()
 }
 
-fn list(directory: &Directory, readable: Readable, limit: u64) -> ListResult {
+/// Lists a directory. Entries that `is_known` are left out, at no cost.
+pub(crate) fn list(
+    directory: &Directory,
+    readable: Readable,
+    limit: u64,
+    is_known: &mut dyn FnMut(&RawDirEntry<'_>) -> bool,
+) -> ListResult {
     let opened = open_at(&directory.path, OFlags::DIRECTORY)?;
     let stat = fstat(&opened)?;
     if (stat.st_dev, stat.st_ino) != (directory.device, directory.inode) {
@@ -305,6 +330,7 @@ fn list(directory: &Directory, readable: Readable, limit: u64) -> ListResult {
     if readable == Readable::None && stat.st_mode & (0o1000 | 0o005) != 0o005 {
         return Ok(Vec::new());
     }
+    let caller = getuid().as_raw();
     let mut found = Vec::new();
     let mut buffer = Vec::with_capacity(FETCHED);
     let mut entries = RawDir::new(&opened, buffer.spare_capacity_mut());
@@ -312,13 +338,13 @@ fn list(directory: &Directory, readable: Readable, limit: u64) -> ListResult {
         let entry = entry?;
         let name = entry.file_name();
         let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Symlink | FileType::Unknown);
-        if matches!(name.to_bytes(), b"." | b"..") || readable == Readable::None && !may_be_directory {
+        if matches!(name.to_bytes(), b"." | b"..") || readable == Readable::None && !may_be_directory || is_known(&entry) {
             continue;
         }
         if found.len() as u64 == limit {
             return Err(ListError::TooMany);
         }
-        match look_at(&opened, name, readable) {
+        match look_at(&opened, name, readable, caller) {
             Ok(some) => found.extend(some),
             // It was removed since it was listed.
             Err(Errno::NOENT) => {}
@@ -328,13 +354,15 @@ fn list(directory: &Directory, readable: Readable, limit: u64) -> ListResult {
     Ok(found)
 }
 
-/// Reads the status of a directory's entry; `None` if it is not to be included.
-fn look_at(directory: &File, name: &CStr, readable: Readable) -> Result<Option<FoundEntry>, Errno> {
+/// Reads the status of a directory's entry; `None` if it is not to be included. `caller` is the calling user.
+fn look_at(directory: &File, name: &CStr, readable: Readable, caller: u32) -> Result<Option<FoundEntry>, Errno> {
     let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let may = |needed: u32, access: Access| match readable {
         Readable::All | Readable::None => true,
         Readable::ByEveryone => stat.st_mode & needed == needed,
+        // An access control list does not change what the owner may do.
+        Readable::ByCaller if stat.st_uid == caller && stat.st_mode & needed << 6 == needed << 6 => true,
         Readable::ByCaller => accessat(directory, name, access, AtFlags::empty()).is_ok(),
     };
     let leads_to_directory =

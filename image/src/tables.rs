@@ -58,7 +58,14 @@ pub(crate) struct DirectoryRecord {
     pub(crate) inode: u64,
     /// When a name in it last came or went, or it got other permissions.
     pub(crate) changed: ChangeTime,
+    /// A later change of what the image shows of it has another change time.
+    pub(crate) is_settled: bool,
+    /// Its inode, in units of 32 bytes from the image's start; 0 if it has none.
+    pub(crate) slot: u32,
 }
+
+/// The bit of a directory's record that says that it is not settled.
+const UNSETTLED: u32 = 1 << 31;
 
 /// Which host file an inode is.
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +136,11 @@ impl Record for ChangeTime {
 }
 
 impl Record for DirectoryRecord {
-    const SIZE: usize = 40;
+    const SIZE: usize = 44;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        for number in [self.parent, self.name.start, self.name.length.into(), self.changed.nanoseconds] {
+        let length = u32::from(self.name.length) | if self.is_settled { 0 } else { UNSETTLED };
+        for number in [self.parent, self.name.start, length, self.changed.nanoseconds, self.slot] {
             bytes.extend(number.to_le_bytes());
         }
         for number in [self.changed.seconds.cast_unsigned(), self.device, self.inode] {
@@ -141,9 +149,11 @@ impl Record for DirectoryRecord {
     }
 
     fn decode(mut fields: Fields<'_>) -> Self {
-        let (parent, name, nanoseconds) = (fields.u32(), fields.name(), fields.u32());
+        let [parent, start, length, nanoseconds, slot] = [(); 5].map(|()| fields.u32());
         let [seconds, device, inode] = [(); 3].map(|()| fields.u64());
-        DirectoryRecord { parent, name, device, inode, changed: ChangeTime { seconds: seconds.cast_signed(), nanoseconds } }
+        let name = Name { start, length: length as u16 };
+        let changed = ChangeTime { seconds: seconds.cast_signed(), nanoseconds };
+        DirectoryRecord { parent, name, device, inode, changed, is_settled: length & UNSETTLED == 0, slot }
     }
 }
 
@@ -176,10 +186,6 @@ impl Fields<'_> {
 
     pub(crate) fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
-    }
-
-    fn name(&mut self) -> Name {
-        Name { start: self.u32(), length: self.u32() as u16 }
     }
 }
 
@@ -285,21 +291,34 @@ impl Tables {
 
     /// The inodes that lie in these units and are host files. O(log n).
     pub(crate) fn slots(&self, range: Range<u64>) -> Result<Vec<SlotRecord>, BlockError> {
-        let table = self.changes() + self.sizes.files * ChangeTime::SIZE as u64;
         let (mut low, mut high) = (0, self.sizes.slots);
         while low < high {
             let middle = low + (high - low) / 2;
-            if u64::from(self.record::<SlotRecord>(table, middle)?.slot) < range.start { low = middle + 1 } else { high = middle }
+            if u64::from(self.slot(middle)?.slot) < range.start { low = middle + 1 } else { high = middle }
         }
         let mut found = Vec::new();
         for index in low..self.sizes.slots {
-            let record: SlotRecord = self.record(table, index)?;
+            let record = self.slot(index)?;
             if u64::from(record.slot) >= range.end {
                 break;
             }
             found.push(record);
         }
         Ok(found)
+    }
+
+    /// All inodes that are host files, in the order of the image.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = Result<SlotRecord, BlockError>> + '_ {
+        (0..self.sizes.slots).map(|index| self.slot(index))
+    }
+
+    fn slot(&self, index: u64) -> Result<SlotRecord, BlockError> {
+        self.record(self.changes() + self.sizes.files * ChangeTime::SIZE as u64, index)
+    }
+
+    /// How many files and directories of the host there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.sizes.files + self.sizes.directories
     }
 
     /// Whether there is a table of inodes.
@@ -322,7 +341,8 @@ impl Tables {
         })
     }
 
-    fn name(&self, name: Name) -> Result<Vec<u8>, BlockError> {
+    /// Bytes of the names.
+    pub(crate) fn name(&self, name: Name) -> Result<Vec<u8>, BlockError> {
         let mut bytes = vec![0; name.length.into()];
         if u64::from(name.start) + u64::from(name.length) > self.sizes.names {
             return Err(BlockError::Damaged("a file has no name"));

@@ -50,6 +50,12 @@ pub(crate) enum Content {
         kind: FileType,
         device: u32,
     },
+    /// An inode that a finished image has, for an update of that image.
+    Kept {
+        kind: FileType,
+        /// Its offset in units of 32 bytes.
+        slot: u32,
+    },
 }
 
 impl Content {
@@ -58,7 +64,7 @@ impl Content {
             Content::Directory { .. } => FileType::Directory,
             Content::Bytes(_) | Content::Host { .. } => FileType::Regular,
             Content::Symlink(_) => FileType::Symlink,
-            Content::Special { kind, .. } => *kind,
+            Content::Special { kind, .. } | Content::Kept { kind, .. } => *kind,
         }
     }
 }
@@ -77,8 +83,10 @@ pub(crate) struct ImageTree {
     pub(crate) inodes: Vec<Inode>,
     /// The image records the identities of the host's files.
     pub(crate) identified: bool,
-    /// A change of names in a scanned directory shows in its change time.
-    pub(crate) is_lasting: bool,
+    /// All scanned directories are on file systems that update a directory's change time with its names.
+    pub(crate) has_change_times: bool,
+    /// The scan found all directories unchanging, and all files readable.
+    pub(crate) is_settled: bool,
     /// Blocks that are left for files that grow.
     pub(crate) spare_blocks: u64,
     pub(crate) entries: Vec<TreeEntry>,
@@ -86,7 +94,7 @@ pub(crate) struct ImageTree {
     /// Files of the host that hold data.
     pub(crate) files: Vec<FileRecord>,
     /// Directories of the host that the names of files need.
-    pub(crate) directories: Vec<DirectoryRecord>,
+    pub(crate) directories: Vec<(DirectoryRecord, InodeId)>,
     /// Files that stay open, by number, because their names may change or vanish later.
     pub(crate) held: Vec<(u32, Arc<File>)>,
     /// Maximal bytes of host files' content in the image.
@@ -104,7 +112,8 @@ impl ImageTree {
         ImageTree {
             inodes: vec![Inode { attributes: Attributes::root(0o755), content, identity: None }],
             identified: false,
-            is_lasting: true,
+            has_change_times: true,
+            is_settled: true,
             spare_blocks: 0,
             entries: Vec::new(),
             names: Vec::new(),
@@ -151,11 +160,20 @@ impl ImageTree {
         Ok(number)
     }
 
-    /// Adds a directory of the host.
-    pub(crate) fn add_directory(&mut self, record: DirectoryRecord) -> Result<u32, Error> {
+    /// Adds a directory of the host, which is this inode.
+    pub(crate) fn add_directory(&mut self, record: DirectoryRecord, inode: InodeId) -> Result<u32, Error> {
         let number = u32::try_from(self.directories.len()).map_err(|_| Error::TooManyNames)?;
-        self.directories.push(record);
+        self.directories.push((record, inode));
         Ok(number)
+    }
+
+    /// Records that a directory may change without another change time, if it has a record.
+    pub(crate) fn unsettle(&mut self, directory: u32) {
+        self.is_settled = false;
+        // Other images are not updated, and the same tree must give the same one.
+        if let Some((record, _)) = self.directories.get_mut(directory as usize).filter(|_| self.spare_blocks > 0) {
+            record.is_settled = false;
+        }
     }
 
     /// The inode of a directory's entry.

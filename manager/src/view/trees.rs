@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cached images of host directories: installation prefixes, the current directory, and directories that `-v` names.
 //!
-//! Each start compares the directories of the tree with the host, but not the files. If a name came or went, the tree is scanned
-//! again. A file that changed in place is noticed when the cell first reads the block of metadata with its inode.
+//! Each start compares the directories of the tree with the host, but not the files. The directories in which a name came or went are
+//! listed again. A file that changed in place is noticed when the cell first reads the block of metadata with its inode.
 //! `docs/decisions/0029-trees-are-kept.md` lists the guarantees.
 
 use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
 use crate::report::{LongOperation, Reporter};
 use pando_confine::{Authority, FileOwner};
-use pando_image::{Attributes, Builder, Cache, Error, Image, Readable};
+use pando_image::{Attributes, Builder, Cache, CachedImage, Error, Image, Readable};
 use rustix::process::{getegid, geteuid, getgroups};
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The directory of these images, in the cache directory.
 const DIRECTORY: &str = "trees";
@@ -24,6 +24,10 @@ const WORTH_KEEPING: usize = 512;
 const KEPT_MAX: usize = 32;
 /// The bits of a fingerprint that give the needed authority.
 const AUTHORITY: u64 = 3;
+/// If more than this share of a tree changed, the tree is scanned and cached again as soon as it is [`QUIET`].
+const SHARE_MAX: f64 = 0.125;
+/// A tree that has not changed within this time will probably not change before the next start.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// A directory of the host, or a part of one.
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +53,18 @@ impl CachedTree<'_> {
         };
         let base = self.sign();
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
-        if let Some(kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY && !kept.is_outdated()) {
+        if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY)
+            && let Some(changed) = self.update(&mut kept)
+        {
             let needed = Authority { read: kept.host_fingerprint & 1 != 0, change: kept.host_fingerprint & 2 != 0 };
-            *authority = authority.and(needed);
+            *authority = authority.and(needed).and(changed);
             return Ok((kept.image, Some(cache)));
         }
         let mut needed = Authority::default();
-        let builder = self.walk(reporter, &mut needed)?;
+        let builder = self.scan(true, reporter, &mut needed)?;
         *authority = authority.and(needed);
-        let is_kept = builder.is_lasting() && builder.count() >= WORTH_KEEPING;
+        let is_kept = if self.is_prefix { builder.is_lasting() } else { builder.is_updatable() };
+        let is_kept = is_kept && builder.count() >= WORTH_KEEPING;
         let image = builder.image()?;
         if !is_kept {
             return Ok((image, None));
@@ -68,15 +75,36 @@ impl CachedTree<'_> {
         Ok((image, Some(cache)))
     }
 
+    /// Brings a cached image up to date. Returns the authority that the changes need; `None`: the tree has to be scanned.
+    fn update(&self, kept: &mut CachedImage) -> Option<Authority> {
+        let changes = kept.changes().ok()?;
+        if changes.is_empty() {
+            return Some(Authority::default());
+        }
+        // Pando's modules are no files of the host, so listing a directory would remove them.
+        if self.is_prefix || changes.share() > SHARE_MAX && changes.are_older_than(QUIET) {
+            return None;
+        }
+        let changed = kept.update(&changes, &walk(Readable::ByCaller, WALKED_MAX, &|_| ()), CONTENT_MAX)?;
+        Some(authority_over(changed.iter().map(|(attributes, is_directory)| (attributes, *is_directory))))
+    }
+
     /// Scans the tree.
     pub(super) fn walk(&self, reporter: &Reporter, authority: &mut Authority) -> Result<Builder, Error> {
+        self.scan(false, reporter, authority)
+    }
+
+    /// Scans the tree, for an image that can be cached or not.
+    fn scan(&self, is_cached: bool, reporter: &Reporter, authority: &mut Authority) -> Result<Builder, Error> {
         let progress = reporter.progress(LongOperation::ScanDirectory);
         let progress = |count| progress.set(count);
         let walk = walk(Readable::ByCaller, WALKED_MAX, &progress);
         let mut builder = Builder::new();
         builder.limit_content(CONTENT_MAX);
         builder.keep_identities();
-        builder.allow_revisions();
+        if is_cached {
+            builder.allow_revisions();
+        }
         match self.names {
             None => builder.host("/", self.directory, &walk)?,
             Some(names) => {
@@ -89,13 +117,7 @@ impl CachedTree<'_> {
                 }
             }
         }
-        let owned = |(found, is_directory): (&Attributes, bool)| FileOwner {
-            user: found.uid,
-            group: found.gid,
-            mode: found.permissions.into(),
-            is_directory,
-        };
-        *authority = authority.and(Authority::over(builder.attributes().map(owned)));
+        *authority = authority.and(authority_over(builder.attributes()));
         if self.is_prefix {
             parts::add_modules(&mut builder)?;
         }
@@ -120,6 +142,17 @@ impl CachedTree<'_> {
         Authority::over([nobody]).read.hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// The authority over files with these attributes, each with whether it is a directory.
+fn authority_over<'a>(files: impl Iterator<Item = (&'a Attributes, bool)>) -> Authority {
+    let owned = |(found, is_directory): (&Attributes, bool)| FileOwner {
+        user: found.uid,
+        group: found.gid,
+        mode: found.permissions.into(),
+        is_directory,
+    };
+    Authority::over(files.map(owned))
 }
 
 /// Removes the oldest trees beyond [`KEPT_MAX`].

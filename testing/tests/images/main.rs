@@ -12,6 +12,7 @@ mod model;
 mod reading;
 mod revisions;
 mod sources;
+mod updates;
 
 use model::{ModelTree, additions, build};
 use pando_image::{Attributes, BLOCK_SIZE, Builder};
