@@ -114,14 +114,14 @@ fn read(system: &mut System, id: PtyId, request: Request<'_>) -> Result<u64, Err
     if room == 0 {
         return Ok(0);
     }
-    let mut taken = Vec::new();
+    let mut output = Vec::new();
     with_timeout(system, files(&[fd]), forever(waits), |system| {
-        taken = system.files.ptys.get_mut(id)?.take_output(usize::try_from(room).unwrap_or(usize::MAX))?;
+        output = system.files.ptys.get_mut(id)?.take_output(usize::try_from(room).unwrap_or(usize::MAX))?;
         Ok(0)
     })?;
-    write_to(ranges, &taken)?;
+    write_to(ranges, &output)?;
     system.wake(Channel::Terminal(id.0));
-    Ok(taken.len() as u64)
+    Ok(output.len() as u64)
 }
 
 /// Types at a terminal. Bytes without room in its input are typed later.

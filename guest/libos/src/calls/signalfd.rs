@@ -55,13 +55,13 @@ fn read(system: &mut System, wanted: Set, ranges: &[UserRange], waits: bool) -> 
     let rooms: Vec<u64> = rooms.take(Info::SIZE).collect();
     let mut done = 0;
     for room in rooms {
-        let taken = match system.take_signal(wanted) {
+        let signal = match system.take_signal(wanted) {
             None if done > 0 => break,
             None if !waits => return Err(Errno::EAGAIN),
             None => system.wait(&[Channel::Signal(system.process.number)], NO_DEADLINE, |system| system.take_signal(wanted))?,
-            taken => taken,
+            signal => signal,
         };
-        let info = system.delivered_info(taken.ok_or(Errno::EAGAIN)?);
+        let info = system.delivered_info(signal.ok_or(Errno::EAGAIN)?);
         user::write(room, &info.for_file())?;
         done += SIZE;
     }

@@ -59,11 +59,11 @@ pub fn rt_sigprocmask(system: &mut System, [how, new, old, size, ..]: [u64; 6]) 
     }
     let before = system.thread.signals.mask();
     if new != 0 {
-        let Set(given) = set(new, size)?;
+        let Set(mask) = set(new, size)?;
         system.thread.signals.set_mask(match how as u32 {
-            0 => Set(before.0 | given),
-            1 => Set(before.0 & !given),
-            2 => Set(given),
+            0 => Set(before.0 | mask),
+            1 => Set(before.0 & !mask),
+            2 => Set(mask),
             _ => return Err(Errno::EINVAL),
         });
     }
@@ -215,8 +215,8 @@ pub fn rt_sigtimedwait(system: &mut System, [wanted, information, timeout, size,
     let wanted = set(wanted, size)?.without(Set::UNSTOPPABLE);
     let deadline = if timeout == 0 { NO_DEADLINE } else { clock::now().saturating_add(timespec(timeout)?) };
     let channel = Channel::Signal(system.process.number);
-    let taken = system.wait(&[channel], deadline, |system| system.take_signal(wanted)).map_err(Errno::without_restart)?;
-    let info = taken.ok_or(Errno::EAGAIN)?;
+    let pending = system.wait(&[channel], deadline, |system| system.take_signal(wanted)).map_err(Errno::without_restart)?;
+    let info = pending.ok_or(Errno::EAGAIN)?;
     let info = system.delivered_info(info);
     if information != 0 {
         user::write(information, info.bytes())?;

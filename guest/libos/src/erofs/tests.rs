@@ -126,8 +126,8 @@ fn walks_paths_without_leaving_the_root() {
     for path in ["link", "/../link", "././/hello", "../../../../hello"] {
         assert_eq!(read(&image, path).unwrap(), b"hello, world", "{path}");
     }
-    let kept = image.resolve(image.root(), b"link", LastLink::Keep).unwrap();
-    assert_eq!(image.link_target(&kept).unwrap(), b"/../../hello");
+    let link = image.resolve(image.root(), b"link", LastLink::Keep).unwrap();
+    assert_eq!(image.link_target(&link).unwrap(), b"/../../hello");
     let long = "n".repeat(256);
     for (path, error) in [
         ("", Error::NotFound),

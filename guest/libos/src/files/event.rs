@@ -36,13 +36,13 @@ impl Event {
     /// # Errors
     /// `EAGAIN`: it is 0.
     pub fn take(&mut self) -> Result<u64, Errno> {
-        let taken = if self.one_by_one { self.count.min(1) } else { self.count };
-        if taken == 0 {
+        let value = if self.one_by_one { self.count.min(1) } else { self.count };
+        if value == 0 {
             return Err(Errno::EAGAIN);
         }
-        self.count -= taken;
+        self.count -= value;
         self.pulse.output();
-        Ok(taken)
+        Ok(value)
     }
 
     /// Adds to the count.

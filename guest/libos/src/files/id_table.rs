@@ -37,9 +37,9 @@ impl<T> IdTable<T> {
 
     /// Removes the value of a number, which becomes free.
     pub fn take(&mut self, number: usize) -> Option<T> {
-        let taken = self.all.get_mut(number)?.take()?;
+        let object = self.all.get_mut(number)?.take()?;
         self.free.insert(number);
-        Some(taken)
+        Some(object)
     }
 
     /// The value of a number.

@@ -300,12 +300,12 @@ impl Pipe {
                 Err(error) => return Err(error),
             };
             let wanted = (length - done).min(PAGE);
-            let given = page.fill(wanted, &mut give);
-            if given > 0 {
+            let count = page.fill(wanted, &mut give);
+            if count > 0 {
                 self.pages.push_back(page);
-                done += given;
+                done += count;
             }
-            if given < wanted {
+            if count < wanted {
                 return if done == 0 { Err(Errno::EFAULT) } else { Ok(done) };
             }
         }

@@ -96,10 +96,10 @@ impl Queue {
         if matches!(wanted, MessageSelector::Copy(_)) {
             return Ok(self.messages.get(index).cloned());
         }
-        let taken = self.messages.remove(index);
-        self.used -= taken.as_ref().map_or(0, |message| message.bytes.len() as u64);
+        let message = self.messages.remove(index);
+        self.used -= message.as_ref().map_or(0, |message| message.bytes.len() as u64);
         (self.times[1], self.processes[1]) = (now, process);
-        Ok(taken)
+        Ok(message)
     }
 
     fn find(&self, wanted: MessageSelector) -> Option<usize> {

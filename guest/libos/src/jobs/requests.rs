@@ -140,14 +140,14 @@ mod tests {
         requests.add(&Frame::new(Kind::InputEnd, 1, 0).to_bytes());
         assert_eq!(requests.take(), None);
         // The error is reported once, when there is space for it.
-        let mut said = Vec::new();
+        let mut results = Vec::new();
         for has_room in [false, true, true] {
             requests.confess(|nonsense| {
-                said.push(Frame::parse(nonsense));
+                results.push(Frame::parse(nonsense));
                 has_room
             });
         }
-        assert_eq!(said, [Err(Malformed); 2]);
+        assert_eq!(results, [Err(Malformed); 2]);
         JobRequests::default().confess(|_| panic!("all is well"));
     }
 }

@@ -22,18 +22,18 @@ fn region(kind: u64) -> Region {
 }
 
 fn agrees(regions: &Regions, model: &[Option<Region>]) {
-    let mut seen = Vec::new();
+    let mut found = Vec::new();
     let mut last: Option<(PageRange, Region)> = None;
     for (part, region) in regions.pieces(range(0, PAGES)) {
         if let Some((before, other)) = last {
             assert!(before.end() < part.start() || other != region, "equal neighbours are one region");
         }
         last = Some((part, region));
-        seen.resize((part.start() / PAGE_SIZE) as usize, None);
-        seen.resize((part.end() / PAGE_SIZE) as usize, Some(region));
+        found.resize((part.start() / PAGE_SIZE) as usize, None);
+        found.resize((part.end() / PAGE_SIZE) as usize, Some(region));
     }
-    seen.resize(model.len(), None);
-    assert_eq!(seen, model);
+    found.resize(model.len(), None);
+    assert_eq!(found, model);
 }
 
 proptest! {
@@ -59,12 +59,12 @@ proptest! {
 
     #[test]
     fn the_place_found_is_the_highest_free_one(
-        taken in prop::collection::vec((0..PAGES, 1..6u64), 0..20),
+        occupied in prop::collection::vec((0..PAGES, 1..6u64), 0..20),
         bytes in 1..10u64, alignment in prop::sample::select([1u64, 2, 4].as_slice()), avoid in 0..PAGES,
     ) {
         let mut regions = Regions::default();
         let mut model = [false; PAGES as usize];
-        for (start, length) in taken {
+        for (start, length) in occupied {
             let end = (start + length).min(PAGES);
             regions.put(range(start, end), region(0));
             model[start as usize..end as usize].fill(true);

@@ -223,9 +223,9 @@ impl Pending {
         self.set
     }
 
-    /// Drops the pending signals for which `gone` holds.
-    pub fn drop_where(&mut self, gone: impl Fn(&Info) -> bool) {
-        self.queue.retain(|info| !gone(info));
+    /// Drops the pending signals for which `is_dropped` holds.
+    pub fn drop_where(&mut self, is_dropped: impl Fn(&Info) -> bool) {
+        self.queue.retain(|info| !is_dropped(info));
         self.set = self.queue.iter().fold(Set::default(), |set, info| set.with(info.signal()));
     }
 

@@ -41,8 +41,8 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// `ESRCH`: the process is gone. `EACCES`: it is another user's.
 fn text(system: &mut System, entry: ProcEntry, which: ProcText) -> Result<Vec<u8>, Errno> {
     if let Some(subject) = entry.subject() {
-        let shown = ProcSubject::new(system, subject)?;
-        return shown.text(which, entry.descriptor());
+        let proc_subject = ProcSubject::new(system, subject)?;
+        return proc_subject.text(which, entry.descriptor());
     }
     Ok(match which {
         ProcText::HostName => [&*host_name(), b"\n"].concat(),
@@ -203,8 +203,8 @@ fn statistics(system: &System) -> String {
     let booted = clock::wall().saturating_sub(clock::now()) / NANOSECONDS;
     let rest = format!("{user} 0 {} {idle} 0 0 0 0 0 0", busy - user);
     let (_, runs) = counts(system);
-    let (turns, made) = (system.others.turns, system.last_number() - FIRST + 1);
+    let (turns, forks) = (system.others.turns, system.last_number() - FIRST + 1);
     format!(
-        "cpu  {rest}\ncpu0 {rest}\nintr 0\nctxt {turns}\nbtime {booted}\nprocesses {made}\nprocs_running {runs}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n"
+        "cpu  {rest}\ncpu0 {rest}\nintr 0\nctxt {turns}\nbtime {booted}\nprocesses {forks}\nprocs_running {runs}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n"
     )
 }

@@ -32,8 +32,8 @@ const UDP6: &str = concat!(
 /// The sockets of TCP in a family.
 pub(super) fn tcp(sockets: &Sockets, family: Family) -> String {
     let mut text = if family == Family::Internet6 { TCP6.into() } else { format!("{TCP:TCP_WIDTH$}\n") };
-    let shown = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.remote_end.is_none());
-    let listed = shown.filter_map(|socket| {
+    let local_sockets = sockets.all().filter(|socket| socket.is_tcp() && socket.family == family && socket.remote_end.is_none());
+    let listed = local_sockets.filter_map(|socket| {
         let (state, queued) = tcp_columns(socket)?;
         let rest = if socket.listens() { "100 0 0 10 0" } else { "20 4 0 10 -1" };
         Some(format!("{} 1 0000000000000000 {rest}", columns(socket, state, queued)))

@@ -207,9 +207,9 @@ impl<'a> Walk<'a> {
                         offset += self.records.data(offset, end - offset, |room| {
                             let mut filled = 0;
                             content.read(offset, room.len() as u64, |piece| {
-                                let taken = pando_rt::user::fetch(piece, &mut room[filled..filled + piece.len()]);
-                                filled += taken;
-                                if taken == piece.len() { Ok(taken) } else { Err(Errno::EIO) }
+                                let count = pando_rt::user::fetch(piece, &mut room[filled..filled + piece.len()]);
+                                filled += count;
+                                if count == piece.len() { Ok(count) } else { Err(Errno::EIO) }
                             })?;
                             if filled == room.len() { Ok(filled) } else { Err(Errno::EIO) }
                         })?;

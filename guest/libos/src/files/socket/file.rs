@@ -41,15 +41,15 @@ impl FileOperations for SocketId {
     fn splice_read(&self, files: &mut Files, _from: Side, pipe: u64, room: usize, _now: u64) -> Result<u64, Errno> {
         let pipe = files.pipe_of(pipe)?;
         let mut bytes = vec![0; room];
-        let mut taken = 0;
+        let mut filled = 0;
         let mut take = |piece: &[u8]| {
-            bytes[taken..taken + piece.len()].copy_from_slice(piece);
-            taken += piece.len();
+            bytes[filled..filled + piece.len()].copy_from_slice(piece);
+            filled += piece.len();
             piece.len()
         };
         let received = files.sockets.receive(*self, Receiving { room, peeks: false, waits: false, take: &mut take })?;
         files.let_go(&received.files);
-        files.pipes.get_mut(pipe)?.push(&bytes[..taken]).map(|done| done as u64)
+        files.pipes.get_mut(pipe)?.push(&bytes[..filled]).map(|done| done as u64)
     }
 
     fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {

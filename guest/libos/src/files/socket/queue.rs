@@ -267,9 +267,9 @@ impl Queue {
             }
             let unread = &piece.bytes[piece.read..];
             let wanted = unread.len().min(room - received.bytes);
-            let taken = take(&unread[..wanted]);
-            received.bytes += taken;
-            if taken == 0 && wanted > 0 {
+            let count = take(&unread[..wanted]);
+            received.bytes += count;
+            if count == 0 && wanted > 0 {
                 if received.bytes == 0 {
                     return Err(Errno::EFAULT);
                 }
@@ -282,13 +282,13 @@ impl Queue {
                 index += 1;
             } else {
                 received.files.append(&mut piece.beside.files);
-                piece.read += taken;
-                self.used -= taken;
+                piece.read += count;
+                self.used -= count;
                 if piece.read == piece.bytes.len() {
                     self.pieces.pop_front();
                 }
             }
-            if taken < wanted || carries {
+            if count < wanted || carries {
                 break;
             }
         }

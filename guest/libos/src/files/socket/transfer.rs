@@ -351,14 +351,15 @@ impl Sockets {
     }
 
     /// The header fields of a packet to an address: those given, or the socket's options.
-    pub(super) fn packet(&self, id: SocketId, to: SocketAddr, given: Packet) -> Result<Packet, Errno> {
+    pub(super) fn packet(&self, id: SocketId, to: SocketAddr, requested: Packet) -> Result<Packet, Errno> {
         let socket = self.get(id)?;
         let (level, hops, class) = if to.is_ipv6() { (SOL_IPV6, IPV6_UNICAST_HOPS, IPV6_TCLASS) } else { (SOL_IP, IP_TTL, IP_TOS) };
         let option_value = |option| socket.stored_option(level, option).unwrap_or_default().cast_signed();
-        let value_or_option = |given: Option<i32>, option| Some(given.filter(|given| *given >= 0).unwrap_or_else(|| option_value(option)));
+        let value_or_option =
+            |requested: Option<i32>, option| Some(requested.filter(|requested| *requested >= 0).unwrap_or_else(|| option_value(option)));
         Ok(Packet {
-            hops: value_or_option(given.hops, hops),
-            class: value_or_option(given.class, class),
+            hops: value_or_option(requested.hops, hops),
+            class: value_or_option(requested.class, class),
             to: Some(to.ip()),
             by: LOOPBACK,
             time: None,

@@ -166,9 +166,9 @@ impl Content {
         while done < length {
             let piece = self.piece(offset + done, length - done);
             match take(piece) {
-                Ok(taken) => {
-                    done += taken as u64;
-                    if taken < piece.len() {
+                Ok(count) => {
+                    done += count as u64;
+                    if count < piece.len() {
                         break;
                     }
                 }
@@ -264,8 +264,8 @@ impl Content {
 
     /// Frees the pages from this one on.
     fn drop_pages(&mut self, first: u64) {
-        let gone = self.pages.split_off(&first);
-        self.present -= gone.values().flatten().count() as u64;
+        let truncated = self.pages.split_off(&first);
+        self.present -= truncated.values().flatten().count() as u64;
     }
 
     /// Zeroes a range, which frees its whole pages. The file's size stays.
