@@ -27,9 +27,9 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// The time limit with the long runs.
 const LONG_LIMIT: Duration = Duration::from_secs(8 * 60 * 60);
 
-/// A finished part of the suite.
+/// The report of a finished stage of the suite.
 #[derive(Debug)]
-struct Part {
+struct StageReport {
     name: &'static str,
     report: HardwareReport,
     took: Duration,
@@ -56,37 +56,37 @@ pub(crate) fn run(all: bool) -> Result<bool> {
     if kvm.is_err() {
         cargo.env(WITHOUT_KVM, "1");
     }
-    let mut parts = vec![part("workspace", || cargo_test(cargo))];
-    parts.extend(on_hardware(all));
+    let mut stages = vec![stage("workspace", || cargo_test(cargo))];
+    stages.extend(on_hardware(all));
     if !all {
         let long = HardwareReport { left_out: vec!["the long runs: cargo xtask test --all".into()], ..HardwareReport::default() };
-        parts.push(Part { name: "", report: long, took: Duration::ZERO });
+        stages.push(StageReport { name: "", report: long, took: Duration::ZERO });
     }
     let without = HardwareReport { left_out: without, ..HardwareReport::default() };
-    parts.push(Part { name: "", report: without, took: Duration::ZERO });
-    Ok(summarize(parts, kvm.err().as_deref(), started.elapsed()))
+    stages.push(StageReport { name: "", report: without, took: Duration::ZERO });
+    Ok(summarize(stages, kvm.err().as_deref(), started.elapsed()))
 }
 
 /// Runs the tests in both emulated machines, side by side: each keeps about one CPU busy.
-fn on_hardware(all: bool) -> [Part; 2] {
+fn on_hardware(all: bool) -> [StageReport; 2] {
     let kinds = [("hardware svm", Kind::Svm), ("hardware vmx", Kind::Vmx)];
-    // The common kernel is fetched once; if that fails, each part reports it.
+    // The common kernel is fetched once; if that fails, each stage reports it.
     let _ = hardware::fetch_kernel();
     thread::scope(|scope| {
-        let runs = kinds.map(|(name, kind)| scope.spawn(move || part(name, || hardware::run(&Options::ordinary(kind, all)))));
-        runs.map(|run| run.join().expect("a part does not panic"))
+        let runs = kinds.map(|(name, kind)| scope.spawn(move || stage(name, || hardware::run(&Options::ordinary(kind, all)))));
+        runs.map(|run| run.join().expect("a stage does not panic"))
     })
 }
 
-/// Runs one part; an error counts as a failure, and the next part still runs.
-fn part(name: &'static str, run: impl FnOnce() -> Result<HardwareReport>) -> Part {
+/// Runs one stage; an error counts as a failure, and the next stage still runs.
+fn stage(name: &'static str, run: impl FnOnce() -> Result<HardwareReport>) -> StageReport {
     println!("\n== {name}");
     let started = Instant::now();
     let report = run().unwrap_or_else(|error| {
         println!("{name}: {error:#}");
         HardwareReport { tally: Tally { failed: 1, ..Tally::default() }, left_out: vec![format!("{name}: {error:#}")] }
     });
-    Part { name, report, took: started.elapsed() }
+    StageReport { name, report, took: started.elapsed() }
 }
 
 /// Runs `cargo test`, passing its output on as it comes.
@@ -113,20 +113,20 @@ fn cargo_test(mut cargo: Command) -> Result<HardwareReport> {
 }
 
 /// Prints the tests that ran and those left out, and the final line; `true` if nothing failed.
-fn summarize(parts: Vec<Part>, without_kvm: Option<&str>, took: Duration) -> bool {
+fn summarize(stages: Vec<StageReport>, without_kvm: Option<&str>, took: Duration) -> bool {
     let mut total = Tally::default();
     println!("\n== summary");
-    for part in parts.iter().filter(|part| !part.name.is_empty()) {
-        let tally = &part.report.tally;
-        println!("ran: {}: {} passed, {} failed, {}", part.name, tally.passed, tally.failed, human(part.took));
+    for stage in stages.iter().filter(|stage| !stage.name.is_empty()) {
+        let tally = &stage.report.tally;
+        println!("ran: {}: {} passed, {} failed, {}", stage.name, tally.passed, tally.failed, human(stage.took));
     }
-    for part in parts {
-        part.report.left_out.iter().for_each(|what| println!("left out: {what}"));
-        for (reason, tests) in &part.report.tally.left_out {
-            println!("left out: {}: {} tests: {reason}", part.name, tests.len());
+    for stage in stages {
+        stage.report.left_out.iter().for_each(|what| println!("left out: {what}"));
+        for (reason, tests) in &stage.report.tally.left_out {
+            println!("left out: {}: {} tests: {reason}", stage.name, tests.len());
             tests.iter().for_each(|test| println!("    {test}"));
         }
-        total.add(part.report.tally);
+        total.add(stage.report.tally);
     }
     if let Some(advice) = without_kvm {
         println!("left out: all tests that need KVM on this machine: {advice}");
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_stops_counts_and_does_not_stop_the_suite() {
-        let stopped = part("a part", || anyhow::bail!("no disk"));
+    fn a_stage_that_stops_counts_and_does_not_stop_the_suite() {
+        let stopped = stage("a stage", || anyhow::bail!("no disk"));
         assert_eq!(stopped.report.tally.failed, 1);
         assert!(!summarize(vec![stopped], None, Duration::ZERO));
     }
