@@ -23,7 +23,7 @@ pub struct Template {
 }
 
 /// A segment of the libOS's image.
-struct Part {
+struct ImageSegment {
     address: u64,
     pages: PageCount,
     permissions: Permissions,
@@ -37,11 +37,11 @@ impl Template {
     /// # Errors
     /// The libOS does not match this build, or there is not enough memory.
     pub fn boot(kernel: &Kernel) -> Result<Template, LaunchError> {
-        let (entry, parts) = parts(IMAGE)?;
+        let (entry, segments) = segments(IMAGE)?;
         let cell = kernel.create(CellConfig { quota: QUOTA, host_name: "pando".into() })?;
-        for part in parts {
-            kernel.map(cell, part.address, part.pages, MapFlags::lazy(part.permissions))?;
-            kernel.write(cell, part.address + part.offset, part.bytes)?;
+        for segment in segments {
+            kernel.map(cell, segment.address, segment.pages, MapFlags::lazy(segment.permissions))?;
+            kernel.write(cell, segment.address + segment.offset, segment.bytes)?;
         }
         kernel.map(cell, ARGUMENTS, PageCount::covering(ARGUMENTS_SIZE), MapFlags::lazy(Permissions::READ_WRITE))?;
         kernel.set_registers(cell, Registers { rip: entry, ..Registers::default() })?;
@@ -63,16 +63,16 @@ impl Template {
 }
 
 /// The entry point and the loadable segments of an image for cells, checked.
-fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
+fn segments(image: &'static [u8]) -> Result<(u64, Vec<ImageSegment>), LaunchError> {
     let bad = LaunchError::LibOs;
     let header = FileHeader64::<Endianness>::parse(image).map_err(|_| bad("it is not an ELF file"))?;
     let endian = header.endian().map_err(|_| bad("its byte order is unknown"))?;
-    let segments = header.program_headers(endian, image).map_err(|_| bad("its program headers are damaged"))?;
-    if !segments.iter().any(|segment| has_note(segment, endian, image)) {
+    let headers = header.program_headers(endian, image).map_err(|_| bad("its program headers are damaged"))?;
+    if !headers.iter().any(|header| has_note(header, endian, image)) {
         return Err(bad("it was built for another version of the virtual architecture"));
     }
-    let mut parts = Vec::new();
-    for segment in segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0) {
+    let mut segments = Vec::new();
+    for segment in headers.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0) {
         let start = segment.p_vaddr(endian);
         let end = start.checked_add(segment.p_memsz(endian)).ok_or(bad("a segment exceeds the address space"))?;
         if !(LIBOS <= start && end <= LIBOS_END || LIBOS_CODE <= start && end <= SYSTEM_FREE) {
@@ -81,7 +81,7 @@ fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
         let flags = segment.p_flags(endian).0;
         let bits = 1 | u64::from(flags & PF_W.0 != 0) << 1 | u64::from(flags & PF_X.0 != 0) << 2;
         let address = start & !(FRAME_SIZE as u64 - 1);
-        parts.push(Part {
+        segments.push(ImageSegment {
             address,
             pages: PageCount::covering(end - address),
             permissions: Permissions::from_bits(bits).unwrap_or_default(),
@@ -89,7 +89,7 @@ fn parts(image: &'static [u8]) -> Result<(u64, Vec<Part>), LaunchError> {
             offset: start - address,
         });
     }
-    Ok((header.e_entry(endian), parts))
+    Ok((header.e_entry(endian), segments))
 }
 
 /// Whether a program header is a note of this interface's version.
