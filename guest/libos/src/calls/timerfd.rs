@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::files::OpenFile;
 use crate::files::timerfd::TimerId;
 use crate::system::System;
-use crate::timers::{Clock, Setting};
+use crate::timers::{Clock, TimerSpec};
 use crate::uapi::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM, O_CLOEXEC, O_NONBLOCK, O_RDWR,
     TFD_TIMER_CANCEL_ON_SET, TIMER_ABSTIME,
@@ -43,7 +43,7 @@ impl CallOperations for TimerId {
 
 /// `timerfd_settime(fd, flags, new, old)`.
 pub fn timerfd_settime(system: &mut System, [fd, flags, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let Setting { value, interval } = timespec_setting(words(new)?)?;
+    let TimerSpec { value, interval } = timespec_setting(words(new)?)?;
     if u64::from(flags as u32) & !(TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }

@@ -4,7 +4,7 @@
 use crate::errno::Errno;
 use crate::signals::Signal;
 use crate::system::System;
-use crate::timers::{Clock, Interval, Setting, Timer};
+use crate::timers::{Clock, Interval, Timer, TimerSpec};
 use crate::uapi::{SIGEV_NONE, SIGEV_SIGNAL, SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::user::{NANOSECONDS, set_word32, set_words, words};
 
@@ -14,7 +14,7 @@ const MICROSECOND: u64 = 1000;
 /// `alarm(seconds)`.
 pub fn alarm(system: &mut System, [seconds, ..]: [u64; 6]) -> Result<u64, Errno> {
     let value = u64::from(seconds as u32) * NANOSECONDS;
-    let before = set_interval(system, Interval::Real, Setting { value, interval: 0 }).value;
+    let before = set_interval(system, Interval::Real, TimerSpec { value, interval: 0 }).value;
     let (seconds, rest) = (before / NANOSECONDS, before % NANOSECONDS);
     // Rounded to seconds, but never to zero while the alarm is set.
     Ok(if rest >= NANOSECONDS / 2 || seconds == 0 && rest > 0 { seconds + 1 } else { seconds })
@@ -23,7 +23,7 @@ pub fn alarm(system: &mut System, [seconds, ..]: [u64; 6]) -> Result<u64, Errno>
 /// `setitimer(which, new, old)`.
 pub fn setitimer(system: &mut System, [which, new, old, ..]: [u64; 6]) -> Result<u64, Errno> {
     // A null pointer stops the timer, as on Linux.
-    let setting = if new == 0 { Setting::default() } else { timeval_setting(words(new)?)? };
+    let setting = if new == 0 { TimerSpec::default() } else { timeval_setting(words(new)?)? };
     let before = set_interval(system, interval(which)?, setting);
     if old != 0 {
         write_interval(old, before)?;
@@ -43,18 +43,18 @@ fn interval(which: u64) -> Result<Interval, Errno> {
     Interval::ALL.get(which as u32 as usize).copied().ok_or(Errno::EINVAL)
 }
 
-fn timeval_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<Setting, Errno> {
+fn timeval_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<TimerSpec, Errno> {
     let nanoseconds = |seconds: u64, microseconds: u64| {
         if seconds.cast_signed() < 0 || microseconds >= NANOSECONDS / MICROSECOND {
             return Err(Errno::EINVAL);
         }
         Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(microseconds * MICROSECOND))
     };
-    Ok(Setting { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
+    Ok(TimerSpec { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
 }
 
 /// Writes a `struct itimerval`; the remaining time is never rounded to zero.
-fn write_interval(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+fn write_interval(address: u64, TimerSpec { value, interval }: TimerSpec) -> Result<(), Errno> {
     let value = if value == 0 { 0 } else { value.max(MICROSECOND) };
     let pair = |time: u64| [time / NANOSECONDS, time % NANOSECONDS / MICROSECOND];
     set_words(address, pair(interval).as_slice())?;
@@ -62,7 +62,7 @@ fn write_interval(address: u64, Setting { value, interval }: Setting) -> Result<
 }
 
 /// Sets one of the three timers. Returns its former setting.
-fn set_interval(system: &mut System, which: Interval, Setting { value, interval }: Setting) -> Setting {
+fn set_interval(system: &mut System, which: Interval, TimerSpec { value, interval }: TimerSpec) -> TimerSpec {
     let now = system.moment();
     let timer = system.process.timers.interval(which);
     let before = timer.setting(now);
@@ -102,7 +102,7 @@ pub fn timer_settime(system: &mut System, [number, flags, new, old, ..]: [u64; 6
     if new == 0 {
         return Err(Errno::EINVAL);
     }
-    let Setting { value, interval } = timespec_setting(words(new)?)?;
+    let TimerSpec { value, interval } = timespec_setting(words(new)?)?;
     let now = system.moment();
     let created = system.process.timers.get(number as u32).ok_or(Errno::EINVAL)?;
     let before = created.timer.setting(now);
@@ -126,21 +126,21 @@ pub fn timer_settime(system: &mut System, [number, flags, new, old, ..]: [u64; 6
 ///
 /// # Errors
 /// `EINVAL`.
-pub fn timespec_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<Setting, Errno> {
+pub fn timespec_setting([interval, interval_part, value, value_part]: [u64; 4]) -> Result<TimerSpec, Errno> {
     let nanoseconds = |seconds: u64, part: u64| {
         if seconds.cast_signed() < 0 || part >= NANOSECONDS {
             return Err(Errno::EINVAL);
         }
         Ok(seconds.saturating_mul(NANOSECONDS).saturating_add(part))
     };
-    Ok(Setting { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
+    Ok(TimerSpec { value: nanoseconds(value, value_part)?, interval: nanoseconds(interval, interval_part)? })
 }
 
 /// Writes a `struct itimerspec`.
 ///
 /// # Errors
 /// `EFAULT`.
-pub fn write_setting(address: u64, Setting { value, interval }: Setting) -> Result<(), Errno> {
+pub fn write_setting(address: u64, TimerSpec { value, interval }: TimerSpec) -> Result<(), Errno> {
     set_words(address, &[interval / NANOSECONDS, interval % NANOSECONDS, value / NANOSECONDS, value % NANOSECONDS])
 }
 

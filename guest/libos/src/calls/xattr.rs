@@ -12,7 +12,7 @@ use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::files::status::time;
-use crate::files::tree::{InodeRef, Setting, VALUE_MAX};
+use crate::files::tree::{InodeRef, VALUE_MAX, XattrCondition};
 use crate::files::user_copy::deliver;
 use crate::system::System;
 use crate::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, CAP_SYS_ADMIN, IN_ATTRIB};
@@ -92,9 +92,9 @@ fn get(system: &System, inode: InodeRef, [attribute, value, size]: [u64; 3]) -> 
 
 fn set(system: &mut System, inode: InodeRef, [attribute, value, size, flags]: [u64; 4]) -> Result<u64, Errno> {
     let how = match flags as u32 {
-        0 => Setting::Always,
-        1 => Setting::New,
-        2 => Setting::Replace,
+        0 => XattrCondition::Always,
+        1 => XattrCondition::New,
+        2 => XattrCondition::Replace,
         _ => return Err(Errno::EINVAL),
     };
     let name = name(attribute)?;

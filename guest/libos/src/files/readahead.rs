@@ -82,12 +82,12 @@ mod tests {
 
     /// The readahead ranges for consecutive files, each read completely in pieces.
     fn calls(sizes: &[u64], piece: u64) -> Vec<core::ops::Range<u64>> {
-        let (mut ahead, mut calls, mut start) = (Readahead::default(), Vec::new(), 1 << 39);
+        let (mut readahead, mut calls, mut start) = (Readahead::default(), Vec::new(), 1 << 39);
         for size in sizes {
             let end = start + size;
             let mut at = start;
             while at < end {
-                calls.extend(ahead.wanted(at..(at + piece).min(end), end));
+                calls.extend(readahead.wanted(at..(at + piece).min(end), end));
                 at += piece;
             }
             start = end.next_multiple_of(4096);
@@ -110,11 +110,11 @@ mod tests {
     #[test]
     fn a_second_longer_read_fetches_only_new_blocks() {
         let (start, end) = (1 << 39, (1 << 39) + (100 << 20));
-        let mut ahead = Readahead::default();
+        let mut readahead = Readahead::default();
         for at in (0..10 << 20).step_by(4096) {
-            let _ = ahead.wanted(start + at..start + at + 4096, end);
+            let _ = readahead.wanted(start + at..start + at + 4096, end);
         }
-        let fetched = ahead.wanted(start..end, end).expect("most of it is not there");
+        let fetched = readahead.wanted(start..end, end).expect("most of it is not there");
         assert!(fetched.start >= start + (10 << 20) && fetched.end > fetched.start && fetched.end - fetched.start <= MOST, "{fetched:?}");
     }
 
@@ -126,17 +126,17 @@ mod tests {
 
     #[test]
     fn random_reads_cause_no_readahead() {
-        let mut ahead = Readahead::default();
+        let mut readahead = Readahead::default();
         let ends = (1..1000u64).map(|file| (1 << 39) + file * 7919 % 1000 * (4 << 20));
-        assert_eq!(ends.filter_map(|end| ahead.wanted(end - 20_000..end - 16_000, end)).count(), 0);
+        assert_eq!(ends.filter_map(|end| readahead.wanted(end - 20_000..end - 16_000, end)).count(), 0);
     }
 
     #[test]
     fn reads_of_the_starts_of_large_files_cause_little_readahead() {
-        let (mut ahead, mut bytes) = (Readahead::default(), 0);
+        let (mut readahead, mut bytes) = (Readahead::default(), 0);
         for file in 1..1000u64 {
             let start = (1 << 39) + file * (500 << 10);
-            bytes += ahead.wanted(start..start + 4096, start + (500 << 10)).map_or(0, |range| range.end - range.start);
+            bytes += readahead.wanted(start..start + 4096, start + (500 << 10)).map_or(0, |range| range.end - range.start);
         }
         assert!(bytes < 1000 * GROUP / 4, "{bytes}");
     }

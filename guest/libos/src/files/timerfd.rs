@@ -13,7 +13,7 @@ use super::{Files, OpenFile};
 use crate::errno::Errno;
 use crate::event_time;
 use crate::random::Random;
-use crate::timers::{Clock, ClockReadings, ClockSource, Setting, Timer};
+use crate::timers::{Clock, ClockReadings, ClockSource, Timer, TimerSpec};
 use crate::uapi::POLLIN;
 use crate::wait::Channel;
 
@@ -69,10 +69,10 @@ impl TimerFile {
 
     /// Its setting.
     #[must_use]
-    pub fn setting(&self, now: u64) -> Setting {
+    pub fn setting(&self, now: u64) -> TimerSpec {
         let setting = self.timer.setting(at(now));
         // The setting of an expired one-shot timer is zero.
-        if setting.interval == 0 && self.has_run_out(now) { Setting::default() } else { setting }
+        if setting.interval == 0 && self.has_run_out(now) { TimerSpec::default() } else { setting }
     }
 
     /// Sets it: `next` is on the cell's clock, `None` stops it. Unread expirations are discarded.
@@ -168,7 +168,7 @@ impl FileOperations for TimerId {
 mod tests {
     use super::TimerFiles;
     use crate::errno::Errno;
-    use crate::timers::{Clock, Setting};
+    use crate::timers::{Clock, TimerSpec};
 
     #[test]
     fn a_timer_that_is_a_file_counts_until_it_is_read() {
@@ -178,16 +178,16 @@ mod tests {
         let timer = timers.get_mut(id).expect("it was made");
         timer.set(Some(100), 10);
         assert_eq!((timer.take(99), timer.ready(99), timer.ready(100)), (Err(Errno::EAGAIN), 0, 1));
-        assert_eq!(timer.setting(95), Setting { value: 5, interval: 10 });
+        assert_eq!(timer.setting(95), TimerSpec { value: 5, interval: 10 });
         assert_eq!(timers.next(), Some(100));
         timers.expire(125);
         assert_eq!(timers.next(), None, "who waits for it knows");
         let timer = timers.get_mut(id).expect("it was made");
-        assert_eq!((timer.setting(125), timer.take(125)), (Setting { value: 5, interval: 10 }, Ok(3)));
+        assert_eq!((timer.setting(125), timer.take(125)), (TimerSpec { value: 5, interval: 10 }, Ok(3)));
         assert_eq!(timers.next(), Some(130));
         let timer = timers.get_mut(id).expect("it was made");
         timer.set(Some(200), 0);
-        assert_eq!((timer.setting(300), timer.take(300), timer.take(300)), (Setting::default(), Ok(1), Err(Errno::EAGAIN)));
+        assert_eq!((timer.setting(300), timer.take(300), timer.take(300)), (TimerSpec::default(), Ok(1), Err(Errno::EAGAIN)));
         timers.remove(id);
         assert!(timers.get(id).is_err());
     }

@@ -25,7 +25,7 @@ impl AddressSpace {
         }
         let ready = self.ahead.end_of(grown.start()).filter(|(_, ahead)| *ahead == region).map_or(grown.start(), |(end, _)| end);
         if let Some(missing) = PageRange::new(ready, grown.end()) {
-            let end = end_ahead(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
+            let end = premapped_end(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
             let longer = PageRange::new(ready, end).unwrap_or(missing);
             // If there is not enough memory for more, there may be enough for the request itself.
             if self.make(longer, region.permissions, region.backing).is_err() {
@@ -42,7 +42,7 @@ impl AddressSpace {
 
 /// The new end of a growing region's memory, for `bytes` bytes up to `end` and free space up to `limit`: a quarter of its size further.
 /// From 2 MiB on it is the end of a large page, which is not allocated before it is touched.
-fn end_ahead(bytes: u64, end: u64, limit: u64) -> u64 {
+fn premapped_end(bytes: u64, end: u64, limit: u64) -> u64 {
     let wanted = end.saturating_add((bytes / 4).max(LEAST));
     let unit = if bytes >= LARGE_PAGE_SIZE { LARGE_PAGE_SIZE } else { PAGE_SIZE };
     wanted.checked_next_multiple_of(unit).unwrap_or(end).min(limit).max(end)
@@ -50,14 +50,14 @@ fn end_ahead(bytes: u64, end: u64, limit: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGE_PAGE_SIZE, LEAST, PAGE_SIZE, end_ahead};
+    use super::{LARGE_PAGE_SIZE, LEAST, PAGE_SIZE, premapped_end};
 
     #[test]
     fn growth_steps_scale_with_the_size() {
         let start = 0x1000_0000;
         let (mut end, mut pieces) = (start, 0);
         while end < start + (64 << 20) {
-            let next = end_ahead(end - start + PAGE_SIZE, end + PAGE_SIZE, u64::MAX);
+            let next = premapped_end(end - start + PAGE_SIZE, end + PAGE_SIZE, u64::MAX);
             assert!(next > end + PAGE_SIZE && next <= end + ((end - start) / 4).max(LEAST) + 2 * LARGE_PAGE_SIZE);
             (end, pieces) = (next, pieces + 1);
         }
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn nothing_is_mapped_where_there_is_no_room() {
-        assert_eq!(end_ahead(1 << 20, 0x40_0000, 0x40_0000), 0x40_0000);
-        assert_eq!(end_ahead(1 << 20, 0x40_0000, 0x40_1000), 0x40_1000);
-        assert_eq!(end_ahead(u64::MAX, u64::MAX - 0xfff, u64::MAX), u64::MAX - 0xfff);
+        assert_eq!(premapped_end(1 << 20, 0x40_0000, 0x40_0000), 0x40_0000);
+        assert_eq!(premapped_end(1 << 20, 0x40_0000, 0x40_1000), 0x40_1000);
+        assert_eq!(premapped_end(u64::MAX, u64::MAX - 0xfff, u64::MAX), u64::MAX - 0xfff);
     }
 }

@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 use crate::signals::Signal;
 use crate::signals::info::Info;
 pub use clock::{Clock, CpuClockTarget};
-pub use timer::{ClockReadings, ClockSource, Setting, Timer};
+pub use timer::{ClockReadings, ClockSource, Timer, TimerSpec};
 
 /// Most timers that a process may create.
 const TIMERS_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of timers, without time passing.
 
-use super::{Clock, ClockReadings, ClockSource, Interval, Setting, Timer, Timers};
+use super::{Clock, ClockReadings, ClockSource, Interval, Timer, TimerSpec, Timers};
 use crate::signals::Signal;
 use crate::signals::info::Info;
 use std::vec::Vec;
@@ -19,14 +19,14 @@ fn expired(timers: &mut Timers, now: ClockReadings) -> Vec<Info> {
 #[test]
 fn a_timer_runs_out_once_or_at_intervals() {
     let mut timer = Timer::new(ClockSource::Clock);
-    assert_eq!((timer.take(at(u64::MAX, 0)), timer.setting(at(5, 0))), (0, Setting::default()));
+    assert_eq!((timer.take(at(u64::MAX, 0)), timer.setting(at(5, 0))), (0, TimerSpec::default()));
     timer.set(Some(100), 0);
-    assert_eq!(timer.setting(at(30, 0)), Setting { value: 70, interval: 0 });
+    assert_eq!(timer.setting(at(30, 0)), TimerSpec { value: 70, interval: 0 });
     assert_eq!(timer.setting(at(300, 0)).value, 1, "it has not been looked at yet");
     assert_eq!((timer.take(at(99, 0)), timer.take(at(100, 0)), timer.take(at(200, 0))), (0, 1, 0));
     timer.set(Some(100), 50);
     assert_eq!((timer.take(at(249, 0)), timer.next()), (3, Some(250)));
-    assert_eq!(timer.setting(at(260, 0)), Setting { value: 40, interval: 50 });
+    assert_eq!(timer.setting(at(260, 0)), TimerSpec { value: 40, interval: 50 });
     timer.set(Some(10), u64::MAX);
     assert_eq!((timer.take(at(20, 0)), timer.next()), (1, None), "the next time is never");
 }

@@ -40,9 +40,9 @@ impl ClockReadings {
     }
 }
 
-/// A timer's setting in nanoseconds.
+/// A timer's setting in nanoseconds (`struct itimerspec`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Setting {
+pub struct TimerSpec {
     /// Time until it expires; 0: never.
     pub value: u64,
     /// Interval between further expirations; 0: there are none.
@@ -83,7 +83,7 @@ impl Timer {
 
     /// The present setting; zero for a timer that has expired and has no interval.
     #[must_use]
-    pub fn setting(&self, now: ClockReadings) -> Setting {
+    pub fn setting(&self, now: ClockReadings) -> TimerSpec {
         let now = now.of(self.source);
         let value = match self.next {
             None => 0,
@@ -92,7 +92,7 @@ impl Timer {
             Some(next) if next <= now => self.interval - (now - next) % self.interval,
             Some(next) => next - now,
         };
-        Setting { value, interval: self.interval }
+        TimerSpec { value, interval: self.interval }
     }
 
     /// Number of expirations since the last call.

@@ -166,22 +166,22 @@ pub fn receive_user(range: UserRange) -> Result<u64, IoError> {
         return Ok(0);
     }
     INPUT.0.with(|input| {
-        let ahead = input.states.iter().any(|state| !matches!(state, State::Empty));
-        if range.length() <= BUFFER as u64 || ahead || has_ended() {
+        let has_pending = input.states.iter().any(|state| !matches!(state, State::Empty));
+        if range.length() <= BUFFER as u64 || has_pending || has_ended() {
             return if input.fill(NO_DEADLINE) { Ok(input.drain(range)?) } else { Err(IoError::Event) };
         }
         let length = range.length().min(u64::from(MAX_DESCRIPTOR_BYTES)) as u32;
         let ring = Ring::receive();
         let number = ring.post(Descriptor { address: range.start(), length, tag: 0 });
         let taken = ring.wait(number, NO_DEADLINE);
-        let came = taken.is_some();
+        let is_complete = taken.is_some();
         let descriptor = taken.unwrap_or_else(|| {
             ring.retract(core::iter::once(number));
             ring.wait_uninterruptibly(number)
         });
         match descriptor.length {
             FAULTED => Err(IoError::Fault),
-            0 if !came => Err(IoError::Event),
+            0 if !is_complete => Err(IoError::Event),
             bytes => {
                 IS_OPEN.store(bytes > 0, Ordering::Relaxed);
                 Ok(u64::from(bytes.min(length)))

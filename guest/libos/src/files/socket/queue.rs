@@ -77,7 +77,7 @@ pub struct Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Urgent {
     /// Unread bytes before the mark.
-    ahead: usize,
+    bytes_before: usize,
     byte: u8,
     /// It is in the stream, behind the mark (`SO_OOBINLINE`).
     in_line: bool,
@@ -189,7 +189,7 @@ impl Queue {
     /// # Errors
     /// `ENOMEM`.
     pub fn push_urgent(&mut self, byte: u8, in_line: bool, credentials: PeerCredentials) -> Result<(), Errno> {
-        let ahead = self.length(true);
+        let bytes_before = self.length(true);
         if in_line {
             let mut give = |room: &mut [u8]| {
                 room.fill(byte);
@@ -197,7 +197,7 @@ impl Queue {
             };
             self.push(1, ControlMessage { credentials, ..ControlMessage::default() }, &mut give)?;
         }
-        self.urgent = Some(Urgent { ahead, byte, in_line, received: false });
+        self.urgent = Some(Urgent { bytes_before, byte, in_line, received: false });
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Queue {
 
     /// Removes a mark at the current position, as every read does that finds no bytes behind it.
     pub fn pass_mark(&mut self) {
-        self.urgent = self.urgent.filter(|urgent| urgent.ahead > 0);
+        self.urgent = self.urgent.filter(|urgent| urgent.bytes_before > 0);
     }
 
     /// Whether an urgent byte is pending.
@@ -222,7 +222,7 @@ impl Queue {
     /// Whether the next byte is directly behind the mark.
     #[must_use]
     pub fn is_at_mark(&self) -> bool {
-        self.urgent.is_some_and(|urgent| urgent.ahead == 0)
+        self.urgent.is_some_and(|urgent| urgent.bytes_before == 0)
     }
 
     /// Adds a datagram.
@@ -258,7 +258,7 @@ impl Queue {
     pub fn take(&mut self, room: usize, peeks: bool, mixes: bool, take: &mut dyn FnMut(&[u8]) -> usize) -> Result<Received, Errno> {
         let mut received = Received::default();
         let mut index = 0;
-        let room = self.urgent.filter(|urgent| urgent.ahead > 0).map_or(room, |urgent| room.min(urgent.ahead));
+        let room = self.urgent.filter(|urgent| urgent.bytes_before > 0).map_or(room, |urgent| room.min(urgent.bytes_before));
         while received.bytes < room
             && let Some(piece) = self.pieces.get_mut(index)
         {
@@ -294,8 +294,8 @@ impl Queue {
         }
         received.whole = received.bytes;
         if !peeks && received.bytes > 0 {
-            let ahead = |urgent: Urgent| Some(Urgent { ahead: urgent.ahead.checked_sub(received.bytes)?, ..urgent });
-            self.urgent = self.urgent.and_then(ahead);
+            let bytes_before = |urgent: Urgent| Some(Urgent { bytes_before: urgent.bytes_before.checked_sub(received.bytes)?, ..urgent });
+            self.urgent = self.urgent.and_then(bytes_before);
         }
         Ok(received)
     }

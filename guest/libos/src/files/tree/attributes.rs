@@ -21,7 +21,7 @@ pub type Values = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
 /// The condition for setting an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
+pub enum XattrCondition {
     /// None.
     Always,
     /// Only if it does not exist (`XATTR_CREATE`).
@@ -86,11 +86,18 @@ impl Tree {
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`: the condition is not met. `ENOSPC`.
-    pub fn set_attribute(&mut self, inode: InodeRef, name: &[u8], value: Box<[u8]>, how: Setting, now: Time) -> Result<(), Errno> {
+    pub fn set_attribute(
+        &mut self,
+        inode: InodeRef,
+        name: &[u8],
+        value: Box<[u8]>,
+        condition: XattrCondition,
+        now: Time,
+    ) -> Result<(), Errno> {
         let is_there = self.attribute(inode, name).is_ok();
-        match how {
-            Setting::New if is_there => return Err(Errno::EEXIST),
-            Setting::Replace if !is_there => return Err(Errno::ENODATA),
+        match condition {
+            XattrCondition::New if is_there => return Err(Errno::EEXIST),
+            XattrCondition::Replace if !is_there => return Err(Errno::ENODATA),
             _ => {}
         }
         room()?;

@@ -31,7 +31,7 @@ use directory::{Dentry, Directory};
 use node::{Body, Node, NodeId, Nodes};
 use volume::{ImageFile, ImageInode, Volume, VolumeIndex};
 
-pub use attributes::{Setting, VALUE_MAX};
+pub use attributes::{VALUE_MAX, XattrCondition};
 pub use change::NameAt;
 pub use list::DirectoryEntry;
 
