@@ -11,8 +11,7 @@ pub const FAULT_AROUND: u64 = 16;
 /// hundred bytes for each cell.
 pub const CLUSTER_SPANS: usize = 16;
 
-/// Blocks that are read and mapped together: an aligned 256 KiB. This bounds a fault's time under the lock to some microseconds,
-/// and replaces many exits by one.
+/// Blocks that are read together: an aligned 256 KiB. Larger groups save exits, but take as long to copy as the exits.
 pub const BLOCK_GROUP: u64 = 64;
 
 /// Tables from which one step of the eviction removes blocks: 32 MiB of them.

@@ -2,7 +2,7 @@
 //! Page faults that the kernel resolves itself: lazy memory, blocks of disks and copy-on-write.
 
 use super::block_read::BlockRequest;
-use super::residency::{BlockAbsence, group};
+use super::residency::{BlockAbsence, table_span};
 use crate::limits::FAULT_AROUND;
 use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::tree::{PATH_TABLES, Tree, View, span};
@@ -84,7 +84,7 @@ impl Tree {
                 frames.ensure(account, PATH_TABLES + u64::from(write))?;
                 match self.resident_frame(frames, page, block) {
                     Ok(_) if write => self.populate(frames, account, page..page + 1, true).map(|_| Fault::Mapped),
-                    Ok(_) => self.map_resident(frames, account, group(page)).map(|()| Fault::Mapped),
+                    Ok(_) => self.map_resident(frames, account, table_span(page)).map(|()| Fault::Mapped),
                     Err(BlockAbsence::Wanted(wanted)) => Ok(Fault::Absent(wanted)),
                     Err(BlockAbsence::Unreadable) => Ok(Fault::Unreadable),
                     Err(BlockAbsence::Short(shortage)) => Err(shortage),

@@ -22,10 +22,10 @@ pub(super) enum BlockAbsence {
     Short(Shortage),
 }
 
-/// The aligned group of pages that contains `page`.
-pub(super) fn group(page: u64) -> Range<u64> {
-    let start = page - page % BLOCK_GROUP;
-    start..start + BLOCK_GROUP
+/// The pages of the table that contains `page`.
+pub(super) fn table_span(page: u64) -> Range<u64> {
+    let start = page - page % span(2);
+    start..start + span(2)
 }
 
 impl Tree {
