@@ -10,6 +10,9 @@ use crate::Registers;
 /// The port of the hypercall instruction `out 0x7e, al`.
 pub const PORT: u8 = 0x7e;
 
+/// Words of a record of a `batch`: the number and the arguments.
+pub const RECORD_WORDS: usize = 6;
+
 /// One line of the table, for the manual and for traces.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
@@ -50,6 +53,19 @@ macro_rules! hypercalls {
                     })*
                     _ => None,
                 }
+            }
+
+            /// The record of the call in a `batch`.
+            #[must_use]
+            pub fn record(self) -> [u64; RECORD_WORDS] {
+                let (number, [first, second, third, fourth, fifth]) = self.encode();
+                [number, first, second, third, fourth, fifth]
+            }
+
+            /// Decodes a record of a `batch`. `None`: no call has this number.
+            #[must_use]
+            pub fn from_record([rax, rdi, rsi, rdx, r10, r8]: [u64; RECORD_WORDS]) -> Option<Hypercall> {
+                Hypercall::decode(&Registers { rax, rdi, rsi, rdx, r10, r8, ..Registers::default() })
             }
 
             /// The number and the arguments as the registers carry them.
@@ -131,6 +147,11 @@ hypercalls! {
     /// returns the cell's own generation at once. `unaware` is 1 if programs run that do not notice that they were
     /// cloned, so that clones' random numbers may not be distinct, and 0 otherwise. Vector registers do not survive it.
     20 FreezeIfAsked freeze_if_asked(unaware);
+    /// Performs `calls` (1 to 64) memory calls, from `map` on except `doorbell`, `relinquish`, the freezes and `batch`, in order. Their
+    /// records lie at `address` of the running space: six words each, the number and five arguments. Other calls are refused. Returns how
+    /// many were performed: fewer than `calls` if the next one was refused. If that is the first, returns its refusal. Their results are
+    /// lost.
+    21 Batch batch(address, calls);
 }
 
 #[cfg(test)]
@@ -147,6 +168,7 @@ mod tests {
             assert_eq!((number, call.name()), (description.number, description.name));
             let given = description.arguments.len();
             assert_eq!(arguments[..given], registers.arguments()[..given]);
+            assert_eq!(Hypercall::from_record(call.record()), Some(call));
         }
         assert_eq!(Hypercall::decode(&Registers { rax: TABLE.len() as u64, ..Registers::default() }), None);
     }

@@ -13,6 +13,8 @@ pub const MAX_DISKS: u32 = 64;
 pub const MAX_PAGES: u64 = 1 << 27;
 /// Bytes that one `write` may copy: a page's worth.
 pub const MAX_WRITE_BYTES: u64 = 4096;
+/// Calls of one `batch`.
+pub const MAX_BATCH_CALLS: u64 = 64;
 /// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.

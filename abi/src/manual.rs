@@ -125,6 +125,7 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("disks of a cell", u64::from(limits::MAX_DISKS)),
         ("pages of one call", limits::MAX_PAGES),
         ("bytes of one `write`", limits::MAX_WRITE_BYTES),
+        ("calls of one `batch`", limits::MAX_BATCH_CALLS),
         ("descriptors of the console's transmit ring", limits::TRANSMIT_DESCRIPTORS as u64),
         ("descriptors of the console's receive ring", limits::RECEIVE_DESCRIPTORS as u64),
         ("descriptors of each ring of the channel", limits::CHANNEL_DESCRIPTORS as u64),

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory calls for application memory, and views of memory that the kernel maps.
 
+use alloc::vec::Vec;
+use core::marker::PhantomData;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
-use pando_abi::limits::MAX_WRITE_BYTES;
+use pando_abi::hypercall::RECORD_WORDS;
+use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
 use pando_abi::memory::{CURRENT_SPACE, counted};
 use pando_abi::note::ArgumentsHeader;
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
@@ -192,6 +195,44 @@ pub fn write(to: u64, from: &[u8]) -> Result<(), Refusal> {
         unsafe { perform(call) }?;
     }
     Ok(())
+}
+
+/// Memory calls that are performed in order at one exit.
+#[derive(Debug, Default)]
+pub struct Batch<'a> {
+    records: Vec<[u64; RECORD_WORDS]>,
+    /// The bytes that the calls read.
+    sources: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Batch<'a> {
+    /// Adds a copy of at most [`MAX_WRITE_BYTES`] bytes into application memory of the running space, regardless of the permissions
+    /// there.
+    ///
+    /// # Errors
+    /// The range is not the application's; nothing is added.
+    pub fn write(&mut self, to: u64, from: &'a [u8]) -> Result<(), Refusal> {
+        UserRange::new(to, from.len() as u64).map_err(|_| Refusal::BadAddress)?;
+        let source = from.as_ptr().addr() as u64;
+        self.records.push(Hypercall::Write { space: CURRENT_SPACE, address: to, source, bytes: from.len() as u64 }.record());
+        Ok(())
+    }
+
+    /// Performs the calls up to the first refused one, and returns their number. One exit for each [`MAX_BATCH_CALLS`].
+    #[must_use]
+    pub fn perform(&self) -> usize {
+        let mut performed = 0;
+        for records in self.records.chunks(MAX_BATCH_CALLS as usize) {
+            let call = Hypercall::Batch { address: records.as_ptr().addr() as u64, calls: records.len() as u64 };
+            // SAFETY: as for `write`, which is the only call that records have.
+            let now = unsafe { perform(call) }.unwrap_or(0) as usize;
+            performed += now;
+            if now < records.len() {
+                break;
+            }
+        }
+        performed
+    }
 }
 
 /// Pages that the cell may still allocate, as of the last memory call; unlimited on the host.

@@ -164,7 +164,8 @@ impl MemoryOperation {
             | Hypercall::Freeze {}
             | Hypercall::FreezeIfAsked { .. }
             | Hypercall::Relinquish {}
-            | Hypercall::Doorbell {} => return Err(Refusal::NoSuchCall),
+            | Hypercall::Doorbell {}
+            | Hypercall::Batch { .. } => return Err(Refusal::NoSuchCall),
         })
     }
 

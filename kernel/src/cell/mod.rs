@@ -3,6 +3,7 @@
 //!
 //! A [`Cell`] holds resources; an [`ExecutionContext`] is what runs for it.
 
+pub(crate) mod batch;
 pub mod counters;
 pub mod end;
 pub mod execution;

@@ -4,6 +4,7 @@
 //! An operation has a *subject*: the calling cell itself, or, for the operator, any cell. A hypercall is decoded into work, most of
 //! which is an operation on the caller; the operator builds operations. `core` invokes both in one place.
 
+use super::batch::Batch;
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
@@ -34,6 +35,8 @@ pub(crate) enum Operation {
     WithdrawFreeze,
     /// Change or describe the subject's memory.
     Memory(MemoryOperation),
+    /// Change the subject's memory by several calls.
+    Batch(Batch),
     /// Attach a disk. The result is its index in the subject.
     Attach {
         /// The disk.
@@ -59,6 +62,14 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// The result for a calling cell if the present step is refused.
+    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+        match self {
+            Operation::Batch(batch) if batch.performed() > 0 => batch.performed(),
+            _ => refusal.to_result(),
+        }
+    }
+
     /// The verb for messages: "cannot ... cell 7.0".
     pub(crate) fn description(&self) -> &'static str {
         match self {
@@ -68,7 +79,7 @@ impl Operation {
             Operation::End(_) => "end",
             Operation::Freeze(_) => "freeze",
             Operation::WithdrawFreeze => "withdraw the freeze of",
-            Operation::Memory(_) => "change the memory of",
+            Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
             Operation::Limit(_) => "limit the CPU share of",
             Operation::SetRegisters(_) => "set the registers of",
@@ -85,7 +96,7 @@ impl Operation {
             Operation::Clone { .. } => Requirement::Cloneable,
             Operation::Start | Operation::SetHostName(_) | Operation::Train { .. } => Requirement::NotStarted,
             Operation::Freeze(FreezeMode::Forced) => Requirement::Started,
-            Operation::Memory(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
+            Operation::Memory(_) | Operation::Batch(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
             Operation::Create(_)
             | Operation::End(_)
             | Operation::Freeze(FreezeMode::Cooperative)
@@ -156,6 +167,7 @@ impl Work {
             Hypercall::FreezeIfAsked { .. } => return Err(Refusal::BadArgument),
             Hypercall::Relinquish {} => Work::Relinquish,
             Hypercall::Doorbell {} => Work::Doorbell,
+            Hypercall::Batch { address, calls } => Work::Operation(Operation::Batch(Batch::new(address, calls)?)),
             memory_call => Work::Operation(Operation::Memory(MemoryOperation::decode(memory_call, memory)?)),
         })
     }

@@ -332,15 +332,15 @@ impl State {
                     self.running(id).0.execution.work = Some(Work::Operation(operation));
                     next
                 }
-                None => self.refuse(id, &error),
+                None => self.refuse(id, &operation, &error),
             },
-            Err(error) => self.refuse(id, &error),
+            Err(error) => self.refuse(id, &operation, &error),
         }
     }
 
     /// Returns a refusal to a cell.
-    fn refuse(&mut self, id: CellId, error: &OperationError) -> NextStep {
-        self.running(id).0.execution.context.registers.rax = error.to_refusal().to_result();
+    fn refuse(&mut self, id: CellId, operation: &Operation, error: &OperationError) -> NextStep {
+        self.running(id).0.execution.context.registers.rax = operation.refused(error.to_refusal());
         NextStep::Resume
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every refusal occurs, and names the mistake; a refused call has no effect.
 
+use pando_abi::hypercall::TABLE;
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, SLOT_SIZE, SLOTS, SYSTEM, USER_END, USER_START, VIRTUAL_REGISTERS};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
 use pando_abi::memory::CURRENT_SPACE;
@@ -218,7 +219,8 @@ fn a_refusal_names_the_mistake_in_the_call() {
 #[test]
 fn a_call_that_nobody_knows_is_refused_and_no_register_changes() {
     for mut lab in Lab::both() {
-        for number in [21, 22, 0xff, 1 << 32, 1 << 63, u64::MAX] {
+        let known = TABLE.len() as u64;
+        for number in [known, known + 1, 0xff, 1 << 32, 1 << 63, u64::MAX] {
             let id = lab.launch(|asm| {
                 for (index, register) in [Rdi, Rsi, Rdx, R10, R8, R9, Rbx].into_iter().enumerate() {
                     asm.mov_imm(register, 0x1111 * (index as u64 + 1));

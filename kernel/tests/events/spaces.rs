@@ -3,7 +3,7 @@
 
 use pando_abi::layout::{LIBOS, SLOT_SIZE, SYSTEM_FREE};
 use pando_abi::memory::{CURRENT_SPACE, counted};
-use pando_abi::{Hypercall, MapFlags, Permissions, Registers};
+use pando_abi::{Hypercall, MapFlags, Permissions, Refusal, Registers};
 use pando_kernel::{CellConfig, CellId, End};
 use pando_machine::PageCount;
 use pando_testing::asm::Register::{Rax, Rbx, Rdi, Rsi};
@@ -43,6 +43,14 @@ impl Program {
     fn call(&mut self, call: Hypercall, expect: u64) -> &mut Program {
         self.asm.call_kernel(call);
         self.check(expect)
+    }
+
+    /// Writes the records of a batch at [`NOTES`], and performs it.
+    fn batch(&mut self, calls: &[Hypercall], expect: u64) -> &mut Program {
+        for (address, word) in (NOTES..).step_by(8).zip(calls.iter().flat_map(|call| call.record())) {
+            self.asm.mov_imm(Rbx, address).mov_imm(Rax, word).store(Rbx, 0, Rax);
+        }
+        self.call(Hypercall::Batch { address: NOTES, calls: calls.len() as u64 }, expect)
     }
 
     fn map(&mut self, space: u64, address: u64, pages: u64) -> &mut Program {
@@ -241,6 +249,37 @@ fn the_write_call_changes_pages_without_write_permission() {
             program.call(write(CURRENT_SPACE, PRIVATE, NOTES + 0x100, 0x1000), 0);
             program.call(write(CURRENT_SPACE, PRIVATE + 0x1000, NOTES + 0x100, 0x1000), 0).expect(PRIVATE + 0xffc, 0);
         }
+        program.run(&mut lab);
+    }
+}
+
+#[test]
+fn a_batch_performs_calls_in_order_up_to_the_first_refusal() {
+    let map = |address, pages| Hypercall::Map { space: CURRENT_SPACE, address, pages, flags: READ_WRITE };
+    let unmap = Hypercall::Unmap { space: CURRENT_SPACE, address: PRIVATE, pages: 1 };
+    let read_only = Hypercall::Protect { space: CURRENT_SPACE, address: PRIVATE, pages: 1100, permissions: 1 };
+    let inspect = Hypercall::Inspect { space: CURRENT_SPACE, address: PRIVATE };
+    for mut lab in Lab::both() {
+        let mut program = Program::new();
+        program.map(CURRENT_SPACE, NOTES, 2);
+        // A call of several steps among others.
+        program.batch(&[map(PRIVATE, 1100), write(CURRENT_SPACE, PRIVATE, NOTES, 8), read_only, inspect], 4);
+        program.call(inspect, 0b1001).expect(PRIVATE, 3);
+        // The calls after a refused one are not performed.
+        program.batch(&[inspect, map(PRIVATE + 1, 1), unmap], 1).call(inspect, 0b1001);
+        program.batch(&[map(PRIVATE, 0), unmap], Refusal::BadArgument.to_result()).call(inspect, 0b1001);
+        // Only memory calls, and no batches.
+        let batch = Hypercall::Batch { address: NOTES, calls: 1 };
+        for call in [batch, Hypercall::Relinquish {}, Hypercall::Doorbell {}, Hypercall::Freeze {}, Hypercall::Idle { deadline: 0 }] {
+            program.batch(&[call, unmap], Refusal::NoSuchCall.to_result()).batch(&[inspect, call, unmap], 1).call(inspect, 0b1001);
+        }
+        for calls in [0, 65, u64::MAX] {
+            program.call(Hypercall::Batch { address: NOTES, calls }, Refusal::BadArgument.to_result());
+        }
+        for address in [PRIVATE + (1 << 30), u64::MAX - 7, 1 << 47, NOTES + 0x2000 - 47] {
+            program.call(Hypercall::Batch { address, calls: 1 }, Refusal::BadAddress.to_result());
+        }
+        program.batch(&[inspect; 64], 64);
         program.run(&mut lab);
     }
 }

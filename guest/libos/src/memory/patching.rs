@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use pando_abi::{PAGE_SIZE, Permissions, SavedContext};
-use pando_rt::memory::{self, PageRange};
+use pando_rt::memory::{self, Batch, PageRange};
 use pando_rt::user;
 
 use super::AddressSpace;
@@ -32,17 +32,49 @@ pub(super) enum Content {
     Goes,
 }
 
+/// A patch that is recorded but not written yet.
+struct PlannedPatch {
+    /// The address of the replaced instruction.
+    site: u64,
+    /// The jump that replaces it.
+    jump: [u8; JUMP],
+    /// The address of the trampoline.
+    start: u64,
+    /// The bytes to write there.
+    trampoline: Vec<u8>,
+}
+
 impl AddressSpace {
-    /// Counts a trap of an instruction, and patches its site once that pays off. A site that cannot be patched keeps trapping.
+    /// Counts a trap of an instruction. Once a patch of its site pays off, patches it, and at the same exit other sites that trapped: most
+    /// of them would pay off soon, and the exit costs more than their patches. A site that cannot be patched keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
-        if self.patches.count(site) && self.patch(site, kind).is_none() {
-            self.patches.refuse(site);
+        if !self.patches.count(site, kind) {
+            return;
+        }
+        let sites = self.patches.to_patch_with(site, kind);
+        let mut planned = Vec::with_capacity(sites.len());
+        for (site, kind) in sites {
+            match self.plan(site, kind) {
+                Some(patch) => planned.push(patch),
+                None => self.patches.refuse(site),
+            }
+        }
+        let mut batch = Batch::default();
+        let added = planned.iter().take_while(|patch| {
+            let writes = [(patch.start, &patch.trampoline[..]), (patch.site, &patch.jump)];
+            writes.into_iter().all(|(address, bytes)| batch.write(address, bytes).is_ok())
+        });
+        let added = added.count();
+        // A trampoline without a jump to it has no effect.
+        let patched = (batch.perform() / 2).min(added);
+        for patch in planned.drain(patched..) {
+            self.patches.give_up(patch.site, true);
         }
     }
 
-    /// Replaces the instruction at `site` by a jump to a trampoline. `None`: nothing has changed, except that an unused page may have
-    /// been mapped.
-    fn patch(&mut self, site: u64, kind: Kind) -> Option<()> {
+    /// Plans and records the replacement of the instruction at `site` by a jump to a trampoline. `None`: nothing has changed, except that
+    /// an unused page may have been mapped.
+    fn plan(&mut self, site: u64, kind: Kind) -> Option<PlannedPatch> {
         let code = self.code(site)?;
         let replaced = replaced(&code, kind)?;
         if self.patches.covers(site..site + u64::from(replaced.end)) {
@@ -53,15 +85,10 @@ impl AddressSpace {
         let entry = Patches::entry_word(start, kind);
         let bytes = trampoline::assemble(start, site, &code, &replaced, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
-        if is_new {
-            self.add_room(start, &bytes)?;
-        } else {
-            memory::write(start, &bytes).ok()?;
-        }
-        memory::write(site, &[0xe9, jump[0], jump[1], jump[2], jump[3]]).ok()?;
+        let trampoline = if is_new { self.add_room(start, &bytes)? } else { bytes };
         let original = code.first_chunk().copied()?;
         self.patches.add(site, Site { original, trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
-        Some(())
+        Some(PlannedPatch { site, jump: [0xe9, jump[0], jump[1], jump[2], jump[3]], start, trampoline })
     }
 
     /// The bytes of the code from `site` on that can be patched: executable, private to the program, and not writable by others.
@@ -89,19 +116,17 @@ impl AddressSpace {
         page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 
-    /// Maps a page of trampoline space, with its first trampoline and the entries.
-    fn add_room(&mut self, start: u64, trampoline: &[u8]) -> Option<()> {
+    /// Maps a page of trampoline space. Returns its content from the first trampoline, at `start`, to the entries at its end.
+    fn add_room(&mut self, start: u64, trampoline: &[u8]) -> Option<Vec<u8>> {
         let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
         let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
         self.map(range, Permissions::READ_EXECUTE, Backing::Anonymous).ok()?;
-        // From the trampoline to the page's end: one exit.
         let mut content = vec![0; (range.end() - start) as usize];
         let (head, tail) = content.split_at_mut_checked(trampoline.len())?;
         head.copy_from_slice(trampoline);
         tail.last_chunk_mut::<{ trampoline_space::ENTRIES as usize }>()?.copy_from_slice(&entries);
-        memory::write(start, &content).ok()?;
         self.patches.add_page(range.start());
-        Some(())
+        Some(content)
     }
 
     /// Removes patches from pages that are about to change. Discarded pages also lose the advice for children.
@@ -119,9 +144,12 @@ impl AddressSpace {
                 self.restore(site, false)?;
             }
         }
-        if content == Content::Goes {
-            self.patches.forget_traps(pages.clone());
-            self.keep_in_children(range);
+        match content {
+            Content::Stays => self.patches.expect_changes(pages.clone()),
+            Content::Goes => {
+                self.patches.forget_traps(pages.clone());
+                self.keep_in_children(range);
+            }
         }
         self.patches.forget_rooms(pages);
         Ok(())

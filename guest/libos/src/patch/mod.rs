@@ -24,6 +24,7 @@ pub mod trampoline_space;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::iter;
 use core::ops::Range;
 
 use pando_abi::PAGE_SIZE;
@@ -31,9 +32,10 @@ use pando_abi::PAGE_SIZE;
 use code::{INSTRUCTION, JUMP, Kind, WINDOW};
 use trampoline::{ENTRY_CODE, OffsetPair};
 
-/// Number of traps before a site is patched. Patching costs two or three exits and copies a page, about as much as four traps. So a rare
-/// site costs at most twice the minimum.
-const TRAPS: u32 = 4;
+/// Number of traps before a site is patched. Patching costs an exit for all sites that trapped so far, and copies their pages.
+const TRAPS: u32 = 2;
+/// Number of sites that are patched together: two calls of a batch for each.
+const TOGETHER: usize = 32;
 /// Backoff: the factor by which that number grows each time the program's bytes had to be restored.
 const BACKOFF: u32 = 4;
 /// Number of jumps into a patched site before the program's bytes are restored: each costs as much as the trap that the patch saves.
@@ -67,6 +69,9 @@ impl Site {
 /// The trap count of a site.
 #[derive(Clone, Copy, Debug)]
 struct Traps {
+    kind: Kind,
+    /// Whether it trapped in this run and its page was not changed since: only then is it known that an instruction starts there.
+    is_recent: bool,
     count: u32,
     /// The trap at which it is patched; `None`: it cannot be.
     due: Option<u32>,
@@ -114,13 +119,23 @@ impl Patches {
     }
 
     /// Counts a trap of a site. Returns whether to patch it now.
-    pub fn count(&mut self, site: u64) -> bool {
+    pub fn count(&mut self, site: u64, kind: Kind) -> bool {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
         }
-        let traps = self.traps.entry(site).or_insert(Traps { count: 0, due: Some(TRAPS) });
+        let traps = self.traps.entry(site).or_insert(Traps { kind, is_recent: true, count: 0, due: Some(TRAPS) });
+        (traps.kind, traps.is_recent) = (kind, true);
         traps.count = traps.count.saturating_add(1);
         traps.due.is_some_and(|due| traps.count >= due)
+    }
+
+    /// A site that is to be patched, followed by others that trapped. Sites whose patches had to be removed are not among those.
+    #[must_use]
+    pub fn to_patch_with(&self, site: u64, kind: Kind) -> Vec<(u64, Kind)> {
+        let is_unpatched = |other: u64| other != site && !self.sites.contains_key(&other);
+        let others = self.traps.iter().filter(|(other, traps)| traps.is_recent && traps.due == Some(TRAPS) && is_unpatched(**other));
+        let others = others.map(|(other, traps)| (*other, traps.kind));
+        iter::once((site, kind)).chain(others).take(TOGETHER).collect()
     }
 
     /// Marks a site that cannot be patched.
@@ -174,6 +189,11 @@ impl Patches {
         self.pages.retain(|page| !pages.contains(page));
     }
 
+    /// Keeps the trap counts of pages whose code may change, but waits until the sites trap again.
+    pub fn expect_changes(&mut self, pages: Range<u64>) {
+        self.traps.range_mut(pages).for_each(|(_, traps)| traps.is_recent = false);
+    }
+
     /// Drops the trap counts of pages, whose code may change.
     pub fn forget_traps(&mut self, pages: Range<u64>) {
         while let Some((&site, _)) = self.traps.range(pages.clone()).next() {
@@ -192,7 +212,7 @@ impl Patches {
 
     /// Takes over trap counts from another run of the same program with the same code addresses.
     pub fn learn(&mut self, other: &Patches) {
-        self.traps.extend(other.traps.iter());
+        self.traps.extend(other.traps.iter().map(|(site, traps)| (*site, Traps { is_recent: false, ..*traps })));
     }
 
     /// The number of patched sites.

@@ -11,7 +11,7 @@ use super::code::{JUMP, Kind, ReplacedCode, WINDOW, replaced};
 use super::decode::{Flow, decode};
 use super::trampoline::{self, ENTRY_CODE};
 use super::trampoline_space::{ENTRIES, UNDEFINED};
-use super::{JUMPS, Patches, Site, TRAPS};
+use super::{JUMPS, Patches, Site, TOGETHER, TRAPS};
 
 /// The assumed address of the code.
 const PLACE: u64 = 0x40_0000;
@@ -176,7 +176,7 @@ fn addresses_lead_to_trampolines_and_back() {
 fn patches_with_too_many_jumps_are_removed() {
     let mut patches = Patches::new([0x100, 0x200]);
     let site = 0x40_1000;
-    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site));
+    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site, Kind::Syscall));
     assert_eq!(traps(&mut patches), Some(TRAPS));
     patch(&mut patches, [site].into_iter());
     assert!(!patches.allows_jump(site, site + 3), "no instruction starts there");
@@ -187,7 +187,28 @@ fn patches_with_too_many_jumps_are_removed() {
     assert!(traps(&mut patches) > Some(TRAPS), "it waits longer the next time");
     patches.give_up(site, true);
     assert_eq!(traps(&mut patches), None);
-    assert_eq!((1..1000).find(|_| Patches::default().count(site)), None, "without entries nothing is patched");
+    assert_eq!((1..1000).find(|_| Patches::default().count(site, Kind::Syscall)), None, "without entries nothing is patched");
+}
+
+#[test]
+fn sites_that_trapped_since_their_code_changed_are_patched_together() {
+    let mut patches = Patches::new([0x100, 0x200]);
+    let sites = [0x40_1000, 0x40_2000, 0x40_3000, 0x40_4000, 0x40_5000];
+    assert!(sites.iter().all(|site| !patches.count(*site, Kind::Syscall)), "one trap is not enough");
+    patches.refuse(sites[1]);
+    patches.expect_changes(sites[2]..sites[2] + 0x1000);
+    patch(&mut patches, [sites[3]].into_iter());
+    let together = |patches: &Patches| patches.to_patch_with(sites[0], Kind::Syscall).into_iter().map(|(site, _)| site).collect::<Vec<_>>();
+    assert_eq!(together(&patches), [sites[0], sites[4]]);
+    assert!(patches.count(sites[2], Kind::Syscall));
+    assert_eq!(together(&patches), [sites[0], sites[2], sites[4]]);
+    // Another run of the program may have other code there.
+    let mut next = patches.fresh();
+    next.learn(&patches);
+    assert_eq!(together(&next), [sites[0]]);
+    assert!(next.count(sites[4], Kind::Syscall), "but its counts stay");
+    (0..1000).for_each(|number| _ = next.count(0x50_0000 + number * 0x100, Kind::Cpuid));
+    assert_eq!(together(&next).len(), TOGETHER);
 }
 
 #[test]
