@@ -85,11 +85,11 @@ pub(crate) fn boot(harness: &mut Harness, volumes: Vec<Volume>) -> Result<Root, 
 }
 
 /// The program of such a root, with these arguments after its own name.
-pub(crate) fn program(words: &[&str]) -> Program {
+pub(crate) fn program(arguments: &[&str]) -> Program {
     Program {
         path: PATH.to_vec(),
         directory: b"/".to_vec(),
-        arguments: std::iter::once(PATH.to_vec()).chain(words.iter().map(|word| word.as_bytes().to_vec())).collect(),
+        arguments: std::iter::once(PATH.to_vec()).chain(arguments.iter().map(|argument| argument.as_bytes().to_vec())).collect(),
         memory: QUOTA,
         ..Program::default()
     }

@@ -93,7 +93,7 @@ impl Table {
     pub fn line(row: &Row) -> String {
         let number = |value: Option<f64>| value.map_or(String::new(), |value| Digits(value).to_string());
         let spread = row.spread.map_or(String::new(), |spread| format!("{:.0} %", spread * 100.0));
-        let words: Vec<&str> = row.reference.into_iter().chain(row.note.as_deref()).collect();
+        let remarks: Vec<&str> = row.reference.into_iter().chain(row.note.as_deref()).collect();
         let line = format!(
             "{:26}{:>12} {:6}{:>12} {:>8} {:>7}  {}",
             row.name,
@@ -102,7 +102,7 @@ impl Table {
             number(row.reference_value),
             number(row.ratio),
             spread,
-            words.join("; "),
+            remarks.join("; "),
         );
         line.trim_end().into()
     }

@@ -40,14 +40,14 @@ impl FrozenTemplate {
     }
 
     /// Trains with a clone until it waits; for [`FrozenTemplate::train`].
-    pub(super) fn wait(teacher: UnstartedCell, harness: &mut Harness) -> Result<(), BenchError> {
-        teacher.settle(harness)?;
-        harness.end(teacher.cell)
+    pub(super) fn wait(trainee: UnstartedCell, harness: &mut Harness) -> Result<(), BenchError> {
+        trainee.settle(harness)?;
+        harness.end(trainee.cell)
     }
 
     /// Trains with a clone until it exits; for [`FrozenTemplate::train`].
-    pub(super) fn end(teacher: UnstartedCell, harness: &mut Harness) -> Result<(), BenchError> {
-        teacher.finish(harness).map(drop)
+    pub(super) fn end(trainee: UnstartedCell, harness: &mut Harness) -> Result<(), BenchError> {
+        trainee.finish(harness).map(drop)
     }
 
     /// A root that is a frozen program. Its clones get no arguments, like those of `pando clone` without any.
@@ -56,8 +56,8 @@ impl FrozenTemplate {
     }
 
     /// Sets the arguments of its clones.
-    pub(super) fn giving(mut self, words: &[&str]) -> FrozenTemplate {
-        self.program.arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    pub(super) fn with_arguments(mut self, arguments: &[&str]) -> FrozenTemplate {
+        self.program.arguments = arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         self
     }
 
@@ -72,9 +72,9 @@ impl FrozenTemplate {
         harness: &mut Harness,
         until: impl Fn(UnstartedCell, &mut Harness) -> Result<(), BenchError>,
     ) -> Result<(), BenchError> {
-        let teacher = self.clone(harness)?;
-        harness.kernel.train(self.root.cell(), teacher.cell)?;
-        until(teacher, harness)?;
+        let trainee = self.clone(harness)?;
+        harness.kernel.train(self.root.cell(), trainee.cell)?;
+        until(trainee, harness)?;
         // Prefetches the pages, as in a template loaded from a file.
         Ok(harness.kernel.prefetch(self.root.cell())?)
     }

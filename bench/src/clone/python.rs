@@ -101,8 +101,8 @@ struct CloneRate {
 
 impl CloneRate {
     /// Measures clones of a template that was trained with one.
-    fn of(options: BenchOptions<'_>, harness: &mut Harness, root: &Root, given: &str) -> Result<CloneRate, BenchError> {
-        let template = FrozenTemplate::new(harness, root, python(EXECUTE))?.giving(&[given]);
+    fn of(options: BenchOptions<'_>, harness: &mut Harness, root: &Root, argument: &str) -> Result<CloneRate, BenchError> {
+        let template = FrozenTemplate::new(harness, root, python(EXECUTE))?.with_arguments(&[argument]);
         template.train(harness, FrozenTemplate::end)?;
         let mut each: Vec<Counters> = Vec::new();
         let start = Instant::now();

@@ -51,10 +51,10 @@ impl Service {
             command.env("XDG_DATA_HOME", directory.join("data")).env_remove("XDG_RUNTIME_DIR").current_dir(directory).stdin(Stdio::null());
             command
         };
-        let words = ["template", "create", "--train-arg", LEAVING, TEMPLATE, "--", PYTHON, "-c", EXECUTE];
-        let made = command().args(words).output().map_err(BenchError::host("start pando"))?;
-        if !made.status.success() {
-            return Err(BenchError::Failed(String::from_utf8_lossy(&made.stderr).into()));
+        let arguments = ["template", "create", "--train-arg", LEAVING, TEMPLATE, "--", PYTHON, "-c", EXECUTE];
+        let output = command().args(arguments).output().map_err(BenchError::host("start pando"))?;
+        if !output.status.success() {
+            return Err(BenchError::Failed(String::from_utf8_lossy(&output.stderr).into()));
         }
         let child = command().arg("serve").stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(BenchError::host("start pando"))?;

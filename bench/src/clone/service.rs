@@ -31,9 +31,9 @@ pub(super) fn run(options: BenchOptions<'_>, report: &mut dyn FnMut(Row)) -> Res
     let template = FrozenTemplate::new(&mut harness, &root, program(&[]))?;
     let network = harness.kernel.add_network(NetworkConfig::default())?;
     let plug = |harness: &Harness, clone: &UnstartedCell| harness.kernel.plug(clone.cell, network, Link::default());
-    template.train(&mut harness, |teacher, harness| {
-        plug(harness, &teacher)?;
-        FrozenTemplate::wait(teacher, harness)
+    template.train(&mut harness, |trainee, harness| {
+        plug(harness, &trainee)?;
+        FrozenTemplate::wait(trainee, harness)
     })?;
     let make = |harness: &mut Harness| {
         let clone = template.clone(harness)?;

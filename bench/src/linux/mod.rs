@@ -49,9 +49,14 @@ struct LineServer {
 
 impl LineServer {
     /// Starts it in a cell with these options, and on the host.
-    fn start(place: &WorkDirectory<'_>, options: &[&str], program: impl AsRef<OsStr>, words: &[&str]) -> Result<LineServer, BenchError> {
-        let ours = Process::start(place.cell(options, program.as_ref(), words))?;
-        let theirs = Process::start(place.native(program, words))?;
+    fn start(
+        place: &WorkDirectory<'_>,
+        options: &[&str],
+        program: impl AsRef<OsStr>,
+        arguments: &[&str],
+    ) -> Result<LineServer, BenchError> {
+        let ours = Process::start(place.cell(options, program.as_ref(), arguments))?;
+        let theirs = Process::start(place.native(program, arguments))?;
         Ok(LineServer { ours, theirs })
     }
 

@@ -25,15 +25,15 @@ pub(super) fn run(
     directory: &Path,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), BenchError> {
-    for (name, bytes, words) in [("gzip", COMPRESSED, &["/usr/bin/gzip", "-c"][..]), ("sha256sum", HASHED, &["/usr/bin/sha256sum"])] {
+    for (name, bytes, argv) in [("gzip", COMPRESSED, &["/usr/bin/gzip", "-c"][..]), ("sha256sum", HASHED, &["/usr/bin/sha256sum"])] {
         let bytes = if options.brief { bytes / BRIEF } else { bytes };
         let file = directory.join(name);
         write_lines(&file, bytes).map_err(BenchError::host("write a file to work on"))?;
         // The path is the same on both sides.
         let file = file.display().to_string();
         let volume = format!("{file}:{file}:ro");
-        let words = [&["execute"], words, &[file.as_str()]].concat();
-        let pairs = LineServer::start(place, &["-v", &volume], program.path(), &words)?.compare(options.rounds(6), 1)?;
+        let arguments = [&["execute"], argv, &[file.as_str()]].concat();
+        let pairs = LineServer::start(place, &["-v", &volume], program.path(), &arguments)?.compare(options.rounds(6), 1)?;
         report(Row::pairs(name, REFERENCE, &pairs).noting(format!("of {} MiB, from fork to wait", bytes >> 20)));
     }
     needs(MAKE, "make (Debian: make)")?;
@@ -41,9 +41,9 @@ pub(super) fn run(
     let files = if options.brief { 1 } else { FILES };
     write_project(&project, files).map_err(BenchError::host("write a C project"))?;
     let project = project.display().to_string();
-    let words = ["--always-make", "--silent", "--directory", &project];
-    let ours = place.cell(&["-v", &format!("{project}:{project}")], MAKE, &words);
-    let pairs = compare(options.rounds(3), &[0], ours, place.native(MAKE, &words))?;
+    let arguments = ["--always-make", "--silent", "--directory", &project];
+    let ours = place.cell(&["-v", &format!("{project}:{project}")], MAKE, &arguments);
+    let pairs = compare(options.rounds(3), &[0], ours, place.native(MAKE, &arguments))?;
     report(Row::pairs("make", REFERENCE, &pairs).noting(format!("of {files} C files by gcc, the whole process")));
     Ok(())
 }

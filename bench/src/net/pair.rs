@@ -56,9 +56,9 @@ fn compare(
     let port = server.answer()?.to_string();
     let client = network.settle(&[what, &server.addresses.v4.to_string(), &port], QUOTA)?;
 
-    let native = |words: &[&str]| {
+    let native = |arguments: &[&str]| {
         let mut command = Command::new(compiled.path());
-        command.args(words);
+        command.args(arguments);
         Process::start(command)
     };
     let mut listening = native(&["serve", LOOPBACK])?;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 fn pages_that_one_clone_accessed_are_present_in_later_ones() {
     for (index, mut lab) in Lab::both().into_iter().enumerate() {
         let (id, _) = template(&mut lab);
-        let pupil = lab.kernel.clone_cell(id, QUOTA).expect("it is frozen");
-        let before = run(&mut lab, pupil);
+        let trainee = lab.kernel.clone_cell(id, QUOTA).expect("it is frozen");
+        let before = run(&mut lab, trainee);
         assert_eq!(lab.kernel.prefetch_set(id), Ok(PageCount(0)), "who is not named teaches nothing");
 
         let trainee = lab.kernel.clone_cell(id, QUOTA).expect("it is frozen");
