@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 /// Bytes of input per read.
 const PIECE: usize = 64 << 10;
 /// Pieces of input that are queued for the cell.
-const AHEAD: usize = 4;
+const QUEUED_PIECES: usize = 4;
 
 /// A connectable server.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Client {
     pub(crate) async fn post_with_input(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
         let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
         line.push(b'\n');
-        let (sender, body) = Channel::<Bytes>::new(AHEAD);
+        let (sender, body) = Channel::<Bytes>::new(QUEUED_PIECES);
         let (accept, accepted) = oneshot::channel();
         tokio::spawn(carry_input(sender, line, accepted));
         let answer = self.send_body(Method::POST, path, "application/x-ndjson", body.boxed()).await?;

@@ -19,7 +19,7 @@ const LINE_MAX: usize = 1 << 20;
 /// How long an unwanted request body is drained.
 const LINGER: Duration = Duration::from_secs(5);
 /// Pieces of an answer that are queued for a slow reader.
-const AHEAD: usize = 4;
+const QUEUED_PIECES: usize = 4;
 
 /// A request's body.
 pub(super) struct Incoming {
@@ -100,7 +100,7 @@ pub(super) struct ClientGone;
 impl Outgoing {
     /// A new answer and its body.
     pub(super) fn new() -> (Outgoing, Body) {
-        let (sender, body) = Channel::new(AHEAD);
+        let (sender, body) = Channel::new(QUEUED_PIECES);
         // Dropped with the body.
         let (here, gone) = oneshot::channel::<()>();
         let body = body.map_frame(move |frame| {
