@@ -119,8 +119,8 @@ impl CloneRate {
         Sample::of(self.each.iter().map(|life| of(life) as f64).collect())
     }
 
-    fn row(&self, name: &'static str, given: &str) -> Row {
-        let note = format!("Python with numpy cloned, `{given}`, ended; on one core");
+    fn row(&self, name: &'static str, argument: &str) -> Row {
+        let note = format!("Python with numpy cloned, `{argument}`, ended; on one core");
         Row { spread: Some(self.times.spread()), ..Row::of(name, self.rate, "/s") }.noting(note)
     }
 }

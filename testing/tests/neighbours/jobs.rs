@@ -102,12 +102,12 @@ fn large_transfers_pass_an_unread_job() {
         assert!(port.send(&given));
         port.close_input();
     });
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     while let Some((_, bytes)) = job.port().receive() {
-        came.extend(bytes);
+        received.extend(bytes);
     }
     feeder.join().expect("all was taken");
-    assert!(came == bytes && job.wait() == JobEnd::Exited(0));
+    assert!(received == bytes && job.wait() == JobEnd::Exited(0));
     // At most a window of the other job's output has arrived. It continues as its output is read, until the reader closes.
     assert!(endless.port().unread_output() <= WINDOW as usize && endless.end().is_none());
     for _ in 0..100 {
@@ -180,12 +180,12 @@ fn files_are_read_and_written_without_a_program() {
         assert_eq!(said(&job), (String::new(), String::new(), JobEnd::Exited(0)));
     }
     let job = start(&jobs, &file(Task::Read, "/tmp/made"));
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     while let Some((stream, bytes)) = job.port().receive() {
         assert_eq!(stream, Stream::Output);
-        came.extend(bytes);
+        received.extend(bytes);
     }
-    assert!(came == bytes && job.wait() == JobEnd::Exited(0));
+    assert!(received == bytes && job.wait() == JobEnd::Exited(0));
     assert_eq!(run(&jobs, "stat -c '%a %u %s' made").0, format!("644 0 {}\n", bytes.len()));
     // Files of an image can be read too.
     let job = start(&jobs, &file(Task::Read, "/etc/passwd"));
