@@ -130,3 +130,20 @@ pub const RESERVED_HUGE_FRAMES: usize = 32;
 
 /// Huge frames that are given back at once, tens of microseconds each, before a vCPU checks again for runnable cells.
 pub const RECLAIM_PIECE: usize = 8;
+
+/// How long all vCPUs must have been idle before the kernel trims its memory: much longer than a program waits for a disk, a neighbour
+/// or another process.
+pub const IDLE_BEFORE_TRIM: Duration = Duration::from_millis(500);
+
+/// Shortest time from one trim to the next. After a trim, a cell faults its blocks in again, some milliseconds. So a cell that wakes
+/// up every second loses less than a thousandth of its time.
+pub const TRIM_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Free frames of a partly used huge frame that are worth the loss of the host's huge page: an eighth.
+pub const TRIMMED_AT_LEAST: u16 = 64;
+
+/// Blocks that are freed under one lock: some 100 µs.
+pub const RECLAIM_BLOCKS: u64 = 1024;
+
+/// Pages of the program's file that are compared with their copies, and mapped, under one lock: some 100 µs.
+pub const SHARED_PIECE: usize = 512;

@@ -16,7 +16,7 @@ mod write_back;
 
 pub use error::LaunchError;
 pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task};
-pub use libos::Template;
+pub use libos::{Template, open_libos};
 pub use program::{Calls, Program, Terminals};
 pub use root::Root;
 pub use streams::{carry_input, carry_output};

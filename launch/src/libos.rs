@@ -8,10 +8,17 @@ use object::{Endianness, elf};
 use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_CODE, LIBOS_END, SYSTEM_FREE};
 use pando_abi::{MapFlags, Permissions, Registers, note};
 use pando_kernel::{CellConfig, CellId, Kernel};
-use pando_machine::{FRAME_SIZE, PageCount};
+use pando_machine::{ExecutableBytes, FRAME_SIZE, PageCount};
+use std::ops::Range;
+use std::sync::OnceLock;
 
-/// The built libOS.
-static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pando-libos"));
+/// The built libOS, at a page boundary: so the host can map its code from this program's file.
+#[repr(align(4096))]
+struct Image([u8; SIZE]);
+const SIZE: usize = include_bytes!(concat!(env!("OUT_DIR"), "/pando-libos")).len();
+static IMAGE: Image = Image(*include_bytes!(concat!(env!("OUT_DIR"), "/pando-libos")));
+/// The same in this program's file, after [`open_libos`].
+static IN_FILE: OnceLock<Option<ExecutableBytes>> = OnceLock::new();
 
 /// The template's memory quota: the libOS's own memory, with space to grow.
 const QUOTA: PageCount = PageCount(4096);
@@ -29,6 +36,24 @@ struct ImageSegment {
     permissions: Permissions,
     bytes: &'static [u8],
     offset: u64,
+    /// Where the bytes begin in the image.
+    position: u64,
+}
+
+impl ImageSegment {
+    /// The pages of the image that the segment consists of, if it is not writable and begins at a page boundary.
+    fn whole_pages(&self) -> Option<Range<u32>> {
+        let page = FRAME_SIZE as u64;
+        let first = (self.position / page) as u32;
+        let is_aligned = self.offset == 0 && self.position.is_multiple_of(page);
+        (is_aligned && !self.permissions.writable()).then(|| first..first + (self.bytes.len() / FRAME_SIZE) as u32)
+    }
+}
+
+/// Opens the file that contains the libOS: this program. Then trims replace the libOS's code in cells by that file's pages, which all
+/// processes share. Call it before the process loses the right to open files.
+pub fn open_libos() {
+    IN_FILE.get_or_init(|| ExecutableBytes::find(&IMAGE.0));
 }
 
 impl Template {
@@ -37,11 +62,16 @@ impl Template {
     /// # Errors
     /// The libOS does not match this build, or there is not enough memory.
     pub fn boot(kernel: &Kernel) -> Result<Template, LaunchError> {
-        let (entry, segments) = segments(IMAGE)?;
+        let (entry, segments) = segments(&IMAGE.0)?;
         let cell = kernel.create(CellConfig { quota: QUOTA, host_name: "pando".into() })?;
         for segment in segments {
             kernel.map(cell, segment.address, segment.pages, MapFlags::lazy(segment.permissions))?;
-            kernel.write(cell, segment.address + segment.offset, segment.bytes)?;
+            let mut loaded = 0;
+            if let (Some(Some(bytes)), Some(pages)) = (IN_FILE.get(), segment.whole_pages()) {
+                loaded = (pages.end - pages.start) as usize * FRAME_SIZE;
+                kernel.load(cell, segment.address, bytes, pages)?;
+            }
+            kernel.write(cell, segment.address + segment.offset + loaded as u64, &segment.bytes[loaded..])?;
         }
         kernel.map(cell, ARGUMENTS, PageCount::covering(ARGUMENTS_SIZE), MapFlags::lazy(Permissions::READ_WRITE))?;
         kernel.set_registers(cell, Registers { rip: entry, ..Registers::default() })?;
@@ -87,6 +117,7 @@ fn segments(image: &'static [u8]) -> Result<(u64, Vec<ImageSegment>), LaunchErro
             permissions: Permissions::from_bits(bits).unwrap_or_default(),
             bytes: segment.data(endian, image).map_err(|()| bad("a segment is outside of the file"))?,
             offset: start - address,
+            position: segment.p_offset(endian),
         });
     }
     Ok((header.e_entry(endian), segments))

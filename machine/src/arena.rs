@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arena: physical memory, as one range of private anonymous host memory.
 //!
+//! Frames can be replaced by private mappings of the program's own file ([`Arena::map_bytes`]), which behave like copies of it.
+//!
 //! Cells write to the arena while they run, so no function here returns references. Bytes are copied in and out, and
 //! table entries are single atomic words (the CPU sets accessed and dirty bits in them; rule 7 of the page-table
 //! discipline). A copy of a running cell's memory may hold anything; callers copy first, then check.
 
 use crate::error::HostError;
+use crate::executable::ExecutableBytes;
 use crate::frame::{FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PageCount};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use vmm_sys_util::errno::Error;
 
 /// Entries in a table.
@@ -18,7 +24,12 @@ const ENTRIES: usize = FRAME_SIZE / 8;
 pub struct Arena {
     base: NonNull<u8>,
     frames: u32,
+    /// Frames that are mappings of a file: given back, they would read as the file.
+    of_files: Mutex<Vec<Range<u32>>>,
 }
+
+/// Advices that keep the arena from children and core dumps.
+const PROTECTION: [i32; 2] = [libc::MADV_DONTFORK, libc::MADV_DONTDUMP];
 
 // SAFETY: the arena is plain memory that stays mapped for the value's life; all access goes through raw copies and
 // atomics, never references.
@@ -84,14 +95,15 @@ impl Arena {
             libc::munmap((start + bytes) as *mut libc::c_void, slack - before);
         }
         let base = NonNull::new(start as *mut u8).expect("a mapping is not at address 0");
-        let arena = Arena { base, frames };
-        for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
-            // SAFETY: the range is the arena's own; none of the advices changes its content in this process.
-            let protected = HostError::os("protect the arena", || unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) });
-            // A host without huge pages is only slower; one that cannot keep the arena from children is refused.
-            if advice != libc::MADV_HUGEPAGE {
-                protected?;
-            }
+        let arena = Arena { base, frames, of_files: Mutex::default() };
+        for advice in PROTECTION {
+            // SAFETY: the range is the arena's own; neither advice changes its content in this process.
+            HostError::os("protect the arena", || unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) })?;
+        }
+        arena.advise(FrameId(0), frames, libc::MADV_HUGEPAGE);
+        // The machine uses a dozen frames of it.
+        if frames > 0 {
+            arena.use_small_pages(HugeFrame(0));
         }
         Ok(arena)
     }
@@ -213,18 +225,73 @@ impl Arena {
         unsafe { copy(source, target, length) }
     }
 
-    /// Returns the memory of a huge frame to the host; it reads zero from now on. Every translation of its frames is dropped.
+    /// Returns the memory of frames to the host; they read zero from now on. Every translation of them is dropped.
+    ///
+    /// # Panics
+    /// They are not all in the arena.
+    pub fn give_back(&self, first: FrameId, count: u32) {
+        if self.has_file_pages(first, count) || !self.advise(first, count, libc::MADV_DONTNEED) {
+            self.zero(first, count);
+        }
+    }
+
+    /// Whether any of these frames was replaced by a page of the program's file.
+    #[must_use]
+    pub fn has_file_pages(&self, first: FrameId, count: u32) -> bool {
+        let of_files = self.of_files.lock().unwrap_or_else(PoisonError::into_inner);
+        of_files.iter().any(|range| range.start < first.0 + count && first.0 < range.end)
+    }
+
+    /// Replaces frames by whole pages of the program's file: until a page is written, the host has it only once, in its page cache.
+    /// `false`: the host refused, and nothing has changed. If the frames contain the same bytes already, a CPU notices nothing.
+    ///
+    /// # Panics
+    /// The frames are not all in the arena, or the bytes have no such pages.
+    pub fn map_bytes(&self, first: FrameId, bytes: &ExecutableBytes, pages: Range<u32>) -> bool {
+        let count = pages.end - pages.start;
+        let length = count as usize * FRAME_SIZE;
+        assert!(pages.end as usize * FRAME_SIZE <= bytes.bytes().len(), "pages beyond the end of the bytes");
+        let at = self.pointer(first, 0, length, count).cast();
+        let (file, offset) = bytes.file();
+        let offset = offset + u64::from(pages.start) * FRAME_SIZE as u64;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE);
+        // SAFETY: the range is the arena's own, and no Rust object lies there. It stays mapped, as all of the arena must, and readable and
+        // writable: the file is the program that runs, which the host keeps from being truncated.
+        let mapped = unsafe { libc::mmap(at, length, protection, flags, file.as_raw_fd(), offset as libc::off_t) };
+        if mapped == libc::MAP_FAILED {
+            return false;
+        }
+        for advice in PROTECTION {
+            // The bytes are no secret, so a refusal, which the arena's own mapping had not, would matter little.
+            self.advise(first, count, advice);
+        }
+        self.of_files.lock().unwrap_or_else(PoisonError::into_inner).push(first.0..first.0 + count);
+        true
+    }
+
+    /// Lets the host back a huge frame with small pages only, so that it does not fill parts of it that were given back.
     ///
     /// # Panics
     /// The huge frame is not in the arena.
-    pub fn give_back(&self, huge_frame: HugeFrame) {
-        let length = FRAMES_PER_HUGE_FRAME as usize * FRAME_SIZE;
-        let start = self.pointer(huge_frame.first(), 0, length, FRAMES_PER_HUGE_FRAME);
-        // SAFETY: the range is the arena's own and no Rust object lies there.
-        let refused = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) } != 0;
-        if refused {
-            self.zero(huge_frame.first(), FRAMES_PER_HUGE_FRAME);
-        }
+    pub fn use_small_pages(&self, huge_frame: HugeFrame) {
+        self.advise(huge_frame.first(), FRAMES_PER_HUGE_FRAME, libc::MADV_NOHUGEPAGE);
+    }
+
+    /// Lets the host back a huge frame with a huge page again, as it does at first.
+    ///
+    /// # Panics
+    /// The huge frame is not in the arena.
+    pub fn use_huge_pages(&self, huge_frame: HugeFrame) {
+        self.advise(huge_frame.first(), FRAMES_PER_HUGE_FRAME, libc::MADV_HUGEPAGE);
+    }
+
+    /// Advises the host about frames. `false`: it refused, as hosts without huge pages do.
+    fn advise(&self, first: FrameId, count: u32, advice: i32) -> bool {
+        let length = count as usize * FRAME_SIZE;
+        let start = self.pointer(first, 0, length, count);
+        // SAFETY: the range is the arena's own, and no Rust object lies there. The callers' advices change at most its content, to zero
+        // bytes.
+        unsafe { libc::madvise(start.cast(), length, advice) == 0 }
     }
 }
 
@@ -252,7 +319,26 @@ impl Drop for Arena {
 #[cfg(test)]
 mod tests {
     use super::{Arena, EntryIndex};
-    use crate::{FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PageCount};
+    use crate::{ExecutableBytes, FRAME_SIZE, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, PageCount};
+
+    #[repr(align(4096))]
+    struct Pages([u8; 3 * FRAME_SIZE]);
+    static PAGES: Pages = Pages([7; 3 * FRAME_SIZE]);
+
+    #[test]
+    fn frames_of_the_programs_file_behave_like_copies() {
+        let arena = Arena::new(PageCount(1)).expect("a small mapping");
+        let bytes = ExecutableBytes::find(&PAGES.0).expect("the test's own file");
+        let first = FrameId(3);
+        assert!(arena.map_bytes(first, &bytes, 1..3));
+        let word = |frame| arena.load(frame, EntryIndex::new(511));
+        let seven = u64::from_le_bytes([7; 8]);
+        assert_eq!([2, 3, 4, 5].map(|frame| word(FrameId(frame))), [0, seven, seven, 0]);
+        arena.store(first, EntryIndex::new(511), 1);
+        assert_eq!((word(first), PAGES.0[2 * FRAME_SIZE - 1]), (1, 7), "the write is private");
+        arena.give_back(FrameId(2), 3);
+        assert_eq!([2, 3, 4].map(|frame| word(FrameId(frame))), [0; 3]);
+    }
 
     #[test]
     fn memory_reads_zero_until_written_and_after_it_is_given_back() {
@@ -261,7 +347,7 @@ mod tests {
         let frame = FrameId(513);
         arena.write(frame, 8, &7u64.to_le_bytes());
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 7);
-        arena.give_back(HugeFrame(1));
+        arena.give_back(HugeFrame(1).first(), FRAMES_PER_HUGE_FRAME);
         assert_eq!(arena.load(frame, EntryIndex::new(1)), 0);
     }
 

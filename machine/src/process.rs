@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Child processes that are copies of this one (`fork` without `exec`).
+//! This process: child processes that are copies of it (`fork` without `exec`), and its heap.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,6 +11,11 @@ const FIRST: u32 = 3;
 const IGNORED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM];
 /// Exit status of a child whose code panicked, as of a Rust program.
 const PANICKED: libc::c_int = 101;
+
+/// Free bytes at the end of a heap that the allocator keeps.
+const TRIM_THRESHOLD: libc::c_int = 128 << 10;
+/// Bytes of a block that makes the allocator return memory, but is no mapping of its own.
+const FREED: usize = 100 << 10;
 
 /// Starts a child process that runs `body` and exits with the status that it returns. Returns the process ID.
 ///
@@ -41,6 +46,18 @@ pub fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> u8) -> Result<i32> {
             unsafe { libc::_exit(status.map_or(PANICKED, libc::c_int::from)) }
         }
         process => Ok(process),
+    }
+}
+
+/// Returns free memory of the calling thread's heap to the host. The allocator would keep up to 64 MiB of it, after large blocks were freed.
+pub fn trim_heap() {
+    // SAFETY: neither call changes memory that is in use.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        // The end of a thread's heap is returned only when a block as large as this one is freed.
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(FREED)));
+        libc::malloc_trim(0);
     }
 }
 

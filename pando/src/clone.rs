@@ -169,7 +169,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let memory = options.limits.memory.map_or(template.memory(), |size| size.pages());
     // All clones together may use half of the host's memory; it is not reserved.
     let arena = if is_single { memory } else { PageCount(host::memory().0 / 2).max(memory) };
-    let kernel = Arc::new(machine::start(arena, machine::vcpus_for_many_cells(), &view.visible, &mut timings)?);
+    let kernel = Arc::new(machine::start(arena, machine::vcpus_for_many_cells(), is_single, &view.visible, &mut timings)?);
     let root = template.load(&kernel, &mut view)?;
     timings.end("template");
     let ready = ReadyTemplate { kernel, root, spec: options.spec(memory), template };

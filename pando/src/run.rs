@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     timings.end("view");
     let limits = Limits::from(&options.limits);
     let memory = limits.memory();
-    let kernel = Arc::new(machine::start(memory, 1, &view.visible, &mut timings)?);
+    let kernel = Arc::new(machine::start(memory, 1, true, &view.visible, &mut timings)?);
     let libos = machine::libos(&kernel, &mut timings)?;
     let root = Root::new(&kernel, &libos, mem::take(&mut view.volumes))?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };

@@ -196,7 +196,7 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     plan.view.visible.change.push(store.directory().into());
     let mut timings = Timings::start();
-    let kernel = Arc::new(machine::start(plan.memory(), machine::vcpus_for_many_cells(), &plan.view.visible, &mut timings)?);
+    let kernel = Arc::new(machine::start(plan.memory(), machine::vcpus_for_many_cells(), false, &plan.view.visible, &mut timings)?);
     let libos = machine::libos(&kernel, &mut timings)?;
     // Both start threads, which a confined process cannot.
     let time_limits = TimeLimits::start(&kernel).map_err(Failure::Thread)?;

@@ -5,10 +5,10 @@ use super::Shared;
 use super::state::State;
 use crate::cell::end::End;
 use crate::cell::run_state::RunState;
-use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, RESERVED_HUGE_FRAMES, TABLES_HIGH};
+use crate::limits::{FLUSH_INTERVAL, RECLAIM_PIECE, RELEASE_PIECE, TABLES_HIGH};
 use crate::memory::Shortage;
 use crate::sched::ReadyReason;
-use pando_machine::Nanos;
+use pando_machine::{FRAMES_PER_HUGE_FRAME, Nanos};
 use std::iter;
 use std::sync::MutexGuard;
 
@@ -91,12 +91,12 @@ impl Shared {
         (any && !std::mem::replace(flushed, true)).then(|| self.make_room(state))
     }
 
-    /// Gives a part of the unused memory back to the host, without the lock; `true` if there was any.
-    pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>) -> bool {
-        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_decommit(RESERVED_HUGE_FRAMES)).take(RECLAIM_PIECE).collect();
+    /// Gives some of the wholly free huge frames back to the host, without the lock, if there are more than `keep`; `true` if there were.
+    pub(super) fn give_back(&self, mut state: MutexGuard<'_, State>, keep: usize) -> bool {
+        let spare: Vec<_> = iter::from_fn(|| state.frames.begin_decommit(keep)).take(RECLAIM_PIECE).collect();
         drop(state);
         for huge_frame in &spare {
-            self.machine.arena().give_back(*huge_frame);
+            self.machine.arena().give_back(huge_frame.first(), FRAMES_PER_HUGE_FRAME);
         }
         let found = !spare.is_empty();
         if found {

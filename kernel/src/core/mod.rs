@@ -25,6 +25,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod training;
+mod trim;
+mod trim_schedule;
 mod worker;
 
 pub use error::{OperatorError, WrongState};
@@ -59,6 +61,9 @@ pub struct Config {
     /// Whether a cell may idle until a given time (Denali section 4.2.2): `false` is for a benchmark. A cell that would then spins,
     /// as it had to without timeouts: it stays runnable, and polls at each of its turns.
     pub has_idle_timeouts: bool,
+    /// Whether the kernel trims its memory when all cells are idle: for a process that runs one program, and whose memory counts more than
+    /// the milliseconds that the program needs to fault its blocks in again.
+    pub is_trimmed: bool,
 }
 
 impl Default for Config {
@@ -71,6 +76,7 @@ impl Default for Config {
             rules: Rules::ALL_KEPT,
             vector_owners: true,
             has_idle_timeouts: true,
+            is_trimmed: false,
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::device::disk::Disk;
 use crate::memory::{CopyAuthority, DiskId, Frames, MemoryError, Usage};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{BlockAddress, DiskIndex, Event, Hypercall, MapFlags, Permissions, Registers, SegmentIndex};
-use pando_machine::PageCount;
+use pando_machine::{ExecutableBytes, PageCount};
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Kernel {
@@ -203,6 +204,18 @@ impl Kernel {
     /// The cell is running, nothing is mapped there, it cannot be read, or there is not enough memory.
     pub fn write(&self, id: CellId, address: u64, bytes: &[u8]) -> Result<(), OperatorError> {
         self.change("write to", id, |cell, frames| Ok(cell.memory.write(frames, address, bytes, CopyAuthority::Operator)?))
+    }
+
+    /// Fills whole pages of a cell with pages of this program's file. A trim replaces those that are still the same by the file's own
+    /// pages.
+    ///
+    /// # Errors
+    /// The cell is running, nothing is mapped there, or there is not enough memory.
+    ///
+    /// # Panics
+    /// `address` is not at a page boundary, or the bytes have no such pages.
+    pub fn load(&self, id: CellId, address: u64, bytes: &'static ExecutableBytes, pages: Range<u32>) -> Result<(), OperatorError> {
+        self.change("load", id, |cell, frames| Ok(cell.memory.load(frames, address, bytes, pages.clone())?))
     }
 
     /// Copies bytes out of a cell. May wait for a disk.

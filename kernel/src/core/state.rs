@@ -3,6 +3,7 @@
 
 use super::cell_table::{CellTable, LiveCell};
 use super::error::{OperationError, OperatorError};
+use super::trim_schedule::TrimSchedule;
 use super::{Config, Shared};
 use crate::cell::end::{End, Outcome};
 use crate::cell::execution::Resumption;
@@ -79,6 +80,7 @@ pub(super) struct State {
     /// Wake-up times of waiting cells; stale entries are skipped.
     alarms: BinaryHeap<Reverse<(Nanos, CellId)>>,
     pub(super) flushes: TlbFlushes,
+    pub(super) trims: TrimSchedule,
     eviction: EvictionCursor,
     pub(super) vcpus: Vec<Option<RunningCell>>,
     pub(super) idle_workers: usize,
@@ -100,6 +102,7 @@ impl State {
             has_idle_timeouts: config.has_idle_timeouts,
             alarms: BinaryHeap::new(),
             flushes: TlbFlushes::default(),
+            trims: TrimSchedule::new(config.is_trimmed),
             eviction: EvictionCursor::default(),
             vcpus: vec![None; vcpus],
             idle_workers: 0,

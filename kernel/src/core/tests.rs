@@ -9,12 +9,12 @@ use crate::cell::end::End;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::operation::Operation;
 use crate::cell::{CellConfig, CellId};
-use crate::limits::RESERVED_HUGE_FRAMES;
+use crate::limits::{IDLE_BEFORE_TRIM, RESERVED_HUGE_FRAMES, TRIM_INTERVAL};
 use crate::memory::Frames;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::{Event, MapFlags, Permissions, Refusal};
 use pando_machine::sim::{Sim, SimConfig};
-use pando_machine::{EntryIndex, Exception, Exit, FrameId, HugeFrame, Machine, Nanos, PageCount};
+use pando_machine::{EntryIndex, Exception, Exit, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, Nanos, PageCount};
 use std::sync::Arc;
 
 const ADDRESS: u64 = 0x1000_0000;
@@ -101,10 +101,50 @@ fn an_idle_kernel_gives_memory_back_and_has_it_all_the_same() {
         assert!(written() > 2 * RESERVED_HUGE_FRAMES);
         kernel.end(cell, End::Killed).expect("it lives");
         kernel.settle();
-        while kernel.shared.give_back(kernel.shared.lock()) {}
+        while kernel.shared.give_back(kernel.shared.lock(), RESERVED_HUGE_FRAMES) {}
         assert!(written() <= RESERVED_HUGE_FRAMES + 2, "{} huge frames have content", written());
         assert_eq!(kernel.free(), before);
     }
+}
+
+/// The frames of a machine, without the machine's own, that contain something.
+fn frames_with_content(machine: &Sim) -> usize {
+    let frames = FRAMES_PER_HUGE_FRAME..machine.arena().frames();
+    frames.filter(|frame| machine.arena().load_table(FrameId(*frame)).iter().any(|word| *word != 0)).count()
+}
+
+#[test]
+fn an_idle_kernel_trims_its_memory_once() {
+    let machine = Sim::new(SimConfig { arena: PageCount(1 << 13), ..SimConfig::default() }).expect("a small machine");
+    let kernel = Kernel::new(Arc::clone(&machine) as Arc<dyn Machine>, Config { is_trimmed: true, ..Config::default() });
+    let cell = kernel.create(CellConfig { quota: PageCount(4096), host_name: String::new() }).expect("room for a cell");
+    let write = |content: &[u8], every: usize| {
+        kernel.map(cell, ADDRESS, PageCount(2048), MapFlags::lazy(Permissions::READ_WRITE)).expect("room for its pages");
+        (0..2048).step_by(every).for_each(|page| kernel.write(cell, ADDRESS + page * 4096, content).expect("it is mapped"));
+    };
+    write(b"content.", 1);
+    // Replaces them by a sixteenth: scattered frames, between free ones that contain something.
+    write(b"another.", 16);
+    kernel.settle();
+    let free = kernel.free();
+    assert!(frames_with_content(&machine) > 1024);
+    assert!(!kernel.shared.trim(), "no cell has run");
+    let ran = machine.now();
+    kernel.shared.lock().trims.note_run(ran);
+    assert!(!kernel.shared.trim(), "it has just run");
+    machine.advance_to(ran + IDLE_BEFORE_TRIM);
+    assert_eq!(kernel.shared.lock().next_trim(), ran + IDLE_BEFORE_TRIM);
+    assert!(kernel.shared.trim());
+    assert_eq!((kernel.free(), kernel.shared.lock().next_trim()), (free, Nanos::NEVER));
+    let left = frames_with_content(&machine);
+    assert!(left < 128 + 64, "{left} frames still contain something");
+    let mut content = [0; 8];
+    kernel.read(cell, ADDRESS + 16 * 4096, &mut content).expect("it is mapped");
+    assert_eq!(&content, b"another.");
+    // The next one waits for the interval.
+    let now = machine.now();
+    kernel.shared.lock().trims.note_run(now);
+    assert_eq!(kernel.shared.lock().next_trim(), ran + IDLE_BEFORE_TRIM + TRIM_INTERVAL);
 }
 
 #[test]

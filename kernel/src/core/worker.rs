@@ -8,7 +8,7 @@ use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::Vector;
 use crate::cell::run_state::RunState;
-use crate::limits::{LONE_QUANTUM, QUANTUM};
+use crate::limits::{LONE_QUANTUM, QUANTUM, RESERVED_HUGE_FRAMES};
 use crate::sched::ReadyReason;
 use pando_machine::{HostError, Nanos, Vcpu};
 use std::sync::{Arc, MutexGuard};
@@ -22,6 +22,8 @@ pub struct Worker {
     vector_of: Option<CellId>,
     /// Scratch buffer for blocks of disks.
     buffer: Vec<u8>,
+    /// Number of trims before the buffer was last freed.
+    trims: u64,
     shared: Arc<Shared>,
 }
 
@@ -52,7 +54,7 @@ impl Worker {
     pub(super) fn new(index: usize, shared: Arc<Shared>) -> Result<Worker, HostError> {
         let vcpu = shared.machine.take_vcpu(index)?;
         let _ = shared.interrupters[index].set(vcpu.interrupter());
-        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), shared })
+        Ok(Worker { index, vcpu, vector_of: None, buffer: Vec::new(), trims: 0, shared })
     }
 
     /// Takes turns until the kernel stops; sleeps when there is nothing to do.
@@ -63,14 +65,18 @@ impl Worker {
                 Turn::Ran => {}
                 Turn::Stopped => return,
                 Turn::Nothing { until } => {
-                    if shared.give_back(shared.lock()) {
+                    if shared.give_back(shared.lock(), RESERVED_HUGE_FRAMES) || shared.trim() {
                         continue;
                     }
                     let mut state = shared.lock();
+                    if std::mem::replace(&mut self.trims, state.trims.count()) != state.trims.count() {
+                        self.buffer = Vec::new();
+                    }
                     if state.is_stopping || !state.scheduler.is_empty() || state.next_housekeeping() < until || state.frames.has_garbage() {
                         continue;
                     }
                     state.idle_workers += 1;
+                    let until = until.min(state.next_trim());
                     let wait = until.since(shared.machine.now()).min(Duration::from_secs(3600));
                     let (mut state, _) = shared.work.wait_timeout(state, wait).expect("a kernel whose lock was poisoned must not go on");
                     state.idle_workers -= 1;
@@ -97,7 +103,9 @@ impl Worker {
         }
         state.vcpus[self.index] = Some(RunningCell { is_alone });
         let mut state = self.run_cell(&shared, state, id, RunTerms { is_alone, most });
-        state.charge(id, shared.machine.now().since(started));
+        let now = shared.machine.now();
+        state.charge(id, now.since(started));
+        state.trims.note_run(now);
         state.vcpus[self.index] = None;
         shared.notify(&mut state);
         Turn::Ran

@@ -92,7 +92,7 @@ impl Manager {
         visible.change.push(store.directory().into());
         visible.change.extend(writable);
         let mut timings = Timings::start();
-        let kernel = Arc::new(machine::start(memory, machine::vcpus_for_many_cells(), &visible, &mut timings)?);
+        let kernel = Arc::new(machine::start(memory, machine::vcpus_for_many_cells(), false, &visible, &mut timings)?);
         let libos = machine::libos(&kernel, &mut timings)?;
         let time_limits = TimeLimits::start(&kernel).map_err(ManagerError::Thread)?;
         let gateways = gateways.threads(&environment.reporter)?;

@@ -8,6 +8,7 @@ use super::{add_empty, parts};
 use crate::environment::SOFTWARE;
 use crate::report::{LongOperation, Reporter};
 use pando_image::{Builder, Cache, Error, Image, Readable, Scan};
+use pando_machine::trim_heap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -93,6 +94,8 @@ impl Renewal {
         if let Ok(image) = builder(false, true, &|_| ()).and_then(Builder::image) {
             let _ = self.0.store(&image, signs);
         }
+        // The process may have little else to do, for hours.
+        trim_heap();
     }
 }
 

@@ -7,7 +7,8 @@
 //! The machine provides huge frames in ascending order, and never takes one back. Those that it has not provided yet are allocated last,
 //! so an allocation of a single frame cannot fail as long as a provided one is free ([`FrameAllocator::provide`]).
 
-use pando_machine::{FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine};
+use crate::limits::TRIMMED_AT_LEAST;
+use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine};
 
 /// The free frames of a huge frame.
 #[derive(Clone, Copy, Debug)]
@@ -21,31 +22,58 @@ struct HugeFrameState {
     in_partial: bool,
     /// Whether one of the two lists of wholly free huge frames contains it.
     in_whole: bool,
+    /// Whether its free frames have no memory of the host behind them: none was allocated or freed since they were given back.
+    is_trimmed: bool,
+    /// Whether the host backs it with small pages, because a part of it was given back.
+    has_small_pages: bool,
 }
 
 impl HugeFrameState {
-    const UNUSED: HugeFrameState =
-        HugeFrameState { free: [u64::MAX; 8], free_count: FRAMES_PER_HUGE_FRAME as u16, fresh_from: 0, in_partial: false, in_whole: true };
+    const UNUSED: HugeFrameState = HugeFrameState {
+        free: [u64::MAX; 8],
+        free_count: FRAMES_PER_HUGE_FRAME as u16,
+        fresh_from: 0,
+        in_partial: false,
+        in_whole: true,
+        is_trimmed: false,
+        has_small_pages: false,
+    };
+    /// Of huge frame 0, which the machine uses.
+    const MACHINE: HugeFrameState = HugeFrameState { free: [0; 8], free_count: 0, in_whole: false, ..HugeFrameState::UNUSED };
 
     fn is_whole(&self) -> bool {
         u32::from(self.free_count) == FRAMES_PER_HUGE_FRAME
+    }
+
+    /// The free frames, as runs: the number of the first, and the length.
+    fn free_runs(&self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for number in (0..FRAMES_PER_HUGE_FRAME).filter(|number| self.free[*number as usize / 64] >> (number % 64) & 1 != 0) {
+            match runs.last_mut() {
+                Some((first, length)) if *first + *length == number => *length += 1,
+                _ => runs.push((number, 1)),
+            }
+        }
+        runs
     }
 }
 
 /// The free frames of a machine.
 #[derive(Debug)]
 pub(super) struct FrameAllocator {
+    /// The huge frames that the machine has provided: the lowest ones. A huge frame that no cell needed takes no memory here either.
     huge_frames: Vec<HugeFrameState>,
+    /// Number of huge frames that the machine can provide.
+    limit: u32,
     /// Huge frames with some free frames: all that were ever used, and stale entries without free frames.
     partial: Vec<u32>,
     /// Wholly free huge frames that have been used: all of them, and stale entries.
     whole: Vec<u32>,
-    /// Huge frames that read zero and have no memory of the host behind them: all of them, and stale entries that are not wholly
-    /// free any more. Those that the machine has not provided are at the bottom, the lowest on top.
-    unused: Vec<u32>,
+    /// Huge frames that were used, and were given back to the host: they read zero. All of them, and stale entries.
+    given_back: Vec<u32>,
+    /// The lowest huge frame that was never used. All above it were never used either.
+    never_used: u32,
     free: u64,
-    /// Number of huge frames that the machine has provided: the lowest ones.
-    provided: u32,
     /// Free frames in provided huge frames.
     provided_free: u64,
 }
@@ -70,12 +98,13 @@ impl FrameAllocator {
     /// All frames of a machine with `huge_frames` huge frames, except huge frame 0, which the machine uses.
     pub(super) fn new(huge_frames: u32) -> FrameAllocator {
         FrameAllocator {
-            huge_frames: vec![HugeFrameState::UNUSED; huge_frames as usize],
+            huge_frames: vec![HugeFrameState::MACHINE],
+            limit: huge_frames,
             partial: Vec::new(),
             whole: Vec::new(),
-            unused: (1..huge_frames).rev().collect(),
+            given_back: Vec::new(),
+            never_used: 1,
             free: u64::from(huge_frames.saturating_sub(1)) * u64::from(FRAMES_PER_HUGE_FRAME),
-            provided: 1,
             provided_free: 0,
         }
     }
@@ -94,10 +123,11 @@ impl FrameAllocator {
 
     /// Lets the machine provide the next huge frame. `false`: there is none, or the host refused.
     fn provide_next(&mut self, machine: &dyn Machine) -> bool {
-        if self.provided as usize >= self.huge_frames.len() || machine.provide(HugeFrame(self.provided)).is_err() {
+        let next = self.huge_frames.len() as u32;
+        if next >= self.limit || machine.provide(HugeFrame(next)).is_err() {
             return false;
         }
-        self.provided += 1;
+        self.huge_frames.push(HugeFrameState::UNUSED);
         self.provided_free += u64::from(FRAMES_PER_HUGE_FRAME);
         true
     }
@@ -135,6 +165,7 @@ impl FrameAllocator {
         let bit = state.free[word].trailing_zeros();
         state.free[word] &= !(1 << bit);
         state.free_count -= 1;
+        state.is_trimmed = false;
         let number = word as u32 * 64 + bit;
         let is_fresh = number >= u32::from(state.fresh_from);
         if is_fresh {
@@ -161,6 +192,7 @@ impl FrameAllocator {
         let state = &mut self.huge_frames[huge_frame as usize];
         state.free[number as usize / 64] |= 1 << (number % 64);
         state.free_count += 1;
+        state.is_trimmed = false;
         if state.is_whole() && !state.in_whole {
             state.in_whole = true;
             self.whole.push(huge_frame);
@@ -190,24 +222,48 @@ impl FrameAllocator {
     pub(super) fn put_back(&mut self, huge_frame: HugeFrame) {
         let state = &mut self.huge_frames[huge_frame.0 as usize];
         *state = HugeFrameState { in_partial: state.in_partial, ..HugeFrameState::UNUSED };
-        self.unused.push(huge_frame.0);
+        self.given_back.push(huge_frame.0);
         self.count_free(u64::from(FRAMES_PER_HUGE_FRAME));
+    }
+
+    /// Gives the host the memory of the free frames of a partly used huge frame, from `from` on, if they are many and may have memory
+    /// behind them. Moves `from` past it. `false`: there is none. The frames stay free, and need not be taken out, as this takes some
+    /// ten microseconds.
+    pub(super) fn trim_next(&mut self, arena: &Arena, from: &mut u32) -> bool {
+        let is_due = |state: &HugeFrameState| !state.is_trimmed && !state.is_whole() && state.free_count >= TRIMMED_AT_LEAST;
+        let rest = self.huge_frames.iter_mut().enumerate().skip(*from as usize);
+        let Some((index, state)) = { rest }.find(|(_, state)| is_due(state)) else { return false };
+        let huge_frame = HugeFrame(index as u32);
+        *from = huge_frame.0 + 1;
+        if !state.has_small_pages {
+            arena.use_small_pages(huge_frame);
+            state.has_small_pages = true;
+        }
+        for (first, length) in state.free_runs() {
+            arena.give_back(huge_frame.first().offset(first), length);
+        }
+        state.is_trimmed = true;
+        true
     }
 
     /// Takes a wholly free huge frame off its list, if possible one that was used before. Amortised O(1).
     fn take_whole(&mut self, machine: &dyn Machine) -> Option<u32> {
-        while let Some(index) = self.whole.pop().or_else(|| self.unused.pop()) {
-            debug_assert!(index <= self.provided, "an earlier one is not provided yet");
-            if index == self.provided && !self.provide_next(machine) {
-                self.unused.push(index);
-                return None;
-            }
+        while let Some(index) = self.whole.pop().or_else(|| self.given_back.pop()) {
             let state = &mut self.huge_frames[index as usize];
             state.in_whole = false;
             if state.is_whole() {
+                if std::mem::take(&mut state.has_small_pages) {
+                    machine.arena().use_huge_pages(HugeFrame(index));
+                }
                 return Some(index);
             }
         }
-        None
+        let index = self.never_used;
+        if index as usize >= self.huge_frames.len() && !self.provide_next(machine) {
+            return None;
+        }
+        self.never_used += 1;
+        self.huge_frames[index as usize].in_whole = false;
+        Some(index)
     }
 }

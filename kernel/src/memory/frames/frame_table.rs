@@ -11,6 +11,7 @@
 use super::account::{AccountId, Accounts, Usage};
 use super::allocator::{Allocation, FrameAllocator, HugeAllocation};
 use super::block_index::BlockIndex;
+use super::loaded::Loaded;
 use crate::memory::rules::Rules;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
@@ -37,10 +38,10 @@ pub(in crate::memory) enum Garbage {
 
 /// All frames of a machine, with the accounts that pay for them.
 pub struct Frames {
-    machine: Arc<dyn Machine>,
-    allocator: FrameAllocator,
+    pub(super) machine: Arc<dyn Machine>,
+    pub(super) allocator: FrameAllocator,
     /// Number of holders of each frame.
-    holders: Vec<u32>,
+    pub(super) holders: Vec<u32>,
     /// Number of holders of each huge frame as one large page.
     large_holders: Vec<u32>,
     /// Account that pays for each frame.
@@ -54,6 +55,8 @@ pub struct Frames {
     garbage: Vec<Garbage>,
     counter: u64,
     rules: Rules,
+    /// Frames that were filled with pages of the program's file, and these pages.
+    pub(super) loaded: Vec<Loaded>,
     /// Blocks of disks that are in memory.
     pub(super) registry: BlockIndex,
 }
@@ -79,6 +82,7 @@ impl Frames {
             garbage: Vec::new(),
             counter: 0,
             rules,
+            loaded: Vec::new(),
             registry,
         }
     }

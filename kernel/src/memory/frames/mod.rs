@@ -5,14 +5,17 @@
 //! - [`allocator`]: free frames
 //! - [`quarantine`]: retired tables until the machine's next flush
 //! - [`account`]: quotas and charges
+//! - [`trim`]: giving memory to the host that is free, or that the host has in a file ([`loaded`])
 //! - [`registry`] and its [`block_index`]: blocks of disks in memory
 
 mod account;
 mod allocator;
 mod block_index;
 mod frame_table;
+mod loaded;
 mod quarantine;
 mod registry;
+mod trim;
 
 pub use account::{AccountId, Usage};
 pub(in crate::memory) use frame_table::Garbage;

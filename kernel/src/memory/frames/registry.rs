@@ -8,6 +8,7 @@
 
 use super::account::Usage;
 use super::frame_table::Frames;
+use crate::limits::RECLAIM_BLOCKS;
 use crate::memory::block::{Block, DiskId};
 use pando_machine::{FrameId, PageCount};
 
@@ -97,6 +98,12 @@ impl Frames {
     /// Whether a block of a disk is in memory, is being read, or is unreadable.
     pub(crate) fn has_blocks_of(&self, disk: DiskId) -> bool {
         self.registry.has_frames_of(disk) || self.registry.unreadable.is_some_and(|block| block.disk == disk)
+    }
+
+    /// Frees some of the idle frames; `true` if that were all.
+    pub(crate) fn reclaim_piece(&mut self) -> bool {
+        self.reclaim(RECLAIM_BLOCKS);
+        self.registry.idle() == 0
     }
 
     /// Frees all idle frames.

@@ -12,7 +12,7 @@ use crate::memory::frames::{AccountId, Frames, Shortage};
 use crate::memory::rules::Rules;
 use crate::memory::tree::{Lookup, PATH_TABLES, TREE_PAGES, Tree, View};
 use pando_abi::Refusal;
-use pando_machine::{FRAME_SIZE, FrameId};
+use pando_machine::{ExecutableBytes, FRAME_SIZE, FrameId};
 use std::ops::Range;
 
 /// Why a copy failed.
@@ -116,6 +116,28 @@ impl Tree {
         for (page, within, range) in pages_of(offset, bytes.len()) {
             let frame = self.writable_frame(frames, account, page, authority)?;
             frames.arena().write(frame, within, &bytes[range]);
+        }
+        Ok(())
+    }
+
+    /// Fills whole pages with pages of the program's file, from `offset` of the slot on, regardless of their permissions.
+    ///
+    /// # Errors
+    /// Nothing is mapped there, or there is no memory for it; the pages may be filled in part.
+    pub(in crate::memory) fn load(
+        &mut self,
+        frames: &mut Frames,
+        account: AccountId,
+        offset: u64,
+        bytes: &'static ExecutableBytes,
+        pages: Range<u32>,
+    ) -> Result<(), CopyError> {
+        assert!(offset.is_multiple_of(PAGE), "only whole pages are loaded");
+        for page in pages.clone() {
+            let target = offset / PAGE + u64::from(page - pages.start);
+            let frame = self.writable_frame(frames, account, target, CopyAuthority::Operator)?;
+            frames.arena().write(frame, 0, bytes.page(page));
+            frames.note_loaded(frame, bytes, page);
         }
         Ok(())
     }

@@ -12,6 +12,8 @@ use crate::memory::rules::Rules;
 use crate::memory::tree::Tree;
 use pando_abi::PAGE_SIZE;
 use pando_abi::layout::{SLOT_SIZE, USER_END};
+use pando_machine::{ExecutableBytes, FRAME_SIZE};
+use std::ops::Range;
 
 impl SpaceSet {
     /// Resolves a fault in the running space.
@@ -87,6 +89,16 @@ impl SpaceSet {
     pub fn write(&mut self, frames: &mut Frames, address: u64, bytes: &[u8], authority: CopyAuthority) -> Result<(), CopyError> {
         let (tree, account, offset) = self.locate(address, bytes.len())?;
         tree.write(frames, account, offset, bytes, authority)
+    }
+
+    /// Fills whole pages of the running space with pages of the program's file, regardless of their permissions.
+    ///
+    /// # Errors
+    /// They are not all mapped, or there is no memory for them.
+    pub fn load(&mut self, frames: &mut Frames, address: u64, bytes: &'static ExecutableBytes, pages: Range<u32>) -> Result<(), CopyError> {
+        let length = (pages.end - pages.start) as usize * FRAME_SIZE;
+        let (tree, account, offset) = self.locate(address, length)?;
+        tree.load(frames, account, offset, bytes, pages)
     }
 
     /// Finds the tree that contains `length` bytes of the running space, the account that pays for it, and the bytes' offset in it.

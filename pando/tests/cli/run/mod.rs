@@ -3,6 +3,7 @@
 
 mod confinement;
 mod limits;
+mod memory;
 mod signals;
 mod streams;
 mod terminal;
