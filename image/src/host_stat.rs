@@ -29,6 +29,11 @@ pub(crate) fn lstat(path: &Path) -> Result<Stat, Errno> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
+/// The same for a name in an open directory.
+pub(crate) fn lstat_in(directory: &File, name: &[u8]) -> Result<Stat, Errno> {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+}
+
 /// Opens a file without blocking, whatever its type, and without following a link.
 pub(crate) fn open_at(path: &Path, more: OFlags) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;

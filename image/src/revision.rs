@@ -6,15 +6,17 @@
 //! inode describes the new version, and the new content gets blocks behind all others. Later changes do not alter the inode again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 
 use pando_erofs::{BLOCK_SIZE, DiskInode, HostIdentity, ISLOT_SIZE, IdentityTable, NULL_ADDR};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 
 use crate::{
     BlockError,
     block::BLOCK,
-    host_stat::{attributes, host_identity, lstat},
-    tables::{Extent, SlotRecord, Tables},
+    host_stat::{attributes, host_identity, lstat, lstat_in, open_at},
+    open_files::with_descriptor,
+    tables::{Extent, FileRecord, NONE, SlotRecord, Tables},
     version::Version,
 };
 
@@ -32,7 +34,7 @@ pub(crate) struct Revisions {
     spare: (u64, u64),
     identities: Option<IdentityTable>,
     /// Inodes that were compared, by unit; `None`: the file has not changed.
-    files: HashMap<u32, Option<Revision>>,
+    files: HashMap<u32, Option<Box<Revision>>>,
     /// Content in spare blocks, by first block.
     extents: BTreeMap<u64, (Extent, Version)>,
 }
@@ -54,16 +56,17 @@ impl Revisions {
 
     /// Updates the inodes and identities in blocks that were just read to the host's present state.
     pub(crate) fn revise(&mut self, tables: &Tables, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
+        let mut directory = OpenDirectory::default();
         for (number, block) in (first..).zip(blocks.chunks_mut(BLOCK)) {
             for record in tables.slots(number * SLOTS..(number + 1) * SLOTS)? {
-                if let Some(revision) = self.revision(tables, record)? {
+                if let Some(revision) = self.revision(tables, record, &mut directory)? {
                     revision.write_inode(&mut block[(u64::from(record.slot) % SLOTS) as usize * ISLOT_SIZE as usize..])?;
                 }
             }
             let index = self.identities.and_then(|table| number.checked_sub(table.first_block.into()).filter(|n| *n < table.blocks()));
             let Some(index) = index else { continue };
             for record in tables.slots(index * RECORDS * 2..(index + 1) * RECORDS * 2)? {
-                if let Some(revision) = self.revision(tables, record)? {
+                if let Some(revision) = self.revision(tables, record, &mut directory)? {
                     let offset = (u64::from(record.slot) / 2 % RECORDS) as usize * HostIdentity::SIZE;
                     revision.write_identity(&mut block[offset..][..HostIdentity::SIZE]);
                 }
@@ -73,17 +76,21 @@ impl Revisions {
     }
 
     /// The change of a file, which is compared with the host only once.
-    fn revision(&mut self, tables: &Tables, SlotRecord { slot, file }: SlotRecord) -> Result<Option<Revision>, BlockError> {
-        if let Some(known) = self.files.get(&slot) {
-            return Ok(*known);
+    fn revision(
+        &mut self,
+        tables: &Tables,
+        SlotRecord { slot, file }: SlotRecord,
+        directory: &mut OpenDirectory,
+    ) -> Result<Option<&Revision>, BlockError> {
+        if !self.files.contains_key(&slot) {
+            let record = tables.file(file)?;
+            let later = directory
+                .status(tables, &record)?
+                .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
+            let revision = later.and_then(|stat| self.add(file, stat));
+            self.files.insert(slot, revision.map(Box::new));
         }
-        let record = tables.file(file)?;
-        let later = lstat(&tables.path(&record)?)
-            .ok()
-            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(stat) != record.version);
-        let revision = later.and_then(|stat| self.add(file, stat));
-        self.files.insert(slot, revision);
-        Ok(revision)
+        Ok(self.files.get(&slot).and_then(|known| known.as_deref()))
     }
 
     /// The content to which a spare block belongs.
@@ -103,6 +110,33 @@ impl Revisions {
         self.spare.0 += blocks;
         self.extents.insert(next, (Extent { first, file, offset: 0, size: version.size }, version));
         Some(Revision { stat, first })
+    }
+}
+
+/// The directory of the file that was compared last: those in a block have few.
+#[derive(Debug, Default)]
+struct OpenDirectory {
+    number: Option<u32>,
+    /// `None` if it is not the recorded one, whose place a link to somewhere else may have taken.
+    file: Option<File>,
+}
+
+impl OpenDirectory {
+    /// The present status of a file; `None` if there is none.
+    fn status(&mut self, tables: &Tables, record: &FileRecord) -> Result<Option<Stat>, BlockError> {
+        if record.directory == NONE {
+            return Ok(lstat(&tables.path(record)?).ok());
+        }
+        if self.number != Some(record.directory) {
+            let (path, found) = tables.directory(record.directory)?;
+            // It is neither read nor listed, so that needs no permission.
+            let opened = with_descriptor(|| open_at(&path, OFlags::PATH | OFlags::DIRECTORY)).ok();
+            let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == (found.device, found.inode);
+            self.file = opened.filter(|file| fstat(file).is_ok_and(is_same));
+            self.number = Some(record.directory);
+        }
+        let Some(directory) = &self.file else { return Ok(None) };
+        Ok(lstat_in(directory, &tables.name(record.name)?).ok())
     }
 }
 

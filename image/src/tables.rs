@@ -276,17 +276,33 @@ impl Tables {
 
     /// A file's path on the host.
     pub(crate) fn path(&self, file: &FileRecord) -> Result<PathBuf, BlockError> {
-        let mut names = vec![self.name(file.name)?];
-        let mut directory = file.directory;
+        self.path_of(file.directory, vec![self.name(file.name)?])
+    }
+
+    /// The path and the record of a directory of the host.
+    pub(crate) fn directory(&self, number: u32) -> Result<(PathBuf, DirectoryRecord), BlockError> {
+        let record = self.directory_record(number)?;
+        Ok((self.path_of(record.parent, vec![self.name(record.name)?])?, record))
+    }
+
+    /// The path that ends with these names, the last one first, in this directory.
+    fn path_of(&self, mut directory: u32, mut names: Vec<Vec<u8>>) -> Result<PathBuf, BlockError> {
         while directory != NONE {
-            if names.len() == DEPTH_MAX || u64::from(directory) >= self.sizes.directories {
-                return Err(BlockError::Damaged("a file has no directory"));
+            if names.len() == DEPTH_MAX {
+                return Err(BlockError::Damaged("a path is too long"));
             }
-            let record: DirectoryRecord = self.record(self.directories(), directory.into())?;
+            let record = self.directory_record(directory)?;
             names.push(self.name(record.name)?);
             directory = record.parent;
         }
         Ok(names.into_iter().rev().map(OsString::from_vec).collect())
+    }
+
+    fn directory_record(&self, number: u32) -> Result<DirectoryRecord, BlockError> {
+        if u64::from(number) >= self.sizes.directories {
+            return Err(BlockError::Damaged("a file has no directory"));
+        }
+        self.record(self.directories(), number.into())
     }
 
     /// The inodes that lie in these units and are host files. O(log n).

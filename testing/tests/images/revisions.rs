@@ -2,7 +2,7 @@
 //! Kept images whose files changed in place: what is seen is what the host has when it is first looked at.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use pando_image::{Builder, Cache, Error, Image, Readable};
@@ -78,4 +78,21 @@ fn a_directory_that_got_other_permissions_makes_a_kept_image_outdated() {
         cache.open().unwrap().is_outdated()
     };
     assert!((0..1_000_000).any(|_| is_noticed()));
+}
+
+#[test]
+fn a_link_in_the_place_of_a_directory_leads_nowhere() {
+    let above = tempfile::tempdir().unwrap();
+    let (tree, elsewhere) = (above.path().join("tree"), above.path().join("elsewhere"));
+    for (directory, content) in [(tree.join("inner"), "shown"), (elsewhere.clone(), "a secret of the host")] {
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("file"), content).unwrap();
+    }
+    let cache = Cache::new(above.path().join("kept"));
+    cache.store(&builder(&tree).image().unwrap(), 0).unwrap();
+    let kept = cache.open().unwrap();
+    // After the start, and before the cell looks at the file.
+    fs::rename(tree.join("inner"), tree.join("moved")).unwrap();
+    symlink(&elsewhere, tree.join("inner")).unwrap();
+    assert!(matches!(text(&kept.image, "inner/file"), Err(Error::Changed(_))));
 }
