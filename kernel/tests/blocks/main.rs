@@ -7,4 +7,5 @@ mod errors;
 mod mapping;
 mod pressure;
 mod sharing;
+mod trim;
 mod waiting;
