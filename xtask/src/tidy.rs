@@ -65,6 +65,8 @@ pub(crate) enum Rule {
     PrivateWord,
     /// A line of Markdown is not longer than [`language::MARKDOWN_COLUMNS`].
     MarkdownLine,
+    /// A function's name has a subject or a verb: it does not begin with a relative pronoun.
+    FunctionName,
     /// A type's name is a noun.
     TypeNoun,
     /// At most two crates declare a type of the same name.
@@ -100,6 +102,7 @@ impl fmt::Display for Rule {
             Rule::PlainSentence => "plain-sentence",
             Rule::PrivateWord => "private-word",
             Rule::MarkdownLine => "markdown-line",
+            Rule::FunctionName => "function-name",
             Rule::TypeNoun => "type-noun",
             Rule::TypeHomes => "type-homes",
             Rule::GlossaryName => "glossary-name",
@@ -146,6 +149,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
         let (path, text) = (path.clone(), read(root, path)?);
         if language::is_checked(&path) {
             findings.extend(language::check_prose(&path, &text));
+            findings.extend(language::check_functions(&path, &text));
         }
         if shape::is_checked(&path) {
             findings.extend(shape::check_text(&path, &text));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The language rules: plain sentences, no private words, short Markdown lines, nouns as type names.
+//! The language rules: plain sentences and function names, no private words, short Markdown lines, nouns as type names.
 //!
 //! They find symptoms, not meaning: a clean run is no proof of plain English.
 
@@ -14,10 +14,16 @@ pub(crate) const MARKDOWN_COLUMNS: usize = 140;
 const CRATES_PER_NAME: usize = 2;
 /// Names that mean the same in every crate.
 const COMMON_NAMES: [&str; 3] = ["Error", "Kind", "Config"];
+/// Function names from before the rule on function names. The list only shrinks.
+const OLD_FUNCTIONS: [&str; 2] = ["what_a_terminal_might_obey_is_escaped", "what_holds_homes_is_no_prefix_and_not_shown"];
 
 /// A sentence, or a part of one, that begins with a relative pronoun. [`is_question`] tells questions apart.
 static HEADLESS: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?:^|[.:;] )(?:Who|Whoever|Whom|Whose|What|Whatever|Those who|That which|Wherever|Whichever)\b"));
+/// The declaration of a function in Rust or Python whose name begins with a relative pronoun.
+static HEADLESS_FUNCTION: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r#"^\s*(?:[\w():"]+ )*(?:fn|def) ((?:test_)?(?:who|whoever|whom|whose|what|whatever|wherever|whichever)(?:_\w+)?)\s*[(<]"#)
+});
 /// Words of the private dialect that this project once had.
 static PRIVATE: LazyLock<Regex> = LazyLock::new(|| {
     let words = [
@@ -95,6 +101,19 @@ pub(crate) fn check_prose(path: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Checks that the name of a function states what it does or shows: it does not begin with a relative pronoun.
+pub(crate) fn check_functions(path: &str, text: &str) -> Vec<Finding> {
+    let headless = |(at, line)| {
+        let name = HEADLESS_FUNCTION.captures(line)?[1].to_string();
+        if OLD_FUNCTIONS.contains(&name.as_str()) {
+            return None;
+        }
+        let message = format!("`{name}` begins without a subject: name the subject, as in `changes_stay_in_their_cell`");
+        Some(Finding { path: path.into(), line: at + 1, rule: Rule::FunctionName, message })
+    };
+    text.lines().enumerate().filter_map(headless).collect()
 }
 
 /// Whether the first sentence of `rest` ends with a question mark.

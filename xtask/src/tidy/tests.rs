@@ -268,6 +268,18 @@ fn a_sentence_has_a_subject() {
 }
 
 #[test]
+fn function_name_catches_names_without_a_subject() {
+    let broken = |path: &str, text: &str| -> Vec<(Rule, usize)> {
+        language::check_functions(path, text).into_iter().map(|finding| (finding.rule, finding.line)).collect()
+    };
+    let bad = "#[test]\nfn what_a_program_changes_stays_in_its_cell() {}\n    pub(in crate::a) const fn who(self) -> u8 {}\n";
+    assert_eq!(broken("a/src/b.rs", bad), [(Rule::FunctionName, 2), (Rule::FunctionName, 3)]);
+    assert_eq!(broken("a/b.py", "    def test_whoever_asks(self) -> None:\n"), [(Rule::FunctionName, 1)]);
+    let good = "fn changes_of_a_program_stay_in_its_cell() {}\n// fn what_is_quoted() {}\nfn whole_trees<T>() {}\n";
+    assert_eq!(broken("a/src/b.rs", good), []);
+}
+
+#[test]
 fn words_are_those_of_the_field() {
     assert_eq!(prose("a/src/b.rs", "// The lesson of a clone.\n"), [(Rule::PrivateWord, 1)]);
     assert_eq!(prose("a/src/b.rs", "// The training trace of a clone, amended.\n"), []);
