@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The console: bytes out and in, through the two rings.
 //!
-//! The kernel processes the rings at every exit, so posted descriptors move with the next system call. Only code that
-//! must wait rings the doorbell.
+//! The kernel processes the rings at every exit, so posted descriptors move with the next one. The doorbell is rung by code that must
+//! wait, and by output after a pause.
 
 pub mod channel;
 pub mod control;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output. Small pieces are copied and taken at any next exit; large ones are posted in place and waited for.
+//! Output. Small pieces are copied and taken at any next exit, which the first piece after a pause causes itself. Large ones are posted in
+//! place and waited for.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::iter::Peekable;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pando_abi::limits::{MAX_DESCRIPTOR_BYTES, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{Descriptor, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 
 use super::{IoError, Stream};
+use crate::clock;
 use crate::global::{Global, OnOwnPage};
-use crate::hypercall::NO_DEADLINE;
+use crate::hypercall::{NO_DEADLINE, doorbell};
 use crate::ring::{CloneStart, Number, Ring};
 use crate::user::{self, UserRange};
 
@@ -33,6 +35,13 @@ impl Stream {
         }
     }
 }
+
+/// Nanoseconds between doorbells for small pieces. A program that prints and then computes makes its reader wait until its quantum ends,
+/// unless a doorbell is rung; a program that prints many small pieces must not pay an exit for each.
+const DOORBELL_INTERVAL: u64 = 1_000_000;
+
+/// The time of the last doorbell for a small piece.
+static LAST_DOORBELL: AtomicU64 = AtomicU64::new(0);
 
 /// Streams that have a reader, as far as the kernel has reported: a bit for each tag. It is outside the following
 /// structure, so that it lies with the other data that every clone writes.
@@ -107,7 +116,17 @@ impl Slots {
                 return (sent, stop);
             }
         }
+        ring_after_pause();
         (sent, None)
+    }
+}
+
+/// Rings the doorbell unless it was rung a moment ago.
+fn ring_after_pause() {
+    let now = clock::now();
+    if now.saturating_sub(LAST_DOORBELL.load(Ordering::Relaxed)) > DOORBELL_INTERVAL {
+        LAST_DOORBELL.store(now, Ordering::Relaxed);
+        doorbell();
     }
 }
 
@@ -230,6 +249,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
 /// Resets the streams in a clone: both may have a reader.
 pub(super) fn begin_anew() {
     READ.store(u32::MAX, Ordering::Relaxed);
+    LAST_DOORBELL.store(0, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());
 }
 

@@ -158,6 +158,18 @@ fn stats_for_scripts_are_one_object() {
 }
 
 #[test]
+fn a_line_is_delivered_before_the_next_exit() {
+    needs_kvm!();
+    // A program that computed afterwards would otherwise show its line when its quantum ends.
+    let doorbells = |words: &[&str]| {
+        let outcome = Case::new("busybox", words).options(&["--stats=json"]).cell();
+        let found: Value = serde_json::from_str(&outcome.errors).expect("one JSON object");
+        found["exit_causes"]["doorbell"].as_u64().unwrap_or(0)
+    };
+    assert_eq!((doorbells(&["echo", "a line"]), doorbells(&["true"])), (1, 0));
+}
+
+#[test]
 fn stats_of_a_program_that_died_say_how() {
     if is_kvm_available() {
         let outcome = Case::new("busybox", &["sleep", "100"]).options(&["--stats", "--timeout", "0.2"]).cell();
