@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The trailer's magic number, with the version of the format.
-const MAGIC: &[u8; 16] = b"Pando image   6\n";
+const MAGIC: &[u8; 16] = b"Pando image   7\n";
 /// Numbers in the trailer, of eight bytes each.
 const NUMBERS: usize = 10;
 const TRAILER: usize = MAGIC.len() + NUMBERS * 8;

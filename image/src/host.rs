@@ -13,6 +13,7 @@ use std::{
     fs::File,
     hash::Hasher,
     io,
+    num::NonZero,
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -32,7 +33,7 @@ use crate::{
     open_files::{OpenFiles, with_descriptor},
     read_log::ReadLog,
     replaced::Replaced,
-    revision::Revisions,
+    revision::{OpenDirectory, Revisions},
     tables::{DirectoryRecord, Extent, FileRecord, Sizes, Tables},
     version::Version,
 };
@@ -41,6 +42,10 @@ use crate::{
 const CHECKS_MAX: usize = 4;
 /// Directories that are worth a second thread.
 const SHARE: usize = 256;
+/// Files that are worth another thread.
+const FILES_SHARE: usize = 2048;
+/// Threads that compare files.
+const THREADS_MAX: usize = 8;
 
 /// The part of an image whose blocks are in host files.
 #[derive(Debug)]
@@ -86,6 +91,35 @@ impl HostBlocks {
         let changed = directories_where(&directories, |path, record| !record.is_settled || !is_same(record, lstat(path).ok().as_ref()));
         let changed = changed.into_iter().map(|number| ChangedDirectory { number, stat: lstat(&directories[number].0).ok() });
         Ok((changed.collect(), directories))
+    }
+
+    /// Whether the host's files are those that were recorded. Costs a `stat` for each.
+    pub(crate) fn has_same_files(&self) -> bool {
+        let is_same = |range: Range<u32>| {
+            let mut directory = OpenDirectory::default();
+            range.into_iter().all(|number| {
+                let record = self.tables.file(number).ok();
+                let stat = record.and_then(|record| directory.status(&self.tables, &record).ok().flatten());
+                record.is_some_and(|record| stat.is_some_and(|stat| Version::of(&stat) == record.version))
+            })
+        };
+        let Range { end, .. } = self.tables.all_files();
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(end as usize / FILES_SHARE + 1) as u32;
+        let part = |index: u32| (u64::from(end) * u64::from(index) / u64::from(threads)) as u32;
+        thread::scope(|scope| {
+            let others = (1..threads).map(|index| {
+                let work = move || is_same(part(index)..part(index + 1));
+                // A process that may start no more threads does it alone.
+                thread::Builder::new().spawn_scoped(scope, work).map_err(|_| index)
+            });
+            let others: Vec<_> = others.collect();
+            let first = is_same(0..part(1));
+            let mut rest = others.into_iter().map(|other| match other {
+                Ok(thread) => thread.join().unwrap_or(false),
+                Err(index) => is_same(part(index)..part(index + 1)),
+            });
+            first & rest.all(|same| same)
+        })
     }
 
     /// Reads whole blocks; those without an extent are zero.
@@ -196,6 +230,11 @@ impl HostBlocks {
         if self.tables.has_slots() {
             self.revisions = Some(Mutex::new(Revisions::new(blocks, identities)));
         }
+    }
+
+    /// Forbids revisions: a file that differs from its record is an error.
+    pub(crate) fn forbid_revisions(&mut self) {
+        self.revisions = None;
     }
 
     /// Whether its inodes are compared with the host when they are read.

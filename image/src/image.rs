@@ -267,6 +267,15 @@ impl Image {
         }
     }
 
+    /// Lets a cached image follow no changes of files any more.
+    pub(crate) fn forbid_revisions(&mut self) {
+        for part in &mut self.parts {
+            if let BlockSource::Host(host) = &mut part.source {
+                host.forbid_revisions();
+            }
+        }
+    }
+
     /// Updates inodes in blocks that were just read to the present state of their files.
     fn revise(&self, first: u64, blocks: &mut [u8]) -> Result<(), BlockError> {
         self.host().map_or(Ok(()), |host| host.revise(first, blocks))

@@ -115,7 +115,7 @@ impl Revisions {
 
 /// The directory of the file that was compared last: those in a block have few.
 #[derive(Debug, Default)]
-struct OpenDirectory {
+pub(crate) struct OpenDirectory {
     number: Option<u32>,
     /// `None` if it is not the recorded one, whose place a link to somewhere else may have taken.
     file: Option<File>,
@@ -123,7 +123,7 @@ struct OpenDirectory {
 
 impl OpenDirectory {
     /// The present status of a file; `None` if there is none.
-    fn status(&mut self, tables: &Tables, record: &FileRecord) -> Result<Option<Stat>, BlockError> {
+    pub(crate) fn status(&mut self, tables: &Tables, record: &FileRecord) -> Result<Option<Stat>, BlockError> {
         if record.directory == NONE {
             return Ok(lstat(&tables.path(record)?).ok());
         }

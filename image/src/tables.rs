@@ -64,9 +64,6 @@ pub(crate) struct DirectoryRecord {
     pub(crate) slot: u32,
 }
 
-/// The bit of a directory's record that says that it is not settled.
-const UNSETTLED: u32 = 1 << 31;
-
 /// Which host file an inode is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotRecord {
@@ -139,8 +136,7 @@ impl Record for DirectoryRecord {
     const SIZE: usize = 44;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let length = u32::from(self.name.length) | if self.is_settled { 0 } else { UNSETTLED };
-        for number in [self.parent, self.name.start, length, self.changed.nanoseconds, self.slot] {
+        for number in [self.parent, self.name.start, self.name.length.into(), self.changed.nanoseconds, self.slot] {
             bytes.extend(number.to_le_bytes());
         }
         for number in [self.changed.seconds.cast_unsigned(), self.device, self.inode] {
@@ -148,12 +144,13 @@ impl Record for DirectoryRecord {
         }
     }
 
+    /// Without whether it is settled.
     fn decode(mut fields: Fields<'_>) -> Self {
         let [parent, start, length, nanoseconds, slot] = [(); 5].map(|()| fields.u32());
         let [seconds, device, inode] = [(); 3].map(|()| fields.u64());
         let name = Name { start, length: length as u16 };
         let changed = ChangeTime { seconds: seconds.cast_signed(), nanoseconds };
-        DirectoryRecord { parent, name, device, inode, changed, is_settled: length & UNSETTLED == 0, slot }
+        DirectoryRecord { parent, name, device, inode, changed, is_settled: true, slot }
     }
 }
 
@@ -207,7 +204,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Encodes tables: extents sorted by their first block, then the rest; the change times of files in blocks of their own.
+    /// Encodes tables: extents sorted by their first block, then the rest. What does not count in fingerprints is in blocks of its own.
     pub(crate) fn encode(
         extents: &[Extent],
         files: &[FileRecord],
@@ -225,6 +222,7 @@ impl Tables {
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
         files.iter().for_each(|file| file.version.changed.encode(&mut bytes));
         slots.iter().for_each(|slot| slot.encode(&mut bytes));
+        bytes.extend(directories.iter().map(|directory| u8::from(directory.is_settled)));
         let sizes = Sizes {
             extents: extents.len() as u64,
             files: files.len() as u64,
@@ -302,7 +300,11 @@ impl Tables {
         if u64::from(number) >= self.sizes.directories {
             return Err(BlockError::Damaged("a file has no directory"));
         }
-        self.record(self.directories(), number.into())
+        let mut record: DirectoryRecord = self.record(self.directories(), number.into())?;
+        let mut is_settled = [0];
+        self.bytes.read(self.slots_start() + self.sizes.slots * SlotRecord::SIZE as u64 + u64::from(number), &mut is_settled)?;
+        record.is_settled = is_settled != [0];
+        Ok(record)
     }
 
     /// The inodes that lie in these units and are host files. O(log n).
@@ -329,7 +331,16 @@ impl Tables {
     }
 
     fn slot(&self, index: u64) -> Result<SlotRecord, BlockError> {
-        self.record(self.changes() + self.sizes.files * ChangeTime::SIZE as u64, index)
+        self.record(self.slots_start(), index)
+    }
+
+    fn slots_start(&self) -> u64 {
+        self.changes() + self.sizes.files * ChangeTime::SIZE as u64
+    }
+
+    /// All files of the host.
+    pub(crate) fn all_files(&self) -> Range<u32> {
+        0..u32::try_from(self.sizes.files).unwrap_or(u32::MAX)
     }
 
     /// How many files and directories of the host there are.
@@ -345,8 +356,8 @@ impl Tables {
     /// All directories of the host, with their paths.
     pub(crate) fn all_directories(&self) -> impl Iterator<Item = Result<(PathBuf, DirectoryRecord), BlockError>> + '_ {
         let mut paths: Vec<PathBuf> = Vec::new();
-        (0..self.sizes.directories).map(move |index| {
-            let record: DirectoryRecord = self.record(self.directories(), index)?;
+        (0..u32::try_from(self.sizes.directories).unwrap_or(u32::MAX)).map(move |index| {
+            let record = self.directory_record(index)?;
             let name = OsString::from_vec(self.name(record.name)?);
             let path = match paths.get(record.parent as usize) {
                 Some(parent) => parent.join(name),

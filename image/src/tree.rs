@@ -170,8 +170,7 @@ impl ImageTree {
     /// Records that a directory may change without another change time, if it has a record.
     pub(crate) fn unsettle(&mut self, directory: u32) {
         self.is_settled = false;
-        // Other images are not updated, and the same tree must give the same one.
-        if let Some((record, _)) = self.directories.get_mut(directory as usize).filter(|_| self.spare_blocks > 0) {
+        if let Some((record, _)) = self.directories.get_mut(directory as usize) {
             record.is_settled = false;
         }
     }

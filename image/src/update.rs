@@ -81,6 +81,15 @@ impl CachedImage {
         Ok(DirectoryChanges { changed, all, entries, total: host.tables().count() })
     }
 
+    /// The image, if each directory and file of the host is as it was when it was made: what a new scan would give. A file that changes
+    /// later is an error when it is read. Reads the status of each.
+    #[must_use]
+    pub fn unchanged(mut self) -> Option<Image> {
+        let is_same = self.changes().is_ok_and(|changes| changes.is_empty()) && self.image.host().is_some_and(HostBlocks::has_same_files);
+        self.image.forbid_revisions();
+        is_same.then_some(self.image)
+    }
+
     /// Updates the image's names. Returns the attributes of the changed directories and the new files, each with whether it is a directory.
     /// `None`: the tree must be scanned again, and this image is unusable. `size_max` limits the updated image.
     #[must_use]

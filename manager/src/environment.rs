@@ -46,6 +46,8 @@ pub struct HostEnvironment {
     pub cache: Option<PathBuf>,
     /// The directory of cached images of prefixes and directories, if these may be cached.
     pub trees: Option<PathBuf>,
+    /// Cached images of prefixes and directories are compared with the host file by file.
+    pub compares_files: bool,
     /// rustup's home, which holds its toolchains.
     pub rustup_home: Option<PathBuf>,
     /// The directory of the caller's data.
@@ -79,7 +81,19 @@ impl HostEnvironment {
         let path = variables.get(OsStr::new("PATH")).map_or(DEFAULT_PATH.as_bytes(), |path| path.as_bytes());
         let path = path.split(|byte| *byte == b':').map(|directory| PathBuf::from(OsStr::from_bytes(directory))).collect();
         let inherited = variables.into_iter().filter(|(name, _)| is_inherited(name)).collect();
-        HostEnvironment { directory, homes, users, trees: cache.clone(), cache, rustup_home, data, path, inherited, reporter }
+        HostEnvironment {
+            directory,
+            homes,
+            users,
+            trees: cache.clone(),
+            cache,
+            compares_files: false,
+            rustup_home,
+            data,
+            path,
+            inherited,
+            reporter,
+        }
     }
 
     /// Finds a program: by its path if the name holds a slash, in PATH otherwise.

@@ -75,6 +75,8 @@ pub struct View {
     variables: Vec<(OsString, OsString)>,
     /// The directory of cached trees; `None`: each start scans all files.
     trees: Option<PathBuf>,
+    /// Cached trees are compared file by file.
+    compares_files: bool,
     renewal: Option<Renewal>,
     reporter: Reporter,
 }
@@ -117,6 +119,7 @@ impl View {
             renewal,
             moved: Vec::new(),
             trees: environment.trees.clone(),
+            compares_files: environment.compares_files,
             reporter: environment.reporter.clone(),
         };
         let directory = environment.shown_directory();
@@ -155,7 +158,11 @@ impl View {
     pub fn bare(program: Option<&Path>, environment: &HostEnvironment) -> Result<View, ViewError> {
         let mut builder = Builder::new();
         add_empty(&mut builder)?;
-        let mut view = View { trees: environment.trees.clone(), ..View::of_image(builder.image()?, &environment.reporter) };
+        let mut view = View {
+            trees: environment.trees.clone(),
+            compares_files: environment.compares_files,
+            ..View::of_image(builder.image()?, &environment.reporter)
+        };
         if let Some(directory) = &environment.directory {
             view.add_directory(directory)?;
         }
@@ -297,6 +304,7 @@ impl View {
             variables: Vec::new(),
             moved: Vec::new(),
             trees: None,
+            compares_files: false,
             renewal: None,
             reporter: reporter.clone(),
         }
@@ -339,7 +347,8 @@ impl View {
 
     /// The image of a directory of the host, and its cache.
     fn tree(&mut self, directory: &Path, names: Option<&[&str]>, is_prefix: bool) -> Result<(Image, Option<Cache>), Error> {
-        CachedTree { directory, names, is_prefix }.image(self.trees.as_deref(), &self.reporter, &mut self.authority)
+        let compares_files = self.compares_files;
+        CachedTree { directory, names, is_prefix, compares_files }.image(self.trees.as_deref(), &self.reporter, &mut self.authority)
     }
 
     /// The volume that contains a path, and the path in it.
@@ -391,7 +400,8 @@ fn open_root(root: &Path, reporter: &Reporter, authority: &mut Authority) -> Res
     let real = root.canonicalize().map_err(|source| Error::Host { path: root.into(), source })?;
     if real.is_dir() {
         refuse_kernel(&real)?;
-        let mut builder = CachedTree { directory: &real, names: None, is_prefix: false }.walk(reporter, authority)?;
+        let mut builder =
+            CachedTree { directory: &real, names: None, is_prefix: false, compares_files: false }.walk(reporter, authority)?;
         parts::add(&mut builder)?;
         return builder.image();
     }

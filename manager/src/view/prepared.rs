@@ -55,7 +55,8 @@ impl PreparedView {
     /// # Errors
     /// The same.
     pub fn for_template(spec: &ViewSpec, program: &OsStr, environment: &HostEnvironment) -> Result<(PreparedView, u64), ViewError> {
-        let (prepared, view) = PreparedView::new(spec, program, &HostEnvironment { directory: None, trees: None, ..environment.clone() })?;
+        let (prepared, view) =
+            PreparedView::new(spec, program, &HostEnvironment { directory: None, compares_files: true, ..environment.clone() })?;
         let fingerprint = view.fingerprint();
         Ok((PreparedView { volumes: view.into_volumes(&prepared.changed), ..prepared }, fingerprint))
     }

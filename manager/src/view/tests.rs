@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of views, on directories made for the purpose; and the host's own software.
 
-use super::{View, ViewVolume};
+use super::{PreparedView, View, ViewSpec, ViewVolume, VolumeSpec};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
 use pando_image::{Builder, Cache, Kind};
@@ -302,4 +302,25 @@ fn a_large_tree_is_kept_and_known_again() {
     assert_eq!(shown(), first);
     let kept = fs::read_dir(stage.path("cache/trees")).map_or(0, Iterator::count);
     assert_eq!(kept, usize::from(first.1));
+}
+
+#[test]
+fn a_template_compares_a_cached_tree_file_by_file() {
+    let stage = Stage::new();
+    let environment = stage.environment(None);
+    let directory = stage.path("data");
+    fs::create_dir(&directory).expect("there is room");
+    (0..600).for_each(|number| fs::write(directory.join(format!("f{number}")), "text").expect("there is room"));
+    let fingerprint = |host: &Path| {
+        let volume = VolumeSpec { host: host.into(), cell: "/data".into(), writable: false };
+        let spec = ViewSpec { bare: true, volumes: vec![volume], ..ViewSpec::default() };
+        PreparedView::for_template(&spec, std::ffi::OsStr::new("/bin/sh"), &environment).expect("the host can be looked at").1
+    };
+    // The first is a scan, the second the cached image.
+    let doc = Path::new("/usr/share/doc");
+    assert_eq!(fingerprint(doc), fingerprint(doc));
+    let before = fingerprint(&directory);
+    assert_eq!(fingerprint(&directory), before);
+    fs::write(directory.join("f7"), "other text").expect("there is room");
+    assert_ne!(fingerprint(&directory), before);
 }

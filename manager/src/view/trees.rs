@@ -3,7 +3,7 @@
 //!
 //! Each start compares the directories of the tree with the host, but not the files. The directories in which a name came or went are
 //! listed again. A file that changed in place is noticed when the cell first reads the block of metadata with its inode.
-//! `docs/decisions/0029-trees-are-kept.md` lists the guarantees.
+//! `docs/decisions/0029-trees-are-kept.md` lists the guarantees. For a template, each file is compared at the start, too.
 
 use super::{CONTENT_MAX, WALKED_MAX, parts, walk};
 use crate::report::{LongOperation, Reporter};
@@ -38,6 +38,8 @@ pub(super) struct CachedTree<'a> {
     pub(super) names: Option<&'a [&'a str]>,
     /// It may hold installed languages; Pando's modules for them are added.
     pub(super) is_prefix: bool,
+    /// The image is to be what a scan would give, also where files changed in place.
+    pub(super) compares_files: bool,
 }
 
 impl CachedTree<'_> {
@@ -49,16 +51,20 @@ impl CachedTree<'_> {
         authority: &mut Authority,
     ) -> Result<(Image, Option<Cache>), Error> {
         let Some(directory) = caches.map(|caches| caches.join(DIRECTORY)) else {
-            return Ok((self.walk(reporter, authority)?.image()?, None));
+            return Ok((self.scan(true, reporter, authority)?.image()?, None));
         };
         let base = self.sign();
         let cache = Cache::new(directory.join(format!("{base:016x}.image")));
-        if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY)
-            && let Some(changed) = self.update(&mut kept)
-        {
+        if let Some(mut kept) = cache.open().filter(|kept| kept.host_fingerprint & !AUTHORITY == base & !AUTHORITY) {
             let needed = Authority { read: kept.host_fingerprint & 1 != 0, change: kept.host_fingerprint & 2 != 0 };
-            *authority = authority.and(needed).and(changed);
-            return Ok((kept.image, Some(cache)));
+            let found = match self.compares_files {
+                true => kept.unchanged().map(|image| (image, Authority::default())),
+                false => self.update(&mut kept).map(|changed| (kept.image, changed)),
+            };
+            if let Some((image, changed)) = found {
+                *authority = authority.and(needed).and(changed);
+                return Ok((image, Some(cache)));
+            }
         }
         let mut needed = Authority::default();
         let builder = self.scan(true, reporter, &mut needed)?;
