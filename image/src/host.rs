@@ -86,7 +86,7 @@ impl HostBlocks {
     }
 
     /// The directories of the host that have changed since, or may have; and all directories.
-    pub(crate) fn changed_directories(&self) -> Result<(Vec<ChangedDirectory>, Vec<(PathBuf, DirectoryRecord)>), BlockError> {
+    pub(crate) fn changed_directories(&self) -> Result<(Vec<ChangedDirectory>, Vec<RecordedDirectory>), BlockError> {
         let directories = self.tables.all_directories().collect::<Result<Vec<_>, _>>()?;
         let changed = directories_where(&directories, |path, record| !record.is_settled || !is_same(record, lstat(path).ok().as_ref()));
         let changed = changed.into_iter().map(|number| ChangedDirectory { number, stat: lstat(&directories[number].0).ok() });
@@ -263,6 +263,9 @@ impl HostBlocks {
     }
 }
 
+/// A directory of the host: its path, and its state when the image was made.
+pub(crate) type RecordedDirectory = (PathBuf, DirectoryRecord);
+
 /// A directory of the host that has changed.
 #[derive(Debug)]
 pub(crate) struct ChangedDirectory {
@@ -279,7 +282,7 @@ fn is_same(record: &DirectoryRecord, stat: Option<&Stat>) -> bool {
 }
 
 /// The numbers of the directories for which this holds, found by two threads.
-fn directories_where(all: &[(PathBuf, DirectoryRecord)], holds: impl Fn(&Path, &DirectoryRecord) -> bool + Sync) -> Vec<usize> {
+fn directories_where(all: &[RecordedDirectory], holds: impl Fn(&Path, &DirectoryRecord) -> bool + Sync) -> Vec<usize> {
     let search = |range: Range<usize>| range.filter(|&number| holds(&all[number].0, &all[number].1)).collect::<Vec<_>>();
     let middle = if all.len() < SHARE { 0 } else { all.len() / 2 };
     if middle == 0 {

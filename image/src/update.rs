@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -17,7 +17,7 @@ use rustix::fs::{RawDirEntry, Stat};
 use crate::{
     Attributes, BlockError, Builder, CachedImage, Error, Image, Scan,
     block::{BLOCK, BlockNumber},
-    host::{ChangedDirectory, HostBlocks},
+    host::{ChangedDirectory, HostBlocks, RecordedDirectory},
     host_stat::{attributes, lstat},
     image::BlockSource,
     inspect::entries,
@@ -36,7 +36,7 @@ const ENTRY: u64 = 32;
 #[derive(Debug)]
 pub struct DirectoryChanges {
     changed: Vec<ChangedDirectory>,
-    all: Vec<(PathBuf, DirectoryRecord)>,
+    all: Vec<RecordedDirectory>,
     /// Entries of the changed directories, and files and directories of the whole tree. Both are estimates.
     entries: u64,
     total: u64,
@@ -125,6 +125,8 @@ struct Pass<'a> {
 type FileKey = (u64, u64);
 /// An entry of a directory in the image: its inode and type.
 type OldEntry = (u32, Option<FileType>);
+/// The entries of a directory in the image, by name.
+type OldEntries = HashMap<Box<[u8]>, OldEntry>;
 
 impl<'a> Pass<'a> {
     fn new(image: &'a Image, changes: &'a DirectoryChanges) -> Option<Pass<'a>> {
@@ -214,7 +216,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The entries of a changed directory in the image, without `.` and `..`. Sets its parent.
-    fn old_entries(&mut self, directory: &Directory) -> Result<Option<HashMap<Box<[u8]>, OldEntry>>, Error> {
+    fn old_entries(&mut self, directory: &Directory) -> Result<Option<OldEntries>, Error> {
         let Some(&slot) = self.room.directories.get(&directory.id) else { return Ok(None) };
         let data = stored_data(self.image, slot)?;
         let mut old = HashMap::new();
