@@ -161,7 +161,7 @@ fn the_attributes_of_what_is_new_are_reported() {
     tree.store();
     assert!(tree.open().changes().unwrap().is_empty());
     assert!(tree.open().changes().unwrap().are_older_than(Duration::from_secs(3600)), "there are none");
-    // What a template is compared with: the image of a scan, until a file changes.
+    // The image for a template is that of a scan, until a file changes.
     let unchanged = tree.open().unchanged().expect("nothing has changed");
     assert_eq!(unchanged.fingerprint(), tree.scan().fingerprint());
     assert_eq!(text(&unchanged, "c/many/f7").unwrap(), "7");
