@@ -3,6 +3,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::iter;
 
 use pando_abi::{PAGE_SIZE, Permissions, SavedContext};
 use pando_rt::memory::{self, Batch, PageRange};
@@ -48,10 +49,19 @@ impl AddressSpace {
     /// Counts a trap of an instruction. Once a patch of its site pays off, patches it, and at the same exit other sites that trapped: most
     /// of them would pay off soon, and the exit costs more than their patches. A site that cannot be patched keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
-        if !self.patches.count(site, kind) {
-            return;
+        if self.patches.count(site, kind) {
+            let others = self.patches.pending().filter(|(other, _)| *other != site);
+            self.patch(iter::once((site, kind)).chain(others).collect());
         }
-        let sites = self.patches.to_patch_with(site, kind);
+    }
+
+    /// Patches sites that trapped once, so that clones share the patches.
+    pub fn patch_for_clones(&mut self) {
+        self.patch(self.patches.pending().collect());
+    }
+
+    /// Patches sites, at one exit.
+    fn patch(&mut self, sites: Vec<(u64, Kind)>) {
         let mut planned = Vec::with_capacity(sites.len());
         for (site, kind) in sites {
             match self.plan(site, kind) {

@@ -24,7 +24,6 @@ pub mod trampoline_space;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::iter;
 use core::ops::Range;
 
 use pando_abi::PAGE_SIZE;
@@ -129,13 +128,12 @@ impl Patches {
         traps.due.is_some_and(|due| traps.count >= due)
     }
 
-    /// A site that is to be patched, followed by others that trapped. Sites whose patches had to be removed are not among those.
-    #[must_use]
-    pub fn to_patch_with(&self, site: u64, kind: Kind) -> Vec<(u64, Kind)> {
-        let is_unpatched = |other: u64| other != site && !self.sites.contains_key(&other);
-        let others = self.traps.iter().filter(|(other, traps)| traps.is_recent && traps.due == Some(TRAPS) && is_unpatched(**other));
-        let others = others.map(|(other, traps)| (*other, traps.kind));
-        iter::once((site, kind)).chain(others).take(TOGETHER).collect()
+    /// Sites that trapped and are not patched, at most as many as are patched together. Sites whose patches had to be removed are not among
+    /// them.
+    pub fn pending(&self) -> impl Iterator<Item = (u64, Kind)> {
+        let is_pending = |site: u64, traps: &Traps| traps.is_recent && traps.due == Some(TRAPS) && !self.sites.contains_key(&site);
+        let pending = self.traps.iter().filter(move |(site, traps)| is_pending(**site, traps));
+        pending.map(|(site, traps)| (*site, traps.kind)).take(TOGETHER)
     }
 
     /// Marks a site that cannot be patched.

@@ -198,17 +198,17 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     patches.refuse(sites[1]);
     patches.expect_changes(sites[2]..sites[2] + 0x1000);
     patch(&mut patches, [sites[3]].into_iter());
-    let together = |patches: &Patches| patches.to_patch_with(sites[0], Kind::Syscall).into_iter().map(|(site, _)| site).collect::<Vec<_>>();
-    assert_eq!(together(&patches), [sites[0], sites[4]]);
+    let pending = |patches: &Patches| patches.pending().map(|(site, _)| site).collect::<Vec<_>>();
+    assert_eq!(pending(&patches), [sites[0], sites[4]]);
     assert!(patches.count(sites[2], Kind::Syscall));
-    assert_eq!(together(&patches), [sites[0], sites[2], sites[4]]);
+    assert_eq!(pending(&patches), [sites[0], sites[2], sites[4]]);
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.learn(&patches);
-    assert_eq!(together(&next), [sites[0]]);
+    assert_eq!(pending(&next), []);
     assert!(next.count(sites[4], Kind::Syscall), "but its counts stay");
     (0..1000).for_each(|number| _ = next.count(0x50_0000 + number * 0x100, Kind::Cpuid));
-    assert_eq!(together(&next).len(), TOGETHER);
+    assert_eq!(pending(&next).len(), TOGETHER);
 }
 
 #[test]

@@ -58,6 +58,7 @@ impl System {
 
     fn prepare_to_freeze(&mut self) {
         self.charge();
+        self.memory.patch_for_clones();
         // Buffered output belongs to the template.
         console::flush();
         // The request is about to be granted.

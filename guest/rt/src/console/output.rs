@@ -40,8 +40,9 @@ impl Stream {
 /// unless a doorbell is rung; a program that prints many small pieces must not pay an exit for each.
 const DOORBELL_INTERVAL: u64 = 1_000_000;
 
-/// The time of the last doorbell for a small piece.
-static LAST_DOORBELL: AtomicU64 = AtomicU64::new(0);
+/// The time of the last doorbell for a small piece. Initially not zero, for the same reason as [`READ`].
+static LAST_DOORBELL: AtomicU64 = AtomicU64::new(LONG_AGO);
+const LONG_AGO: u64 = 1;
 
 /// Streams that have a reader, as far as the kernel has reported: a bit for each tag. It is outside the following
 /// structure, so that it lies with the other data that every clone writes.
@@ -249,7 +250,7 @@ pub fn send_bytes(stream: Stream, bytes: &[u8]) -> Result<u64, IoError> {
 /// Resets the streams in a clone: both may have a reader.
 pub(super) fn begin_anew() {
     READ.store(u32::MAX, Ordering::Relaxed);
-    LAST_DOORBELL.store(0, Ordering::Relaxed);
+    LAST_DOORBELL.store(LONG_AGO, Ordering::Relaxed);
     BEGINNING.set(&Ring::transmit());
 }
 
