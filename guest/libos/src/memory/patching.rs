@@ -60,6 +60,11 @@ impl AddressSpace {
         self.patch(self.patches.pending().collect());
     }
 
+    /// Makes a clone patch its sites later than its source did.
+    pub fn note_clone(&mut self) {
+        self.patches.note_clone();
+    }
+
     /// Patches sites, at one exit.
     fn patch(&mut self, sites: Vec<(u64, Kind)>) {
         let mut planned = Vec::with_capacity(sites.len());

@@ -33,6 +33,8 @@ use trampoline::{ENTRY_CODE, OffsetPair};
 
 /// Number of traps before a site is patched. Patching costs an exit for all sites that trapped so far, and copies their pages.
 const TRAPS: u32 = 2;
+/// That number for sites that trap first in a clone: a patch there copies pages for this clone alone, and there may be thousands of clones.
+const TRAPS_IN_CLONES: u32 = 4;
 /// Number of sites that are patched together: two calls of a batch for each.
 const TOGETHER: usize = 32;
 /// Backoff: the factor by which that number grows each time the program's bytes had to be restored.
@@ -89,6 +91,8 @@ pub struct Patches {
     traps: BTreeMap<u64, Traps>,
     /// How many patches were removed so far.
     given_up: u64,
+    /// Whether the program was cloned with its cell.
+    is_cloned: bool,
 }
 
 impl Patches {
@@ -117,12 +121,18 @@ impl Patches {
         end - trampoline_space::ENTRIES + if kind == Kind::Syscall { 0 } else { 8 }
     }
 
+    /// Notes that the cell is a clone from now on.
+    pub fn note_clone(&mut self) {
+        self.is_cloned = true;
+    }
+
     /// Counts a trap of a site. Returns whether to patch it now.
     pub fn count(&mut self, site: u64, kind: Kind) -> bool {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
         }
-        let traps = self.traps.entry(site).or_insert(Traps { kind, is_recent: true, count: 0, due: Some(TRAPS) });
+        let due = Some(if self.is_cloned { TRAPS_IN_CLONES } else { TRAPS });
+        let traps = self.traps.entry(site).or_insert(Traps { kind, is_recent: true, count: 0, due });
         (traps.kind, traps.is_recent) = (kind, true);
         traps.count = traps.count.saturating_add(1);
         traps.due.is_some_and(|due| traps.count >= due)
@@ -131,7 +141,9 @@ impl Patches {
     /// Sites that trapped and are not patched, at most as many as are patched together. Sites whose patches had to be removed are not among
     /// them.
     pub fn pending(&self) -> impl Iterator<Item = (u64, Kind)> {
-        let is_pending = |site: u64, traps: &Traps| traps.is_recent && traps.due == Some(TRAPS) && !self.sites.contains_key(&site);
+        let is_pending = |site: u64, traps: &Traps| {
+            traps.is_recent && traps.due.is_some_and(|due| due <= TRAPS_IN_CLONES) && !self.sites.contains_key(&site)
+        };
         let pending = self.traps.iter().filter(move |(site, traps)| is_pending(**site, traps));
         pending.map(|(site, traps)| (*site, traps.kind)).take(TOGETHER)
     }

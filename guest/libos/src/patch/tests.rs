@@ -202,6 +202,11 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     assert_eq!(pending(&patches), [sites[0], sites[4]]);
     assert!(patches.count(sites[2], Kind::Syscall));
     assert_eq!(pending(&patches), [sites[0], sites[2], sites[4]]);
+    // In a clone, other sites wait longer.
+    let mut clone = patches.clone();
+    clone.note_clone();
+    let traps = (1..1000).find(|_| clone.count(sites[3] + 0x100, Kind::Syscall));
+    assert!(traps > Some(TRAPS) && pending(&clone).contains(&(sites[3] + 0x100)));
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.learn(&patches);

@@ -72,6 +72,7 @@ impl System {
         console::begin_anew();
         self.terminal.ended = false;
         self.files.saw_clone();
+        self.memory.note_clone();
         self.boot_id = None;
         self.jobs.abandon(&mut self.files);
         self.traced = memory::arguments().header.options & options::TRACE != 0;
