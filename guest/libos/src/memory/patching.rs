@@ -66,6 +66,8 @@ impl AddressSpace {
     }
 
     /// Patches sites, at one exit.
+    // Never part of the usual system call, which should not pay for this frame with another page of stack.
+    #[inline(never)]
     fn patch(&mut self, sites: Vec<(u64, Kind)>) {
         let mut planned = Vec::with_capacity(sites.len());
         for (site, kind) in sites {

@@ -24,6 +24,7 @@ pub mod trampoline_space;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 use core::ops::Range;
 
 use pando_abi::PAGE_SIZE;
@@ -32,13 +33,13 @@ use code::{INSTRUCTION, JUMP, Kind, WINDOW};
 use trampoline::{ENTRY_CODE, OffsetPair};
 
 /// Number of traps before a site is patched. Patching costs an exit for all sites that trapped so far, and copies their pages.
-const TRAPS: u32 = 2;
+const TRAPS: NonZeroU32 = NonZeroU32::new(2).unwrap();
 /// That number for sites that trap first in a clone: a patch there copies pages for this clone alone, and there may be thousands of clones.
-const TRAPS_IN_CLONES: u32 = 4;
+const TRAPS_IN_CLONES: NonZeroU32 = NonZeroU32::new(4).unwrap();
 /// Number of sites that are patched together: two calls of a batch for each.
 const TOGETHER: usize = 32;
 /// Backoff: the factor by which that number grows each time the program's bytes had to be restored.
-const BACKOFF: u32 = 4;
+const BACKOFF: NonZeroU32 = NonZeroU32::new(4).unwrap();
 /// Number of jumps into a patched site before the program's bytes are restored: each costs as much as the trap that the patch saves.
 const JUMPS: u8 = 16;
 /// Upper limit on the recorded sites. Programs have a few dozen; those that generate code have any number.
@@ -75,7 +76,7 @@ struct Traps {
     is_recent: bool,
     count: u32,
     /// The trap at which it is patched; `None`: it cannot be.
-    due: Option<u32>,
+    due: Option<NonZeroU32>,
 }
 
 /// All patches of an address space.
@@ -135,7 +136,7 @@ impl Patches {
         let traps = self.traps.entry(site).or_insert(Traps { kind, is_recent: true, count: 0, due });
         (traps.kind, traps.is_recent) = (kind, true);
         traps.count = traps.count.saturating_add(1);
-        traps.due.is_some_and(|due| traps.count >= due)
+        traps.due.is_some_and(|due| traps.count >= due.get())
     }
 
     /// Sites that trapped and are not patched, at most as many as are patched together. Sites whose patches had to be removed are not among

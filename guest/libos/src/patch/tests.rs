@@ -177,14 +177,14 @@ fn patches_with_too_many_jumps_are_removed() {
     let mut patches = Patches::new([0x100, 0x200]);
     let site = 0x40_1000;
     let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site, Kind::Syscall));
-    assert_eq!(traps(&mut patches), Some(TRAPS));
+    assert_eq!(traps(&mut patches), Some(TRAPS.get()));
     patch(&mut patches, [site].into_iter());
     assert!(!patches.allows_jump(site, site + 3), "no instruction starts there");
     assert!((1..JUMPS).all(|_| patches.allows_jump(site, site + 2)));
     assert!(!patches.allows_jump(site, site + 2));
     patches.give_up(site, false);
     assert!(patches.site(site).is_none() && patches.given_up() == 1);
-    assert!(traps(&mut patches) > Some(TRAPS), "it waits longer the next time");
+    assert!(traps(&mut patches) > Some(TRAPS.get()), "it waits longer the next time");
     patches.give_up(site, true);
     assert_eq!(traps(&mut patches), None);
     assert_eq!((1..1000).find(|_| Patches::default().count(site, Kind::Syscall)), None, "without entries nothing is patched");
@@ -206,7 +206,7 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     let mut clone = patches.clone();
     clone.note_clone();
     let traps = (1..1000).find(|_| clone.count(sites[3] + 0x100, Kind::Syscall));
-    assert!(traps > Some(TRAPS) && pending(&clone).contains(&(sites[3] + 0x100)));
+    assert!(traps > Some(TRAPS.get()) && pending(&clone).contains(&(sites[3] + 0x100)));
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.learn(&patches);
