@@ -40,7 +40,7 @@ mod tests {
     use super::{escaped, escaped_lines};
 
     #[test]
-    fn what_a_terminal_might_obey_is_escaped() {
+    fn terminal_control_characters_are_escaped() {
         for (name, shown) in [
             ("it's \"a\\b\" ä", "it's \"a\\b\" ä"),
             ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),

@@ -86,7 +86,7 @@ fn a_program_comes_with_its_prefix() {
 }
 
 #[test]
-fn what_holds_homes_is_no_prefix_and_not_shown() {
+fn directories_that_hold_homes_are_no_prefix_and_not_shown() {
     let stage = Stage::new();
     fs::create_dir_all(stage.path("home/work")).expect("there is room");
     let here = stage.path("");

@@ -23,18 +23,19 @@ impl AddressSpace {
         if region.backing != Backing::Anonymous || !region.permissions.readable() {
             return self.map(grown, region.permissions, region.backing);
         }
-        let ready = self.ahead.end_of(grown.start()).filter(|(_, ahead)| *ahead == region).map_or(grown.start(), |(end, _)| end);
+        let ready =
+            self.premapped.end_of(grown.start()).filter(|(_, premapped)| *premapped == region).map_or(grown.start(), |(end, _)| end);
         if let Some(missing) = PageRange::new(ready, grown.end()) {
             let end = premapped_end(bytes + grown.bytes(), grown.end(), self.room_from(grown.end()));
             let longer = PageRange::new(ready, end).unwrap_or(missing);
             // If there is not enough memory for more, there may be enough for the request itself.
             if self.make(longer, region.permissions, region.backing).is_err() {
                 self.make(missing, region.permissions, region.backing)?;
-            } else if let Some(ahead) = PageRange::new(grown.end(), end) {
-                self.ahead.put(ahead, region);
+            } else if let Some(premapped) = PageRange::new(grown.end(), end) {
+                self.premapped.put(premapped, region);
             }
         }
-        self.ahead.remove(grown);
+        self.premapped.remove(grown);
         self.regions.put(grown, region);
         Ok(())
     }

@@ -58,7 +58,7 @@ pub struct AddressSpace {
     pub layout: Layout,
     /// Memory that is mapped in advance: behind growing regions, for them to grow into, and where an earlier run of the program had its
     /// code. Everything else treats it as free.
-    ahead: Regions,
+    premapped: Regions,
     /// Start of the break's area.
     break_start: u64,
     /// The break itself.
@@ -166,7 +166,7 @@ impl AddressSpace {
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
         self.regions.remove(range);
-        self.ahead.remove(range);
+        self.premapped.remove(range);
         // Most pages of a small mapping will be touched, and a fault costs more than all of its pages.
         memory::map_blocks(range, blocks.at(range.start()), permissions, range.bytes() <= EAGER_MAX)?;
         self.regions.put(range, Region { permissions, backing: Backing::Blocks(blocks) });
@@ -181,7 +181,7 @@ impl AddressSpace {
 
     /// Maps zero memory in place of existing mappings, without recording it.
     fn make(&mut self, range: PageRange, permissions: Permissions, backing: Backing) -> Result<(), Errno> {
-        self.ahead.remove(range);
+        self.premapped.remove(range);
         plan(range, permissions, backing).try_for_each(|(part, flags)| memory::map(part, flags)).map_err(|refusal| {
             // The old mapping is gone, as it may be on Linux, and no partial mapping stays. An error here has no further effect.
             let _ = memory::unmap(range);
@@ -199,8 +199,8 @@ impl AddressSpace {
         let mut unmapped = self.regions.remove(range);
         unmapped.retain(|(_, region)| !region.backing.is_nothing());
         // Without the region before it, no region will grow into the memory mapped ahead.
-        let end = self.ahead.end_of(range.end()).map_or(range.end(), |(end, _)| end);
-        unmapped.extend(self.ahead.remove(PageRange::new(range.start(), end).unwrap_or(range)));
+        let end = self.premapped.end_of(range.end()).map_or(range.end(), |(end, _)| end);
+        unmapped.extend(self.premapped.remove(PageRange::new(range.start(), end).unwrap_or(range)));
         unmapped.sort_unstable_by_key(|(part, _)| part.start());
         self.unmap_pieces(&unmapped)
     }
@@ -230,10 +230,10 @@ impl AddressSpace {
             self.release(range, Content::Stays)?;
         }
         // An earlier run's data lie there, with other permissions than the region has.
-        let claimed: Vec<_> = self.ahead.pieces(range).into_iter().filter(|(part, _)| self.regions.covers(*part)).collect();
+        let claimed: Vec<_> = self.premapped.pieces(range).into_iter().filter(|(part, _)| self.regions.covers(*part)).collect();
         for (part, _) in claimed {
             memory::protect(part, permissions)?;
-            self.ahead.remove(part);
+            self.premapped.remove(part);
         }
         let mut end = range.start();
         for (part, region) in self.regions.pieces(range) {
@@ -445,7 +445,7 @@ impl AddressSpace {
         }
         self.forget_advice(given_up);
         for (part, region) in self.regions.remove(given_up) {
-            self.ahead.put(part, region);
+            self.premapped.put(part, region);
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ impl AddressSpace {
     /// Whether a page may become trampoline space: it is free, and not in an area into which the program's own memory grows or is mapped.
     fn can_hold_trampolines(&self, page: u64) -> bool {
         let in_stack = self.stack.room().contains(&page);
-        let is_free = |range| self.regions.is_free(range) && self.ahead.is_free(range);
+        let is_free = |range| self.regions.is_free(range) && self.premapped.is_free(range);
         page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 

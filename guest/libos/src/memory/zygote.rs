@@ -49,13 +49,13 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn claim(&mut self, range: PageRange, wanted: Region) -> Result<bool, Errno> {
-        let ahead = self.ahead.pieces(range);
-        let bytes: u64 = ahead.iter().filter(|(_, region)| *region == wanted).map(|(part, _)| part.bytes()).sum();
+        let premapped = self.premapped.pieces(range);
+        let bytes: u64 = premapped.iter().filter(|(_, region)| *region == wanted).map(|(part, _)| part.bytes()).sum();
         if bytes < range.bytes() {
             return Ok(false);
         }
-        self.put_over(range, wanted)?;
-        self.ahead.remove(range);
+        self.replace_region(range, wanted)?;
+        self.premapped.remove(range);
         Ok(true)
     }
 
@@ -71,7 +71,7 @@ impl AddressSpace {
     }
 
     /// Records a mapping of memory that the kernel has mapped already, in place of existing mappings.
-    fn put_over(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
+    fn replace_region(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
         self.forget_advice(range);
         self.regions.put(range, region);
@@ -81,17 +81,17 @@ impl AddressSpace {
     /// Maps the parts of a range that are not mapped as `wanted`, or, by an earlier run, with `other` permissions.
     fn map_missing_parts(&mut self, range: PageRange, wanted: Region, other: Option<Permissions>) -> Result<(), Errno> {
         let mut ready: Vec<(PageRange, Region)> = self.regions.pieces(range).into_iter().filter(|(_, region)| *region == wanted).collect();
-        let ahead = self.ahead.pieces(range);
+        let premapped = self.premapped.pieces(range);
         let fits = |region: Region| region == wanted || other.is_some_and(|permissions| region == Region { permissions, ..wanted });
         // Otherwise the data that lie here belong to other files, because the earlier run had them elsewhere.
-        let had_same_start = ahead.first().is_some_and(|(part, region)| part.start() == range.start() && fits(*region));
+        let had_same_start = premapped.first().is_some_and(|(part, region)| part.start() == range.start() && fits(*region));
         let reserves = other.is_some() && had_same_start;
-        ready.extend(ahead.into_iter().filter(|(_, region)| fits(*region)));
+        ready.extend(premapped.into_iter().filter(|(_, region)| fits(*region)));
         ready.sort_unstable_by_key(|(part, _)| part.start());
         let mut start = range.start();
         for (part, region) in ready {
             self.map_gap(start, part.start(), wanted, reserves)?;
-            self.ahead.remove(part);
+            self.premapped.remove(part);
             self.regions.put(part, region);
             start = part.end();
         }
@@ -103,9 +103,9 @@ impl AddressSpace {
     /// stay, for [`Self::claim`].
     fn map_gap(&mut self, start: u64, end: u64, wanted: Region, reserves: bool) -> Result<(), Errno> {
         let Some(range) = PageRange::new(start, end) else { return Ok(()) };
-        let ahead = if reserves { self.ahead.pieces(range) } else { Vec::new() };
+        let premapped = if reserves { self.premapped.pieces(range) } else { Vec::new() };
         let (mut start, mut data_end) = (range.start(), None);
-        for (part, region) in ahead {
+        for (part, region) in premapped {
             let is_data = match (region.backing, wanted.backing) {
                 (Backing::Blocks(data), Backing::Blocks(file)) => data.is_same_file(file),
                 (Backing::Anonymous, _) => data_end == Some(part.start()),
@@ -113,7 +113,7 @@ impl AddressSpace {
             };
             if is_data && region.permissions == Permissions::READ_WRITE {
                 self.map_missing(start, part.start(), wanted)?;
-                self.put_over(part, wanted)?;
+                self.replace_region(part, wanted)?;
                 start = part.end();
                 data_end = Some(start);
             }
@@ -131,7 +131,7 @@ impl AddressSpace {
     /// `ENOMEM`: the space can only be destroyed now.
     pub fn become_zygote(&mut self) -> Result<(), Errno> {
         let mut mapped = self.regions.clone();
-        self.ahead.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
+        self.premapped.all().into_iter().for_each(|(part, region)| mapped.put(part, region));
         let data = self.initial_data(&mapped);
         let (mut code, mut trampolines) = (Regions::default(), Regions::default());
         let rooms: Vec<PageRange> = self.patches.rooms().filter_map(|page| PageRange::new(page, page + PAGE_SIZE)).collect();
@@ -160,7 +160,7 @@ impl AddressSpace {
             code.put(part, region);
         }
         let AddressSpace { space, layout, patches, program, .. } = core::mem::take(self);
-        *self = AddressSpace { space, layout, patches, program, regions: trampolines, ahead: code, ..AddressSpace::default() };
+        *self = AddressSpace { space, layout, patches, program, regions: trampolines, premapped: code, ..AddressSpace::default() };
         Ok(())
     }
 
