@@ -2,7 +2,7 @@
 //! The console: bytes out and in, through the two rings.
 //!
 //! The kernel processes the rings at every exit, so posted descriptors move with the next one. The doorbell is rung by code that must
-//! wait, and by output after a pause.
+//! wait, and by a line of output after a pause.
 
 pub mod channel;
 pub mod control;

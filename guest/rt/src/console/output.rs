@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output. Small pieces are copied and taken at any next exit, which the first piece after a pause causes itself. Large ones are posted in
-//! place and waited for.
+//! Output. Small pieces are copied and taken at any next exit, which the first end of a line after a pause causes itself. Large ones are
+//! posted in place and waited for.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,11 +36,12 @@ impl Stream {
     }
 }
 
-/// Nanoseconds between doorbells for small pieces. A program that prints and then computes makes its reader wait until its quantum ends,
-/// unless a doorbell is rung; a program that prints many small pieces must not pay an exit for each.
+/// Nanoseconds between doorbells for lines. A program that prints and then computes makes its reader wait until its quantum ends, unless a
+/// doorbell is rung. A program that prints many lines must not pay an exit for each. Parts of a line wait for the rest: readers get whole
+/// lines even where a program writes a line's end by itself.
 const DOORBELL_INTERVAL: u64 = 1_000_000;
 
-/// The time of the last doorbell for a small piece. Initially not zero, for the same reason as [`READ`].
+/// The time of the last doorbell for a line. Initially not zero, for the same reason as [`READ`].
 static LAST_DOORBELL: AtomicU64 = AtomicU64::new(LONG_AGO);
 const LONG_AGO: u64 = 1;
 
@@ -97,7 +98,7 @@ impl Slots {
     /// number, and the reason.
     fn send(&mut self, stream: Stream, bytes: u64, mut fill: impl FnMut(&mut [u8]) -> (usize, Option<IoError>)) -> (u64, Option<IoError>) {
         let ring = Ring::transmit();
-        let mut sent = 0;
+        let (mut sent, mut ends_line) = (0, false);
         while sent < bytes {
             let Some(slot) = self.free(&ring) else { return (sent, Some(IoError::Event)) };
             if READ.load(Ordering::Relaxed) & 1 << stream.tag() == 0 {
@@ -112,12 +113,15 @@ impl Slots {
             if filled > 0 {
                 self.posted[slot] = Some(ring.post(Descriptor { address, length: filled as u32, tag: stream.tag() }));
                 sent += filled as u64;
+                ends_line = bytes[filled - 1] == b'\n';
             }
             if stop.is_some() {
                 return (sent, stop);
             }
         }
-        ring_after_pause();
+        if ends_line {
+            ring_after_pause();
+        }
         (sent, None)
     }
 }
