@@ -56,7 +56,7 @@ pub struct CachedImage {
     pub image: Image,
     /// The value that was passed to [`Cache::store`].
     pub host_fingerprint: u64,
-    /// When it was last written or found to match the host, or when such a check last began.
+    /// When it was last written or found to match the host, or the time set by [`Cache::set_checked`].
     pub checked: SystemTime,
 }
 
@@ -120,21 +120,19 @@ impl Cache {
         if self.open_file().is_some_and(|(file, _)| {
             Trailer::read(&file).is_some_and(|old| old == trailer && old.checksums(&file).is_some_and(|old| old == checksums))
         }) {
-            return self.touch().map_err(failed);
+            return self.set_checked(SystemTime::now());
         }
         self.write(&[metadata, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
     }
 
-    /// Records that a check of the cached image begins, so that no other process begins one at the same time.
+    /// Sets the time at which the cached image counts as checked: in the past, so that another check is due soon unless the one that
+    /// begins now is completed.
     ///
     /// # Errors
     /// [`Error::Write`].
-    pub fn begin_check(&self) -> Result<(), Error> {
-        self.touch().map_err(|source| Error::Write { path: self.path.clone(), source })
-    }
-
-    fn touch(&self) -> io::Result<()> {
-        File::options().write(true).open(&self.path)?.set_modified(SystemTime::now())
+    pub fn set_checked(&self, time: SystemTime) -> Result<(), Error> {
+        let file = File::options().write(true).open(&self.path).and_then(|file| file.set_modified(time));
+        file.map_err(|source| Error::Write { path: self.path.clone(), source })
     }
 
     /// Removes the cached image, so that the next start makes it anew. It is no error if it is gone.

@@ -310,21 +310,14 @@ impl State {
     /// Invokes an operation of a cell on itself, or its next step.
     fn operate(&mut self, id: CellId, mut operation: Operation) -> NextStep {
         let progress = self.invoke(Subject::Caller(id), &mut operation);
-        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         match progress {
-            Ok(OperationProgress::Done(result)) => {
-                execution.context.registers.rax = result;
-                let usage = frames.usage(cell.memory.account());
-                // The page was made the cell's own before the cell was entered.
-                let _ = cell.set_word(frames, offset::MEMORY + 8, usage.used.0);
-                NextStep::Resume
-            }
+            Ok(OperationProgress::Done(result)) => self.finish_operation(id, result),
             Ok(OperationProgress::More) => {
-                execution.work = Some(Work::Operation(operation));
+                self.running(id).0.execution.work = Some(Work::Operation(operation));
                 NextStep::Again
             }
             Err(OperationError::Memory(MemoryError::Absent(wanted))) => {
-                execution.work = Some(Work::Operation(operation));
+                self.running(id).0.execution.work = Some(Work::Operation(operation));
                 NextStep::Read(wanted)
             }
             Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
@@ -332,15 +325,19 @@ impl State {
                     self.running(id).0.execution.work = Some(Work::Operation(operation));
                     next
                 }
-                None => self.refuse(id, &operation, &error),
+                None => self.finish_operation(id, operation.refused(error.to_refusal())),
             },
-            Err(error) => self.refuse(id, &operation, &error),
+            Err(error) => self.finish_operation(id, operation.refused(error.to_refusal())),
         }
     }
 
-    /// Returns a refusal to a cell.
-    fn refuse(&mut self, id: CellId, operation: &Operation, error: &OperationError) -> NextStep {
-        self.running(id).0.execution.context.registers.rax = operation.refused(error.to_refusal());
+    /// Returns the result of an operation to a cell.
+    fn finish_operation(&mut self, id: CellId, result: u64) -> NextStep {
+        let (LiveCell { cell, execution, .. }, frames) = self.running(id);
+        execution.context.registers.rax = result;
+        let usage = frames.usage(cell.memory.account());
+        // The page was made the cell's own before the cell was entered.
+        let _ = cell.set_word(frames, offset::MEMORY + 8, usage.used.0);
         NextStep::Resume
     }
 

@@ -15,15 +15,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The file's name.
 const FILE: &str = "software.image";
 /// Maximal number of entries of the host's software.
 const SOFTWARE_MAX: u64 = 8_000_000;
-/// An image is checked again after this time. Where many programs run for a moment each, only one of them per period spends time on a
-/// check, even if it ends before the check does.
+/// An image is checked again after this time.
 const FRESH: Duration = Duration::from_secs(60);
+/// A check that was begun but not completed is begun again after this time. Where many programs run for a moment each, one of them per
+/// period spends time on a check.
+const RETRY: Duration = Duration::from_secs(5);
 /// Checked files in one directory; more would be slow.
 const SIGNS_MAX: usize = 64;
 /// The nice value of the renewing thread: the lowest priority.
@@ -63,15 +65,20 @@ pub(super) fn open(directory: Option<&Path>, reporter: &Reporter) -> Result<(Ima
         let due = kept.checked.elapsed().is_ok_and(|age| age > FRESH);
         if due {
             // If the cache cannot be written, every start checks.
-            let _ = cache.begin_check();
+            let _ = cache.set_checked(SystemTime::now() - FRESH + RETRY);
         }
         return Ok((kept.image, Some(cache.clone()), due.then(|| Renewal(cache.clone()))));
     }
     let progress = reporter.progress(LongOperation::ScanSoftware);
     let image = builder(true, true, &|count| progress.set(count))?.image()?;
+    let Some(cache) = cache else { return Ok((image, None, None)) };
     // If it cannot be cached, every start scans.
-    let _ = cache.as_ref().map(|cache| cache.store(&image, signs));
-    Ok((image, cache, None))
+    let _ = cache.store(&image, signs);
+    // The cached image takes little memory; that of the scan goes back to the host.
+    let cached = cache.open().filter(|kept| kept.host_fingerprint == signs).map(|kept| kept.image);
+    let image = cached.unwrap_or(image);
+    trim_heap();
+    Ok((image, Some(cache), None))
 }
 
 impl Renewal {

@@ -15,7 +15,7 @@ use super::regions::{Backing, Region};
 use crate::errno::Errno;
 use crate::files::sharing::Sharing;
 use crate::patch::code::{JUMP, Kind, WINDOW, replaced};
-use crate::patch::{Patches, Site, trampoline, trampoline_space};
+use crate::patch::{MAX_SITES, Patches, Site, trampoline, trampoline_space};
 
 /// Prefixes that change the meaning of a jump, though not of the instruction that it replaces.
 const PREFIXES: [u8; 4] = [0x66, 0xf0, 0xf2, 0xf3];
@@ -50,7 +50,7 @@ impl AddressSpace {
     /// of them would pay off soon, and the exit costs more than their patches. A site that cannot be patched keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
         if self.patches.count(site, kind) {
-            let others = self.patches.pending().filter(|(other, _)| *other != site);
+            let others = self.patches.pending().filter(|(other, _)| *other != site).take(MAX_SITES - 1);
             self.patch(iter::once((site, kind)).chain(others).collect());
         }
     }
@@ -84,8 +84,9 @@ impl AddressSpace {
         let added = added.count();
         // A trampoline without a jump to it has no effect.
         let patched = (batch.perform() / 2).min(added);
-        for patch in planned.drain(patched..) {
-            self.patches.give_up(patch.site, true);
+        for (index, patch) in planned.drain(patched..).enumerate() {
+            // The first was refused; the others were not tried.
+            self.patches.give_up(patch.site, index == 0);
         }
     }
 
@@ -102,10 +103,12 @@ impl AddressSpace {
         let entry = Patches::entry_word(start, kind);
         let bytes = trampoline::assemble(start, site, &code, &replaced, kind, entry)?;
         let jump = trampoline::displacement(site + JUMP as u64, start)?;
-        let trampoline = if is_new { self.add_room(start, &bytes)? } else { bytes };
+        if is_new {
+            self.add_room(start)?;
+        }
         let original = code.first_chunk().copied()?;
         self.patches.add(site, Site { original, trampoline: start..start + length, offsets: trampoline::offsets(&replaced), jumps: 0 });
-        Some(PlannedPatch { site, jump: [0xe9, jump[0], jump[1], jump[2], jump[3]], start, trampoline })
+        Some(PlannedPatch { site, jump: [0xe9, jump[0], jump[1], jump[2], jump[3]], start, trampoline: bytes })
     }
 
     /// The bytes of the code from `site` on that can be patched: executable, private to the program, and not writable by others.
@@ -133,17 +136,15 @@ impl AddressSpace {
         page >= LOW_START && !in_stack && PageRange::new(page, page + PAGE_SIZE).is_some_and(is_free)
     }
 
-    /// Maps a page of trampoline space. Returns its content from the first trampoline, at `start`, to the entries at its end.
-    fn add_room(&mut self, start: u64, trampoline: &[u8]) -> Option<Vec<u8>> {
+    /// Maps a page of trampoline space for a trampoline at `start`, with the entries at its end.
+    fn add_room(&mut self, start: u64) -> Option<()> {
         let range = PageRange::new(start / PAGE_SIZE * PAGE_SIZE, start / PAGE_SIZE * PAGE_SIZE + PAGE_SIZE)?;
         let entries = self.patches.entries()?.map(u64::to_le_bytes).concat();
         self.map(range, Permissions::READ_EXECUTE, Backing::Anonymous).ok()?;
-        let mut content = vec![0; (range.end() - start) as usize];
-        let (head, tail) = content.split_at_mut_checked(trampoline.len())?;
-        head.copy_from_slice(trampoline);
-        tail.last_chunk_mut::<{ trampoline_space::ENTRIES as usize }>()?.copy_from_slice(&entries);
+        // Not part of the batch: a page without entries must never be recorded.
+        memory::write(range.end() - trampoline_space::ENTRIES, &entries).ok()?;
         self.patches.add_page(range.start());
-        Some(content)
+        Some(())
     }
 
     /// Removes patches from pages that are about to change. Discarded pages also lose the advice for children.

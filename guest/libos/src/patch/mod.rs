@@ -37,7 +37,7 @@ const TRAPS: NonZeroU32 = NonZeroU32::new(2).unwrap();
 /// That number for sites that trap first in a clone: a patch there copies pages for this clone alone, and there may be thousands of clones.
 const TRAPS_IN_CLONES: NonZeroU32 = NonZeroU32::new(4).unwrap();
 /// Number of sites that are patched together: two calls of a batch for each.
-const TOGETHER: usize = 32;
+pub const MAX_SITES: usize = 32;
 /// Backoff: the factor by which that number grows each time the program's bytes had to be restored.
 const BACKOFF: NonZeroU32 = NonZeroU32::new(4).unwrap();
 /// Number of jumps into a patched site before the program's bytes are restored: each costs as much as the trap that the patch saves.
@@ -146,7 +146,7 @@ impl Patches {
             traps.is_recent && traps.due.is_some_and(|due| due <= TRAPS_IN_CLONES) && !self.sites.contains_key(&site)
         };
         let pending = self.traps.iter().filter(move |(site, traps)| is_pending(**site, traps));
-        pending.map(|(site, traps)| (*site, traps.kind)).take(TOGETHER)
+        pending.map(|(site, traps)| (*site, traps.kind)).take(MAX_SITES)
     }
 
     /// Marks a site that cannot be patched.

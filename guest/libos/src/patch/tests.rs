@@ -11,7 +11,7 @@ use super::code::{JUMP, Kind, ReplacedCode, WINDOW, replaced};
 use super::decode::{Flow, decode};
 use super::trampoline::{self, ENTRY_CODE};
 use super::trampoline_space::{ENTRIES, UNDEFINED};
-use super::{JUMPS, Patches, Site, TOGETHER, TRAPS};
+use super::{JUMPS, MAX_SITES, Patches, Site, TRAPS};
 
 /// The assumed address of the code.
 const PLACE: u64 = 0x40_0000;
@@ -213,7 +213,7 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     assert_eq!(pending(&next), []);
     assert!(next.count(sites[4], Kind::Syscall), "but its counts stay");
     (0..1000).for_each(|number| _ = next.count(0x50_0000 + number * 0x100, Kind::Cpuid));
-    assert_eq!(pending(&next).len(), TOGETHER);
+    assert_eq!(pending(&next).len(), MAX_SITES);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn a_line_is_delivered_before_the_next_exit() {
         let found: Value = serde_json::from_str(&outcome.errors).expect("one JSON object");
         found["exit_causes"]["doorbell"].as_u64().unwrap_or(0)
     };
-    assert_eq!((doorbells(&["echo", "a line"]), doorbells(&["true"])), (1, 0));
+    assert!(doorbells(&["echo", "a line"]) > doorbells(&["true"]));
 }
 
 #[test]
