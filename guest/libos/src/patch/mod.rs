@@ -149,6 +149,12 @@ impl Patches {
         pending.map(|(site, traps)| (*site, traps.kind)).take(MAX_SITES)
     }
 
+    /// Begins to count anew, in the child of a fork. Most children execute another program soon, and each would copy pages for patches of
+    /// sites that trapped in its parent.
+    pub fn reset_counts(&mut self) {
+        self.traps.values_mut().for_each(|traps| (traps.is_recent, traps.count) = (false, 0));
+    }
+
     /// Marks a site that cannot be patched.
     pub fn refuse(&mut self, site: u64) {
         if let Some(traps) = self.traps.get_mut(&site) {

@@ -207,6 +207,10 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     clone.note_clone();
     let traps = (1..1000).find(|_| clone.count(sites[3] + 0x100, Kind::Syscall));
     assert!(traps > Some(TRAPS.get()) && pending(&clone).contains(&(sites[3] + 0x100)));
+    // A child counts its own traps.
+    let mut child = patches.clone();
+    child.reset_counts();
+    assert!(pending(&child).is_empty() && !child.count(sites[0], Kind::Syscall) && child.count(sites[0], Kind::Syscall));
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.learn(&patches);

@@ -12,8 +12,6 @@ use crate::memory::AddressSpace;
 
 /// Upper limit on zygotes; further programs start without one.
 const PROGRAMS_MAX: usize = 32;
-/// A zygote is replaced once another run has patched more sites than it by one in so many.
-const GAIN: usize = 4;
 
 /// A space for each program, by its first block.
 #[derive(Debug, Default)]
@@ -45,7 +43,7 @@ impl Zygotes {
         let Some(program) = memory.program else { return false };
         let Some(zygote) = self.by_program.get_mut(&program) else { return true };
         let (zygote_sites, sites) = (zygote.memory.patches.count_sites(), memory.patches.count_sites());
-        if sites > zygote_sites + zygote_sites / GAIN {
+        if sites > zygote_sites {
             return true;
         }
         if zygote.memory.layout == memory.layout {
