@@ -147,8 +147,8 @@ hypercalls! {
     /// returns the cell's own generation at once. `unaware` is 1 if programs run that do not notice that they were
     /// cloned, so that clones' random numbers may not be distinct, and 0 otherwise. Vector registers do not survive it.
     20 FreezeIfAsked freeze_if_asked(unaware);
-    /// Performs `calls` (1 to 64) memory calls, from `map` on except `doorbell`, `relinquish`, the freezes and `batch`, in order. Their
-    /// records lie at `address` of the running space: six words each, the number and five arguments. Other calls are refused. Returns how
+    /// Performs `calls` (1 to 64) calls about memory, spaces and segments, in order; other calls are refused. Their
+    /// records lie at `address` of the running space: six words each, the number and five arguments. Returns how
     /// many were performed: fewer than `calls` if the next one was refused. If that is the first, returns its refusal. Their results are
     /// lost.
     21 Batch batch(address, calls);
