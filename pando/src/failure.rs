@@ -113,6 +113,9 @@ pub(crate) enum Failure {
         /// The host's error.
         source: std::io::Error,
     },
+    /// The service manager passed a descriptor that is no socket for the service.
+    #[error("cannot use the socket of the service manager: {}: pass one Unix stream socket with a path, as dist/systemd does", host::plain(.0))]
+    InheritedSocket(std::io::Error),
     /// Another process listens on the socket.
     #[error("cannot listen on {}: another `pando serve` uses it: use that one, or give this one another --socket", escaped(.0))]
     Serving(PathBuf),

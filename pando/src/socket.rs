@@ -3,6 +3,7 @@
 
 use crate::environment;
 use crate::failure::Failure;
+use listenfd::ListenFd;
 use pando_manager::template::TemplateStore;
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -21,6 +22,18 @@ pub(crate) fn default_path() -> Result<PathBuf, Failure> {
         Some(directory) => Ok(directory.join("pando/socket")),
         None => Ok(TemplateStore::of(&environment::caller())?.directory().with_file_name("run").join("socket")),
     }
+}
+
+/// Takes the listening socket that the service manager opened and passed on (systemd's socket activation), if there is one.
+///
+/// # Errors
+/// The passed descriptor is no listening Unix socket with a path.
+pub(crate) fn inherited() -> Result<Option<(UnixListener, PathBuf)>, Failure> {
+    let Some(listener) = ListenFd::from_env().take_unix_listener(0).map_err(Failure::InheritedSocket)? else { return Ok(None) };
+    let address = listener.local_addr().map_err(Failure::InheritedSocket)?;
+    let path = address.as_pathname().ok_or_else(|| Failure::InheritedSocket(ErrorKind::InvalidInput.into()))?.to_path_buf();
+    listener.set_nonblocking(true).map_err(Failure::InheritedSocket)?;
+    Ok(Some((listener, path)))
 }
 
 /// Listens on the socket. The leftover socket of a killed process is replaced.

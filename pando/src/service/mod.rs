@@ -27,6 +27,7 @@ use pando_manager::template::{TemplateStore, create_private_directory};
 use pando_manager::{host, machine};
 use problem::Problem;
 use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -70,19 +71,15 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     let descriptors = Descriptors::divide();
     descriptors.check_service()?;
+    // Taken first: the processes of gateways do not keep it.
+    let inherited = if options.socket.is_none() { socket::inherited()? } else { None };
     // Started while there is one thread, and no resource that another process should not have.
     let gateways = PreparedGateways::start(options.gateways.into(), descriptors).map_err(Failure::Network)?;
     let environment = environment::caller();
     let store = TemplateStore::of(&environment)?;
     store.create_directory()?;
-    let path = options.socket.clone().map_or_else(socket::default_path, Ok)?;
-    // The directory of the default socket is writable, to remove the socket at the end. A directory given with `--socket` may hold other
-    // files: the next service replaces a leftover socket there.
-    let own_directory = path.parent().filter(|_| options.socket.is_none());
-    if let Some(directory) = own_directory {
-        create_private_directory(directory).map_err(|source| Failure::Socket { path: directory.into(), source })?;
-    }
-    let listener = socket::listen(&path)?;
+    let is_inherited = inherited.is_some();
+    let ServiceSocket { listener, path, own_directory } = inherited.map_or_else(|| ServiceSocket::open(options), |it| Ok(it.into()))?;
     // It takes some milliseconds, so a process that runs one program does without it: no call that it keeps reaches any of these.
     match pando_machine::unshare_namespaces() {
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
@@ -94,7 +91,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         store,
         memory: options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages),
         shown: options.show.clone(),
-        writable: own_directory.into_iter().map(Into::into).collect(),
+        writable: own_directory.iter().cloned().collect(),
         descriptors,
     };
     let manager = Manager::start(config, gateways)?;
@@ -115,10 +112,40 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         }
         .map_err(Failure::Print)
     });
-    // A leftover socket is harmless: clients report that no server runs.
-    let _ = std::fs::remove_file(&path);
+    // A leftover socket is harmless: clients report that no server runs. The service manager keeps its own.
+    if !is_inherited {
+        let _ = std::fs::remove_file(&path);
+    }
     runtime.shutdown_background();
     served.map(|()| 0)
+}
+
+/// The socket on which the service listens.
+struct ServiceSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// The directory of the default socket. It is writable, to remove the socket at the end. A directory given with `--socket` may hold
+    /// other files: the next service replaces a leftover socket there.
+    own_directory: Option<PathBuf>,
+}
+
+impl ServiceSocket {
+    /// Listens on the socket of the options, or on the default one.
+    fn open(options: &Serve) -> Result<ServiceSocket, Failure> {
+        let path = options.socket.clone().map_or_else(socket::default_path, Ok)?;
+        let own_directory = path.parent().filter(|_| options.socket.is_none()).map(PathBuf::from);
+        if let Some(directory) = &own_directory {
+            create_private_directory(directory).map_err(|source| Failure::Socket { path: directory.clone(), source })?;
+        }
+        Ok(ServiceSocket { listener: socket::listen(&path)?, path, own_directory })
+    }
+}
+
+impl From<(UnixListener, PathBuf)> for ServiceSocket {
+    /// A socket that the service manager opened, and keeps.
+    fn from((listener, path): (UnixListener, PathBuf)) -> ServiceSocket {
+        ServiceSocket { listener, path, own_directory: None }
+    }
 }
 
 /// All routes, with their description at `/v1/openapi.json`.

@@ -215,5 +215,5 @@ pub const EXTRA: &[Package] = &[
     package("python3-numpy", &["/usr/lib/python3/dist-packages/numpy"], "clones of a large Python"),
     package("python3-pil", &["/usr/lib/python3/dist-packages/PIL"], "another"),
     package("stress-ng", &["stress-ng"], "stress of many classes"),
-    package("systemd", &["systemd-analyze"], "what reads units"),
+    package("systemd", &["systemd-analyze", "systemd-socket-activate"], "what reads units, and passes sockets on"),
 ];

@@ -10,6 +10,8 @@ use std::process::Command;
 /// The units, each with its installed name and the options for systemd-analyze.
 const UNITS: [(&str, &str, &[&str]); 2] =
     [("system/pando@.service", "pando@alice.service", &[]), ("user/pando.service", "pando.service", &["--user"])];
+/// The sockets of these units.
+const SOCKETS: [&str; 2] = ["system/pando@.socket", "user/pando.socket"];
 /// The program's path in the units.
 const INSTALLED: &str = "/usr/local/bin/pando";
 
@@ -24,10 +26,12 @@ fn systemd_understands_the_units() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for (name, installed, options) in UNITS {
+    for ((name, installed, options), socket) in UNITS.into_iter().zip(SOCKETS) {
         let text = unit(name);
         assert!(text.contains(&format!("ExecStart={INSTALLED} serve ")), "{name}");
         let file = directory.path().join(installed);
+        // systemd reads the socket's unit, too, which it requires.
+        fs::write(file.with_extension("socket"), unit(socket)).expect("the directory is ours");
         fs::write(&file, text.replace(INSTALLED, PANDO)).expect("the directory is ours");
         let mut command = Command::new(host_program("systemd-analyze"));
         command.args(options).args(["verify", "--man=no"]).arg(&file).env("XDG_RUNTIME_DIR", directory.path());

@@ -7,3 +7,4 @@ mod host_limits;
 mod pool;
 mod python_client;
 mod serve;
+mod socket_activation;
