@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask fresh`: the README's first command in a minimal Debian with nothing but the README's requirements, and the
-//! packages that the tests would install there.
+//! `cargo xtask fresh`: the README's first command in a minimal Debian with nothing but the README's requirements, the packages that the
+//! tests would install there, and the files of a release (`cargo xtask dist`), installed there without Rust.
 //!
 //! mmdebstrap creates the root from this machine's own package sources. The repository, cargo's home and rustup's
 //! toolchains are bind-mounted into it.
+
+mod install;
 
 use anyhow::{Context, Result, bail, ensure};
 use pando_packages::NEEDED;
@@ -13,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::workspace;
+use crate::{dist, workspace};
 
 /// The README's requirements besides Rust; gcc alone has no C library to link with.
 const ASKED_FOR: [&str; 2] = ["gcc", "libc6-dev"];
@@ -23,6 +25,8 @@ const FIRST_COMMAND: &str = "cargo run --release";
 const HELLO: &str = "hello from ";
 /// The KVM device, which cells need.
 const KVM: &str = "/dev/kvm";
+/// The folders of programs of a fresh system.
+const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// Runs a command in the root. `$1` is the root, `$2` the command, the others are folders that keep their path inside.
 const ENTER: &str = r#"root=$1 command=$2; shift 2
 for folder in "$@"; do mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; done
@@ -48,6 +52,8 @@ pub(crate) fn run() -> Result<()> {
     let said = enter(&root, &command)?;
     ensure!(said.lines().any(|line| line.starts_with(HELLO)), "`{command}` does not print `{HELLO}...` in a fresh system: {said}");
     print!("{said}");
+    // The command above has built the program.
+    install::check(&root, &dist::make()?)?;
     fs::remove_dir_all(&root).context("removing the minimal Debian")
 }
 
@@ -130,13 +136,30 @@ fn enter(root: &Path, command: &str) -> Result<String> {
     let [cargo, rustup] = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
         .map(|(name, folder)| env::var_os(name).map_or_else(|| home.join(folder), PathBuf::from));
     let repository = workspace::root();
-    let mut enter = Command::new("unshare");
-    enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]).arg(root);
-    enter.arg(format!("cd '{}' && {command}", repository.display())).args([&repository, &cargo, &rustup, &workspace::target()]);
-    // The environment variables of a fresh system, except that the registry's files are used offline.
-    enter.env_clear().env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", cargo.join("bin").display()));
-    enter.envs([("HOME", "/root"), ("LANG", "C.UTF-8"), ("CARGO_NET_OFFLINE", "true")]);
+    let mut enter =
+        entering(root, &format!("cd '{}' && {command}", repository.display()), &[&repository, &cargo, &rustup, &workspace::target()]);
+    enter.env("PATH", format!("{}:{SYSTEM_PATH}", cargo.join("bin").display())).env("CARGO_NET_OFFLINE", "true");
     enter.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).env("CARGO_TARGET_DIR", workspace::target());
+    output(&mut enter, command)
+}
+
+/// Runs a shell script in the root without Rust and the repository; returns its standard output. The variable `FILE` names a file of a
+/// release, whose folder is mounted.
+fn enter_without_rust(root: &Path, file: &Path, script: &str) -> Result<String> {
+    let mut enter = entering(root, &format!("set -eu; {script}"), &[file.parent().context("a file lies in a folder")?]);
+    output(enter.env("FILE", file).env("DEBIAN_FRONTEND", "noninteractive"), script)
+}
+
+/// A command in the root with the environment variables of a fresh system, and with these folders of the host.
+fn entering(root: &Path, command: &str, folders: &[&Path]) -> Command {
+    let mut enter = Command::new("unshare");
+    enter.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]).arg(root).arg(command).args(folders);
+    enter.env_clear().envs([("PATH", SYSTEM_PATH), ("HOME", "/root"), ("LANG", "C.UTF-8")]);
+    enter
+}
+
+/// The standard output of a command that must succeed.
+fn output(enter: &mut Command, command: &str) -> Result<String> {
     let output = enter.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting unshare")?;
     ensure!(output.status.success(), "`{command}` failed in a fresh system ({})", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The project's own tools, called as `cargo xtask NAME`.
 
+mod dist;
 mod fresh;
 mod fuzz;
 mod hardware;
@@ -40,6 +41,8 @@ enum Tool {
     },
     /// Runs the targets of `fuzz/` with libFuzzer; without cargo-fuzz or a C++ compiler, prints that and does nothing.
     Fuzz(fuzz::Options),
+    /// Makes the files of a release in `target/dist`: an archive, a Debian package and a Python wheel.
+    Dist,
     /// Runs the README's first command in a minimal Debian, and checks which packages the tests would install there.
     Fresh,
     /// Prints the Debian packages that the tests need and that are missing here.
@@ -76,6 +79,7 @@ fn run(tool: Tool) -> Result<bool> {
         }
         Tool::Test { all } => suite::run(all),
         Tool::Fuzz(options) => fuzz::run(&options),
+        Tool::Dist => dist::make().map(|_| true),
         Tool::Fresh => fresh::run().map(|()| true),
         Tool::Packages => {
             packages::missing().iter().for_each(|package| println!("{}", package.name));

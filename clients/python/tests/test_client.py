@@ -180,7 +180,7 @@ class Servers(unittest.TestCase):
         variables.pop("PANDO")
         said = self.python("import pando; pando.run('1')", variables)
         self.assertEqual(said.returncode, 1)
-        self.assertRegex(said.stderr, r"pando.*ServerMissing: no server is running at .*cargo install --path pando.*PANDO\n$")
+        self.assertRegex(said.stderr, r"pando.*ServerMissing: no server is running at .*install the wheel of this package.*PANDO\n$")
 
     def test_one_that_cannot_start_says_why(self) -> None:
         variables = {**environment(self.place), "PANDO": "/bin/false"}

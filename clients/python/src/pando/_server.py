@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import threading
 from pathlib import Path
 from typing import List, Optional
 
+from . import _program
 from ._types import ServerMissing
 
 _SAYS_READY = "serving at"
@@ -37,11 +37,11 @@ def start(path: Optional[Path]) -> None:
     with _starting:
         if _is_there(path or place()):
             return
-        program = os.environ.get("PANDO") or shutil.which("pando")
+        program = _program.find()
         if not program:
             raise ServerMissing(
                 f"no server is running at {path or place()}, and there is no program `pando` in PATH to start one: "
-                "install it (`cargo install --path pando` in a clone of its repository), or name it in the variable PANDO"
+                "install the wheel of this package, which has one, or install Pando, or name the program in the variable PANDO"
             )
         words = [program, "serve"] + (["--socket", str(path)] if path else [])
         try:
