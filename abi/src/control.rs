@@ -7,6 +7,8 @@
 
 /// Maximum number of jobs of a cell at a time.
 pub const JOBS: usize = 16;
+/// The number of the cell's first program, which is no job: it is only sent signals.
+pub const FIRST_PROGRAM: u32 = 0;
 /// Maximum number of unconfirmed bytes of a job's input, and of its outputs together.
 pub const WINDOW: u32 = 64 << 10;
 /// Maximum payload of a frame that carries a stream.
@@ -30,7 +32,7 @@ pub enum Kind {
     Input = 2,
     /// Order: its input ends here.
     InputEnd = 3,
-    /// Order: send its processes the signal `detail`; a job without processes is aborted.
+    /// Order: send its processes the signal `detail`; a job without processes is aborted. The job may be [`FIRST_PROGRAM`].
     Signal = 4,
     /// Order or report: `detail` received bytes were consumed.
     Taken = 5,

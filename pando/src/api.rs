@@ -2,6 +2,7 @@
 //! The service's protocol: types of requests and answers. `docs/openapi.json` is generated from them.
 
 mod convert;
+mod signal;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +10,8 @@ use pando_kernel::Stream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
+
+pub use signal::Signal;
 
 /// Control characters that a text may hold, however short it is.
 const CONTROLS_MAX: usize = 64;
@@ -243,19 +246,6 @@ pub struct RunResult {
     pub stderr: TextOrBytes,
     /// Its notes to the operator (lines written to /dev/pando).
     pub notes: Vec<String>,
-}
-
-/// A signal for a cell's program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Signal {
-    /// SIGINT, as Ctrl-C sends it.
-    Interrupt,
-    /// SIGTERM.
-    Terminate,
-    /// Terminates the cell; the program cannot catch it.
-    #[default]
-    Kill,
 }
 
 /// A template to create from a running cell.

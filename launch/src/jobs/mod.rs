@@ -8,7 +8,7 @@ pub use command::{Command, Task};
 pub use multiplexer::Multiplexer;
 
 use crate::LaunchError;
-use pando_abi::control::{Frame, JOBS, Kind};
+use pando_abi::control::{FIRST_PROGRAM, Frame, JOBS, Kind};
 use pando_kernel::{CellId, ConsolePort, Kernel};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -147,7 +147,8 @@ impl Jobs {
         if state.jobs.len() >= JOBS {
             return Err(LaunchError::TooManyJobs { most: JOBS });
         }
-        state.last = state.last.wrapping_add(1);
+        // The first program has number 0.
+        state.last = state.last.wrapping_add(1).max(1);
         let (number, ring) = (state.last, Arc::clone(&self.0.ring));
         let port = ConsolePort::detached(move || ring());
         let job = Job { number, port, end: Mutex::new(None), ended: Condvar::new(), jobs: Arc::clone(&self.0) };
@@ -160,6 +161,12 @@ impl Jobs {
         drop(state);
         (self.0.ring)();
         Ok(job)
+    }
+
+    /// Sends the processes of the cell's first program a signal, by Linux's number.
+    pub fn signal_first(&self, number: u8) {
+        self.0.lock().requests.extend(Frame::new(Kind::Signal, FIRST_PROGRAM, number.into()).to_bytes());
+        (self.0.ring)();
     }
 }
 

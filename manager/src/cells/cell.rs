@@ -348,6 +348,7 @@ impl ManagedCell {
                 let _ = self.kernel.end(self.cell, End::Killed);
                 self.changed.send_replace(());
             }
+            CellSignal::Other(number) => _ = self.with_jobs("send a signal to", |jobs| jobs.signal_first(number)),
         }
     }
 
@@ -364,8 +365,13 @@ impl ManagedCell {
     /// # Errors
     /// It has ended, the command is too long, or it has the maximal number of programs.
     pub fn start_job(&self, command: &Command) -> Result<Arc<Job>, ManagerError> {
+        Ok(self.with_jobs("start a program in", |jobs| jobs.start(command))??)
+    }
+
+    /// Uses its control channel, which is opened at the first use. `action` is the verb of errors.
+    fn with_jobs<T>(&self, action: &'static str, use_jobs: impl FnOnce(&Jobs) -> T) -> Result<T, ManagerError> {
         let mut jobs = lock(&self.jobs);
-        let ended = || ManagerError::Ended { cell: self.id, action: "start a program in" };
+        let ended = || ManagerError::Ended { cell: self.id, action };
         if self.has_ended() {
             return Err(ended());
         }
@@ -383,7 +389,7 @@ impl ManagedCell {
                 none.insert(jobs)
             }
         };
-        Ok(jobs.start(command)?)
+        Ok(use_jobs(jobs))
     }
 
     /// Creates a template from it, holding the locks in `held`: the cell never runs again. Its program is asked to freeze and gets some

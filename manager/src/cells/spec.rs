@@ -112,6 +112,8 @@ pub enum CellSignal {
     Terminate,
     /// Terminates the cell; the program cannot catch it.
     Kill,
+    /// Another signal, by Linux's number.
+    Other(u8),
 }
 
 /// A piece of a cell's output, or its end.

@@ -4,7 +4,7 @@
 use super::Reason;
 use crate::api;
 use pando_kernel::network::address::Addresses;
-use pando_manager::cells::{CellOutcome, CellSignal, CellSummary, EndReason, Manager, ManagerSummary, OutputPiece};
+use pando_manager::cells::{CellOutcome, CellSummary, EndReason, Manager, ManagerSummary, OutputPiece};
 use std::time::UNIX_EPOCH;
 
 /// The message of a cell that was terminated because there is no memory for its output.
@@ -62,16 +62,6 @@ impl From<CellSummary> for api::Cell {
 impl From<Addresses> for api::Addresses {
     fn from(Addresses { mac, v4, v6, .. }: Addresses) -> api::Addresses {
         api::Addresses { mac: mac.to_string(), ipv4: v4.to_string(), ipv6: v6.to_string() }
-    }
-}
-
-impl From<api::Signal> for CellSignal {
-    fn from(signal: api::Signal) -> CellSignal {
-        match signal {
-            api::Signal::Interrupt => CellSignal::Interrupt,
-            api::Signal::Terminate => CellSignal::Terminate,
-            api::Signal::Kill => CellSignal::Kill,
-        }
     }
 }
 

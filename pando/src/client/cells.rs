@@ -35,8 +35,8 @@ pub(crate) struct Logs {
 /// Options of `pando kill`.
 #[derive(Debug, Args)]
 pub(crate) struct Kill {
-    /// The signal to send; the program cannot catch `kill`
-    #[arg(short = 's', long, value_enum, default_value = "kill")]
+    /// The signal to send, by name or number: TERM, SIGTERM, 15; the program cannot catch KILL
+    #[arg(short = 's', long, default_value = "KILL")]
     signal: Signal,
 
     /// Remove the cell and its output, too
@@ -102,10 +102,9 @@ pub(crate) fn logs(options: &Logs) -> Result<u8, Failure> {
 /// There is no such cell, or no server runs.
 pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
     let client = Client::need()?;
-    let signal = serde_json::to_value(options.signal).map_err(std::io::Error::from)?;
     wait_for(async {
         for cell in &options.cells {
-            let path = format!("/v1/cells/{cell}/kill?signal={}", signal.as_str().unwrap_or_default());
+            let path = format!("/v1/cells/{cell}/kill?signal={}", options.signal);
             client.ask::<()>(Method::POST, &path, &()).await?;
             if options.rm {
                 client.ask::<()>(Method::DELETE, &format!("/v1/cells/{cell}"), &()).await?;

@@ -237,7 +237,8 @@ async fn wait(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(qu
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct KillQuery {
-    /// The signal for its program; a program can ignore those that it can catch.
+    /// The signal for its program, as `kill` names it: `TERM`, `SIGTERM` or `15` [default: KILL, which terminates the cell]. A program can
+    /// ignore those that it can catch.
     #[serde(default)]
     #[param(inline)]
     signal: api::Signal,
@@ -248,7 +249,7 @@ struct KillQuery {
 async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
     let cell = manager.cell(id)?;
     cell.signal(query.signal.into());
-    if query.signal == api::Signal::Kill {
+    if query.signal == api::Signal::KILL {
         cell.ended().await;
     }
     Ok(StatusCode::NO_CONTENT)

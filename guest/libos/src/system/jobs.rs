@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 
 use pando_abi::Registers;
-use pando_abi::control::{Frame, Kind, RUN, Start, WRITE};
+use pando_abi::control::{FIRST_PROGRAM, Frame, Kind, RUN, Start, WRITE};
 use pando_abi::layout::EMPTY_SPACE;
 use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
@@ -137,9 +137,12 @@ impl System {
         self.leave(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
     }
 
-    /// Sends a signal to the group of a job's first process; a job without a process, which reads or writes a file, is aborted.
+    /// Sends a signal to the group of a job's first process, or to the first program; a job without a process, which reads or writes a file, is aborted.
     fn signal_job(&mut self, frame: Frame) {
         let Ok(signal) = Signal::from_number(frame.detail.into()) else { return };
+        if frame.job == FIRST_PROGRAM {
+            return self.raise_in_foreground(signal);
+        }
         match self.jobs.get_mut(frame.job).map(|job| job.process) {
             Some(Some(process)) => _ = self.send_to_group(process, Info::kernel(signal)),
             Some(None) => self.jobs.break_off(frame.job, signal.0, &mut self.files),
