@@ -144,7 +144,9 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
-    /// Its host name [default: the template's name and the cell's number].
+    /// Its name: requests accept it instead of the number. No living cell has the same [default: the template's name and the cell's number].
+    pub name: Option<String>,
+    /// Its host name [default: its name].
     pub host_name: Option<String>,
     /// The network that it is connected to: cells that name the same network reach each other and nothing else. Without: no network.
     pub network: Option<String>,
@@ -205,6 +207,8 @@ pub struct Outcome {
 pub struct Cell {
     /// Its number, never reused.
     pub id: u64,
+    /// Its name.
+    pub name: String,
     /// Its host name.
     pub host_name: String,
     /// The template that it was cloned from.

@@ -48,9 +48,13 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
 
-    /// Set the cell's host name [default: pando]
-    #[arg(long = "hostname", visible_alias = "name", value_name = "NAME", value_parser = crate::options::host_name)]
-    pub(crate) host_name: Option<String>,
+    /// Name the cell: with -d, `pando logs`, `exec` and `kill` accept the name, and no two living cells have the same
+    #[arg(long, value_name = "NAME", value_parser = crate::options::cell_name)]
+    pub(crate) name: Option<String>,
+
+    /// Set the cell's host name [default: its name, or pando]
+    #[arg(long = "hostname", value_name = "NAME", value_parser = crate::options::host_name)]
+    host_name: Option<String>,
 
     /// Limit the growth of the directories that `-v` shows, in sizes as `ls` shows them: bytes, or with K, M, G or T
     #[arg(long, value_name = "SIZE", default_value = "16G")]
@@ -225,6 +229,11 @@ impl From<&LimitOptions> for Limits {
 }
 
 impl Run {
+    /// The cell's host name.
+    pub(crate) fn host_name(&self) -> Option<String> {
+        self.host_name.clone().or_else(|| self.name.clone())
+    }
+
     /// The program as the command line names it.
     pub(crate) fn program(&self) -> &OsString {
         &self.words[0]

@@ -60,9 +60,9 @@ pub(crate) enum Command {
     Kill(Kill),
     /// Print the state of `pando serve`, or what one of its cells used
     Stats {
-        /// The cell's number, as in `pando ps`
+        /// The cell's number or name, as in `pando ps`
         #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]
-        cell: Option<u64>,
+        cell: Option<String>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,

@@ -53,7 +53,11 @@ pub(crate) struct Clone {
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
 
-    /// Set the clone's host name [default: the template's name, with the clone's number if there are several]
+    /// Name the clone: in `pando serve`, `pando logs`, `exec` and `kill` accept the name, and no two living cells have the same
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::cell_name)]
+    name: Option<String>,
+
+    /// Set the clone's host name [default: its name, or the template's name, with the clone's number if there are several]
     #[arg(long = "hostname", value_name = "NAME", conflicts_with_all = ["count", "output"], value_parser = crate::options::host_name)]
     host_name: Option<String>,
 
@@ -101,7 +105,8 @@ impl Clone {
         Some(NewCell {
             network: self.network.clone(),
             allow: self.connection.allowed()?,
-            host_name: self.host_name.clone().or(host_name),
+            name: self.name.clone(),
+            host_name: self.host_name.as_ref().or(self.name.as_ref()).cloned().or(host_name),
             ..client::new_cell(name.to_string(), &self.words, environment::given(&self.variables), &self.limits)?
         })
     }
@@ -205,7 +210,7 @@ fn single(
     (network, observer): (PreparedNetwork, &TerminalObserver),
     timings: &mut Timings,
 ) -> Result<u8, Failure> {
-    let host_name = options.host_name.as_deref().unwrap_or(ready.template.name());
+    let host_name = options.host_name.as_deref().or(options.name.as_deref()).unwrap_or(ready.template.name());
     let spec = CellSpec { host_name: Some(host_name.into()), ..ready.spec.clone() };
     let cell = spec.create(&ready.kernel, &ready.root)?;
     timings.end("cell");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dynamic completions: template names and cell numbers.
+//! Dynamic completions: the names of templates, and the numbers and names of cells.
 
 use crate::connection;
 use crate::environment;
@@ -34,6 +34,9 @@ pub(crate) fn all_cells() -> Vec<CompletionCandidate> {
 fn cells_where(is: impl Fn(&crate::api::Cell) -> bool) -> Vec<CompletionCandidate> {
     // Without a server there are no cells.
     let cells = connection::list().unwrap_or_default();
-    let shown = |cell: &crate::api::Cell| CompletionCandidate::new(cell.id.to_string()).help(Some(cell.template.clone().into()));
-    cells.iter().filter(|cell| is(cell)).map(shown).collect()
+    let shown = |cell: &crate::api::Cell| {
+        let help = Some(cell.template.clone().into());
+        [cell.id.to_string(), cell.name.clone()].map(|word| CompletionCandidate::new(word).help(help.clone()))
+    };
+    cells.iter().filter(|cell| is(cell)).flat_map(shown).collect()
 }

@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
         cli::Command::Logs(options) => client::logs(&options),
         cli::Command::Exec(options) => client::exec(&options),
         cli::Command::Kill(options) => client::kill(&options),
-        cli::Command::Stats { cell, json } => client::stats(cell, json),
+        cli::Command::Stats { cell, json } => client::stats(cell.as_deref(), json),
         cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),

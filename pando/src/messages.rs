@@ -58,6 +58,7 @@ pub(crate) fn manager(error: &ManagerError) -> String {
             format!("{error}: end some clones, or start the service with a higher limit of open files (`ulimit -Hn`)")
         }
         ManagerError::NoSuchCell(_) => format!("{error}: `pando ps -a` lists the cells"),
+        ManagerError::NameInUse { .. } => format!("{error}: end that cell (`pando kill`), or give another name"),
         ManagerError::NotFrozen { .. } => format!("{error}: retry with --force, but then its clones' random numbers may not be distinct"),
         ManagerError::Creation { error, output } => format!("{}; its output:\n{output}", template(error)),
         ManagerError::Template(error) => template(error),

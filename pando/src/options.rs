@@ -96,9 +96,17 @@ pub(crate) fn directory(text: OsString) -> Result<PathBuf, String> {
     Err(format!("`{}` is not an absolute path: give one of the cell, such as /tmp", path.display()))
 }
 
-/// Parses a cell's number.
-pub(crate) fn cell(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a cell's number: `pando ps` lists the cells with their numbers"))
+/// Parses a cell's number or name.
+pub(crate) fn cell(text: &str) -> Result<String, String> {
+    plain_name(text, "cell's number or name").map_err(|error| format!("{error}; `pando ps` lists the cells"))
+}
+
+/// Parses a name for a cell.
+pub(crate) fn cell_name(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("`{text}` is not a valid name of a cell: it would be a cell's number; add a letter"));
+    }
+    plain_name(text, "name of a cell")
 }
 
 /// Parses a host name.

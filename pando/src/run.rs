@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let program = view.program(&spec, &caller, options.arguments());
     let program = Program { terminals: terminals(options.terminal), calls, memory, ..program };
-    let cell = CellSpec { program, limits, host_name: options.host_name.clone() }.create(&kernel, &root)?;
+    let cell = CellSpec { program, limits, host_name: options.host_name() }.create(&kernel, &root)?;
     timings.end("cell");
     let single = Single {
         name: options.program(),

@@ -62,9 +62,9 @@ pub(crate) enum Command {
     },
     /// Create a template from a cell of `pando serve`, and terminate the cell
     Freeze {
-        /// The cell's number, as in `pando ps`
+        /// The cell's number or name, as in `pando ps`
         #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
-        cell: u64,
+        cell: String,
         /// The template's name
         name: TemplateName,
         /// Stop the cell at once instead of asking its program: its clones' random numbers may not be distinct
@@ -182,7 +182,7 @@ pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Inspect { template } => inspect(template),
-        Command::Freeze { cell, name, force, replace } => client::freeze(*cell, name, *force, *replace),
+        Command::Freeze { cell, name, force, replace } => client::freeze(cell, name, *force, *replace),
         Command::Save { name, file } => copy(&TemplateRef::Stored(name.clone()), file),
         Command::Load { file, name, replace } => load(file, name.as_ref(), *replace),
     }

@@ -96,6 +96,11 @@ impl ManagedCell {
         self.id
     }
 
+    /// Its name.
+    pub fn name(&self) -> String {
+        name(&self.spec, self.id)
+    }
+
     /// Clones a template and starts the clone. The caller must run [`keep`](ManagedCell::keep) for it then. O(1).
     ///
     /// # Errors
@@ -455,6 +460,7 @@ impl ManagedCell {
         };
         CellSummary {
             id: self.id,
+            name: self.name(),
             host_name: host_name(&self.spec, self.id),
             template: self.spec.template.clone(),
             arguments: self.spec.arguments.clone(),
@@ -476,9 +482,14 @@ impl ManagedCell {
     }
 }
 
-/// The host name of a cell: the requested one, or that of its template with the cell's number.
+/// The name of a cell: the requested one, or that of its template with the cell's number.
+fn name(spec: &CloneSpec, id: u64) -> String {
+    spec.name.clone().unwrap_or_else(|| format!("{}-{id}", spec.template))
+}
+
+/// The host name of a cell: the requested one, or its name.
 fn host_name(spec: &CloneSpec, id: u64) -> String {
-    spec.host_name.clone().unwrap_or_else(|| format!("{}-{id}", spec.template))
+    spec.host_name.clone().unwrap_or_else(|| name(spec, id))
 }
 
 /// The requested clone's program description. Its path is unused: the program runs already.

@@ -23,7 +23,15 @@ pub enum ManagerError {
     TooManyFiles,
     /// There is no such cell.
     #[error("there is no cell {0}")]
-    NoSuchCell(u64),
+    NoSuchCell(String),
+    /// A living cell has the requested name.
+    #[error("cannot name a cell {name}: {}", .cell.map_or("another one of this name is starting".into(), |cell| format!("cell {cell} has this name")))]
+    NameInUse {
+        /// The name.
+        name: String,
+        /// The cell; `None` if it is being started.
+        cell: Option<u64>,
+    },
     /// The cell has ended.
     #[error("cannot {action} cell {cell}: it has ended")]
     Ended {

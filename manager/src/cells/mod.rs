@@ -9,6 +9,7 @@ mod cell;
 mod error;
 mod gateways;
 mod log;
+mod names;
 mod pool;
 mod reader;
 mod spec;
@@ -24,11 +25,12 @@ use crate::timings::Timings;
 use crate::view::{self, PreparedView};
 use budget::Budget;
 use gateways::Gateways;
+use names::NameReservation;
 use pando_confine::Paths;
 use pando_kernel::Kernel;
 use pando_machine::PageCount;
 use pool::TemplatePool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -61,7 +63,7 @@ pub struct ManagerConfig {
     pub descriptors: Descriptors,
 }
 
-/// A kernel with its templates and cells. Lock order: first one of `cells`, a cell's jobs and the networks' names; then a cell's state or
+/// A kernel with its templates and cells. Lock order: first `starting`, then one of `cells`, a cell's jobs and the networks' names; then a cell's state or
 /// the kernel's locks. The pool's locks are taken while no other is held.
 pub struct Manager {
     kernel: Arc<Kernel>,
@@ -79,6 +81,8 @@ pub struct Manager {
     budget: Arc<Budget>,
     next: AtomicU64,
     cells: Mutex<BTreeMap<u64, Arc<ManagedCell>>>,
+    /// The requested names of cells that are being started.
+    starting: Mutex<BTreeSet<String>>,
 }
 
 impl Manager {
@@ -113,6 +117,7 @@ impl Manager {
             budget: Budget::for_memory(memory),
             next: AtomicU64::new(1),
             cells: Mutex::default(),
+            starting: Mutex::default(),
         })
     }
 
@@ -144,11 +149,12 @@ impl Manager {
     /// Starts a cell, whose output is read from the start. It ends when the returned guard is dropped, unless that is released.
     ///
     /// # Errors
-    /// There is no such template, not enough memory, or no gateway.
+    /// There is no such template, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
         if self.used() >= self.memory {
             return Err(ManagerError::MemoryFull(self.memory));
         }
+        let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let template = self.pool.get(&spec.template).await?;
         let slot = if spec.allow.is_empty() { None } else { Some(self.gateways.slot().await?) };
         let manager = Arc::clone(self);
@@ -173,7 +179,7 @@ impl Manager {
     /// # Errors
     /// There is none.
     pub fn cell(&self, id: u64) -> Result<Arc<ManagedCell>, ManagerError> {
-        self.lock().get(&id).cloned().ok_or(ManagerError::NoSuchCell(id))
+        self.lock().get(&id).cloned().ok_or_else(|| ManagerError::NoSuchCell(id.to_string()))
     }
 
     /// All cells, running and ended.

@@ -20,7 +20,9 @@ pub struct CloneSpec {
     pub environment: Vec<Vec<u8>>,
     /// Its limits.
     pub limits: Limits,
-    /// Its host name; `None`: the template's name and the cell's number.
+    /// Its name, which no living cell has; `None`: the template's name and the cell's number.
+    pub name: Option<String>,
+    /// Its host name; `None`: its name.
     pub host_name: Option<String>,
     /// The named network to which it is connected.
     pub network: Option<String>,
@@ -85,6 +87,8 @@ pub struct CellOutcome {
 pub struct CellSummary {
     /// Its number, never reused.
     pub id: u64,
+    /// Its name.
+    pub name: String,
     /// Its host name.
     pub host_name: String,
     /// The template that it was cloned from.

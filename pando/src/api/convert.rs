@@ -44,9 +44,10 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, host_name, template, arguments, addresses, started, memory, cpu, outcome } = cell;
+        let CellSummary { id, name, host_name, template, arguments, addresses, started, memory, cpu, outcome } = cell;
         api::Cell {
             id,
+            name,
             host_name,
             template: template.to_string(),
             arguments,

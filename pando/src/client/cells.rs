@@ -27,9 +27,9 @@ pub(crate) struct Logs {
     #[arg(short = 'f', long)]
     follow: bool,
 
-    /// The cell's number, as in `pando ps`
+    /// The cell's number or name, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::all_cells))]
-    cell: u64,
+    cell: String,
 }
 
 /// Options of `pando kill`.
@@ -43,9 +43,9 @@ pub(crate) struct Kill {
     #[arg(long)]
     rm: bool,
 
-    /// The cells' numbers, as in `pando ps`
+    /// The cells' numbers or names, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, required = true, add = ArgValueCandidates::new(completion::cells))]
-    cells: Vec<u64>,
+    cells: Vec<String>,
 }
 
 /// Lists the cells.
@@ -79,7 +79,7 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
         writeln!(
             out,
             "{:>6}  {:<16} {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state}",
-            cell.id, cell.host_name, cell.template, cell.cpu_seconds
+            cell.id, cell.name, cell.template, cell.cpu_seconds
         )?;
     }
     Ok(0)
@@ -118,7 +118,7 @@ pub(crate) fn kill(options: &Kill) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// There is no such cell, or no server runs.
-pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
+pub(crate) fn stats(cell: Option<&str>, json: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
     let path = cell.map_or("/v1".into(), |cell| format!("/v1/cells/{cell}"));
     let values: serde_json::Value = wait_for(client.get(&path))?;
@@ -135,7 +135,7 @@ pub(crate) fn stats(cell: Option<u64>, json: bool) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// The cell cannot be frozen, or no server runs.
-pub(crate) fn freeze(cell: u64, name: &TemplateName, force: bool, replace: bool) -> Result<u8, Failure> {
+pub(crate) fn freeze(cell: &str, name: &TemplateName, force: bool, replace: bool) -> Result<u8, Failure> {
     let client = Client::need()?;
     // Checks that the server stores it where this process looks for it.
     client.server()?;

@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = options.network.allowed().ok_or(Failure::Alone)?;
     let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
-    detach(&client, &NewCell { allow, memory, host_name: options.host_name.clone(), ..cell }, 1)
+    detach(&client, &NewCell { allow, memory, name: options.name.clone(), host_name: options.host_name(), ..cell }, 1)
 }
 
 /// A request for a clone of a template. Each variable is NAME=VALUE. `None` if a value is not UTF-8.

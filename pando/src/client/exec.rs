@@ -38,9 +38,9 @@ pub(crate) struct Exec {
     #[arg(short = 't', long = "tty", hide = true)]
     terminal: bool,
 
-    /// The cell's number, as in `pando ps`
+    /// The cell's number or name, as in `pando ps`
     #[arg(value_name = "CELL", value_parser = crate::options::cell, add = ArgValueCandidates::new(completion::cells))]
-    cell: u64,
+    cell: String,
 
     /// The program (a path in the cell, or a name to find there) and its arguments
     #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]

@@ -136,6 +136,7 @@ impl From<ManagerError> for Problem {
             ManagerError::MemoryFull(_) | ManagerError::TooManyFiles => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
             ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
+            ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),
             ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } => (StatusCode::CONFLICT, "wrong-state"),
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
             ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),

@@ -23,7 +23,7 @@ const READY_SECONDS_MAX: f64 = 300.0;
 /// # Errors
 /// A field is invalid.
 pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, host_name, network, allow } = new;
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, name, host_name, network, allow } = new;
     if network.is_some() && !allow.is_empty() {
         return Err(Problem::request("network, allow: a cell with allow has a network of its own: omit one of them"));
     }
@@ -32,6 +32,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
         limits: Limits { output: output_limit, ..limits(memory.as_deref(), cpus, timeout)? },
+        name: name.as_deref().map(options::cell_name).transpose().map_err(Problem::request)?,
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
         network: network.as_deref().map(options::network_name).transpose().map_err(Problem::request)?,
         allow: allow

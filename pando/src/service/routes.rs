@@ -199,16 +199,17 @@ async fn make_cell(State(manager): State<Arc<Manager>>, Json(new): Json<api::New
 }
 
 /// Returns a cell's description.
-#[utoipa::path(get, path = "/v1/cells/{cell}", params(("cell" = u64, Path)), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
-async fn cell(State(manager): State<Arc<Manager>>, Path(id): Path<u64>) -> RouteResult<Json<api::Cell>> {
-    Ok(Json(manager.cell(id)?.summary().into()))
+#[utoipa::path(get, path = "/v1/cells/{cell}", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
+async fn cell(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<Json<api::Cell>> {
+    Ok(Json(manager.find(&id)?.summary().into()))
 }
 
 /// Terminates a cell, and removes it with its output.
-#[utoipa::path(delete, path = "/v1/cells/{cell}", params(("cell" = u64, Path)), responses((status = 204), (status = 404, body = api::Problem)))]
-async fn remove_cell(State(manager): State<Arc<Manager>>, Path(id): Path<u64>) -> RouteResult<StatusCode> {
-    manager.cell(id)?.signal(CellSignal::Kill);
-    manager.remove_cell(id);
+#[utoipa::path(delete, path = "/v1/cells/{cell}", params(("cell" = String, Path, description = "The cell's number or name.")), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn remove_cell(State(manager): State<Arc<Manager>>, Path(id): Path<String>) -> RouteResult<StatusCode> {
+    let cell = manager.find(&id)?;
+    cell.signal(CellSignal::Kill);
+    manager.remove_cell(cell.id());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -221,9 +222,9 @@ struct TimeoutQuery {
 }
 
 /// Waits until a cell has ended, or until the timeout; the outcome is missing if it still runs.
-#[utoipa::path(get, path = "/v1/cells/{cell}/wait", params(("cell" = u64, Path), TimeoutQuery), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
-async fn wait(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<TimeoutQuery>) -> RouteResult<Json<api::Cell>> {
-    let cell = manager.cell(id)?;
+#[utoipa::path(get, path = "/v1/cells/{cell}/wait", params(("cell" = String, Path, description = "The cell's number or name."), TimeoutQuery), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
+async fn wait(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<TimeoutQuery>) -> RouteResult<Json<api::Cell>> {
+    let cell = manager.find(&id)?;
     match query.timeout.map(Duration::try_from_secs_f64) {
         None => _ = cell.ended().await,
         // A timeout is no error: the answer has no outcome.
@@ -245,9 +246,9 @@ struct KillQuery {
 }
 
 /// Terminates a cell, or sends its program a signal; its output and outcome remain available.
-#[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = u64, Path), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
-async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
-    let cell = manager.cell(id)?;
+#[utoipa::path(post, path = "/v1/cells/{cell}/kill", params(("cell" = String, Path, description = "The cell's number or name."), KillQuery), responses((status = 204), (status = 404, body = api::Problem)))]
+async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<KillQuery>) -> RouteResult<StatusCode> {
+    let cell = manager.find(&id)?;
     cell.signal(query.signal.into());
     if query.signal == api::Signal::KILL {
         cell.ended().await;
@@ -265,13 +266,13 @@ struct DiscardQuery {
 }
 
 /// Closes the read end of one of a cell's outputs: a program that writes there again gets `SIGPIPE`, as with a pipe without a reader.
-#[utoipa::path(post, path = "/v1/cells/{cell}/hang-up", params(("cell" = u64, Path), DiscardQuery), responses((status = 204), (status = 404, body = api::Problem)))]
+#[utoipa::path(post, path = "/v1/cells/{cell}/hang-up", params(("cell" = String, Path, description = "The cell's number or name."), DiscardQuery), responses((status = 204), (status = 404, body = api::Problem)))]
 async fn close_stream(
     State(manager): State<Arc<Manager>>,
-    Path(id): Path<u64>,
+    Path(id): Path<String>,
     Query(query): Query<DiscardQuery>,
 ) -> RouteResult<StatusCode> {
-    manager.cell(id)?.close_stream(query.stream.into());
+    manager.find(&id)?.close_stream(query.stream.into());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -291,9 +292,9 @@ struct OutputQuery {
 }
 
 /// Streams a cell's output and its end: a line of JSON for each piece. The last 1 MiB is kept, or as much as its output limit.
-#[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = u64, Path), OutputQuery), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
-async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(query): Query<OutputQuery>) -> RouteResult<Response> {
-    let cell = manager.cell(id)?;
+#[utoipa::path(get, path = "/v1/cells/{cell}/output", params(("cell" = String, Path, description = "The cell's number or name."), OutputQuery), responses((status = 200, body = api::Piece, content_type = "application/x-ndjson"), (status = 404, body = api::Problem)))]
+async fn output(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<OutputQuery>) -> RouteResult<Response> {
+    let cell = manager.find(&id)?;
     let (mut outgoing, body) = Outgoing::new();
     tokio::spawn(async move {
         let reader = query.whole.then(|| Reader::new(&cell, query.from));
@@ -334,9 +335,9 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
 ///
 /// The request's first line describes it as JSON (`NewJob`), and the rest is its standard input. Each line of the answer is a piece of
 /// output, the last one the end. If the client disconnects, the program is killed.
-#[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = u64, Path)), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
-async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, body: Body) -> RouteResult<Response> {
-    let output = jobs::exec(&*manager.cell(id)?, body).await?;
+#[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = String, Path, description = "The cell's number or name.")), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
+async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+    let output = jobs::exec(&*manager.find(&id)?, body).await?;
     Ok(([(header::CONTENT_TYPE, LINES)], output).into_response())
 }
 
@@ -349,32 +350,32 @@ struct File {
 }
 
 /// Returns the content of a file in a running cell.
-#[utoipa::path(get, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
-async fn read_file(State(manager): State<Arc<Manager>>, Path(id): Path<u64>, Query(file): Query<File>) -> RouteResult<Response> {
-    let content = jobs::read_file(&*manager.cell(id)?, &file.path).await?;
+#[utoipa::path(get, path = "/v1/cells/{cell}/file", params(("cell" = String, Path, description = "The cell's number or name."), File), responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = "4XX", body = api::Problem)))]
+async fn read_file(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(file): Query<File>) -> RouteResult<Response> {
+    let content = jobs::read_file(&*manager.find(&id)?, &file.path).await?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], content).into_response())
 }
 
 /// Writes a file in a running cell once the whole body has arrived; it replaces an existing file atomically.
-#[utoipa::path(put, path = "/v1/cells/{cell}/file", params(("cell" = u64, Path), File), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
+#[utoipa::path(put, path = "/v1/cells/{cell}/file", params(("cell" = String, Path, description = "The cell's number or name."), File), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
 async fn write_file(
     State(manager): State<Arc<Manager>>,
-    Path(id): Path<u64>,
+    Path(id): Path<String>,
     Query(file): Query<File>,
     body: Body,
 ) -> RouteResult<StatusCode> {
-    jobs::write_file(&*manager.cell(id)?, &file.path, body).await?;
+    jobs::write_file(&*manager.find(&id)?, &file.path, body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Creates a template from a cell and terminates the cell.
-#[utoipa::path(post, path = "/v1/cells/{cell}/freeze", params(("cell" = u64, Path)), request_body = api::Freeze, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
+#[utoipa::path(post, path = "/v1/cells/{cell}/freeze", params(("cell" = String, Path, description = "The cell's number or name.")), request_body = api::Freeze, responses((status = 201, body = api::Template), (status = "4XX", body = api::Problem)))]
 async fn freeze(
     State(manager): State<Arc<Manager>>,
-    Path(id): Path<u64>,
+    Path(id): Path<String>,
     Json(new): Json<api::Freeze>,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
-    let (cell, name) = (manager.cell(id)?, name(&new.name)?);
+    let (cell, name) = (manager.find(&id)?, name(&new.name)?);
     manager.freeze(cell, name.clone(), new.replace, new.force).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
 }
@@ -389,14 +390,14 @@ struct EndOfInputQuery {
 }
 
 /// Writes bytes to a cell's standard input; answers once the cell has taken them.
-#[utoipa::path(post, path = "/v1/cells/{cell}/input", params(("cell" = u64, Path), EndOfInputQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = 404, body = api::Problem), (status = 409, body = api::Problem)))]
+#[utoipa::path(post, path = "/v1/cells/{cell}/input", params(("cell" = String, Path, description = "The cell's number or name."), EndOfInputQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = 404, body = api::Problem), (status = 409, body = api::Problem)))]
 async fn input(
     State(manager): State<Arc<Manager>>,
-    Path(id): Path<u64>,
+    Path(id): Path<String>,
     Query(query): Query<EndOfInputQuery>,
     bytes: Bytes,
 ) -> RouteResult<StatusCode> {
-    let cell = manager.cell(id)?;
+    let cell = manager.find(&id)?;
     match cell.write_input(bytes, query.end).await {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::state(format!("cannot write to the input of cell {id}: it has ended"))),

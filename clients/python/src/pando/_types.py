@@ -125,6 +125,8 @@ class CellInfo:
     """Its addresses, if it is in a network."""
     host_name: str = ""
     """Its host name."""
+    name: str = ""
+    """Its name: the command line accepts it instead of the number."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,10 @@ class Options(TypedDict, total=False):
     """The limit of its output in bytes; in a sandbox, of each run's output."""
     environment: Optional[Mapping[str, str]]
     """Its environment variables."""
+    name: Optional[str]
+    """Its name, which no other running cell has; by default its template's name and its number."""
     host_name: Optional[str]
-    """Its host name; by default its template's name and its number."""
+    """Its host name; by default its name."""
     network: Optional[str]
     """Its network: cells that name the same one reach each other, and nobody else."""
     allow: Sequence[str]
