@@ -6,6 +6,7 @@ mod signal;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use pando_kernel::Stream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -120,8 +121,9 @@ pub struct Template {
     pub variants: usize,
     /// Size of its files in bytes.
     pub file_bytes: u64,
-    /// When it was created: seconds since 1970.
-    pub made: u64,
+    /// When it was created, as RFC 3339 writes it, in UTC.
+    #[schema(value_type = String, format = DateTime)]
+    pub made: Timestamp,
     /// It was frozen by force, or while programs ran that do not notice cloning: its clones' random numbers may not be distinct.
     pub forced: bool,
 }
@@ -217,8 +219,9 @@ pub struct Cell {
     pub arguments: Vec<String>,
     /// Its network addresses, if it has a network.
     pub addresses: Option<Addresses>,
-    /// When it was started: seconds since 1970.
-    pub started: f64,
+    /// When it was started, as RFC 3339 writes it, in UTC.
+    #[schema(value_type = String, format = DateTime)]
+    pub started: Timestamp,
     /// Current size of its private memory in bytes.
     pub memory_bytes: u64,
     /// CPU time so far, in seconds.
@@ -250,6 +253,9 @@ pub struct RunResult {
     pub stderr: TextOrBytes,
     /// Its notes to the operator (lines written to /dev/pando).
     pub notes: Vec<String>,
+    /// Bytes at the start of its output that were not kept [default: 0].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_bytes: u64,
 }
 
 /// A template to create from a running cell.
@@ -308,6 +314,9 @@ pub enum Piece {
         number: u64,
         /// The position after its last byte: `from` continues there.
         next: u64,
+        /// Bytes between the requested position and `number`, which were not kept [default: 0].
+        #[serde(default, skip_serializing_if = "is_zero")]
+        dropped_bytes: u64,
         /// The stream.
         stream: Source,
         /// The bytes.
@@ -318,6 +327,16 @@ pub enum Piece {
         /// How.
         outcome: Outcome,
     },
+}
+
+/// A time in seconds since 1970.
+pub fn timestamp(seconds: u64) -> Timestamp {
+    i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_default()
+}
+
+/// Whether a count is zero: then it is left out.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A program to start in a running cell.

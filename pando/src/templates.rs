@@ -231,7 +231,7 @@ fn list(json: bool) -> Result<u8, Failure> {
                 writeln!(
                     out,
                     "{}",
-                    serde_json::json!({ "name": name.to_string(), "bytes": size, "made": manifest.made, "arguments": manifest.arguments })
+                    serde_json::json!({ "name": name.to_string(), "bytes": size, "made": crate::api::timestamp(manifest.made), "arguments": manifest.arguments })
                 )?;
             }
             (Ok(manifest), false) => {
@@ -254,7 +254,7 @@ fn inspect(which: &TemplateRef) -> Result<u8, Failure> {
     let manifest = template.manifest();
     let Manifest { name, program, arguments, root, bare, volumes, made, .. } = manifest;
     let shown = serde_json::json!({
-        "name": name, "made": made, "program": program, "arguments": arguments, "root": root, "bare": bare,
+        "name": name, "made": crate::api::timestamp(*made), "program": program, "arguments": arguments, "root": root, "bare": bare,
         "volumes": volumes, "forced": template.is_forced(), "memory_bytes": manifest.memory().bytes(), "content_bytes": template.contents().bytes(),
     });
     println!("{shown:#}");

@@ -451,6 +451,11 @@ impl ManagedCell {
         self.lock().log.split()
     }
 
+    /// Bytes at the start of its output that are not kept.
+    pub fn dropped_output(&self) -> u64 {
+        self.lock().log.dropped()
+    }
+
     /// Its state.
     pub fn summary(&self) -> CellSummary {
         let outcome = self.lock().outcome.clone();

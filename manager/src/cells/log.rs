@@ -152,6 +152,11 @@ impl Log {
         self.written
     }
 
+    /// Bytes before the first that is kept.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.blocks.front().map_or(self.written, |first| first.start)
+    }
+
     /// Bytes of one stream from a position on, or from the first that is kept, with their position. `None`: there are none yet.
     pub(crate) fn get(&self, position: u64) -> Option<(u64, Stream, Vec<u8>)> {
         let index = self.blocks.partition_point(|block| block.start <= position).saturating_sub(1);

@@ -3,9 +3,9 @@
 
 use super::Reason;
 use crate::api;
+use jiff::Timestamp;
 use pando_kernel::network::address::Addresses;
-use pando_manager::cells::{CellOutcome, CellSummary, EndReason, Manager, ManagerSummary, OutputPiece};
-use std::time::UNIX_EPOCH;
+use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece};
 
 /// The message of a cell that was terminated because there is no memory for its output.
 const LOG_LIMIT: &str = "end or remove some cells, or start the service with more memory (--memory)";
@@ -52,7 +52,8 @@ impl From<CellSummary> for api::Cell {
             template: template.to_string(),
             arguments,
             addresses: addresses.map(Into::into),
-            started: started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            // A clock of the host that is far from the present is no reason to fail.
+            started: Timestamp::try_from(started).unwrap_or_default(),
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             outcome: outcome.map(Into::into),
@@ -71,7 +72,7 @@ impl From<OutputPiece> for api::Piece {
         match piece {
             OutputPiece::Bytes { position, stream, bytes } => {
                 let next = position + bytes.len() as u64;
-                api::Piece::Said { number: position, next, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
+                api::Piece::Said { number: position, next, dropped_bytes: 0, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
             }
             OutputPiece::Ended(outcome) => api::Piece::Ended { outcome: outcome.into() },
         }
@@ -94,9 +95,15 @@ impl From<&Manager> for api::Server {
 }
 
 impl api::RunResult {
-    /// The result of a cell that was run to its end, with its output, its error output and its notes.
-    pub fn new(outcome: CellOutcome, [output, errors, notes]: [Vec<u8>; 3]) -> api::RunResult {
-        let notes = String::from_utf8_lossy(&notes).lines().map(Into::into).collect();
-        api::RunResult { outcome: outcome.into(), stdout: api::TextOrBytes::of(output), stderr: api::TextOrBytes::of(errors), notes }
+    /// The result of a cell that was run to its end, with its kept output, its error output and its notes.
+    pub fn new(outcome: CellOutcome, cell: &ManagedCell) -> api::RunResult {
+        let [output, errors, notes] = cell.kept_output();
+        api::RunResult {
+            outcome: outcome.into(),
+            stdout: api::TextOrBytes::of(output),
+            stderr: api::TextOrBytes::of(errors),
+            notes: String::from_utf8_lossy(&notes).lines().map(Into::into).collect(),
+            dropped_bytes: cell.dropped_output(),
+        }
     }
 }

@@ -11,10 +11,11 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use hyper::Method;
 use indicatif::{HumanBytes, HumanDuration};
+use jiff::Timestamp;
 use pando_image::escaped;
 use pando_manager::template::TemplateName;
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// The width of the column of arguments in the list of cells.
@@ -71,8 +72,7 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
             writeln!(out, "{}", serde_json::to_string(cell).map_err(std::io::Error::from)?)?;
             continue;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let age = HumanDuration(Duration::try_from_secs_f64(now - cell.started).unwrap_or_default()).to_string();
+        let age = age(cell.started).to_string();
         let state = cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message));
         let memory = HumanBytes(cell.memory_bytes).to_string();
         let arguments = table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH);
@@ -149,6 +149,11 @@ pub(crate) fn freeze(cell: &str, name: &TemplateName, force: bool, replace: bool
     Ok(0)
 }
 
+/// The time since a moment.
+fn age(since: Timestamp) -> HumanDuration {
+    HumanDuration(Duration::try_from(Timestamp::now().duration_since(since)).unwrap_or_default())
+}
+
 /// Prints one line for each value.
 fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) -> std::io::Result<()> {
     for (name, value) in values.as_object().into_iter().flatten() {
@@ -157,6 +162,10 @@ fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) 
             serde_json::Value::Object(_) => {
                 writeln!(out, "{indent}{label}")?;
                 print_values(out, "  ", value)?;
+            }
+            // In whole seconds: the fraction says nothing to people.
+            serde_json::Value::String(text) if name == "started" && let Ok(time) = text.parse() => {
+                writeln!(out, "{indent}{label:<16} {} ago ({time:.0})", age(time))?;
             }
             serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {}", escaped(text))?,
             serde_json::Value::Null => {}
@@ -169,10 +178,17 @@ fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) 
     Ok(())
 }
 
-/// Prints a piece of a cell's output.
+/// Prints a piece of a cell's output, and how many bytes before it are missing.
 pub(super) async fn print(piece: &api::Piece) -> Result<(), Failure> {
     match piece {
-        api::Piece::Said { stream, data, .. } => show(*stream, data).await,
+        api::Piece::Said { stream, data, dropped_bytes, .. } => {
+            if *dropped_bytes > 0 {
+                diagnostics::note(&format_args!(
+                    "{dropped_bytes} bytes of earlier output are missing: the service keeps the last MiB, or as much as --output-limit allows"
+                ));
+            }
+            show(*stream, data).await
+        }
         api::Piece::Ended { .. } => Ok(()),
     }
 }

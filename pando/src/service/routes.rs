@@ -182,7 +182,7 @@ async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCe
     new.output_limit.get_or_insert(RUN_OUTPUT_MAX);
     let attached = manager.start_cell(request::cell(new, true)?).await?;
     let outcome = attached.cell.ended().await;
-    Ok(Json(api::RunResult::new(outcome, attached.cell.kept_output())))
+    Ok(Json(api::RunResult::new(outcome, &attached.cell)))
 }
 
 /// Lists the running cells and those that ended last.
@@ -414,7 +414,7 @@ fn template_of(manager: &Manager, name: &TemplateName) -> RouteResult<api::Templ
         memory_bytes: found.memory().bytes(),
         variants: files.len(),
         file_bytes: files.iter().map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum(),
-        made: manifest.made,
+        made: api::timestamp(manifest.made),
         forced: found.is_forced(),
     })
 }
@@ -452,11 +452,16 @@ async fn send_output(
     let mut position = from;
     while let Some(piece) = outgoing.unless_gone(cell.piece(position, follows)).await? {
         let OutputPiece::Bytes { position: start, bytes, .. } = &piece else { return Ok(Some(piece.into())) };
+        let dropped = start.saturating_sub(position);
         position = start + bytes.len() as u64;
         if let Some(reader) = &reader {
             reader.advance(position);
         }
-        outgoing.line(&api::Piece::from(piece)).await?;
+        let mut line = api::Piece::from(piece);
+        if let api::Piece::Said { dropped_bytes, .. } = &mut line {
+            *dropped_bytes = dropped;
+        }
+        outgoing.line(&line).await?;
     }
     Ok(None)
 }
