@@ -343,13 +343,13 @@ fn is_zero(count: &u64) -> bool {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewJob {
-    /// The program and its arguments: a path, or a name that the cell's `/usr/bin/env` finds.
+    /// The program and its arguments: a path, or a name that is found in its PATH.
     pub arguments: Vec<String>,
-    /// Its environment variables, in addition to PATH and HOME.
+    /// Its environment variables, in addition to those with which the cell's program was started.
     pub environment: BTreeMap<String, String>,
-    /// Its working directory [default: /].
+    /// Its working directory [default: that in which the cell's program was started].
     pub directory: Option<String>,
-    /// Its user and group: `UID` or `UID:GID` [default: 0:0].
+    /// Its user and group: `UID` or `UID:GID` [default: those of the cell's program].
     pub user: Option<String>,
     /// Time limit in seconds; the program is then killed.
     pub timeout: Option<f64>,

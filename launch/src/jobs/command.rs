@@ -31,9 +31,8 @@ impl Task {
 pub struct Command {
     /// The task for the path. A file task uses no arguments and no environment; it reports errors on the standard error stream, with
     /// status 1.
-    /// status 1.
     pub task: Task,
-    /// Its path in the cell.
+    /// Its path in the cell; a program's name without a slash is found in the PATH of its environment.
     pub path: Vec<u8>,
     /// Its working directory in the cell.
     pub directory: Vec<u8>,

@@ -4,7 +4,7 @@
 use super::gateways::{CellUplink, GatewaySlot};
 use super::log::Log;
 use super::pool::{LoadedTemplate, NameLock};
-use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason};
+use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
@@ -140,10 +140,9 @@ impl ManagedCell {
         let (bell, notified) = watch::channel(());
         port.listen(move || bell.send_replace(()));
         guard.start(&spec.limits, time_limits)?;
-        // The cell has its environment now. The arguments are kept for queries.
-        spec.environment = Vec::new();
+        // The arguments are kept for queries, the environment for more programs.
         let mut charge = budget.charge();
-        charge.grow(spec.arguments.iter().map(|argument| argument.len() as u64).sum());
+        charge.grow(spec.arguments.iter().map(String::len).chain(spec.environment.iter().map(Vec::len)).map(|length| length as u64).sum());
         let state = CellState {
             log: Log::new(spec.limits.output.map_or(LOG_KEPT, |limit| limit.min(LOG_KEPT_MAX)), charge),
             waiters: BTreeMap::new(),
@@ -371,6 +370,20 @@ impl ManagedCell {
     /// It has ended, the command is too long, or it has the maximal number of programs.
     pub fn start_job(&self, command: &Command) -> Result<Arc<Job>, ManagerError> {
         Ok(self.with_jobs("start a program in", |jobs| jobs.start(command))??)
+    }
+
+    /// The environment, the directory and the user with which its program was configured, by the template and by the clone's request: more
+    /// programs in it get the same. `None`: it has ended.
+    pub fn configuration(&self) -> Option<ProgramConfiguration> {
+        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template))?;
+        let manifest = template.template.manifest();
+        let own = self.spec.environment.iter().map(|line| String::from_utf8_lossy(line).into_owned());
+        let pair = |line: String| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Some(ProgramConfiguration {
+            environment: manifest.environment().iter().cloned().chain(own).filter_map(pair).collect(),
+            directory: manifest.directory().to_path_buf(),
+            user: manifest.user(),
+        })
     }
 
     /// Uses its control channel, which is opened at the first use. `action` is the verb of errors.

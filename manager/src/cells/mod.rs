@@ -41,7 +41,7 @@ pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use reader::Reader;
-pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece};
+pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.
 const ENDED_KEPT: usize = 1024;

@@ -3,10 +3,13 @@
 
 use crate::limits::Limits;
 use crate::template::TemplateName;
+use crate::view::User;
 use pando_gateway::Rule;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
 use pando_machine::PageCount;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// A cell to create from a stored template.
@@ -105,6 +108,17 @@ pub struct CellSummary {
     pub cpu: Duration,
     /// How it ended; `None` while it runs.
     pub outcome: Option<CellOutcome>,
+}
+
+/// The configuration of a cell's program.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramConfiguration {
+    /// Its environment.
+    pub environment: BTreeMap<String, String>,
+    /// Its working directory.
+    pub directory: PathBuf,
+    /// Its user.
+    pub user: User,
 }
 
 /// A signal for a cell's program.

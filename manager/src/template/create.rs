@@ -71,7 +71,7 @@ impl Plan {
         store.check_free(&spec.name, spec.replace)?;
         store.create_directory()?;
         let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command[0], environment)?;
-        let manifest = Manifest::new(&spec, &view, fingerprint)?;
+        let manifest = Manifest::new(&spec, &view, environment, fingerprint)?;
         // Read before the process is confined: it cannot query the host then.
         let memory = spec.limits.memory();
         Ok(Plan { spec, store: store.clone(), environment: environment.clone(), manifest, memory, view })

@@ -29,6 +29,12 @@ pub struct Manifest {
     pub volumes: Vec<(PathBuf, PathBuf)>,
     /// User and group.
     user: (u32, u32),
+    /// Its environment, each as NAME=VALUE, without what is not UTF-8.
+    #[serde(default)]
+    environment: Vec<String>,
+    /// Its working directory in the cell; `None` in templates of earlier versions.
+    #[serde(default)]
+    directory: Option<PathBuf>,
     /// Differs if its view of the host differs.
     fingerprint: u64,
     /// Its memory limit, in pages of 4 KiB.
@@ -45,11 +51,17 @@ impl Manifest {
     ///
     /// # Errors
     /// A path or an argument is not UTF-8.
-    pub(super) fn new(spec: &TemplateSpec, view: &PreparedView, fingerprint: u64) -> Result<Manifest, TemplateError> {
+    pub(super) fn new(
+        spec: &TemplateSpec,
+        view: &PreparedView,
+        environment: &HostEnvironment,
+        fingerprint: u64,
+    ) -> Result<Manifest, TemplateError> {
         let text = |word: &OsString| word.clone().into_string().map_err(TemplateError::NotUtf8);
         let path = |path: &Path| text(&path.as_os_str().into()).map(PathBuf::from);
         let ViewSpec { user: User { user, group }, bare, .. } = spec.view;
         let real = |path: &Path| path.canonicalize().map_err(|source| TemplateError::File { path: path.into(), source });
+        let program = view.program(&spec.view, environment, &spec.command);
         let root = spec.view.root.as_deref().map(|root| path(&real(root)?)).transpose()?;
         Ok(Manifest {
             name: spec.name.to_string(),
@@ -64,6 +76,8 @@ impl Manifest {
                 .map(|volume| Ok((path(&volume.host)?, path(&volume.cell)?)))
                 .collect::<Result<_, TemplateError>>()?,
             user: (user, group),
+            environment: program.environment.into_iter().filter_map(|line| String::from_utf8(line).ok()).collect(),
+            directory: Some(view.directory().to_path_buf()),
             fingerprint,
             memory: spec.limits.memory().0,
             made: now(),
@@ -110,6 +124,21 @@ impl Manifest {
         };
         let (view, fingerprint) = PreparedView::for_template(&spec, self.program.as_os_str(), environment)?;
         if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
+    }
+
+    /// The user that the program runs as.
+    pub fn user(&self) -> User {
+        User { user: self.user.0, group: self.user.1 }
+    }
+
+    /// The environment with which the program was started, each as NAME=VALUE.
+    pub fn environment(&self) -> &[String] {
+        &self.environment
+    }
+
+    /// The working directory in which the program was started.
+    pub fn directory(&self) -> &Path {
+        self.directory.as_deref().unwrap_or(Path::new("/"))
     }
 
     /// Its memory limit.

@@ -142,6 +142,11 @@ impl PreparedView {
         }
     }
 
+    /// The program's working directory in the cell.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Scans the host again, on a thread of its own, so that the next start sees changes.
     pub fn renew(&mut self) {
         if let Some(renewal) = self.renewal.take() {

@@ -42,7 +42,9 @@ impl FromStr for Signal {
         };
         let named = |number: &u8| signal_name((*number).into()).is_some_and(|known| known.strip_prefix("SIG") == Some(name));
         let number = name.parse().ok().or_else(|| (1..=LAST).find(named)).filter(|number| (1..=LAST).contains(number));
-        number.map(Signal).ok_or_else(|| format!("`{text}` is not a signal: give a name, such as TERM or SIGTERM, or a number from 1 to {LAST}"))
+        number
+            .map(Signal)
+            .ok_or_else(|| format!("`{text}` is not a signal: give a name, such as TERM or SIGTERM, or a number from 1 to {LAST}"))
     }
 }
 

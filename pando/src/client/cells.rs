@@ -164,7 +164,10 @@ fn print_values(out: &mut impl Write, indent: &str, values: &serde_json::Value) 
                 print_values(out, "  ", value)?;
             }
             // In whole seconds: the fraction says nothing to people.
-            serde_json::Value::String(text) if name == "started" && let Ok(time) = text.parse() => {
+            serde_json::Value::String(text)
+                if name == "started"
+                    && let Ok(time) = text.parse() =>
+            {
                 writeln!(out, "{indent}{label:<16} {} ago ({time:.0})", age(time))?;
             }
             serde_json::Value::String(text) => writeln!(out, "{indent}{label:<16} {}", escaped(text))?,

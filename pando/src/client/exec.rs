@@ -15,15 +15,15 @@ use std::time::Duration;
 /// Options of `pando exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// Set a variable in the program's environment, or pass on one of yours (repeatable)
+    /// Set a variable in the program's environment, or pass on one of yours (repeatable), in addition to those of the cell's program
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     variables: Vec<Variable>,
 
-    /// Set the working directory in the cell [default: /]
+    /// Set the working directory in the cell [default: that of the cell's program]
     #[arg(short = 'w', long = "workdir", value_name = "DIR")]
     directory: Option<String>,
 
-    /// Run as this user and group, by number
+    /// Run as this user and group, by number [default: those of the cell's program]
     #[arg(short = 'u', long = "user", value_name = "UID[:GID]")]
     user: Option<String>,
 

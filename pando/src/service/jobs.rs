@@ -10,10 +10,13 @@ use crate::options;
 use axum::body::Body;
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
-use pando_manager::cells::ManagedCell;
+use pando_manager::cells::{ManagedCell, ProgramConfiguration};
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
-use pando_manager::view::User;
+use pando_manager::view::{Account, User};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -21,18 +24,19 @@ use tokio::task::JoinHandle;
 
 /// Bytes of a job's error output that are reported.
 const OUTPUT_KEPT: usize = 4096;
-/// The default environment.
-const DEFAULT_ENVIRONMENT: [&str; 2] = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"];
+/// Variables of a program in a cell whose own program has none of these.
+const PATH: (&str, &str) = ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+const HOME: (&str, &str) = ("HOME", "/root");
 
 /// Starts a program in a cell and connects its streams. If the client disconnects, the program is killed.
 ///
 /// # Errors
 /// The first line is invalid, or the cell has ended.
-pub(super) async fn exec(cell: &ManagedCell, body: Body) -> Result<Body, Problem> {
+pub(super) async fn exec(cell: &ManagedCell, users: &str, body: Body) -> Result<Body, Problem> {
     let mut incoming = Incoming::new(body);
     let new: api::NewJob = incoming.first_line().await?;
     let time = new.timeout.map(request::time).transpose()?;
-    let (job, notified) = start(cell, &command(&new)?)?;
+    let (job, notified) = start(cell, &command(&new, cell.configuration().unwrap_or_default(), users)?)?;
     let (outgoing, answer) = Outgoing::new();
     tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming));
     let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
@@ -152,21 +156,26 @@ fn start(cell: &ManagedCell, command: &Command) -> Result<(Arc<Job>, watch::Rece
     Ok((job, notified))
 }
 
-fn command(new: &api::NewJob) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment, directory, user, timeout: _ } = new;
+/// The command of a request, with what the cell's own program has where the request says nothing. `users` is the host's list of users.
+fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<Command, Problem> {
+    let api::NewJob { arguments, environment: given, directory, user, timeout: _ } = new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
-    let user = user.as_deref().map(options::user).transpose();
-    let User { user, group } = user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default();
-    // Only the cell can search its PATH.
-    let (path, own): (&str, &[&str]) = if name.contains('/') { (name, &[]) } else { ("/usr/bin/env", &["env", "--"]) };
-    let words = own.iter().copied().chain(arguments.iter().map(String::as_str));
-    let given = environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let usual = DEFAULT_ENVIRONMENT.iter().filter(|line| line.split_once('=').is_some_and(|(name, _)| !environment.contains_key(name)));
+    let wanted = user.as_deref().map(options::user).transpose();
+    let wanted = wanted.map_err(|error| Problem::request(format!("user: {error}")))?;
+    let mut environment: BTreeMap<String, String> = [PATH, HOME].map(|(name, value)| (name.into(), value.into())).into();
+    environment.extend(own.environment);
+    if let Some(other) = wanted.filter(|user| *user != own.user) {
+        // Its name and home are not those of the program's user.
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        environment.extend(Account::find(users, other).variables().filter_map(text));
+    }
+    environment.extend(given.clone());
+    let User { user, group } = wanted.unwrap_or(own.user);
     Ok(Command {
-        path: path.into(),
-        directory: directory.as_deref().unwrap_or("/").into(),
-        arguments: words.map(Into::into).collect(),
-        environment: usual.map(|line| line.to_string()).chain(given).map(String::into_bytes).collect(),
+        path: name.as_bytes().into(),
+        directory: directory.as_ref().map_or(own.directory.into_os_string().into_vec(), |directory| directory.clone().into_bytes()),
+        arguments: arguments.iter().map(|argument| argument.as_bytes().into()).collect(),
+        environment: environment.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
         user,
         group,
         ..Command::default()

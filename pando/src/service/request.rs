@@ -23,7 +23,8 @@ const READY_SECONDS_MAX: f64 = 300.0;
 /// # Errors
 /// A field is invalid.
 pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, name, host_name, network, allow } = new;
+    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, name, host_name, network, allow } =
+        new;
     if network.is_some() && !allow.is_empty() {
         return Err(Problem::request("network, allow: a cell with allow has a network of its own: omit one of them"));
     }

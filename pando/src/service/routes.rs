@@ -223,7 +223,11 @@ struct TimeoutQuery {
 
 /// Waits until a cell has ended, or until the timeout; the outcome is missing if it still runs.
 #[utoipa::path(get, path = "/v1/cells/{cell}/wait", params(("cell" = String, Path, description = "The cell's number or name."), TimeoutQuery), responses((status = 200, body = api::Cell), (status = 404, body = api::Problem)))]
-async fn wait(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query(query): Query<TimeoutQuery>) -> RouteResult<Json<api::Cell>> {
+async fn wait(
+    State(manager): State<Arc<Manager>>,
+    Path(id): Path<String>,
+    Query(query): Query<TimeoutQuery>,
+) -> RouteResult<Json<api::Cell>> {
     let cell = manager.find(&id)?;
     match query.timeout.map(Duration::try_from_secs_f64) {
         None => _ = cell.ended().await,
@@ -337,7 +341,7 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
 /// output, the last one the end. If the client disconnects, the program is killed.
 #[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = String, Path, description = "The cell's number or name.")), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
 async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let output = jobs::exec(&*manager.find(&id)?, body).await?;
+    let output = jobs::exec(&*manager.find(&id)?, &manager.environment().users, body).await?;
     Ok(([(header::CONTENT_TYPE, LINES)], output).into_response())
 }
 

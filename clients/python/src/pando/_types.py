@@ -248,11 +248,11 @@ class ExecOptions(TypedDict, total=False):
     """The options for starting a program in a cell."""
 
     environment: Optional[Mapping[str, str]]
-    """Its environment variables, in addition to PATH and HOME."""
+    """Its environment variables, in addition to those with which the cell's program was started."""
     directory: Optional[str]
-    """Its working directory; by default /."""
+    """Its working directory; by default that in which the cell's program was started."""
     user: Optional[str]
-    """Its user: `UID` or `UID:GID`; by default root."""
+    """Its user: `UID` or `UID:GID`; by default that of the cell's program."""
     timeout: Optional[float]
     """Seconds after which it is ended."""
 

@@ -74,7 +74,7 @@ impl JobRequests {
 /// A program to run.
 #[derive(Debug, Default)]
 pub struct JobRequest {
-    /// Its path.
+    /// Its path, or a name to find in its PATH.
     pub path: Vec<u8>,
     /// Its working directory.
     pub directory: Vec<u8>,

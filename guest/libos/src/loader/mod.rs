@@ -23,7 +23,7 @@ use crate::elf::ElfError;
 use crate::errno::Errno;
 
 pub use map::Loaded;
-pub use prepare::{Prepared, Request, prepare};
+pub use prepare::{Prepared, Request, prepare, search};
 
 /// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

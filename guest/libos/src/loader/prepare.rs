@@ -119,6 +119,24 @@ pub fn prepare(files: &Files, request: Request) -> Result<Prepared, LoadError> {
     Ok(Prepared { path, arguments, environment, stack_limit, main, linker })
 }
 
+/// Finds a program by its name in the directories of a search path, as a shell does.
+///
+/// # Errors
+/// `ENOENT`: no directory has it. `EACCES`: files of this name may not be executed.
+pub fn search(files: &Files, name: &[u8], search_path: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut failure = Errno::ENOENT;
+    for directory in search_path.split(|byte| *byte == b':') {
+        // An empty entry is the working directory.
+        let path = if directory.is_empty() { [&b"./"[..], name].concat() } else { [directory, b"/", name].concat() };
+        match find(files, AT_FDCWD, &path, 0) {
+            Ok(_) => return Ok(path),
+            Err(Errno::EACCES) => failure = Errno::EACCES,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
 /// Whether a path starts at a descriptor that `exec` closes: an interpreter would not find a script there.
 fn by_lost_descriptor(files: &Files, directory: u64, path: &[u8]) -> bool {
     let is_by_descriptor = !path.starts_with(b"/") && directory as i32 != AT_FDCWD as i32;

@@ -19,7 +19,7 @@ use crate::jobs::file::{File, complaint};
 use crate::jobs::requests::{JobRequest, understand};
 use crate::jobs::{FAILED, Job, Pipes};
 use crate::limits::STACK_LIMIT;
-use crate::loader::{LoadError, Request, prepare};
+use crate::loader::{LoadError, Request, prepare, search};
 use crate::memory::AddressSpace;
 use crate::process::{Process, ProcessNumber};
 use crate::signals::Signal;
@@ -31,6 +31,34 @@ use crate::uapi::AT_FDCWD;
 const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u64 = 126;
 const NOT_FOUND: u64 = 127;
+
+/// Why the program of a job cannot be loaded.
+struct JobRefusal {
+    /// The line for its standard error stream.
+    words: String,
+    /// The exit status.
+    status: u64,
+}
+
+impl JobRefusal {
+    fn new(kind: &str, path: &[u8], error: &LoadError) -> JobRefusal {
+        let is_missing = matches!(error, LoadError::System(Errno::ENOENT | Errno::ENOTDIR));
+        JobRefusal {
+            words: format!("pando: {kind}{}: {error}\n", String::from_utf8_lossy(path)),
+            status: if is_missing { NOT_FOUND } else { NOT_EXECUTABLE },
+        }
+    }
+
+    /// The search path has no such program.
+    fn of_search(name: &[u8], error: Errno) -> JobRefusal {
+        match error {
+            Errno::ENOENT => {
+                JobRefusal { words: format!("pando: {}: not found in PATH\n", String::from_utf8_lossy(name)), status: NOT_FOUND }
+            }
+            error => JobRefusal::new("", name, &error.into()),
+        }
+    }
+}
 
 impl System {
     /// Executes the operator's requests.
@@ -104,37 +132,41 @@ impl System {
 
     /// Loads the initial program of the running process. `None`: the process has ended instead.
     pub(crate) fn begin(&mut self, wanted: JobRequest) -> Option<Registers> {
-        let JobRequest { path, directory, arguments, environment } = wanted;
-        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|inode| self.files.change_directory(inode));
-        let (named, begun) = match standing {
-            Err(error) => (directory, Err(error.into())),
-            Ok(()) => {
-                let request =
-                    Request { directory: AT_FDCWD, path: path.clone(), flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
-                let begun = prepare(&self.files, request).and_then(|prepared| self.load(prepared));
-                (path, begun)
-            }
-        };
-        match begun {
+        match self.load_job(wanted) {
             Ok(registers) => {
                 self.process.executed = true;
                 Some(registers)
             }
-            Err(error) => {
-                self.refuse_job(&named, &error);
+            Err(refusal) => {
+                self.refuse_job(&refusal);
                 None
             }
         }
     }
 
+    /// Loads a program.
+    fn load_job(&mut self, wanted: JobRequest) -> Result<Registers, JobRefusal> {
+        let JobRequest { path, directory, arguments, environment } = wanted;
+        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|inode| self.files.change_directory(inode));
+        standing.map_err(|error| JobRefusal::new("working directory ", &directory, &error.into()))?;
+        let path = if path.contains(&b'/') {
+            path
+        } else {
+            let search_path = environment.iter().find_map(|line| line.strip_prefix(b"PATH=")).unwrap_or_default();
+            search(&self.files, &path, search_path).map_err(|error| JobRefusal::of_search(&path, error))?
+        };
+        let named = path.clone();
+        let request = Request { directory: AT_FDCWD, path, flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
+        let loaded = prepare(&self.files, request).and_then(|prepared| self.load(prepared));
+        loaded.map_err(|error| JobRefusal::new("", &named, &error))
+    }
+
     /// Ends the running process, which is a job's first, because its program cannot be loaded.
-    fn refuse_job(&mut self, path: &[u8], error: &LoadError) {
-        let words = format!("pando: {}: {error}\n", String::from_utf8_lossy(path));
+    fn refuse_job(&mut self, JobRefusal { words, status }: &JobRefusal) {
         if let Some(job) = self.jobs.of_process(self.process.number) {
             job.complain(words.as_bytes());
         }
-        let is_missing = matches!(error, LoadError::System(Errno::ENOENT | Errno::ENOTDIR));
-        self.leave(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE });
+        self.leave(*status);
     }
 
     /// Sends a signal to the group of a job's first process, or to the first program; a job without a process, which reads or writes a file, is aborted.

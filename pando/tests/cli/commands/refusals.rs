@@ -274,7 +274,7 @@ fn a_volume_that_may_not_be_read() {
 #[test]
 fn command_lines_that_mean_nothing() {
     check_usage(&["run"], &["PROGRAM"]);
-    check_usage(&["kill", "web"], &["`web` is not a cell's number", "pando ps"]);
+    check_usage(&["kill", "a b"], &["`a b` is not a valid cell's number or name", "pando ps"]);
     check_usage(&["run", "--no-such-option", "busybox"], &["--no-such-option"]);
     check_usage(&["run", "--memory", "1X", "busybox"], &["1X", "64M"]);
     check_usage(&["run", "-m", "900T", "busybox"], &["900T", "more memory than this machine has"]);

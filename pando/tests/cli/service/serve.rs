@@ -282,7 +282,7 @@ fn malformed_requests_are_refused_with_reasons() {
     let cases = [
         ("GET", "/v1/nothing", "", 404, "openapi.json"),
         ("PATCH", "/v1/cells", "", 405, "openapi.json"),
-        ("GET", "/v1/cells/first", "", 400, "first"),
+        ("GET", "/v1/cells/first", "", 404, "no cell first"),
         ("GET", "/v1/cells/99/wait?timeout=soon", "", 400, "timeout"),
         ("POST", "/v1/attach", "{}", 400, "not a valid template name"),
         ("POST", "/v1/run", "{", 400, "JSON"),
