@@ -56,6 +56,12 @@ refusals! {
     NoSuchDisk = 12,
     /// The disk ends before the last block that the call names.
     NoSuchBlock = 13,
+    /// The caller holds no such cell, or it has ended, or the call needs another kind of holding.
+    NoSuchHolding = 14,
+    /// The run state of the held cell does not allow the call.
+    WrongState = 15,
+    /// The cell, or one of its ancestors, may not have so many descendants.
+    NoMoreCells = 16,
 }
 
 impl Refusal {

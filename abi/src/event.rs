@@ -47,6 +47,8 @@ events! {
     Freeze = 7,
     /// The operator has opened the control channel, or descriptors of its rings were taken.
     Control = 8,
+    /// A child has written output, taken input, frozen or ended.
+    Child = 9,
 }
 
 /// A set of events: a bitmask as the virtual registers hold it.
@@ -57,8 +59,13 @@ impl EventSet {
     /// No event.
     pub const NONE: EventSet = EventSet(0);
 
-    /// Events from the operator to one cell, which its clones do not inherit.
-    pub const REQUESTS: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
+    /// Events from the operator or the children of one cell, which its clones do not inherit.
+    pub const REQUESTS: EventSet = EventSet::NONE
+        .with(Event::Terminate)
+        .with(Event::Interrupt)
+        .with(Event::Freeze)
+        .with(Event::Control)
+        .with(Event::Child);
 
     /// The set with `event` added.
     #[must_use]

@@ -91,6 +91,36 @@ macro_rules! hypercalls {
     };
 }
 
+/// Declares the calls that are about a space, which is an argument of them.
+macro_rules! calls_about_a_space {
+    ($($variant:ident),*) => {
+        impl Hypercall {
+            /// The space that the call is about, if it names one.
+            #[must_use]
+            pub const fn space(&self) -> Option<u64> {
+                match self {
+                    $(Hypercall::$variant { space, .. } => Some(*space),)*
+                    _ => None,
+                }
+            }
+
+            /// The same call about another space. Other calls stay as they are.
+            #[must_use]
+            pub fn with_space(mut self, other: u64) -> Hypercall {
+                match &mut self {
+                    $(Hypercall::$variant { space, .. } => *space = other,)*
+                    _ => {}
+                }
+                self
+            }
+        }
+    };
+}
+
+calls_about_a_space!(
+    Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, MapBlocks, Populate, Count
+);
+
 hypercalls! {
     /// Ends the cell. `signal` is 0 if a program ended with `status`; otherwise it is the Linux signal that ended it, `address`
     /// the accessed address and `instruction` the instruction pointer. `status` and `signal` are below 256. Never returns.
@@ -152,6 +182,37 @@ hypercalls! {
     /// many were performed: fewer than `calls` if the next one was refused. If that is the first, returns its refusal. Their results are
     /// lost.
     21 Batch batch(address, calls);
+    /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
+    /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors. It
+    /// may have `cells` descendants. Returns the child's holding.
+    22 CellClone cell_clone(source, quota, cells);
+    /// Starts a child that was made or cloned. Returns 0.
+    23 CellRun cell_run(cell);
+    /// Makes a child a template: with `how` 0 its libOS is asked, with 1 it is frozen as it stands. It is frozen once `cell_state` says
+    /// so. Returns 0.
+    24 CellStop cell_stop(cell, how);
+    /// Ends a child and all its descendants. Its state and its unread output stay until the holding is dropped. Returns 0.
+    25 CellEnd cell_end(cell);
+    /// Gives up a holding. A child ends. Returns 0.
+    26 Drop drop(holding);
+    /// Returns the state of a child: its kind in bits 0 to 7, and in bits 8 to 15 the exit status or the signal that ended it.
+    27 CellState cell_state(cell);
+    /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
+    /// thousandths of a CPU. Returns 0.
+    28 CellLimit cell_limit(cell, kind, value);
+    /// Sets the host name of a child that has not started, from `bytes` bytes of UTF-8 (at most 64) at `address`. Returns 0.
+    29 CellName cell_name(cell, address, bytes);
+    /// Raises event `Terminate` (3), `Interrupt` (4) or `WindowSize` (5) for a child, which it notices at once. For `WindowSize`, `value` is
+    /// the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
+    30 CellRaise cell_raise(cell, event, value);
+    /// Gives a child a holding of the caller's own template. Returns the child's name for it.
+    31 Grant grant(cell, holding);
+    /// Copies output of a child, at most `bytes` bytes (1 to 65536) of one stream, to `address`. Returns the number of bytes in bits 0 to 31
+    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended, and all was read.
+    32 ConsoleRead console_read(cell, address, bytes);
+    /// Sends `bytes` bytes (at most 65536) at `address` to a child's input. Returns how many there was room for. With `bytes` 0, the
+    /// input ends.
+    33 ConsoleWrite console_write(cell, address, bytes);
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod cpuid;
 pub mod error;
 pub mod event;
 pub mod frame;
+pub mod holding;
 pub mod hypercall;
 pub mod layout;
 pub mod limits;
@@ -27,12 +28,13 @@ pub mod virtual_registers;
 
 pub use error::Refusal;
 pub use event::{Event, EventSet};
+pub use holding::HoldingName;
 pub use hypercall::Hypercall;
 pub use memory::{BlockAddress, BlockNumber, DiskIndex, MapFlags, Permissions, SegmentIndex, SpaceIndex};
 pub use registers::{Registers, SavedContext};
 
 /// Version of this interface; it increases with every change that a cell could notice.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes in a page of a cell's memory.
 pub const PAGE_SIZE: u64 = 4096;

@@ -15,6 +15,12 @@ pub const MAX_PAGES: u64 = 1 << 27;
 pub const MAX_WRITE_BYTES: u64 = 4096;
 /// Calls of one `batch`.
 pub const MAX_BATCH_CALLS: u64 = 64;
+/// Holdings of a cell: children, and templates that it may clone.
+pub const MAX_HOLDINGS: usize = 4096;
+/// Levels of nested cells below the operator.
+pub const MAX_DEPTH: u8 = 32;
+/// Bytes that one `console_read` or `console_write` may copy: a pipe's worth.
+pub const MAX_CONSOLE_BYTES: u64 = 1 << 16;
 /// Descriptors in the console's transmit ring: the libOS posts one per `write`, so a burst of small writes costs one exit.
 pub const TRANSMIT_DESCRIPTORS: usize = 64;
 /// Descriptors in the console's receive ring: one is in use, the others let a reader post ahead.

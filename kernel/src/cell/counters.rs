@@ -6,6 +6,16 @@ use pando_abi::Registers;
 use pando_abi::hypercall::TABLE;
 use std::time::Duration;
 
+/// Numbers of calls for each hypercall of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HypercallCounts([u64; TABLE.len()]);
+
+impl Default for HypercallCounts {
+    fn default() -> HypercallCounts {
+        HypercallCounts([0; TABLE.len()])
+    }
+}
+
 /// Counters of a cell's activity since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -14,7 +24,7 @@ pub struct Counters {
     /// Hypercalls.
     pub hypercalls: u64,
     /// Hypercalls with a number of the table, by number; also those with invalid arguments.
-    by_number: [u64; TABLE.len()],
+    by_number: HypercallCounts,
     /// `syscall` instructions that exited.
     pub syscalls: u64,
     /// Exceptions delivered to its libOS.
@@ -43,7 +53,7 @@ impl Counters {
     /// Counts a hypercall, which may be invalid.
     pub(crate) fn count_hypercall(&mut self, registers: &Registers) {
         self.hypercalls += 1;
-        if let Some(count) = usize::try_from(registers.rax).ok().and_then(|number| self.by_number.get_mut(number)) {
+        if let Some(count) = usize::try_from(registers.rax).ok().and_then(|number| self.by_number.0.get_mut(number)) {
             *count += 1;
         }
     }
@@ -64,7 +74,7 @@ impl Counters {
     /// did not occur are left out. A fault that waited for a block is counted once.
     #[must_use]
     pub fn exit_causes(&self) -> Vec<(&'static str, u64)> {
-        let hypercalls = TABLE.iter().zip(self.by_number).map(|(description, count)| (description.name, count));
+        let hypercalls = TABLE.iter().zip(self.by_number.0).map(|(description, count)| (description.name, count));
         let others = [
             ("system_call", self.syscalls),
             ("exception", self.exceptions),

@@ -165,7 +165,19 @@ impl MemoryOperation {
             | Hypercall::FreezeIfAsked { .. }
             | Hypercall::Relinquish {}
             | Hypercall::Doorbell {}
-            | Hypercall::Batch { .. } => return Err(Refusal::NoSuchCall),
+            | Hypercall::Batch { .. }
+            | Hypercall::CellClone { .. }
+            | Hypercall::CellRun { .. }
+            | Hypercall::CellStop { .. }
+            | Hypercall::CellEnd { .. }
+            | Hypercall::Drop { .. }
+            | Hypercall::CellState { .. }
+            | Hypercall::CellLimit { .. }
+            | Hypercall::CellName { .. }
+            | Hypercall::CellRaise { .. }
+            | Hypercall::Grant { .. }
+            | Hypercall::ConsoleRead { .. }
+            | Hypercall::ConsoleWrite { .. } => return Err(Refusal::NoSuchCall),
         })
     }
 

@@ -5,6 +5,7 @@
 //! which is an operation on the caller; the operator builds operations. `core` invokes both in one place.
 
 use super::batch::Batch;
+use super::child_operation::ChildOperation;
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
@@ -46,6 +47,17 @@ pub(crate) enum Operation {
     },
     /// Limit the subject's share of a vCPU.
     Limit(Share),
+    /// Set the subject's memory quota.
+    LimitMemory(PageCount),
+    /// Set how many descendants the subject may have.
+    LimitCells(u32),
+    /// Let the subject clone a template. The result is the subject's name for it.
+    Grant {
+        /// The template.
+        template: CellId,
+    },
+    /// Act on a cell that the subject holds.
+    Child(Box<ChildOperation>),
     /// Set the subject's registers; the rest of its context becomes zero.
     SetRegisters(Box<Registers>),
     /// Set the subject's host name.
@@ -82,6 +94,10 @@ impl Operation {
             Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
             Operation::Limit(_) => "limit the CPU share of",
+            Operation::LimitMemory(_) => "limit the memory of",
+            Operation::LimitCells(_) => "limit the descendants of",
+            Operation::Grant { .. } => "grant a template to",
+            Operation::Child(_) => "act for",
             Operation::SetRegisters(_) => "set the registers of",
             Operation::SetHostName(_) => "name",
             Operation::SetWindow(_) => "resize the terminal of",
@@ -102,6 +118,10 @@ impl Operation {
             | Operation::Freeze(FreezeMode::Cooperative)
             | Operation::WithdrawFreeze
             | Operation::Limit(_)
+            | Operation::LimitMemory(_)
+            | Operation::LimitCells(_)
+            | Operation::Grant { .. }
+            | Operation::Child(_)
             | Operation::SetWindow(_)
             | Operation::Raise(_) => Requirement::Living,
         }
@@ -153,6 +173,9 @@ impl Work {
     /// The reason for the refusal.
     pub(crate) fn decode(registers: &Registers, memory: &mut SpaceSet) -> Result<Work, Refusal> {
         let call = Hypercall::decode(registers).ok_or(Refusal::NoSuchCall)?;
+        if let Some(operation) = ChildOperation::decode(call)? {
+            return Ok(Work::Operation(Operation::Child(Box::new(operation))));
+        }
         Ok(match call {
             Hypercall::Exit { status, signal, address, instruction } => {
                 let [status, signal] = [status, signal].map(u8::try_from);

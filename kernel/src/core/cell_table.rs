@@ -4,7 +4,7 @@
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
-use crate::cell::{Cell, CellId};
+use crate::cell::{Cell, CellId, Parent};
 use crate::device::card::{Card, CardContext, PeerCells};
 use crate::device::console::Console;
 use crate::limits::MAX_CELLS;
@@ -72,8 +72,11 @@ impl LiveCell {
 enum CellSlot {
     Empty,
     Living(Box<LiveCell>),
-    /// Kept until the operator collects the outcome.
-    Ended(Box<Outcome>),
+    /// Kept until the operator, or the parent, collects the outcome.
+    Ended {
+        outcome: Box<Outcome>,
+        parent: Option<Parent>,
+    },
 }
 
 /// All cells, by index. Each slot has the generation of its present or next cell.
@@ -125,7 +128,7 @@ impl CellTable {
     /// The outcome of an ended cell.
     pub(super) fn outcome(&self, id: CellId) -> Option<&Outcome> {
         match self.slots.get(id.index as usize) {
-            Some((generation, CellSlot::Ended(outcome))) if *generation == id.generation => Some(outcome),
+            Some((generation, CellSlot::Ended { outcome, .. })) if *generation == id.generation => Some(outcome),
             _ => None,
         }
     }
@@ -137,18 +140,18 @@ impl CellTable {
     }
 
     /// Keeps the outcome of a cell that was removed.
-    pub(super) fn end(&mut self, id: CellId, outcome: Outcome) {
-        self.slots[id.index as usize].1 = CellSlot::Ended(Box::new(outcome));
+    pub(super) fn end(&mut self, id: CellId, outcome: Outcome, parent: Option<Parent>) {
+        self.slots[id.index as usize].1 = CellSlot::Ended { outcome: Box::new(outcome), parent };
     }
 
-    /// Takes the outcome of an ended cell; its identifier becomes stale.
-    pub(super) fn forget(&mut self, id: CellId) -> Option<Outcome> {
+    /// Takes the outcome of an ended cell, and its parent; its identifier becomes stale.
+    pub(super) fn forget(&mut self, id: CellId) -> Option<(Outcome, Option<Parent>)> {
         self.outcome(id)?;
         let (generation, slot) = &mut self.slots[id.index as usize];
-        let CellSlot::Ended(outcome) = mem::replace(slot, CellSlot::Empty) else { return None };
+        let CellSlot::Ended { outcome, parent } = mem::replace(slot, CellSlot::Empty) else { return None };
         *generation = generation.wrapping_add(1);
         self.free.push(id.index);
-        Some(*outcome)
+        Some((*outcome, parent))
     }
 
     /// Serves the rings of a living cell.

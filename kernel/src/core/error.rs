@@ -46,11 +46,13 @@ impl OperationError {
             OperationError::Memory(MemoryError::Short(Shortage::Quota)) => Refusal::Quota,
             OperationError::Memory(MemoryError::Short(Shortage::Machine)) => Refusal::NoMemory,
             OperationError::Memory(MemoryError::Absent(_)) => Refusal::BadAddress,
-            // A cell decodes no operation that can fail in these ways.
-            OperationError::NoSuchCell(_)
-            | OperationError::Ended { .. }
-            | OperationError::WrongState { .. }
-            | OperationError::Operator(_) => Refusal::NoSuchCall,
+            // A child has ended, or a template that the cell holds.
+            OperationError::NoSuchCell(_) | OperationError::Ended { .. } => Refusal::NoSuchHolding,
+            OperationError::WrongState { .. } => Refusal::WrongState,
+            OperationError::Operator(OperatorError::QuotaTooSmall(_)) => Refusal::BadArgument,
+            OperationError::Operator(OperatorError::TooManyCells) => Refusal::TooMany,
+            // A cell decodes no operation that can fail in other ways.
+            OperationError::Operator(_) => Refusal::NoSuchCall,
         }
     }
 

@@ -62,7 +62,7 @@ impl Kernel {
     /// The state of a template without its memory, and a clone of the memory.
     fn begin_export(&self, id: CellId) -> Result<(CellImage, Snapshot<'_>), OperatorError> {
         self.update_prefetch_set(id);
-        let account = self.shared.lock().frames.open_account(PageCount(0));
+        let account = self.shared.lock().frames.open_account(PageCount(0), None);
         let mut snapshot = Snapshot { shared: &self.shared, account, listing: None, disk: None };
         let image = self.attempt("export", |state| {
             let (live, frames) = state.require(id, Requirement::Frozen)?;
@@ -139,7 +139,7 @@ impl Kernel {
         if built.is_err() {
             let mut state = self.shared.lock();
             state.end(id, End::Killed);
-            state.cells.forget(id);
+            state.forget(id);
         }
         built.map(|()| id)
     }

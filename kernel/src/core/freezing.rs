@@ -6,7 +6,7 @@ use super::exits::{LeaveReason, NextStep};
 use super::invoke::Subject;
 use super::state::State;
 use super::{Kernel, OperatorError};
-use crate::cell::CellId;
+use crate::cell::{CellId, Parent};
 use crate::cell::freeze::FreezeMode;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::RunState;
@@ -135,7 +135,11 @@ impl State {
         live.execution.transition(RunState::Frozen);
         // It writes no more output.
         live.close();
+        let parent = live.cell.parent;
         self.notifications.has_stopped_cell = true;
+        if let Some(Parent { cell, is_holding: true, .. }) = parent {
+            self.raise_child_event(cell);
+        }
     }
 
     /// Completes the forced freeze of a cell whose work is done: brings it to a state that can be cloned.

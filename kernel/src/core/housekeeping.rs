@@ -19,6 +19,7 @@ impl Shared {
         state.ring_alarms(now);
         state.networks.advance(now);
         state.wake_receivers();
+        state.end_orphans();
         state.frames.reap(RELEASE_PIECE);
         state.admit_all();
         if state.flush_is_due(now) {
@@ -153,8 +154,11 @@ impl State {
         rested && self.flush_is_awaited() || many && (rested || !self.flushes.has_failed)
     }
 
-    /// When housekeeping is next due: the next alarm, requested flush or frame arrival.
+    /// When housekeeping is next due: the next alarm, requested flush or frame arrival, or at once if children of ended cells live.
     pub(super) fn next_housekeeping(&mut self) -> Nanos {
+        if !self.orphans.is_empty() {
+            return Nanos(0);
+        }
         let flush = if self.flush_is_awaited() { self.flushes.last + FLUSH_INTERVAL } else { Nanos::NEVER };
         self.next_alarm().min(flush).min(self.networks.next_arrival())
     }

@@ -9,12 +9,13 @@ use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::{Cell, CellConfig, CellId};
+use crate::cell::holdings::Holding;
+use crate::cell::{Cell, CellConfig, CellId, Parent};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
-use crate::memory::SpaceSet;
+use crate::memory::{AccountId, SpaceSet};
 use crate::sched::allowance::Allowance;
-use pando_abi::limits::HOST_NAME_BYTES;
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
 use pando_abi::{Event, EventSet, Refusal};
 use pando_machine::{Context, PageCount};
 
@@ -27,6 +28,15 @@ pub(super) enum Subject {
     Caller(CellId),
     /// Any cell, for the operator.
     Cell(CellId),
+}
+
+/// What is reserved for a new cell.
+struct Place {
+    id: CellId,
+    account: AccountId,
+    parent: Option<Parent>,
+    /// Number of its ancestors.
+    depth: u8,
 }
 
 impl State {
@@ -51,7 +61,7 @@ impl State {
             Operation::Memory(operation) => return Ok(operation.step(&mut cell.memory, frames)?),
             Operation::Batch(batch) => return Ok(batch.step(&mut cell.memory, frames)?),
             Operation::Create(_) => return Err(Refusal::NoSuchCall.into()),
-            Operation::Clone { quota } => return self.clone_cell(id, *quota).map(|id| OperationProgress::Done(id.to_bits())),
+            Operation::Clone { quota } => return self.clone_cell(id, *quota, None).map(|id| OperationProgress::Done(id.to_bits())),
             Operation::Start => {
                 execution.transition(RunState::Waiting);
                 self.gatekeeper.enqueue(id);
@@ -76,6 +86,16 @@ impl State {
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
+            Operation::LimitMemory(quota) => {
+                check_quota(*quota)?;
+                frames.set_quota(cell.memory.account(), *quota);
+            }
+            Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
+            Operation::Grant { template } => {
+                let name = cell.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
+                return Ok(OperationProgress::Done(name.bits()));
+            }
+            Operation::Child(operation) => return self.act_on_holding(id, operation),
             Operation::SetRegisters(registers) => execution.context = Context { registers: **registers, ..Context::default() },
             Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
             Operation::SetWindow(size) => {
@@ -95,37 +115,77 @@ impl State {
     }
 
     fn create(&mut self, config: &CellConfig) -> Result<CellId, OperationError> {
-        check_quota(config.quota)?;
-        let id = self.cells.reserve().ok_or(OperatorError::TooManyCells)?;
-        let account = self.frames.open_account(config.quota);
-        let memory = SpaceSet::new(&mut self.frames, account);
-        let mut cell = Cell::new(id, memory, truncated(&config.host_name));
+        let place = self.reserve_place(config.quota, None)?;
+        let memory = SpaceSet::new(&mut self.frames, place.account);
+        let mut cell = Cell::new(place.id, memory, truncated(&config.host_name));
         if let Err(error) = cell.map_reserved_pages(&mut self.frames) {
             cell.memory.release(&mut self.frames);
-            self.frames.close_account(account);
-            self.cells.unreserve(id);
+            self.give_up_place(&place);
             return Err(error.into());
         }
-        let console = Console::new(self.waker(id));
+        let console = Console::new(self.waker(place.id));
         let execution = ExecutionContext::new();
-        self.cells.insert(LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None });
-        Ok(id)
+        Ok(self.settle(place, LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None }))
     }
 
-    fn clone_cell(&mut self, source: CellId, quota: PageCount) -> Result<CellId, OperationError> {
-        check_quota(quota)?;
-        let id = self.cells.reserve().ok_or(OperatorError::TooManyCells)?;
-        let account = self.frames.open_account(quota);
-        let (wake, wake_channel) = (self.waker(id), self.waker(id));
-        // `invoke` has checked that it is there.
-        let (live, frames) = self.require(source, Requirement::Cloneable)?;
+    /// Clones a cell, for a parent or for the operator.
+    pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, parent: Option<CellId>) -> Result<CellId, OperationError> {
+        self.require(source, Requirement::Cloneable)?;
+        let place = self.reserve_place(quota, parent)?;
+        let (wake, wake_channel) = (self.waker(place.id), self.waker(place.id));
+        let (live, frames) = self.running(source);
         live.cell.is_template |= live.execution.run_state() == RunState::Frozen;
-        let (cell, execution) = live.cell.clone_as(&live.execution, id, frames, account);
+        let (cell, execution) = live.cell.clone_as(&live.execution, place.id, frames, place.account);
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
         let allowance = live.allowance;
-        self.cells.insert(LiveCell { cell, execution, console, channel, control: None, card: None, allowance });
-        Ok(id)
+        Ok(self.settle(place, LiveCell { cell, execution, console, channel, control: None, card: None, allowance }))
+    }
+
+    /// Reserves an identifier and an account for a new cell.
+    ///
+    /// # Errors
+    /// There are too many cells, or the parent may have no more, or the quota is too small.
+    fn reserve_place(&mut self, quota: PageCount, parent: Option<CellId>) -> Result<Place, OperationError> {
+        check_quota(quota)?;
+        let (mut payer, mut depth) = (None, 0);
+        if let Some(parent) = parent {
+            let (live, frames) = self.require(parent, Requirement::Living)?;
+            depth = live.cell.depth + 1;
+            if depth > MAX_DEPTH || !live.cell.holdings.has_room() {
+                return Err(Refusal::TooMany.into());
+            }
+            let account = live.cell.memory.account();
+            if !frames.charge_cell(account) {
+                return Err(Refusal::NoMoreCells.into());
+            }
+            payer = Some(Parent { cell: parent, account, is_holding: true });
+        }
+        let Some(id) = self.cells.reserve() else {
+            if let Some(Parent { account, .. }) = payer {
+                self.frames.discharge_cell(account);
+            }
+            return Err(OperatorError::TooManyCells.into());
+        };
+        let account = self.frames.open_account(quota, payer.map(|parent| parent.account));
+        Ok(Place { id, account, parent: payer, depth })
+    }
+
+    /// Gives up what was reserved for a cell that could not be made.
+    fn give_up_place(&mut self, place: &Place) {
+        self.frames.close_account(place.account);
+        self.cells.unreserve(place.id);
+        if let Some(Parent { account, .. }) = place.parent {
+            self.frames.discharge_cell(account);
+        }
+    }
+
+    /// Puts a new cell in its place.
+    fn settle(&mut self, place: Place, mut live: LiveCell) -> CellId {
+        live.cell.parent = place.parent;
+        live.cell.depth = place.depth;
+        self.cells.insert(live);
+        place.id
     }
 
     /// Raises an event that a cell notices at once, even if it computes.

@@ -17,6 +17,7 @@ mod export;
 mod freezing;
 mod housekeeping;
 mod invoke;
+mod nesting;
 mod networking;
 mod operator;
 mod ports;

@@ -314,7 +314,7 @@ impl Kernel {
     pub fn wait(&self, id: CellId) -> Result<Outcome, OperatorError> {
         let mut state = self.shared.lock();
         loop {
-            if let Some(outcome) = state.cells.forget(id) {
+            if let Some(outcome) = state.forget(id) {
                 return Ok(outcome);
             }
             match state.living(id) {
@@ -328,7 +328,7 @@ impl Kernel {
 
     /// Takes the outcome of an ended cell, and forgets the cell; `None` while it lives.
     pub fn collect(&self, id: CellId) -> Option<Outcome> {
-        self.shared.lock().cells.forget(id)
+        self.shared.lock().forget(id)
     }
 
     /// A living cell's run state, counters and memory use.

@@ -8,7 +8,7 @@ use super::{Config, Shared};
 use crate::cell::end::{End, Outcome};
 use crate::cell::execution::Resumption;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::{Cell, CellId};
+use crate::cell::{Cell, CellId, Parent};
 use crate::device::disk::Disk;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) flushes: TlbFlushes,
     pub(super) trims: TrimSchedule,
     eviction: EvictionCursor,
+    /// Children of ended cells, which end in the next housekeeping.
+    pub(super) orphans: Vec<CellId>,
     pub(super) vcpus: Vec<Option<RunningCell>>,
     pub(super) idle_workers: usize,
     pub(super) is_stopping: bool,
@@ -104,6 +106,7 @@ impl State {
             flushes: TlbFlushes::default(),
             trims: TrimSchedule::new(config.is_trimmed),
             eviction: EvictionCursor::default(),
+            orphans: Vec::new(),
             vcpus: vec![None; vcpus],
             idle_workers: 0,
             is_stopping: false,
@@ -162,7 +165,7 @@ impl State {
         if requirement.is_met_by(state) { Ok((live, frames)) } else { Err(OperationError::WrongState { cell: id, state, requirement }) }
     }
 
-    /// The living cell that a vCPU is running.
+    /// The living cell that a vCPU is running, or is about to run.
     ///
     /// # Panics
     /// The cell is gone: only the vCPU that runs a cell may end it.
@@ -182,21 +185,46 @@ impl State {
     pub(super) fn pick(&mut self, now: Nanos) -> Option<(CellId, Duration)> {
         loop {
             let id = self.scheduler.next()?;
-            let Some((live, _)) = self.living(id).filter(|(live, _)| live.execution.run_state() == RunState::Ready) else { continue };
-            match live.allowance.as_mut().map_or(Ok(Duration::MAX), |allowance| allowance.left(now)) {
+            if !self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Ready) {
+                continue;
+            }
+            match self.time_left(id, now) {
                 Ok(left) => return Some((id, left)),
                 Err(until) => {
-                    live.execution.transition(RunState::Throttled { until });
+                    self.running(id).0.execution.transition(RunState::Throttled { until });
                     self.set_alarm(id, until);
                 }
             }
         }
     }
 
-    /// Charges a cell for time on a vCPU, if it still lives.
+    /// How long a cell may run now: as long as its own share and those of its ancestors allow.
+    ///
+    /// # Errors
+    /// A share is used up; the cell may run again at the returned time.
+    fn time_left(&mut self, id: CellId, now: Nanos) -> Result<Duration, Nanos> {
+        let mut left = Ok(Duration::MAX);
+        let mut next = Some(id);
+        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
+            next = live.cell.parent.map(|parent| parent.cell);
+            let Some(allowance) = &mut live.allowance else { continue };
+            left = match (left, allowance.left(now)) {
+                (Ok(left), Ok(own)) => Ok(left.min(own)),
+                (Err(until), Err(own)) => Err(until.max(own)),
+                (Err(until), Ok(_)) | (Ok(_), Err(until)) => Err(until),
+            };
+        }
+        left
+    }
+
+    /// Charges a cell and its ancestors for time on a vCPU, as far as they still live.
     pub(super) fn charge(&mut self, id: CellId, time: Duration) {
-        if let Some((LiveCell { allowance: Some(allowance), .. }, _)) = self.living(id) {
-            allowance.spend(time);
+        let mut next = Some(id);
+        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
+            next = live.cell.parent.map(|parent| parent.cell);
+            if let Some(allowance) = &mut live.allowance {
+                allowance.spend(time);
+            }
         }
     }
 
@@ -224,6 +252,7 @@ impl State {
         let State { cells, frames, networks, .. } = self;
         let served = cells.serve_rings(id, frames, networks, now);
         self.wake_receivers();
+        self.notify_parent_of_output(id);
         served
     }
 
@@ -284,13 +313,15 @@ impl State {
         Nanos::NEVER
     }
 
-    /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its outcome is kept for the operator.
+    /// Ends a cell that is not running elsewhere: its memory goes to the reaper, its outcome is kept for its parent or the operator, and
+    /// its children will end.
     pub(super) fn end(&mut self, id: CellId, end: End) {
         let Some(mut live) = self.cells.remove(id) else { return };
         live.take_final_output(&mut self.frames);
         live.close();
         let mut cell = live.cell;
         self.learn(&mut cell);
+        self.orphans.extend(cell.holdings.children().map(|(_, child)| child));
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let traffic = live.card.map(|card| self.networks.unplug(card.port));
@@ -300,8 +331,13 @@ impl State {
         }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
-        self.cells.end(id, outcome);
+        self.cells.end(id, outcome, cell.parent);
         self.notifications.has_stopped_cell = true;
+        match cell.parent {
+            Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),
+            Some(Parent { cell: parent, .. }) => self.raise_child_event(parent),
+            None => {}
+        }
     }
 
     /// Adds an ended clone's training trace to its template.

@@ -30,7 +30,7 @@ fn kernel() -> Kernel {
 
 /// All free frames, taken and released.
 fn free_frames(frames: &mut Frames) -> Vec<FrameId> {
-    let account = frames.open_account(PageCount(1 << 20));
+    let account = frames.open_account(PageCount(1 << 20), None);
     let taken: Vec<_> = std::iter::from_fn(|| frames.allocate(account, false).ok()).collect();
     taken.iter().for_each(|frame| frames.release(*frame));
     frames.close_account(account);

@@ -14,7 +14,7 @@ use pando_abi::layout::{CONSOLE_RINGS, CONTROL_RINGS};
 use pando_abi::limits::{CHANNEL_DESCRIPTORS, MAX_DESCRIPTOR_BYTES, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
 use pando_abi::ring::{ConsoleRings, ControlRings, ERRORS, FAULTED, NOTES, OUTPUT, UNREAD};
 use std::collections::VecDeque;
-use std::mem::offset_of;
+use std::mem::{self, offset_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// An output stream of a cell.
@@ -50,6 +50,8 @@ struct Buffers {
     output_closed: bool,
     /// Streams that have no reader any more.
     unread: Vec<Stream>,
+    /// There was new output, room for input, or the end, since this was last asked.
+    is_changed: bool,
     /// Called when there is new output, or room for input.
     listener: Option<Box<dyn Fn() + Send>>,
     /// The cell has more output than there was room for.
@@ -92,7 +94,8 @@ impl Buffers {
     }
 
     /// Calls the listener.
-    fn announce(&self) {
+    fn announce(&mut self) {
+        self.is_changed = true;
         if let Some(listener) = &self.listener {
             listener();
         }
@@ -220,6 +223,51 @@ impl ConsolePort {
         buffers.input = VecDeque::new();
         buffers.announce();
         self.changed.notify_all();
+    }
+}
+
+/// Functions for a parent cell, under the kernel's lock: the caller wakes the cell itself.
+impl ConsolePort {
+    /// Whether there was new output, room for input, or the end, since this was last asked.
+    pub(crate) fn take_change(&self) -> bool {
+        mem::take(&mut self.lock().is_changed)
+    }
+
+    /// At most `most` bytes of the next output, which stay the next output.
+    pub(crate) fn peek(&self, most: usize) -> ConsoleOutput {
+        let buffers = self.lock();
+        match buffers.output.front() {
+            Some((stream, bytes)) => ConsoleOutput::Bytes(*stream, bytes[..bytes.len().min(most)].to_vec()),
+            None if buffers.output_closed => ConsoleOutput::End,
+            None => ConsoleOutput::Nothing,
+        }
+    }
+
+    /// Removes the first `count` bytes of the next output. `true`: the cell waits for the room.
+    pub(crate) fn consume(&self, count: usize) -> bool {
+        let mut buffers = self.lock();
+        let Some((_, bytes)) = buffers.output.front_mut() else { return false };
+        let count = count.min(bytes.len());
+        bytes.drain(..count);
+        if bytes.is_empty() {
+            buffers.output.pop_front();
+        }
+        buffers.output_bytes -= count;
+        buffers.output_bytes <= CONSOLE_BYTES / 2 && mem::take(&mut buffers.is_cell_waiting)
+    }
+
+    /// Appends as much input as there is room for; returns how much. An empty slice ends the input.
+    pub(crate) fn append_input(&self, bytes: &[u8]) -> usize {
+        let mut buffers = self.lock();
+        if bytes.is_empty() {
+            buffers.input_closed = true;
+        }
+        if buffers.output_closed {
+            return bytes.len();
+        }
+        let count = CONSOLE_BYTES.saturating_sub(buffers.input.len()).min(bytes.len());
+        buffers.input.extend(&bytes[..count]);
+        count
     }
 }
 

@@ -94,7 +94,7 @@ fn about_disks() -> Vec<(Hypercall, BlockRequest)> {
 
 /// Calls without preconditions.
 fn simple() -> Vec<(Hypercall, BlockRequest)> {
-    use Refusal::{BadAddress, BadArgument, NoSuchSegment, NoSuchSpace, ReadOnly};
+    use Refusal::{BadAddress, BadArgument, NoSuchHolding, NoSuchSegment, NoSuchSpace, ReadOnly};
     let mut rows = Vec::new();
     for (address, pages, refusal) in bad_ranges() {
         let calls = [
@@ -107,19 +107,21 @@ fn simple() -> Vec<(Hypercall, BlockRequest)> {
         ];
         rows.extend(calls.map(|call| (call, Err(refusal))));
     }
-    for space in [1, 7, u64::from(MAX_SPACES), u64::from(u32::MAX), 1 << 32, u64::MAX - 1] {
+    let spaces = [1, 7, u64::from(MAX_SPACES), u64::from(u32::MAX)].map(|space| (space, NoSuchSpace));
+    // The upper half names a holding, and the cell has none.
+    for (space, refusal) in spaces.into_iter().chain([(1 << 32, NoSuchHolding), (u64::MAX - 1, NoSuchHolding)]) {
         rows.extend([
-            (Hypercall::Map { space, address: FREE, pages: 1, flags: READ_WRITE }, Err(NoSuchSpace)),
-            (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
-            (Hypercall::MapBlocks { space, address: FREE, pages: 1, block: 0, flags: 1 }, Err(NoSuchSpace)),
-            (Hypercall::Populate { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
-            (Hypercall::Count { space, address: FREE, pages: 1 }, Err(NoSuchSpace)),
-            (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(NoSuchSpace)),
-            (Hypercall::Write { space, address: DATA, source: DATA, bytes: 1 }, Err(NoSuchSpace)),
-            (Hypercall::SpaceClone { space }, Err(NoSuchSpace)),
-            (Hypercall::SpaceSwitch { space }, Err(NoSuchSpace)),
-            (Hypercall::SpaceDestroy { space }, Err(NoSuchSpace)),
-            (Hypercall::Inspect { space, address: FREE }, Err(NoSuchSpace)),
+            (Hypercall::Map { space, address: FREE, pages: 1, flags: READ_WRITE }, Err(refusal)),
+            (Hypercall::Unmap { space, address: FREE, pages: 1 }, Err(refusal)),
+            (Hypercall::MapBlocks { space, address: FREE, pages: 1, block: 0, flags: 1 }, Err(refusal)),
+            (Hypercall::Populate { space, address: FREE, pages: 1 }, Err(refusal)),
+            (Hypercall::Count { space, address: FREE, pages: 1 }, Err(refusal)),
+            (Hypercall::Protect { space, address: FREE, pages: 1, permissions: 1 }, Err(refusal)),
+            (Hypercall::Write { space, address: DATA, source: DATA, bytes: 1 }, Err(refusal)),
+            (Hypercall::SpaceClone { space }, Err(refusal)),
+            (Hypercall::SpaceSwitch { space }, Err(refusal)),
+            (Hypercall::SpaceDestroy { space }, Err(refusal)),
+            (Hypercall::Inspect { space, address: FREE }, Err(refusal)),
         ]);
     }
     for segment in [1, u64::from(MAX_SEGMENTS), 1 << 32, u64::MAX] {
@@ -306,7 +308,9 @@ fn an_eager_mapping_beyond_the_machine_is_refused() {
 #[test]
 fn no_refusal_is_left_out() {
     let listed: BTreeSet<&str> = simple().iter().chain(&in_turn()).filter_map(|(_, wanted)| wanted.err()).map(Refusal::name).collect();
-    let elsewhere = [Refusal::NoSuchCall, Refusal::TooMany, Refusal::Quota, Refusal::NoMemory].map(Refusal::name);
+    use Refusal::{NoMemory, NoMoreCells, NoSuchCall, Quota, TooMany, WrongState};
+    // The tests of nested cells show `NoMoreCells` and `WrongState`.
+    let elsewhere = [NoSuchCall, TooMany, Quota, NoMemory, NoMoreCells, WrongState].map(Refusal::name);
     let all: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
     assert_eq!(listed.into_iter().chain(elsewhere).collect::<BTreeSet<_>>(), all);
 }

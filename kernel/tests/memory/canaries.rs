@@ -119,7 +119,7 @@ fn canary_rule_6_no_stamps_on_sim() {
 /// there is no other code to fall back to. So the test itself stores an entry that points outside.
 fn read_through_an_entry_that_points_outside(machine: &Arc<dyn Machine>) -> Exit {
     let mut frames = Frames::new(Arc::clone(machine), Rules::ALL_KEPT, PageCount(0));
-    let account = frames.open_account(PageCount(100));
+    let account = frames.open_account(PageCount(100), None);
     let mut memory = SpaceSet::new(&mut frames, account);
     let code = {
         let mut asm = Asm::new();

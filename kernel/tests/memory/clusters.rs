@@ -25,7 +25,7 @@ impl Memories {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
         let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
         let total = frames.free();
-        let account = frames.open_account(total);
+        let account = frames.open_account(total, None);
         let mut source = SpaceSet::new(&mut frames, account);
         let range = source.check(SpaceIndex(0), FIRST * PAGE_SIZE, PAGES).expect("a range of its own");
         let flags = MapFlags { large, ..MapFlags::lazy(Permissions::READ_WRITE) };
@@ -84,7 +84,7 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
         let mut memories = Memories::new(seed, large);
         let Memories { frames, source, .. } = &mut memories;
         let quota = [400, 1000, 4000][(seed % 3) as usize];
-        let payer = frames.open_account(PageCount(quota));
+        let payer = frames.open_account(PageCount(quota), None);
         let mut clone = source.clone_set(frames, payer);
         // Some pages may only be read, and stay shared.
         let closed: PageSpan = clone.check(SpaceIndex(0), (FIRST + 700) * PAGE_SIZE, 30).expect("a range");
@@ -118,7 +118,7 @@ fn each_holder_keeps_its_content_whatever_a_cluster_copies() {
 fn a_span_that_is_written_as_a_whole_becomes_a_large_page() {
     let mut memories = Memories::new(1, false);
     let Memories { frames, source, .. } = &mut memories;
-    let payer = frames.open_account(PageCount(4000));
+    let payer = frames.open_account(PageCount(4000), None);
     let mut clone = source.clone_set(frames, payer);
     let faults = (1024..1536).filter(|page| store(frames, &mut clone, *page, 7)).count();
     assert!(faults < 12, "{faults} faults for 512 pages");
@@ -132,7 +132,7 @@ fn a_span_that_is_written_as_a_whole_becomes_a_large_page() {
 fn a_cell_with_little_memory_copies_page_by_page() {
     let mut memories = Memories::new(1, false);
     let Memories { frames, source, .. } = &mut memories;
-    let payer = frames.open_account(PageCount(100));
+    let payer = frames.open_account(PageCount(100), None);
     let mut clone = source.clone_set(frames, payer);
     for page in FIRST..FIRST + 80 {
         store(frames, &mut clone, page, 7);

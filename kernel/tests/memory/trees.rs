@@ -58,7 +58,7 @@ impl Trees {
     fn new(seed: u64) -> Trees {
         let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed, oracle: false }).expect("memory for the software machine");
         let mut frames = Frames::new(Arc::clone(&sim) as Arc<dyn Machine>, Rules::ALL_KEPT, REGISTRY);
-        let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota))).to_vec();
+        let accounts = QUOTAS.map(|quota| frames.open_account(PageCount(quota), None)).to_vec();
         let total = frames.free();
         Trees {
             sim,
@@ -432,7 +432,7 @@ const HERE: u64 = SLOT_SIZE;
 #[test]
 fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
     let mut trees = Trees::new(0);
-    let (maker, taker) = (trees.frames.open_account(PageCount(1_000)), trees.frames.open_account(PageCount(1_000)));
+    let (maker, taker) = (trees.frames.open_account(PageCount(1_000), None), trees.frames.open_account(PageCount(1_000), None));
     let mut source = SpaceSet::new(&mut trees.frames, maker);
     let range = source.check(SpaceIndex(0), HERE, 10).expect("a range");
     source.map(&mut trees.frames, &range, MapFlags::lazy(Permissions::READ_WRITE)).expect("room");
@@ -457,7 +457,7 @@ fn an_account_outlives_its_owner_as_long_as_it_pays_for_a_frame() {
 #[test]
 fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
     let mut trees = Trees::new(0);
-    let account = trees.frames.open_account(PageCount(10_000));
+    let account = trees.frames.open_account(PageCount(10_000), None);
     let mut source = SpaceSet::new(&mut trees.frames, account);
     let mut range = source.check(SpaceIndex(0), HERE, 512).expect("a range");
     let flags = MapFlags { permissions: Permissions::READ_WRITE, eager: true, large: true };
@@ -483,7 +483,7 @@ fn a_large_page_is_split_by_its_second_holder_and_comes_back_whole() {
 #[test]
 fn a_full_account_does_not_keep_blocks_from_others() {
     let mut trees = Trees::new(0);
-    let account = trees.frames.open_account(PageCount(60));
+    let account = trees.frames.open_account(PageCount(60), None);
     let mut set = SpaceSet::new(&mut trees.frames, account);
     set.attach(DiskId::new(0).expect("a disk"), DISK.blocks.into()).expect("its first disk");
     let range = set.check(SpaceIndex(0), HERE, 64).expect("a range");
@@ -508,7 +508,7 @@ fn a_full_account_does_not_keep_blocks_from_others() {
 #[test]
 fn copies_of_tables_for_evictions_hardly_exceed_the_quota() {
     let mut trees = Trees::new(0);
-    let account = trees.frames.open_account(PageCount(60));
+    let account = trees.frames.open_account(PageCount(60), None);
     let mut set = SpaceSet::new(&mut trees.frames, account);
     set.attach(DiskId::new(0).expect("a disk"), DISK.blocks.into()).expect("its first disk");
     let first = set.blocks(BlockAddress::from_bits(0), 64).expect("blocks of its disk");
@@ -547,7 +547,7 @@ fn pages_written_after_a_clone_are_prefetched_for_the_next() {
     const PAGES: u64 = 100;
     let sim = Sim::new(SimConfig { arena: ARENA_OF_TREES, vcpus: 0, seed: 1, oracle: false }).expect("memory for the software machine");
     let mut frames = Frames::new(sim, Rules::ALL_KEPT, REGISTRY);
-    let account = frames.open_account(PageCount(10_000));
+    let account = frames.open_account(PageCount(10_000), None);
     let mut set = SpaceSet::new(&mut frames, account);
     let mut range = set.check(SpaceIndex(0), 16 * PAGE_SIZE, PAGES).expect("a range of its own");
     set.map(&mut frames, &range, MapFlags::eager(Permissions::READ_WRITE)).expect("there is memory");

@@ -2,7 +2,7 @@
 //! Accounts: quotas of frames. Each frame is charged to the account that allocated it.
 //!
 //! Sharing costs the sharer nothing; a copy is charged to the writer. An account lives until its owner has closed it *and* its last
-//! frame is gone.
+//! frame is gone. The account of a nested cell lies below its parent's: whatever is charged to it is charged to all its ancestors.
 
 use pando_machine::PageCount;
 
@@ -25,13 +25,29 @@ pub struct Usage {
     pub peak: PageCount,
 }
 
+impl Usage {
+    /// Number of frames that the quota leaves.
+    #[must_use]
+    pub fn room(self) -> u64 {
+        self.quota.0.saturating_sub(self.used.0)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     usage: Usage,
     is_open: bool,
+    /// The account below which it was opened: what is charged to this account is charged to that one as well.
+    parent: Option<AccountId>,
+    /// Number of accounts below it that are not forgotten.
+    children: u32,
+    /// Largest number of cells that it may pay for, itself not included.
+    cell_quota: u32,
+    /// Number of cells that it pays for.
+    cells: u32,
 }
 
-/// All accounts.
+/// All accounts. An operation on one costs a step for each of its ancestors.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Accounts {
     accounts: Vec<Account>,
@@ -40,8 +56,12 @@ pub(in crate::memory) struct Accounts {
 }
 
 impl Accounts {
-    pub(in crate::memory) fn open(&mut self, quota: PageCount) -> AccountId {
-        let account = Account { usage: Usage { quota, ..Usage::default() }, is_open: true };
+    /// Opens an account, below another one or as one of the operator's.
+    pub(in crate::memory) fn open(&mut self, quota: PageCount, parent: Option<AccountId>) -> AccountId {
+        let account = Account { usage: Usage { quota, ..Usage::default() }, is_open: true, parent, ..Account::default() };
+        if let Some(parent) = parent {
+            self.accounts[parent.0 as usize].children += 1;
+        }
         match self.unused.pop() {
             Some(index) => {
                 self.accounts[index as usize] = account;
@@ -63,10 +83,22 @@ impl Accounts {
         self.accounts[id.0 as usize].usage
     }
 
-    /// Whether `count` more frames are within the quota.
+    /// Use and quota of the account with the least room among this one and its ancestors.
+    pub(in crate::memory) fn tightest(&self, id: AccountId) -> Usage {
+        let mut tightest = self.usage(id);
+        let mut next = self.accounts[id.0 as usize].parent;
+        while let Some(Account { usage, parent, .. }) = next.map(|id| self.accounts[id.0 as usize]) {
+            if usage.room() < tightest.room() {
+                tightest = usage;
+            }
+            next = parent;
+        }
+        tightest
+    }
+
+    /// Whether `count` more frames are within the quotas of the account and its ancestors.
     pub(in crate::memory) fn covers(&self, id: AccountId, count: u64) -> bool {
-        let Usage { quota, used, .. } = self.usage(id);
-        used.0.saturating_add(count) <= quota.0
+        count <= self.tightest(id).room()
     }
 
     /// Changes a quota. Returns the old one.
@@ -75,34 +107,129 @@ impl Accounts {
     }
 
     pub(in crate::memory) fn charge(&mut self, id: AccountId, count: u64) {
-        let usage = &mut self.accounts[id.0 as usize].usage;
-        usage.used += PageCount(count);
-        usage.peak = usage.peak.max(usage.used);
+        self.for_each(id, |Account { usage, .. }| {
+            usage.used += PageCount(count);
+            usage.peak = usage.peak.max(usage.used);
+        });
     }
 
     pub(in crate::memory) fn discharge(&mut self, id: AccountId, count: u64) {
-        self.accounts[id.0 as usize].usage.used -= PageCount(count);
+        self.for_each(id, |Account { usage, .. }| usage.used -= PageCount(count));
         self.forget_if_empty(id);
     }
 
     pub(in crate::memory) fn note_table(&mut self, id: AccountId) {
-        self.accounts[id.0 as usize].usage.tables += PageCount(1);
+        self.for_each(id, |Account { usage, .. }| usage.tables += PageCount(1));
     }
 
     pub(in crate::memory) fn note_retired(&mut self, id: AccountId) {
-        let usage = &mut self.accounts[id.0 as usize].usage;
-        usage.tables -= PageCount(1);
-        usage.retired += PageCount(1);
+        self.for_each(id, |Account { usage, .. }| {
+            usage.tables -= PageCount(1);
+            usage.retired += PageCount(1);
+        });
     }
 
     pub(in crate::memory) fn note_flushed(&mut self, id: AccountId) {
-        self.accounts[id.0 as usize].usage.retired -= PageCount(1);
+        self.for_each(id, |Account { usage, .. }| usage.retired -= PageCount(1));
     }
 
-    fn forget_if_empty(&mut self, id: AccountId) {
-        let account = &self.accounts[id.0 as usize];
-        if !account.is_open && account.usage.used.0 == 0 {
-            self.unused.push(id.0);
+    /// Sets how many cells an account may pay for.
+    pub(in crate::memory) fn set_cell_quota(&mut self, id: AccountId, cells: u32) {
+        self.accounts[id.0 as usize].cell_quota = cells;
+    }
+
+    /// Charges an account and its ancestors for a cell. `false`: one of them may not have another, and nothing is charged.
+    pub(in crate::memory) fn charge_cell(&mut self, id: AccountId) -> bool {
+        let mut is_covered = true;
+        self.for_each(id, |account| is_covered &= account.cells < account.cell_quota);
+        if is_covered {
+            self.for_each(id, |account| account.cells += 1);
         }
+        is_covered
+    }
+
+    /// Discharges an account and its ancestors of a cell.
+    pub(in crate::memory) fn discharge_cell(&mut self, id: AccountId) {
+        self.for_each(id, |account| account.cells -= 1);
+        self.forget_if_empty(id);
+    }
+
+    /// Changes an account and its ancestors.
+    fn for_each(&mut self, id: AccountId, mut change: impl FnMut(&mut Account)) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = &mut self.accounts[id.0 as usize];
+            change(account);
+            next = account.parent;
+        }
+    }
+
+    /// Forgets an account that nothing needs, and then each ancestor that was needed for it only.
+    fn forget_if_empty(&mut self, id: AccountId) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = self.accounts[id.0 as usize];
+            if account.is_open || account.usage.used.0 > 0 || account.children > 0 || account.cells > 0 {
+                return;
+            }
+            self.unused.push(id.0);
+            if let Some(parent) = account.parent {
+                self.accounts[parent.0 as usize].children -= 1;
+            }
+            next = account.parent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AccountId, Accounts};
+    use pando_machine::PageCount;
+
+    /// Accounts of three generations, with quotas of 100, 60 and 80.
+    fn family() -> (Accounts, [AccountId; 3]) {
+        let mut accounts = Accounts::default();
+        let grandparent = accounts.open(PageCount(100), None);
+        let parent = accounts.open(PageCount(60), Some(grandparent));
+        let child = accounts.open(PageCount(80), Some(parent));
+        (accounts, [grandparent, parent, child])
+    }
+
+    #[test]
+    fn every_ancestor_is_charged_and_the_tightest_quota_counts() {
+        let (mut accounts, [grandparent, parent, child]) = family();
+        accounts.charge(grandparent, 50);
+        accounts.charge(child, 40);
+        assert_eq!([grandparent, parent, child].map(|id| accounts.usage(id).used.0), [90, 40, 40]);
+        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 11));
+        accounts.discharge(grandparent, 50);
+        assert!(accounts.covers(child, 20) && !accounts.covers(child, 21) && accounts.covers(grandparent, 60));
+        accounts.discharge(child, 40);
+        assert_eq!(accounts.usage(grandparent).used, PageCount(0));
+        assert_eq!(accounts.usage(grandparent).peak, PageCount(90));
+    }
+
+    #[test]
+    fn an_account_outlives_its_children() {
+        let (mut accounts, [grandparent, parent, child]) = family();
+        accounts.charge(child, 1);
+        [child, parent, grandparent].into_iter().for_each(|id| accounts.close(id));
+        // Nothing is reused while the child has a frame.
+        assert_eq!(accounts.open(PageCount(1), None), AccountId(3));
+        accounts.discharge(child, 1);
+        assert_eq!(accounts.usage(grandparent).used, PageCount(0));
+        let reused: Vec<u32> = (0..3).map(|_| accounts.open(PageCount(1), None).0).collect();
+        assert_eq!(reused, [grandparent.0, parent.0, child.0]);
+    }
+
+    #[test]
+    fn cells_count_against_every_ancestor() {
+        let (mut accounts, [grandparent, parent, child]) = family();
+        accounts.set_cell_quota(grandparent, 2);
+        accounts.set_cell_quota(parent, 5);
+        assert!(!accounts.charge_cell(child), "it may have none");
+        assert!(accounts.charge_cell(parent) && accounts.charge_cell(parent) && !accounts.charge_cell(parent));
+        accounts.discharge_cell(parent);
+        assert!(accounts.charge_cell(grandparent) && !accounts.charge_cell(parent));
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_used_frame_gets_a_second_chance_and_a_mapped_frame_stays() {
         let disk = DiskId::new(7).expect("a disk");
-        let mut index = BlockIndex::new(Accounts::default().open(PageCount(3)));
+        let mut index = BlockIndex::new(Accounts::default().open(PageCount(3), None));
         index.count(disk, 3);
         let [used, mapped, idle] = [512, 513, 514].map(FrameId);
         for frame in [used, mapped, idle] {

@@ -67,7 +67,7 @@ impl Frames {
     #[must_use]
     pub fn new(machine: Arc<dyn Machine>, rules: Rules, registry: PageCount) -> Frames {
         let mut accounts = Accounts::default();
-        let registry = BlockIndex::new(accounts.open(registry));
+        let registry = BlockIndex::new(accounts.open(registry, None));
         let frames = machine.arena().frames() as usize;
         let huge_frames = machine.arena().huge_frames();
         Frames {
@@ -116,14 +116,39 @@ impl Frames {
         PageCount(self.allocator.free_count())
     }
 
-    /// Opens an account with a quota.
-    pub fn open_account(&mut self, quota: PageCount) -> AccountId {
-        self.accounts.open(quota)
+    /// Opens an account with a quota: below `parent`, which then pays as well, or as one of the operator's.
+    pub fn open_account(&mut self, quota: PageCount, parent: Option<AccountId>) -> AccountId {
+        self.accounts.open(quota, parent)
+    }
+
+    /// Changes the quota of an account.
+    pub(crate) fn set_quota(&mut self, id: AccountId, quota: PageCount) {
+        self.accounts.set_quota(id, quota);
+    }
+
+    /// Sets how many cells an account may pay for.
+    pub(crate) fn set_cell_quota(&mut self, id: AccountId, cells: u32) {
+        self.accounts.set_cell_quota(id, cells);
+    }
+
+    /// Charges an account and its ancestors for a cell. `false`: one of them may not have another.
+    pub(crate) fn charge_cell(&mut self, id: AccountId) -> bool {
+        self.accounts.charge_cell(id)
+    }
+
+    /// Discharges an account and its ancestors of a cell.
+    pub(crate) fn discharge_cell(&mut self, id: AccountId) {
+        self.accounts.discharge_cell(id);
     }
 
     /// Closes an account: it is forgotten once its last frame is gone.
     pub fn close_account(&mut self, id: AccountId) {
         self.accounts.close(id);
+    }
+
+    /// Memory use of the account with the least room among this one and its ancestors.
+    pub(in crate::memory) fn tightest(&self, id: AccountId) -> Usage {
+        self.accounts.tightest(id)
     }
 
     /// Memory use of an account.

@@ -77,7 +77,7 @@ mod tests {
     fn frames() -> (Frames, AccountId) {
         let machine = Sim::new(SimConfig { arena: PageCount(8 * u64::from(FRAMES_PER_HUGE_FRAME)), ..SimConfig::default() });
         let mut frames = Frames::new(machine.expect("a small machine") as Arc<dyn Machine>, Rules::ALL_KEPT, PageCount(1));
-        let account = frames.open_account(PageCount(1 << 20));
+        let account = frames.open_account(PageCount(1 << 20), None);
         (frames, account)
     }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// Number of frames that may be spent on predictions: up to three quarters of the quota, and all but a sixty-fourth of the machine.
 fn room(frames: &Frames, account: AccountId) -> PageCount {
-    let Usage { quota, used, .. } = frames.usage(account);
+    let Usage { quota, used, .. } = frames.tightest(account);
     let reserve = u64::from(frames.arena().frames()) / 64;
     PageCount((quota.0 / 4 * 3).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
 }
@@ -23,7 +23,7 @@ fn room(frames: &Frames, account: AccountId) -> PageCount {
 /// Number of frames that may be spent on clusters: as many as the cell's use is below a quarter of its quota, and all but an eighth of the
 /// machine. No trace shows that the cell writes these pages. Copies that it never writes waste its memory, at most that quarter.
 fn cluster_room(frames: &Frames, account: AccountId) -> PageCount {
-    let Usage { quota, used, .. } = frames.usage(account);
+    let Usage { quota, used, .. } = frames.tightest(account);
     let reserve = u64::from(frames.arena().frames()) / 8;
     PageCount((quota.0 / 4).saturating_sub(used.0).min(frames.free().0.saturating_sub(reserve)))
 }

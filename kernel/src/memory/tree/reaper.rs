@@ -60,7 +60,7 @@ mod tests {
     fn an_account_tells_tables_from_pages_from_birth_to_flush() {
         let machine = Sim::new(SimConfig { arena: PageCount(2048), ..SimConfig::default() }).expect("a small machine");
         let mut frames = Frames::new(machine as Arc<dyn Machine>, Rules::ALL_KEPT, PageCount(0));
-        let account = frames.open_account(PageCount(100));
+        let account = frames.open_account(PageCount(100), None);
         let counts = |frames: &Frames| {
             let usage = frames.usage(account);
             (usage.used.0, usage.tables.0, usage.retired.0)

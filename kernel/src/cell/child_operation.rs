@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations of a cell on the cells that it holds, decoded from hypercalls.
+//!
+//! A cell is the operator of its children: most of these apply an [`Operation`] to a held cell, which the operator could apply as well.
+
+use super::end::End;
+use super::freeze::FreezeMode;
+use super::memory_operation::MemoryOperation;
+use super::operation::Operation;
+use super::share::Share;
+use pando_abi::holding::limit;
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Event, HoldingName, Hypercall, Refusal};
+use pando_machine::PageCount;
+
+/// Bytes in the memory of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallerBytes {
+    /// Their address.
+    pub(crate) address: u64,
+    /// Their number.
+    pub(crate) count: usize,
+}
+
+/// The limits of a new child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChildLimits {
+    /// Frames that it may have, tables included.
+    pub(crate) quota: PageCount,
+    /// Number of descendants that it may have.
+    pub(crate) cells: u32,
+}
+
+/// A checked operation of a cell on its holdings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ChildOperation {
+    /// Create a child as a clone of a held cell.
+    Clone {
+        /// The held cell.
+        source: HoldingName,
+        /// The child's limits.
+        limits: ChildLimits,
+    },
+    /// Apply an operation to a child.
+    Apply {
+        /// The child.
+        child: HoldingName,
+        /// The operation.
+        operation: Operation,
+    },
+    /// Change or describe the memory of a child.
+    Memory {
+        /// The child.
+        child: HoldingName,
+        /// The call, as the child would make it.
+        call: Hypercall,
+        /// The checked call, once its first step was tried.
+        started: Option<MemoryOperation>,
+    },
+    /// Give up a holding.
+    Drop(HoldingName),
+    /// Report the state of a child.
+    State(HoldingName),
+    /// Set the host name of a child.
+    Name {
+        /// The child.
+        child: HoldingName,
+        /// The name.
+        name: CallerBytes,
+    },
+    /// Give a child a holding of a template.
+    Grant {
+        /// The child.
+        child: HoldingName,
+        /// The template.
+        template: HoldingName,
+    },
+    /// Read output of a child.
+    ConsoleRead {
+        /// The child.
+        child: HoldingName,
+        /// Room for the output.
+        room: CallerBytes,
+    },
+    /// Write to the input of a child, or end it if there are no bytes.
+    ConsoleWrite {
+        /// The child.
+        child: HoldingName,
+        /// The bytes.
+        bytes: CallerBytes,
+    },
+}
+
+impl ChildOperation {
+    /// Checks a hypercall. `None`: it is not about a held cell.
+    ///
+    /// # Errors
+    /// The reason for the refusal.
+    pub(crate) fn decode(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
+        let apply = |cell, operation| Ok(ChildOperation::Apply { child: holding(cell)?, operation });
+        Ok(Some(match call {
+            Hypercall::CellClone { source, quota, cells } => {
+                ChildOperation::Clone { source: holding(source)?, limits: limits(quota, cells)? }
+            }
+            Hypercall::CellRun { cell } => apply(cell, Operation::Start)?,
+            Hypercall::CellStop { cell, how: 0 } => apply(cell, Operation::Freeze(FreezeMode::Cooperative))?,
+            Hypercall::CellStop { cell, how: 1 } => apply(cell, Operation::Freeze(FreezeMode::Forced))?,
+            Hypercall::CellStop { .. } => return Err(Refusal::BadArgument),
+            Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
+            Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
+            Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
+            Hypercall::Drop { holding: name } => ChildOperation::Drop(holding(name)?),
+            Hypercall::CellState { cell } => ChildOperation::State(holding(cell)?),
+            Hypercall::CellName { cell, address, bytes } => {
+                ChildOperation::Name { child: holding(cell)?, name: caller_bytes(address, bytes, HOST_NAME_BYTES as u64)? }
+            }
+            Hypercall::Grant { cell, holding: template } => ChildOperation::Grant { child: holding(cell)?, template: holding(template)? },
+            Hypercall::ConsoleRead { bytes: 0, .. } => return Err(Refusal::BadArgument),
+            Hypercall::ConsoleRead { cell, address, bytes } => {
+                ChildOperation::ConsoleRead { child: holding(cell)?, room: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+            }
+            Hypercall::ConsoleWrite { cell, address, bytes } => {
+                ChildOperation::ConsoleWrite { child: holding(cell)?, bytes: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+            }
+            memory_call => return of_child_memory(memory_call),
+        }))
+    }
+}
+
+/// A call about the memory of a child: the upper half of its space names the child.
+fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
+    let Some(space) = call.space().filter(|space| *space != CURRENT_SPACE && space >> 32 != 0) else { return Ok(None) };
+    let child = holding(space >> 32)?;
+    // A segment of the caller cannot be mounted in a child.
+    if matches!(call, Hypercall::Share { .. }) {
+        return Err(Refusal::BadArgument);
+    }
+    let own = if space as u32 == u32::MAX { CURRENT_SPACE } else { u64::from(space as u32) };
+    Ok(Some(ChildOperation::Memory { child, call: call.with_space(own), started: None }))
+}
+
+fn holding(bits: u64) -> Result<HoldingName, Refusal> {
+    HoldingName::from_bits(bits).ok_or(Refusal::NoSuchHolding)
+}
+
+fn limits(quota: u64, cells: u64) -> Result<ChildLimits, Refusal> {
+    let cells = u32::try_from(cells).map_err(|_| Refusal::BadArgument)?;
+    Ok(ChildLimits { quota: PageCount(quota), cells })
+}
+
+fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refusal> {
+    if bytes > most { Err(Refusal::BadArgument) } else { Ok(CallerBytes { address, count: bytes as usize }) }
+}
+
+fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
+    match kind {
+        limit::MEMORY => Ok(Operation::LimitMemory(PageCount(value))),
+        limit::CELLS => Ok(Operation::LimitCells(u32::try_from(value).map_err(|_| Refusal::BadArgument)?)),
+        limit::CPU => {
+            let thousandths = u32::try_from(value).map_err(|_| Refusal::BadArgument)?;
+            Share::new(f64::from(thousandths) / 1000.0).map(Operation::Limit).ok_or(Refusal::BadArgument)
+        }
+        _ => Err(Refusal::BadArgument),
+    }
+}
+
+fn raising(event: u64, value: u64) -> Result<Operation, Refusal> {
+    const TERMINATE: u64 = Event::Terminate as u64;
+    const INTERRUPT: u64 = Event::Interrupt as u64;
+    const WINDOW_SIZE: u64 = Event::WindowSize as u64;
+    match event {
+        TERMINATE => Ok(Operation::Raise(Event::Terminate)),
+        INTERRUPT => Ok(Operation::Raise(Event::Interrupt)),
+        WINDOW_SIZE => Ok(Operation::SetWindow([(value >> 16) as u16, value as u16])),
+        _ => Err(Refusal::BadArgument),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ChildOperation;
+    use pando_abi::memory::CURRENT_SPACE;
+    use pando_abi::{HoldingName, Hypercall, Refusal};
+
+    #[test]
+    fn the_upper_half_of_a_space_names_a_child() {
+        let unmap = |space| ChildOperation::decode(Hypercall::Unmap { space, address: 0, pages: 1 });
+        assert_eq!((unmap(CURRENT_SPACE), unmap(3)), (Ok(None), Ok(None)));
+        let child = HoldingName::new(2, 1);
+        for (space, own) in [(child.space(5), 5), (child.current_space(), CURRENT_SPACE)] {
+            let call = Hypercall::Unmap { space: own, address: 0, pages: 1 };
+            assert_eq!(unmap(space), Ok(Some(ChildOperation::Memory { child, call, started: None })));
+        }
+        assert_eq!(unmap(1 << 32), Err(Refusal::NoSuchHolding));
+        let share = Hypercall::Share { segment: 1, space: child.space(0), address: 0 };
+        assert_eq!(ChildOperation::decode(share), Err(Refusal::BadArgument));
+    }
+
+    #[test]
+    fn arguments_that_no_call_allows_are_refused() {
+        let (cell, bad) = (HoldingName::ROOT.bits(), Err(Refusal::BadArgument));
+        for call in [
+            Hypercall::CellStop { cell, how: 2 },
+            Hypercall::CellLimit { cell, kind: 3, value: 1 },
+            Hypercall::CellLimit { cell, kind: 2, value: 0 },
+            Hypercall::CellLimit { cell, kind: 2, value: 1001 },
+            Hypercall::CellRaise { cell, event: 0, value: 0 },
+            Hypercall::CellClone { source: cell, quota: 1 << 20, cells: 1 << 32 },
+            Hypercall::CellName { cell, address: 0, bytes: 65 },
+            Hypercall::ConsoleRead { cell, address: 0, bytes: 0 },
+            Hypercall::ConsoleWrite { cell, address: 0, bytes: 65537 },
+        ] {
+            assert_eq!(ChildOperation::decode(call), bad, "{call:?}");
+        }
+        assert_eq!(ChildOperation::decode(Hypercall::CellRun { cell: 0 }), Err(Refusal::NoSuchHolding));
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Holdings: the cells that a cell may name.
+
+use super::CellId;
+use crate::device::console::ConsolePort;
+use pando_abi::limits::MAX_HOLDINGS;
+use pando_abi::{HoldingName, Refusal};
+use std::sync::Arc;
+
+/// A cell that another cell holds.
+#[derive(Clone)]
+pub(crate) enum Holding {
+    /// A child: the holder may do anything to it, and it ends when it is dropped.
+    Child {
+        /// The child.
+        cell: CellId,
+        /// The holder's end of its console, readable after its end.
+        console: Arc<ConsolePort>,
+    },
+    /// A template that the holder may clone.
+    Template(CellId),
+}
+
+impl Holding {
+    /// The cell.
+    pub(crate) fn cell(&self) -> CellId {
+        match self {
+            Holding::Child { cell, .. } | Holding::Template(cell) => *cell,
+        }
+    }
+}
+
+/// A slot with the generation of its present or next holding.
+struct Slot {
+    generation: u32,
+    holding: Option<Holding>,
+}
+
+/// All holdings of a cell.
+#[derive(Default)]
+pub(crate) struct Holdings {
+    slots: Vec<Slot>,
+    /// Indices of empty slots.
+    free: Vec<u32>,
+}
+
+impl Holdings {
+    /// Whether another holding can be added.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < MAX_HOLDINGS
+    }
+
+    /// Adds a holding, and returns its name. `None`: there are too many.
+    pub(crate) fn insert(&mut self, holding: Holding) -> Option<HoldingName> {
+        if !self.has_room() {
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 1, holding: None });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.holding = Some(holding);
+        Some(HoldingName::new(index, slot.generation))
+    }
+
+    /// Finds a holding.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub(crate) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
+        let slot = self.slots.get(name.index()).filter(|slot| slot.generation == name.generation());
+        slot.and_then(|slot| slot.holding.as_ref()).ok_or(Refusal::NoSuchHolding)
+    }
+
+    /// Removes a holding; its name becomes stale.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub(crate) fn remove(&mut self, name: HoldingName) -> Result<Holding, Refusal> {
+        self.get(name)?;
+        let slot = &mut self.slots[name.index()];
+        slot.generation = HoldingName::next_generation(slot.generation);
+        self.free.push(name.index() as u32);
+        slot.holding.take().ok_or(Refusal::NoSuchHolding)
+    }
+
+    /// The children, with their names.
+    pub(crate) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.holding {
+            Some(Holding::Child { cell, .. }) => Some((HoldingName::new(index, slot.generation), *cell)),
+            Some(Holding::Template(_)) | None => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Holding, Holdings};
+    use crate::cell::CellId;
+    use pando_abi::limits::MAX_HOLDINGS;
+    use pando_abi::{HoldingName, Refusal};
+
+    fn template(index: u32) -> Holding {
+        Holding::Template(CellId { index, generation: 0 })
+    }
+
+    #[test]
+    fn a_removed_holding_has_a_stale_name() {
+        let mut holdings = Holdings::default();
+        let first = holdings.insert(template(1)).expect("there is room");
+        assert_eq!(first, HoldingName::ROOT);
+        holdings.remove(first).expect("it is there");
+        let second = holdings.insert(template(2)).expect("there is room");
+        assert_eq!(first.index(), second.index());
+        assert_eq!(holdings.get(first).err(), Some(Refusal::NoSuchHolding));
+        assert_eq!(holdings.remove(first).err(), Some(Refusal::NoSuchHolding));
+        assert_eq!(holdings.get(second).map(|holding| holding.cell().index), Ok(2));
+    }
+
+    #[test]
+    fn a_cell_holds_so_many_and_no_more() {
+        let mut holdings = Holdings::default();
+        let names: Vec<_> = (0..MAX_HOLDINGS as u32).filter_map(|index| holdings.insert(template(index))).collect();
+        assert!(names.len() == MAX_HOLDINGS && holdings.insert(template(0)).is_none());
+        holdings.remove(names[17]).expect("it is there");
+        assert!(holdings.insert(template(0)).is_some() && !holdings.has_room());
+    }
+}

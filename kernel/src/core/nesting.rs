@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nested cells: what a cell does to the cells that it holds, and what becomes of children.
+//!
+//! A parent is the operator of its children. So its verbs are applied by [`State::invoke`], which also applies the operator's.
+
+use super::cell_table::LiveCell;
+use super::error::{OperationError, OperatorError};
+use super::invoke::Subject;
+use super::state::State;
+use super::Kernel;
+use crate::cell::child_operation::{CallerBytes, ChildLimits, ChildOperation};
+use crate::cell::end::{End, Outcome};
+use crate::cell::holdings::Holding;
+use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
+use crate::cell::operation::Operation;
+use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::{CellId, Parent};
+use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
+use crate::limits::ORPHANS_PIECE;
+use crate::memory::CopyAuthority;
+use pando_abi::holding::{ChildState, ConsoleProgress};
+use pando_abi::{Event, HoldingName, Hypercall, Refusal, ring};
+use std::sync::Arc;
+
+impl Kernel {
+    /// Lets a cell have `cells` descendants at a time, and clone `template`. Returns the cell's name for the template, which is
+    /// [`HoldingName::ROOT`] if it is the first that the cell gets.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it holds too much.
+    pub fn allow_children(&self, id: CellId, cells: u32, template: CellId) -> Result<HoldingName, OperatorError> {
+        self.invoke(Subject::Cell(id), Operation::LimitCells(cells))?;
+        let name = self.invoke(Subject::Cell(id), Operation::Grant { template })?;
+        HoldingName::from_bits(name).ok_or(OperatorError::Refused(Refusal::NoSuchHolding))
+    }
+
+    /// The children of a cell, with its names for them. O(holdings).
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn children(&self, id: CellId) -> Result<Vec<(HoldingName, CellId)>, OperatorError> {
+        self.query("list the children of", id, |live, _| live.cell.holdings.children().collect())
+    }
+}
+
+impl State {
+    /// Acts on a cell that `caller` holds, or takes the next step of that.
+    ///
+    /// # Errors
+    /// The step has changed nothing.
+    pub(super) fn act_on_holding(&mut self, caller: CellId, operation: &mut ChildOperation) -> Result<OperationProgress, OperationError> {
+        let result = match operation {
+            ChildOperation::Clone { source, limits } => {
+                let source = self.holding(caller, *source)?.cell();
+                let child = self.clone_cell(source, limits.quota, Some(caller))?;
+                self.hold(caller, child, limits)?
+            }
+            ChildOperation::Apply { child, operation } => {
+                let child = self.child(caller, *child)?;
+                return self.invoke(Subject::Cell(child), operation);
+            }
+            ChildOperation::Memory { child, call, started } => {
+                let child = self.child(caller, *child)?;
+                return self.change_child_memory(caller, child, *call, started);
+            }
+            ChildOperation::Drop(name) => {
+                let (live, _) = self.require(caller, Requirement::Living)?;
+                if let Holding::Child { cell, .. } = live.cell.holdings.remove(*name)? {
+                    self.abandon(cell);
+                }
+                0
+            }
+            ChildOperation::State(child) => {
+                let child = self.child(caller, *child)?;
+                self.child_state(child).bits()
+            }
+            ChildOperation::Name { child, name } => {
+                let child = self.child(caller, *child)?;
+                let name = String::from_utf8(self.read_caller(caller, *name)?).map_err(|_| Refusal::BadArgument)?;
+                return self.invoke(Subject::Cell(child), &mut Operation::SetHostName(name));
+            }
+            ChildOperation::Grant { child, template } => {
+                let child = self.child(caller, *child)?;
+                let Holding::Template(template) = *self.holding(caller, *template)? else { return Err(Refusal::NoSuchHolding.into()) };
+                return self.invoke(Subject::Cell(child), &mut Operation::Grant { template });
+            }
+            ChildOperation::ConsoleRead { child, room } => self.read_child_console(caller, *child, *room)?.bits(),
+            ChildOperation::ConsoleWrite { child, bytes } => self.write_child_console(caller, *child, *bytes)?,
+        };
+        Ok(OperationProgress::Done(result))
+    }
+
+    /// A holding of a cell.
+    fn holding(&mut self, holder: CellId, name: HoldingName) -> Result<&Holding, OperationError> {
+        Ok(self.require(holder, Requirement::Living)?.0.cell.holdings.get(name)?)
+    }
+
+    /// The child of this name.
+    fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
+        match self.holding(holder, name)? {
+            Holding::Child { cell, .. } => Ok(*cell),
+            Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
+        }
+    }
+
+    /// The child of this name, and its console.
+    fn child_console(&mut self, holder: CellId, name: HoldingName) -> Result<(CellId, Arc<ConsolePort>), OperationError> {
+        match self.holding(holder, name)? {
+            Holding::Child { cell, console } => Ok((*cell, Arc::clone(console))),
+            Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
+        }
+    }
+
+    /// Gives a new child its limits, and its parent a holding of it. Returns the name.
+    fn hold(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
+        let (live, frames) = self.running(child);
+        frames.set_cell_quota(live.cell.memory.account(), limits.cells);
+        let console = Arc::clone(live.console.port());
+        let name = self.running(holder).0.cell.holdings.insert(Holding::Child { cell: child, console });
+        // There was room when the child's place was reserved.
+        Ok(name.ok_or(Refusal::TooMany)?.bits())
+    }
+
+    /// Executes the next step of a call about the memory of a child.
+    fn change_child_memory(
+        &mut self,
+        caller: CellId,
+        child: CellId,
+        call: Hypercall,
+        started: &mut Option<MemoryOperation>,
+    ) -> Result<OperationProgress, OperationError> {
+        let (live, _) = self.require(child, Requirement::AtRest)?;
+        let operation = match started {
+            Some(started) => started,
+            None => started.insert(MemoryOperation::decode(call, &mut live.cell.memory)?),
+        };
+        // The bytes come from the caller.
+        if let MemoryOperation::Write { range, within, source, bytes } = operation {
+            let bytes = self.read_caller(caller, CallerBytes { address: *source, count: *bytes })?;
+            let (live, frames) = self.require(child, Requirement::AtRest)?;
+            live.cell.memory.write_into(frames, range, *within, &bytes)?;
+            return Ok(OperationProgress::Done(0));
+        }
+        let (live, frames) = self.require(child, Requirement::AtRest)?;
+        Ok(operation.step(&mut live.cell.memory, frames)?)
+    }
+
+    /// Copies bytes out of the caller.
+    fn read_caller(&mut self, caller: CellId, CallerBytes { address, count }: CallerBytes) -> Result<Vec<u8>, OperationError> {
+        let mut bytes = vec![0; count];
+        let (live, frames) = self.require(caller, Requirement::Living)?;
+        live.cell.memory.read(frames, address, &mut bytes, CopyAuthority::Cell)?;
+        Ok(bytes)
+    }
+
+    /// Copies output of a child into its parent.
+    fn read_child_console(&mut self, caller: CellId, child: HoldingName, room: CallerBytes) -> Result<ConsoleProgress, OperationError> {
+        let (child, port) = self.child_console(caller, child)?;
+        let (stream, bytes) = match port.peek(room.count) {
+            ConsoleOutput::Bytes(stream, bytes) => (stream, bytes),
+            ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
+            ConsoleOutput::End => return Ok(ConsoleProgress::End),
+        };
+        let (live, frames) = self.require(caller, Requirement::Living)?;
+        live.cell.memory.write(frames, room.address, &bytes, CopyAuthority::Cell)?;
+        // Only now: after an error the call is made again.
+        if port.consume(bytes.len()) {
+            self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
+        }
+        let stream = match stream {
+            Stream::Output => ring::OUTPUT,
+            Stream::Errors => ring::ERRORS,
+            Stream::Notes => ring::NOTES,
+        };
+        Ok(ConsoleProgress::Bytes { count: bytes.len() as u32, stream })
+    }
+
+    /// Sends bytes of a parent to the input of its child. Returns their number.
+    fn write_child_console(&mut self, caller: CellId, child: HoldingName, bytes: CallerBytes) -> Result<u64, OperationError> {
+        let (child, port) = self.child_console(caller, child)?;
+        let bytes = if bytes.count == 0 { Vec::new() } else { self.read_caller(caller, bytes)? };
+        let count = port.append_input(&bytes);
+        self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
+        Ok(count as u64)
+    }
+
+    /// The state of a child, as its parent sees it.
+    fn child_state(&mut self, child: CellId) -> ChildState {
+        match self.cells.outcome(child) {
+            Some(outcome) => ended_state(outcome),
+            None => self.living(child).map_or(ChildState::Killed, |(live, _)| living_state(live)),
+        }
+    }
+
+    /// Ends a child that its parent does not hold any more.
+    fn abandon(&mut self, child: CellId) {
+        if let Some(LiveCell { cell, .. }) = self.cells.get_mut(child) {
+            cell.parent = cell.parent.map(|parent| Parent { is_holding: false, ..parent });
+            self.request_end(child, End::Killed);
+        } else {
+            self.forget(child);
+        }
+    }
+
+    /// Ends some of the children of ended cells. Their own children follow in later calls.
+    pub(super) fn end_orphans(&mut self) {
+        for _ in 0..ORPHANS_PIECE {
+            let Some(orphan) = self.orphans.pop() else { return };
+            self.abandon(orphan);
+        }
+    }
+
+    /// Takes the outcome of an ended cell; its identifier becomes stale.
+    pub(super) fn forget(&mut self, id: CellId) -> Option<Outcome> {
+        let (outcome, parent) = self.cells.forget(id)?;
+        if let Some(Parent { account, .. }) = parent {
+            self.frames.discharge_cell(account);
+        }
+        Some(outcome)
+    }
+
+    /// Tells a parent that its child has written output, taken input, frozen or ended.
+    pub(super) fn raise_child_event(&mut self, parent: CellId) {
+        self.notifications.has_runnable_cell |= self.raise(parent, Event::Child);
+    }
+
+    /// Tells the parent of a cell, if it has one, about output that has become readable, or room for input.
+    pub(super) fn notify_parent_of_output(&mut self, id: CellId) {
+        let Some((live, _)) = self.living(id) else { return };
+        if let Some(Parent { cell, is_holding: true, .. }) = live.cell.parent
+            && live.console.port().take_change()
+        {
+            self.raise_child_event(cell);
+        }
+    }
+}
+
+fn living_state(live: &LiveCell) -> ChildState {
+    match live.execution.run_state() {
+        RunState::New => ChildState::New,
+        RunState::Frozen => ChildState::Frozen,
+        RunState::Waiting
+        | RunState::Ready
+        | RunState::Running { .. }
+        | RunState::Idle { .. }
+        | RunState::Throttled { .. }
+        | RunState::AwaitingFlush => ChildState::Started,
+    }
+}
+
+fn ended_state(outcome: &Outcome) -> ChildState {
+    match outcome.end {
+        End::Exited { status } => ChildState::Exited(status),
+        End::Signalled { signal, .. } => ChildState::Signalled(signal),
+        End::Quota => ChildState::Quota,
+        End::MachineFull => ChildState::MachineFull,
+        End::Killed | End::TimedOut | End::OutputLimit => ChildState::Killed,
+        End::Fault(_) | End::DoubleFault(_) | End::Violation(_) | End::Stuck { .. } | End::Host(_) => ChildState::Failed,
+    }
+}

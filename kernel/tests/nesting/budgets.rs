@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a family may have is what its ancestors allow: memory, cells, CPU time.
+
+use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template, waits};
+use pando_abi::holding::{ChildState, limit};
+use pando_abi::{HoldingName, Hypercall, MapFlags, Permissions, Refusal};
+use pando_kernel::{CellId, Share};
+use pando_machine::PageCount;
+use pando_testing::asm::Asm;
+use pando_testing::lab::Lab;
+use std::time::Duration;
+
+/// Maps `pages` present pages in an actor.
+fn take(lab: &mut Lab, actor: CellId, address: u64, pages: u64) -> Result<u64, Refusal> {
+    let flags = MapFlags::eager(Permissions::READ_WRITE).bits();
+    call(lab, actor, Hypercall::Map { space: u64::MAX, address, pages, flags })
+}
+
+fn used(lab: &Lab, id: CellId) -> u64 {
+    lab.kernel.inspect(id).expect("it lives").2.used.0
+}
+
+#[test]
+fn the_memory_of_a_child_is_that_of_all_its_ancestors() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let root = template(&lab);
+        let grandparent = start(&mut lab, root, PageCount(1000), 10);
+        let (_, parent) = start_child(&mut lab, grandparent, PageCount(100_000), 5).expect("room");
+        let (_, child) = start_child(&mut lab, parent, PageCount(100_000), 0).expect("room");
+        let before = [grandparent, parent, child].map(|id| used(&lab, id));
+        assert!(before[0] > before[1] && before[1] > before[2], "each has its own memory as well: {before:?}");
+        assert_eq!(take(&mut lab, child, 0x6000_0000, 200), Ok(0));
+        let after = [grandparent, parent, child].map(|id| used(&lab, id));
+        for (before, after) in before.into_iter().zip(after) {
+            assert!((200..230).contains(&(after - before)), "{before} {after}");
+        }
+        // The child's own quota allows more, the grandparent's does not, and the grandparent can still work.
+        assert_eq!(take(&mut lab, child, 0x7000_0000, 900), Err(Refusal::Quota));
+        assert_eq!(call(&mut lab, child, Hypercall::Unmap { space: u64::MAX, address: 0x7000_0000, pages: 900 }), Ok(0));
+        assert_eq!(take(&mut lab, grandparent, 0x6000_0000, 100), Ok(0));
+        assert!([grandparent, parent, child].iter().all(|id| waits(&lab, *id)));
+        close(&mut lab, &[grandparent, root], free);
+    }
+}
+
+#[test]
+fn a_quota_can_be_lowered_and_raised_while_the_child_lives() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let root = template(&lab);
+        let parent = start(&mut lab, root, PageCount(2000), 1);
+        let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("room");
+        let limit = |value| Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value };
+        assert_eq!(take(&mut lab, child, 0x6000_0000, 400), Err(Refusal::Quota));
+        assert_eq!(call(&mut lab, parent, limit(600)), Ok(0));
+        assert_eq!(take(&mut lab, child, 0x6000_0000, 200), Ok(0));
+        assert_eq!(call(&mut lab, parent, limit(260)), Ok(0));
+        assert_eq!(take(&mut lab, child, 0x7000_0000, 100), Err(Refusal::Quota));
+        assert_eq!(call(&mut lab, parent, limit(0)), Err(Refusal::BadArgument), "no cell works with that");
+        close(&mut lab, &[parent, root], free);
+    }
+}
+
+#[test]
+fn descendants_count_until_their_holdings_are_dropped() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let root = template(&lab);
+        let grandparent = start(&mut lab, root, PageCount(5000), 3);
+        let (_, parent) = start_child(&mut lab, grandparent, PageCount(3000), 100).expect("room");
+        let (first, _) = clone_root(&mut lab, parent, PageCount(300), 0).expect("the second of three");
+        clone_root(&mut lab, parent, PageCount(300), 0).expect("the third of three");
+        // The parent may have a hundred, but its own parent only three.
+        assert_eq!(clone_root(&mut lab, parent, PageCount(300), 0), Err(Refusal::NoMoreCells));
+        assert_eq!(clone_root(&mut lab, grandparent, PageCount(300), 0), Err(Refusal::NoMoreCells));
+        // An ended cell counts until it is dropped.
+        assert_eq!(call(&mut lab, parent, Hypercall::CellEnd { cell: first.bits() }), Ok(0));
+        assert_eq!(clone_root(&mut lab, parent, PageCount(300), 0), Err(Refusal::NoMoreCells));
+        assert_eq!(call(&mut lab, parent, Hypercall::Drop { holding: first.bits() }), Ok(0));
+        let (last, _) = clone_root(&mut lab, parent, PageCount(300), 0).expect("two of three are left");
+        assert_ne!(last, first, "the old name is stale");
+        // A cell that was allowed none has none.
+        let lonely = start(&mut lab, root, QUOTA, 0);
+        assert_eq!(clone_root(&mut lab, lonely, PageCount(300), 0), Err(Refusal::NoMoreCells));
+        close(&mut lab, &[grandparent, lonely, root], free);
+    }
+}
+
+#[test]
+fn a_child_that_needs_more_than_its_family_has_ends_alone() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let root = template(&lab);
+        let parent = start(&mut lab, root, PageCount(600), 2);
+        let (name, child) = start_child(&mut lab, parent, PageCount(10_000), 0).expect("room");
+        let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+        assert_eq!(call(&mut lab, child, Hypercall::Map { space: u64::MAX, address: 0x6000_0000, pages: 5000, flags }), Ok(0));
+        // A populate that the family cannot pay is refused; touching the pages one by one ends the child.
+        assert_eq!(call(&mut lab, child, Hypercall::Populate { space: u64::MAX, address: 0x6000_0000, pages: 5000 }), Err(Refusal::Quota));
+        lab.kernel.write(child, BYTES, b"x").expect("it waits");
+        let state = call(&mut lab, parent, Hypercall::CellState { cell: name.bits() }).expect("it is held");
+        assert!(matches!(ChildState::from_bits(state), Some(ChildState::Started | ChildState::Quota)));
+        assert!(waits(&lab, parent));
+        close(&mut lab, &[parent, root], free);
+    }
+}
+
+/// A cell that counts for ever, not started.
+fn spinner(lab: &Lab) -> CellId {
+    let mut asm = Asm::new();
+    let again = asm.here();
+    asm.jmp(again);
+    lab.cell(&asm.finish())
+}
+
+/// Two children that compute share the CPU time that their parent is allowed.
+#[test]
+fn a_family_shares_the_cpu_time_of_its_parent() {
+    for mut lab in Lab::both() {
+        let (root, spinning) = (template(&lab), spinner(&lab));
+        let parent = lab.kernel.clone_cell(root, PageCount(1000)).expect("room");
+        lab.kernel.set_share(parent, Share::new(0.25).expect("a part")).expect("it lives");
+        // Its holding is the cell that computes.
+        assert_eq!(lab.kernel.allow_children(parent, 5, spinning), Ok(HoldingName::ROOT));
+        lab.kernel.start(parent).expect("it was not started");
+        lab.run_all();
+        clone_root(&mut lab, parent, PageCount(300), 0).expect("room");
+        let (limited, _) = clone_root(&mut lab, parent, PageCount(300), 0).expect("room");
+        assert_eq!(call(&mut lab, parent, Hypercall::CellLimit { cell: limited.bits(), kind: limit::CPU, value: 100 }), Ok(0));
+        let children: Vec<CellId> = lab.kernel.children(parent).expect("it lives").into_iter().map(|(_, id)| id).collect();
+        children.iter().for_each(|id| lab.kernel.start(*id).expect("it was not started"));
+        let begin = lab.kernel.now();
+        while lab.kernel.now().since(begin) < Duration::from_secs(2) {
+            lab.turn(0);
+        }
+        let cpu = |id: CellId| lab.kernel.inspect(id).expect("it lives").1.cpu;
+        let wall = lab.kernel.now().since(begin);
+        let [free, limited] = [children[0], children[1]].map(|id| cpu(id).as_secs_f64() / wall.as_secs_f64());
+        assert!((0.15..0.30).contains(&(free + limited)), "both together: {free} + {limited}");
+        assert!(limited < 0.13, "the second has its own limit: {limited}");
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nested cells: parents create, run, limit and end children, to any depth, and nothing outside of the family notices.
+
+mod actor;
+mod budgets;
+mod families;
+mod random;
