@@ -59,13 +59,8 @@ impl EventSet {
     /// No event.
     pub const NONE: EventSet = EventSet(0);
 
-    /// Events from the operator or the children of one cell, which its clones do not inherit.
-    pub const REQUESTS: EventSet = EventSet::NONE
-        .with(Event::Terminate)
-        .with(Event::Interrupt)
-        .with(Event::Freeze)
-        .with(Event::Control)
-        .with(Event::Child);
+    /// Events from the operator to one cell, which its clones do not inherit.
+    pub const REQUESTS: EventSet = EventSet::NONE.with(Event::Terminate).with(Event::Interrupt).with(Event::Freeze).with(Event::Control);
 
     /// The set with `event` added.
     #[must_use]

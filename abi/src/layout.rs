@@ -10,6 +10,7 @@
 //! SYSTEM + 0x00_0000  virtual registers      1 page
 //!        + 0x00_1000  rings                  1 page: the console's, the network card's, the control channel's
 //!        + 0x00_2000  CPUID table            2 pages, read-only
+//!        + 0x00_4000  volumes                12 pages, of which most roots use the first
 //!        + 0x01_0000  libOS: data, stack, first heap
 //!        + 0x1f_0000  arguments              512 KiB, of which most programs use the first page
 //!        + 0x40_0000  libOS: code
@@ -45,6 +46,10 @@ pub const CONTROL_RINGS: u64 = CONSOLE_RINGS + core::mem::offset_of!(crate::ring
 pub const CPUID_TABLE: u64 = SYSTEM + 0x2000;
 /// Pages of the CPUID table.
 pub const CPUID_TABLE_PAGES: u64 = 2;
+/// The table of volumes (see [`crate::note`] for the format). It belongs to the root that programs are cloned from.
+pub const VOLUMES: u64 = SYSTEM + 0x4000;
+/// Bytes of the table of volumes.
+pub const VOLUMES_SIZE: u64 = LIBOS - VOLUMES;
 /// Start of the data of the libOS's image, with its stack and first heap.
 pub const LIBOS: u64 = SYSTEM + 0x1_0000;
 /// End of the space for them.

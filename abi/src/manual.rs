@@ -105,6 +105,7 @@ fn addresses(out: &mut dyn Write) -> Result {
         (layout::NETWORK_RINGS, "rings of the network card"),
         (layout::CONTROL_RINGS, "rings of the control channel"),
         (layout::CPUID_TABLE, "CPUID table"),
+        (layout::VOLUMES, "table of volumes"),
         (layout::LIBOS, "libOS"),
         (layout::ARGUMENTS, "arguments"),
         (layout::LIBOS_CODE, "the libOS's code"),

@@ -4,10 +4,13 @@
 //! An image for cells is a static ELF file. It carries one note of name [`NAME`] and type [`TYPE`] whose description is the
 //! interface's version as a little-endian 32-bit number. The kernel's side refuses an image without it, or with another version.
 //!
+//! The table of volumes at [`crate::layout::VOLUMES`] is a [`VolumesHeader`], then the mount point of each volume, ended by a zero
+//! byte. All clones of a root share it.
+//!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero
 //! byte: the program's path, its working directory, the arguments (`argv`, the program's name first), the environment,
-//! the mount point of each volume, and the path of each export in the cell. A clone of a program that has frozen
-//! itself gets a block of its own, of which only arguments, environment and options are used: the rest is unchanged.
+//! and the path of each export in the cell. A clone of a program that has frozen itself gets a block of its own, of
+//! which only arguments, environment and options are used: the rest is unchanged.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -15,6 +18,37 @@ use crate::layout::VOLUME_SLOTS;
 pub const NAME: &str = "Pando";
 /// Type of the note.
 pub const TYPE: u32 = 1;
+
+/// The start of the table of volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct VolumesHeader {
+    /// Number of volumes, and of the strings with their mount points; the first is the root.
+    pub volumes: u32,
+    /// Bytes of all strings with their zero bytes.
+    pub bytes: u32,
+    /// Size in bytes of each volume at [`crate::layout::volume`].
+    pub volume_bytes: [u64; VOLUME_SLOTS],
+}
+
+impl VolumesHeader {
+    /// Bytes of the header.
+    pub const SIZE: usize = size_of::<VolumesHeader>();
+
+    /// The bytes of the header.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; VolumesHeader::SIZE] {
+        let mut bytes = [0; VolumesHeader::SIZE];
+        let (head, sizes) = bytes.split_at_mut(size_of::<[u32; 2]>());
+        for (room, word) in head.chunks_exact_mut(4).zip([self.volumes, self.bytes]) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        for (room, size) in sizes.chunks_exact_mut(8).zip(self.volume_bytes) {
+            room.copy_from_slice(&size.to_le_bytes());
+        }
+        bytes
+    }
+}
 
 /// The start of the argument block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +58,6 @@ pub struct ArgumentsHeader {
     pub arguments: u32,
     /// Number of strings, after them, that are the environment.
     pub environment: u32,
-    /// Number of volumes, and of the following strings with their mount points; the first is the root.
-    pub volumes: u32,
     /// Bytes of all strings with their zero bytes.
     pub bytes: u32,
     /// Standard streams that are terminals: bit 0 input, bit 1 output, bit 2 errors.
@@ -40,12 +72,8 @@ pub struct ArgumentsHeader {
     pub rows: u32,
     /// Columns of the terminal, 0 if there is none.
     pub columns: u32,
-    /// Number of exports (see [`crate::channel`]), and of the strings after those of volumes, with the paths of the exports in the cell.
+    /// Number of exports (see [`crate::channel`]), and of the strings after the environment, with the paths of the exports in the cell.
     pub exports: u32,
-    /// Unused: 0.
-    pub reserved: u32,
-    /// Size in bytes of each volume at [`crate::layout::volume`].
-    pub volume_bytes: [u64; VOLUME_SLOTS],
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -59,6 +87,8 @@ pub mod options {
     pub const TRACE: u32 = 4;
     /// Freeze once the program reports that it is ready: the operator wants a template. Without it, that report has no effect.
     pub const TEMPLATE: u32 = 8;
+    /// The cell may have descendants: the libOS shows `/dev/cells`.
+    pub const NESTING: u32 = 16;
 }
 
 impl ArgumentsHeader {
@@ -69,28 +99,10 @@ impl ArgumentsHeader {
     #[must_use]
     pub fn to_bytes(self) -> [u8; ArgumentsHeader::SIZE] {
         let mut bytes = [0; ArgumentsHeader::SIZE];
-        let ArgumentsHeader {
-            arguments,
-            environment,
-            volumes,
-            bytes: strings,
-            terminals,
-            options,
-            user,
-            group,
-            rows,
-            columns,
-            exports,
-            reserved,
-            ..
-        } = self;
-        let words = [arguments, environment, volumes, strings, terminals, options, user, group, rows, columns, exports, reserved];
-        let (head, sizes) = bytes.split_at_mut(size_of_val(&words));
-        for (room, word) in head.chunks_exact_mut(4).zip(words) {
+        let ArgumentsHeader { arguments, environment, bytes: strings, terminals, options, user, group, rows, columns, exports } = self;
+        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports];
+        for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
-        }
-        for (room, size) in sizes.chunks_exact_mut(8).zip(self.volume_bytes) {
-            room.copy_from_slice(&size.to_le_bytes());
         }
         bytes
     }

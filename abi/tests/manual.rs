@@ -5,7 +5,7 @@
 //! handwritten part contains layouts and numbers too: this test makes the lines of these tables from the declarations and looks for them.
 
 use pando_abi::hypercall::TABLE;
-use pando_abi::note::ArgumentsHeader;
+use pando_abi::note::{ArgumentsHeader, VolumesHeader};
 use pando_abi::ring::{ConsoleRings, ControlRings, Descriptor, ERRORS, FAULTED, NetworkRings, OUTPUT, Ring, Rings, UNREAD};
 use pando_abi::{MapFlags, Permissions, Refusal, SavedContext, VERSION, cpuid, layout, limits, manual, note, registers};
 use std::mem::offset_of;
@@ -90,7 +90,6 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(offset_of!(cpuid::Entry, answer), "entry: answer"),
         row(offset_of!(ArgumentsHeader, arguments), "header: arguments"),
         row(offset_of!(ArgumentsHeader, environment), "header: environment"),
-        row(offset_of!(ArgumentsHeader, volumes), "header: volumes"),
         row(offset_of!(ArgumentsHeader, bytes), "header: bytes"),
         row(offset_of!(ArgumentsHeader, terminals), "header: terminals"),
         row(offset_of!(ArgumentsHeader, options), "header: options"),
@@ -99,9 +98,11 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(offset_of!(ArgumentsHeader, rows), "header: rows"),
         row(offset_of!(ArgumentsHeader, columns), "header: columns"),
         row(offset_of!(ArgumentsHeader, exports), "header: exports"),
-        row(offset_of!(ArgumentsHeader, reserved), "header: reserved"),
-        row(offset_of!(ArgumentsHeader, volume_bytes), "header: bytes of each volume"),
         row(ArgumentsHeader::SIZE, "strings"),
+        row(offset_of!(VolumesHeader, volumes), "table: volumes"),
+        row(offset_of!(VolumesHeader, bytes), "table: bytes"),
+        row(offset_of!(VolumesHeader, volume_bytes), "table: bytes of each volume"),
+        row(VolumesHeader::SIZE, "mount points"),
         format!("a descriptor has {} bytes", Descriptor::SIZE),
         format!("An entry has {} bytes", cpuid::Entry::SIZE),
         format!("length is `{FAULTED:#x}`"),

@@ -46,6 +46,14 @@ pub enum LaunchError {
         /// The limit.
         most: usize,
     },
+    /// The mount points of the volumes are too long.
+    #[error("the mount points of the volumes have {given} bytes; the limit is {most}: mount them at shorter paths")]
+    MountPointsTooLong {
+        /// Their size.
+        given: usize,
+        /// The limit.
+        most: usize,
+    },
     /// A volume is larger than a slot.
     #[error("the image for '{}' exceeds the limit of 512 GiB: split it", .0.escape_ascii())]
     VolumeTooLarge(Vec<u8>),

@@ -5,7 +5,7 @@ use crate::LaunchError;
 use object::elf::{FileHeader64, PF_W, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
-use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_CODE, LIBOS_END, SYSTEM_FREE};
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, LIBOS, LIBOS_CODE, LIBOS_END, SYSTEM_FREE, VOLUMES, VOLUMES_SIZE};
 use pando_abi::{MapFlags, Permissions, Registers, note};
 use pando_kernel::{CellConfig, CellId, Kernel};
 use pando_machine::{ExecutableBytes, FRAME_SIZE, PageCount};
@@ -73,6 +73,7 @@ impl Template {
             }
             kernel.write(cell, segment.address + segment.offset + loaded as u64, &segment.bytes[loaded..])?;
         }
+        kernel.map(cell, VOLUMES, PageCount::covering(VOLUMES_SIZE), MapFlags::lazy(Permissions::READ))?;
         kernel.map(cell, ARGUMENTS, PageCount::covering(ARGUMENTS_SIZE), MapFlags::lazy(Permissions::READ_WRITE))?;
         kernel.set_registers(cell, Registers { rip: entry, ..Registers::default() })?;
         kernel.start(cell)?;

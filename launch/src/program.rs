@@ -2,7 +2,7 @@
 //! Programs, and the cells that are created for them.
 
 use crate::{LaunchError, Root};
-use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE, VOLUME_SLOTS};
+use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE};
 use pando_abi::note::{ArgumentsHeader, options};
 use pando_kernel::{CellId, Kernel};
 use pando_machine::PageCount;
@@ -58,6 +58,8 @@ pub struct Program {
     pub memory: PageCount,
     /// Freeze it when it reports that it is ready ([`Root::frozen`]).
     pub is_template: bool,
+    /// How many nested cells it may have at a time.
+    pub descendants: u32,
 }
 
 impl Program {
@@ -67,9 +69,13 @@ impl Program {
     /// # Errors
     /// The arguments are too long, or there is not enough memory.
     pub fn prepare(&self, kernel: &Kernel, root: &Root) -> Result<CellId, LaunchError> {
-        let block = self.argument_block(root)?;
+        let block = self.argument_block()?;
         let cell = kernel.clone_cell(root.cell, self.memory)?;
-        match kernel.write(cell, ARGUMENTS, &block) {
+        let allowed = match self.descendants {
+            0 => Ok(()),
+            cells => kernel.allow_children(cell, cells, root.cell).map(drop),
+        };
+        match allowed.and_then(|()| kernel.write(cell, ARGUMENTS, &block)) {
             Ok(()) => Ok(cell),
             Err(error) => {
                 let _ = kernel.end(cell, pando_kernel::End::Killed);
@@ -79,13 +85,15 @@ impl Program {
         }
     }
 
-    /// The bytes of the argument block.
-    fn argument_block(&self, root: &Root) -> Result<Vec<u8>, LaunchError> {
+    /// The bytes of the argument block, which the cell finds at [`ARGUMENTS`].
+    ///
+    /// # Errors
+    /// The arguments are too long, or contain a zero byte.
+    pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let strings = [&self.path, &self.directory]
             .into_iter()
             .chain(&self.arguments)
             .chain(&self.environment)
-            .chain(root.volumes.iter().map(|volume| &volume.mount_point))
             .chain(&self.exports);
         let mut bytes = Vec::new();
         for string in strings {
@@ -101,28 +109,22 @@ impl Program {
         }
         let Terminals { input, output, errors, raw, rows, columns } = self.terminals;
         let option = |set: bool, bit: u32| if set { bit } else { 0 };
-        let mut volume_bytes = [0; VOLUME_SLOTS];
-        for (room, volume) in volume_bytes.iter_mut().zip(&root.volumes) {
-            *room = volume.bytes();
-        }
         // Sizes within the block fit into 32 bits.
         let header = ArgumentsHeader {
             arguments: self.arguments.len() as u32,
             environment: self.environment.len() as u32,
-            volumes: root.volumes.len() as u32,
             bytes: bytes.len() as u32,
             terminals: u32::from(input) | u32::from(output) << 1 | u32::from(errors) << 2,
             options: option(self.calls.trap, options::TRAP)
                 | option(raw, options::RAW_TERMINAL)
                 | option(self.calls.trace, options::TRACE)
-                | option(self.is_template, options::TEMPLATE),
+                | option(self.is_template, options::TEMPLATE)
+                | option(self.descendants > 0, options::NESTING),
             user: self.user,
             group: self.group,
             rows: rows.into(),
             columns: columns.into(),
             exports: self.exports.len() as u32,
-            reserved: 0,
-            volume_bytes,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

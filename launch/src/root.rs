@@ -2,7 +2,8 @@
 //! Roots: the libOS with its volumes, ready to be cloned for programs.
 
 use crate::{LaunchError, Template, Volume};
-use pando_abi::layout::{SLOT_SIZE, VOLUME_SLOTS, volume};
+use pando_abi::layout::{SLOT_SIZE, VOLUME_SLOTS, VOLUMES, VOLUMES_SIZE, volume};
+use pando_abi::note::VolumesHeader;
 use pando_abi::{BlockAddress, BlockNumber, Permissions};
 use pando_kernel::{CellId, DiskId, Kernel};
 use pando_machine::PageCount;
@@ -81,7 +82,23 @@ impl Root {
             let first = BlockAddress { disk, block: BlockNumber(0) };
             kernel.map_blocks(self.cell, volume(slot), pages, first, Permissions::READ)?;
         }
-        Ok(())
+        Ok(kernel.write(self.cell, VOLUMES, &self.volume_table()?)?)
+    }
+
+    /// The bytes of the table of volumes, which the cell finds at [`VOLUMES`].
+    fn volume_table(&self) -> Result<Vec<u8>, LaunchError> {
+        let points: Vec<u8> = self.volumes.iter().flat_map(|volume| volume.mount_point.iter().copied().chain([0])).collect();
+        let most = VOLUMES_SIZE as usize - VolumesHeader::SIZE;
+        if points.len() > most {
+            return Err(LaunchError::MountPointsTooLong { given: points.len(), most });
+        }
+        let mut volume_bytes = [0; VOLUME_SLOTS];
+        for (room, volume) in volume_bytes.iter_mut().zip(&self.volumes) {
+            *room = volume.bytes();
+        }
+        // Numbers of volumes, and sizes within the table, fit into 32 bits.
+        let header = VolumesHeader { volumes: self.volumes.len() as u32, bytes: points.len() as u32, volume_bytes };
+        Ok(header.to_bytes().into_iter().chain(points).collect())
     }
 
     /// The cell from which programs are cloned.

@@ -23,6 +23,7 @@
 //! 9. The arena is private memory that no child process and no core dump sees.
 
 mod arena;
+mod cells_device;
 mod clock;
 mod context;
 mod error;
@@ -38,6 +39,7 @@ mod tap;
 mod vector;
 
 pub use arena::{Arena, EntryIndex};
+pub use cells_device::{CellsDevice, ConsoleRead};
 pub use clock::Nanos;
 pub use context::{Context, Exception, Exit, Pending, Root, Violation};
 pub use error::HostError;

@@ -60,6 +60,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE", default_value = "16G")]
     pub(crate) write_limit: Size,
 
+    /// Let the program have this many nested cells at a time, with all of theirs: `pando run` works inside. They share its limits
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true, conflicts_with = "detach")]
+    pub(crate) nest: u32,
+
     /// Print statistics of the cell on standard error when it ends; with `=json` as one object
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub(crate) stats: Option<StatsFormat>,
@@ -105,6 +109,23 @@ pub(crate) struct ViewOptions {
     /// ends; never with `:ro`. PATH alone is short for PATH:PATH:ro
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
     pub(crate) volumes: Vec<VolumeSpec>,
+}
+
+impl Run {
+    /// The first option that a nested cell does not support.
+    pub(crate) fn unsupported_inside(&self) -> Option<&'static str> {
+        let options = [
+            (self.detach, "-d"),
+            (!self.view.volumes.is_empty(), "-v"),
+            (self.view.root.is_some(), "--root"),
+            (self.view.bare, "--bare"),
+            (self.network.is_some(), "the network options"),
+            (self.stats.is_some(), "--stats"),
+            (self.strace, "--strace"),
+            (self.trap_calls, "--trap-calls"),
+        ];
+        options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+    }
 }
 
 impl From<&ViewOptions> for ViewSpec {

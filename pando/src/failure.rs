@@ -77,6 +77,15 @@ pub(crate) enum Failure {
     /// Signal handlers cannot be installed.
     #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
+    /// A nested cell cannot be made, or used.
+    #[error("{}", host::plain(.0))]
+    Nested(std::io::Error),
+    /// The cell that this process runs in may have no descendants.
+    #[error("this cell may have no cells of its own: start it with `pando run --nest NUMBER`")]
+    NoNesting,
+    /// An option that a nested cell does not support.
+    #[error("{0}: a nested cell sees the files of the cell around it as they were at its start, and has no network: omit this option")]
+    NotInside(&'static str),
     /// The cell could not be created.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -20,6 +20,7 @@ mod help;
 mod image;
 mod manual;
 mod messages;
+mod nested;
 mod network_options;
 mod observer;
 mod options;

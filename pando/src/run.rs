@@ -9,12 +9,12 @@ use crate::options::StatsFormat;
 use crate::signals::{SIGNAL_TO_END, Signals};
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
-use crate::{diagnostics, environment, messages};
+use crate::{diagnostics, environment, messages, nested};
 use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
-use pando_launch::{Calls, Program, Root, Terminals, carry_input, carry_output};
+use pando_launch::{Calls, Program, Root, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
@@ -26,18 +26,20 @@ use pando_manager::view::{PreparedView, ViewSpec};
 use pando_manager::write_back::RunningExports;
 use pando_manager::{host, machine};
 use std::ffi::OsStr;
-use std::io::IsTerminal;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs a program and returns its exit status.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
-    if options.detach {
-        return client::run(options);
-    }
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
+    }
+    if let Some(device) = nested::device()? {
+        return nested::run(options, device);
+    }
+    if options.detach {
+        return client::run(options);
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
@@ -49,12 +51,14 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     timings.end("view");
     let limits = Limits::from(&options.limits);
     let memory = limits.memory();
-    let kernel = Arc::new(machine::start(memory, 1, true, &view.visible, &mut timings)?);
+    // Nested cells may run at the same time.
+    let vcpus = if options.nest > 0 { machine::vcpus_for_many_cells() } else { 1 };
+    let kernel = Arc::new(machine::start(memory, vcpus, true, &view.visible, &mut timings)?);
     let libos = machine::libos(&kernel, &mut timings)?;
     let root = Root::new(&kernel, &libos, mem::take(&mut view.volumes))?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let program = view.program(&spec, &caller, options.arguments());
-    let program = Program { terminals: terminals(options.terminal), calls, memory, ..program };
+    let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, descendants: options.nest, ..program };
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(&kernel, &root)?;
     timings.end("cell");
     let single = Single {
@@ -196,18 +200,5 @@ fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + us
     move |error| {
         diagnostics::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));
         unread.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Determines which of the program's streams are terminals, and their size.
-fn terminals(raw: bool) -> Terminals {
-    let [rows, columns] = terminal::window();
-    Terminals {
-        input: std::io::stdin().is_terminal(),
-        output: std::io::stdout().is_terminal(),
-        errors: std::io::stderr().is_terminal(),
-        raw,
-        rows,
-        columns,
     }
 }

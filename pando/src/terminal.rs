@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host's terminal under `-t`: raw while the program has it, and restored on every exit.
 
+use pando_launch::Terminals;
 use rustix::io::retry_on_intr;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::IsTerminal;
@@ -65,4 +66,17 @@ pub(crate) fn window() -> [u16; 2] {
 /// Whether standard input is a terminal.
 pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal()
+}
+
+/// Determines which of a program's streams are terminals, and their size; `raw`: the program has the terminal.
+pub(crate) fn of_program(raw: bool) -> Terminals {
+    let [rows, columns] = window();
+    Terminals {
+        input: std::io::stdin().is_terminal(),
+        output: std::io::stdout().is_terminal(),
+        errors: std::io::stderr().is_terminal(),
+        raw,
+        rows,
+        columns,
+    }
 }

@@ -2,8 +2,6 @@
 //! Boot of the libOS up to the program's first instruction. Everything that does not depend on the program happens before the
 //! freeze.
 
-use alloc::vec::Vec;
-
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
 use pando_libos::errno::Errno;
@@ -23,7 +21,7 @@ use pando_libos::upcall as served;
 use pando_rt::abi::note::options;
 use pando_rt::abi::{Registers, layout};
 use pando_rt::global::Global;
-use pando_rt::memory::{self, Arguments};
+use pando_rt::memory;
 use pando_rt::{clock, hypercall, patched, template, upcall};
 
 /// Exit statuses, as shells use them.
@@ -68,9 +66,8 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         pushed.map_or_else(|error| refuse(NOT_EXECUTABLE, path, &error.text()), |()| words)
     };
     let (arguments, environment) = (words(boot_arguments.header.arguments), words(boot_arguments.header.environment));
-    let points: Vec<&[u8]> = strings.by_ref().take(boot_arguments.header.volumes as usize).collect();
     let credentials = Credentials::new(boot_arguments.header.user, boot_arguments.header.group);
-    let mut files = Files::new(tree(&boot_arguments, &points), credentials, boot_arguments.header.terminals, clock::wall());
+    let mut files = Files::new(tree(boot_arguments.header.options & options::NESTING != 0), credentials, boot_arguments.header.terminals, clock::wall());
     for path in strings.take(boot_arguments.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
@@ -108,19 +105,21 @@ fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
     system.load(prepared)
 }
 
-/// Builds the file tree: the volumes at their mount points, and the built-in nodes of every cell. Ends the cell if an image is
+/// Builds the file tree: the volumes at their mount points, and the built-in nodes of every cell; with `nesting` those of a cell that may
+/// have descendants. Ends the cell if an image is
 /// invalid.
-fn tree(boot_arguments: &Arguments, points: &[&[u8]]) -> Tree {
+fn tree(nesting: bool) -> Tree {
     let now = time(clock::wall());
+    let volumes = memory::volumes();
     let open = |index: usize, point: &[u8]| {
-        let bytes = boot_arguments.volume(index);
+        let bytes = volumes.volume(index);
         (Image::new(bytes).unwrap_or_else(|error| refuse(OWN_FAILURE, point, &error)), bytes)
     };
     let fail = |point: &[u8], error: Errno| -> ! { refuse(OWN_FAILURE, point, &error.text()) };
     let (image, bytes) = open(0, b"root image");
     let mut tree = Tree::new(image, bytes).unwrap_or_else(|error| fail(b"root image", error));
-    tree.populate_dev(now).unwrap_or_else(|error| fail(b"root image", error));
-    for (index, point) in points.iter().enumerate().skip(1) {
+    tree.populate_dev(nesting, now).unwrap_or_else(|error| fail(b"root image", error));
+    for (index, point) in volumes.mount_points().enumerate().skip(1) {
         let (image, bytes) = open(index, point);
         tree.mount_at(image, bytes, point, now).unwrap_or_else(|error| fail(point, error));
     }

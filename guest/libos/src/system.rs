@@ -376,6 +376,10 @@ impl System {
         if events.contains(Event::Network) {
             self.pump();
         }
+        if events.contains(Event::Child) {
+            self.files.families.note_event();
+            self.wake(Channel::Cells);
+        }
         if events.contains(Event::Timer) {
             self.expire_timers();
         }

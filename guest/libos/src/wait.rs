@@ -41,6 +41,8 @@ pub enum Channel {
     Timers,
     /// The cell has resumed as a clone.
     Generation,
+    /// The state of a child cell may have changed.
+    Cells,
     /// A child of this process has ended, stopped or continued.
     Child(u32),
     /// This process, which has a pidfd, has ended.

@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod cells;
 pub mod clock;
 pub mod console;
 pub mod cpuid;

@@ -9,7 +9,7 @@ use core::slice;
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{MAX_BATCH_CALLS, MAX_WRITE_BYTES};
 use pando_abi::memory::{CURRENT_SPACE, counted};
-use pando_abi::note::ArgumentsHeader;
+use pando_abi::note::{ArgumentsHeader, VolumesHeader};
 use pando_abi::{BlockAddress, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, layout};
 
 use crate::hypercall::perform;
@@ -267,7 +267,21 @@ pub struct Arguments {
     pub strings: &'static [u8],
 }
 
-impl Arguments {
+/// The volumes of the root that the cell is a clone of: header and mount points.
+#[derive(Clone, Copy, Debug)]
+pub struct Volumes {
+    /// The header.
+    pub header: VolumesHeader,
+    /// The mount points, each ended by a zero byte.
+    pub points: &'static [u8],
+}
+
+impl Volumes {
+    /// The mount points in order.
+    pub fn mount_points(&self) -> impl Iterator<Item = &'static [u8]> {
+        self.points.split(|byte| *byte == 0).take(self.header.volumes as usize)
+    }
+
     /// The bytes of a volume; empty if there is no such volume.
     #[must_use]
     pub fn volume(&self, index: usize) -> &'static [u8] {
@@ -279,6 +293,20 @@ impl Arguments {
         // SAFETY: the operator maps each volume as long as the header says before a clone runs; nobody in the cell
         // writes to it, and it is never unmapped, because memory calls of this crate name application memory only.
         unsafe { slice::from_raw_parts(start, bytes as usize) }
+    }
+}
+
+/// Reads the table of volumes; a template has none before it is cloned as a root.
+#[must_use]
+pub fn volumes() -> Volumes {
+    let table = with_exposed_provenance::<VolumesHeader>(layout::VOLUMES as usize);
+    // SAFETY: the operator maps the table whole, before a clone runs; nobody in the cell writes to it, and it is never
+    // unmapped, because memory calls of this crate name application memory only.
+    unsafe {
+        let header = table.read();
+        let room = layout::VOLUMES_SIZE as usize - VolumesHeader::SIZE;
+        let points = slice::from_raw_parts(table.add(1).cast::<u8>(), (header.bytes as usize).min(room));
+        Volumes { header, points }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod account;
 mod cache;
+mod nested;
 mod parts;
 mod prepared;
 mod rules;
@@ -31,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trees::CachedTree;
 
 pub use account::Account;
+pub use nested::program_in_same_view;
 pub use parts::add as add_parts;
 pub use prepared::PreparedView;
 pub use spec::{User, ViewSpec, VolumeSpec};

@@ -113,6 +113,7 @@ pub fn of(object: &FileObject) -> &dyn CallOperations {
     match object {
         FileObject::Console(file) => file,
         FileObject::Pando(file) => file,
+        FileObject::Cells(file) => file,
         FileObject::Pipe(file) => file,
         FileObject::Proc(file) => file,
         FileObject::PtyMaster(file) => file,

@@ -35,17 +35,18 @@ const LINKS: [(&[u8], &[u8]); 4] =
     [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
 
 impl Tree {
-    /// Adds the built-in files of every cell.
+    /// Adds the built-in files of every cell; with `nesting` those of a cell that may have descendants.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`.
-    pub fn populate_dev(&mut self, now: Time) -> Result<(), Errno> {
+    pub fn populate_dev(&mut self, nesting: bool, now: Time) -> Result<(), Errno> {
         let root = self.root();
         self.graft(NameAt { directory: root, name: b"proc" }, InodeRef::Proc(ProcEntry::ROOT), now)?;
         self.graft(NameAt { directory: root, name: b"sys" }, InodeRef::Proc(ProcEntry::SYSTEM), now)?;
         // The image's own devices are not those of the cell.
         let device = self.made_directory(b"dev", ROOT, now)?;
-        for (name, numbers) in DEVICES {
+        let cells = nesting.then_some((&b"cells"[..], super::cells_file::CELLS));
+        for (name, numbers) in DEVICES.into_iter().chain(cells) {
             let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
             let owner = Owner { permissions, ..ROOT };
             self.create(NameAt { directory: device, name }, Body::Special(FileType::CharacterDevice, numbers), owner, now)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The types of open files. A new type is a handle that implements [`FileOperations`], and a line here.
 
+use super::cells_file::CellsFile;
 use super::char_device::MemoryDevice;
 use super::console_file::ConsoleFile;
 use super::directory_file::{DirectoryFile, PathFile};
@@ -77,6 +78,8 @@ file_types! {
     MemoryDevice(MemoryDevice),
     /// `/dev/pando`.
     Pando(PandoFile),
+    /// `/dev/cells`.
+    Cells(CellsFile),
     /// An end of a pipe or FIFO.
     Pipe(PipeFile),
     /// An event counter (`eventfd`).

@@ -4,6 +4,7 @@
 //! Several descriptors may refer to one open file (`dup`), which holds the offset; so there are two tables. [`namei`] resolves paths and
 //! [`tree`] holds the files. [`file_operations`] declares the operations of open files, and [`file_object`] lists the types of open files.
 
+pub mod cells_file;
 pub mod change;
 pub mod char_device;
 pub mod console_file;
@@ -73,6 +74,7 @@ use inotify::Inotifies;
 use locks::{FileKey, Locks};
 use mqueue::MessageQueues;
 use namei::LookupCache;
+use cells_file::Families;
 use pidfd::PidFiles;
 use pipe::Pipes;
 pub use process_files::ProcessFiles;
@@ -182,6 +184,8 @@ pub struct Files {
     pub epolls: Epolls,
     /// All pidfds.
     pub watched: PidFiles,
+    /// Open files of `/dev/cells`.
+    pub families: Families,
     /// All POSIX message queues.
     pub queues: MessageQueues,
     /// All inotify instances.
@@ -234,6 +238,7 @@ impl Files {
             timers: TimerFiles::default(),
             epolls: Epolls::default(),
             watched: PidFiles::default(),
+            families: Families::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
             signals: (Set::default(), Pulse::default()),

@@ -5,6 +5,7 @@ use super::char_device::{MemoryDevice, MemoryDeviceKind};
 use super::console_file::ConsoleFile;
 use super::directory_file::{DirectoryFile, PathFile};
 use super::namei::{LastComponent, LookupFlags, LookupResult};
+use super::cells_file::{CELLS, CellsFile};
 use super::pando_file::{PANDO, PandoFile};
 use super::pipe_file::PipeFile;
 use super::proc::file::ProcFile;
@@ -210,6 +211,7 @@ impl Files {
             (1, 7) => MemoryDeviceKind::Full,
             (1, 8 | 9) => MemoryDeviceKind::Random,
             PANDO => return Ok(PandoFile::open(inode).into()),
+            CELLS => return Ok(CellsFile::open(&mut self.families, inode).into()),
             (5, 0) => match self.controlling {
                 Some(TerminalName::Operator) => return Ok(ConsoleFile::terminal(inode).into()),
                 Some(TerminalName::Pseudo(id)) => return self.open_peer(id).map(FileObject::from),

@@ -78,6 +78,8 @@ impl System {
         self.traced = memory::arguments().header.options & options::TRACE != 0;
         self.connect_anew();
         self.notice();
+        self.files.families.note_clone();
+        self.wake(Channel::Cells);
         self.wake(Channel::Generation);
         self.wake(Channel::Input);
         self.wake_noted();

@@ -12,11 +12,9 @@ use crate::system::System;
 
 /// The volumes and `/proc`, in the format of `mounts` or of `mountinfo`.
 pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
-    let arguments = memory::arguments();
-    let skip = 2 + arguments.header.arguments + arguments.header.environment;
-    let points = arguments.strings.split(|byte| *byte == 0).skip(skip as usize).take(system.files.tree.volumes().len());
+    let points = memory::volumes();
     let devices = (0..).zip(system.files.tree.volumes()).map(|(index, volume)| device_of(VolumeIndex(index), &volume.image));
-    let volumes = devices.zip(points).map(|(device, point)| (device, point, "overlay"));
+    let volumes = devices.zip(points.mount_points()).map(|(device, point)| (device, point, "overlay"));
     let mut text = Vec::new();
     for (number, (device, point, kind)) in
         (1..).zip(volumes.chain([(made_up(minor::PROC), &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), b"/sys", "sysfs")]))

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/cells`: the calls about held cells that programs make.
+
+use alloc::vec::Vec;
+
+use pando_abi::cells_device::{CALL, CALL_WORDS};
+use pando_abi::holding::ConsoleProgress;
+use pando_abi::hypercall::RECORD_WORDS;
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
+use pando_abi::{HoldingName, Hypercall, Refusal};
+use pando_rt::{cells, user};
+
+use crate::calls::file_operations::CallOperations;
+use crate::errno::Errno;
+use crate::files::cells_file::CellsFile;
+use crate::system::System;
+
+impl CallOperations for CellsFile {
+    /// Makes a call, whose record lies at `argument`.
+    ///
+    /// # Errors
+    /// `ENOTTY`: another request. `EFAULT`. `EPERM`: the call does not name a held cell that was made through this file. `EINVAL`, `ENOMEM`.
+    fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
+        if request != CALL {
+            return Err(Errno::ENOTTY);
+        }
+        let mut bytes = [0; RECORD_WORDS * 8];
+        user::read(argument, &mut bytes)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let mut record = [0; RECORD_WORDS];
+        record.iter_mut().zip(words).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        let call = Hypercall::from_record(record).ok_or(Errno::EPERM)?;
+        check(*self, system, call)?;
+        let result = match make(call)? {
+            Ok(result) => {
+                self.note(system, call, result);
+                result
+            }
+            Err(refusal) => refusal.to_result(),
+        };
+        user::write(argument + (CALL_WORDS as u64 - 1) * 8, &result.to_le_bytes())?;
+        Ok(0)
+    }
+}
+
+impl CellsFile {
+    /// Records what a successful call means for the children of this file.
+    fn note(self, system: &mut System, call: Hypercall, result: u64) {
+        let families = &mut system.files.families;
+        match (call, HoldingName::from_bits(result)) {
+            (Hypercall::CellClone { .. }, Some(child)) => self.add(families, child),
+            (Hypercall::Drop { holding }, _) => {
+                if let Some(child) = HoldingName::from_bits(holding) {
+                    self.remove(families, child);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Checks that a call is about a child that was made through the file. Clones and grants may also name the template.
+fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno> {
+    let owns = |bits: u64| HoldingName::from_bits(bits).is_some_and(|name| file.owns(&system.files.families, name));
+    let is_root = |bits: u64| bits == HoldingName::ROOT.bits();
+    let is_allowed = match call {
+        Hypercall::CellClone { source, .. } => is_root(source) || owns(source),
+        Hypercall::Grant { cell, holding } => owns(cell) && is_root(holding),
+        Hypercall::Drop { holding } => owns(holding),
+        Hypercall::CellRun { cell }
+        | Hypercall::CellStop { cell, .. }
+        | Hypercall::CellEnd { cell }
+        | Hypercall::CellState { cell }
+        | Hypercall::CellLimit { cell, .. }
+        | Hypercall::CellName { cell, .. }
+        | Hypercall::CellRaise { cell, .. }
+        | Hypercall::ConsoleRead { cell, .. }
+        | Hypercall::ConsoleWrite { cell, .. } => owns(cell),
+        call => call.space().is_some_and(|space| cells::is_of_child(space) && owns(space >> 32)),
+    };
+    if is_allowed { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// Makes a call. The program's bytes go through a buffer, so that the program's memory faults as in any other call.
+fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
+    Ok(match call {
+        Hypercall::Write { space, address, source, bytes } => cells::write(space, address, &copied(source, bytes, MAX_WRITE_BYTES)?),
+        Hypercall::CellName { cell, address, bytes } => cells::set_name(cell, &copied(address, bytes, HOST_NAME_BYTES as u64)?),
+        Hypercall::ConsoleWrite { cell, address, bytes } => cells::write_console(cell, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
+        Hypercall::ConsoleRead { cell, address, bytes } => {
+            let mut buffer = room(bytes.min(MAX_CONSOLE_BYTES))?;
+            // Faults come before output is taken.
+            user::write(address, &buffer)?;
+            let result = cells::read_console(cell, &mut buffer);
+            if let Ok(ConsoleProgress::Bytes { count, .. }) = result.map(ConsoleProgress::from_bits) {
+                user::write(address, &buffer[..buffer.len().min(count as usize)])?;
+            }
+            result
+        }
+        call => cells::call(call),
+    })
+}
+
+/// A buffer of zeros.
+fn room(bytes: u64) -> Result<Vec<u8>, Errno> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes as usize).map_err(|_| Errno::ENOMEM)?;
+    buffer.resize(bytes as usize, 0);
+    Ok(buffer)
+}
+
+/// The program's bytes.
+fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
+    if bytes > most {
+        return Err(Errno::EINVAL);
+    }
+    let mut buffer = room(bytes)?;
+    user::read(address, &mut buffer)?;
+    Ok(buffer)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls about the cells that this cell holds. They change no memory of this cell, but for the buffers that they are given.
+
+use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::{Hypercall, Refusal};
+
+use crate::hypercall::perform;
+
+/// Whether a call is about a held cell, and takes no address of this cell.
+#[must_use]
+pub fn is_plain(call: Hypercall) -> bool {
+    match call {
+        Hypercall::CellClone { .. }
+        | Hypercall::CellRun { .. }
+        | Hypercall::CellStop { .. }
+        | Hypercall::CellEnd { .. }
+        | Hypercall::Drop { .. }
+        | Hypercall::CellState { .. }
+        | Hypercall::CellLimit { .. }
+        | Hypercall::CellRaise { .. }
+        | Hypercall::Grant { .. } => true,
+        Hypercall::Write { .. } => false,
+        call => call.space().is_some_and(is_of_child),
+    }
+}
+
+/// Whether the space is one of a held cell.
+#[must_use]
+pub fn is_of_child(space: u64) -> bool {
+    space != CURRENT_SPACE && space >> 32 != 0
+}
+
+/// Performs a call about a held cell.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchCall`: the call is not [plain](is_plain).
+pub fn call(call: Hypercall) -> Result<u64, Refusal> {
+    if !is_plain(call) {
+        return Err(Refusal::NoSuchCall);
+    }
+    // SAFETY: 1: the call is about another cell. 2: vector registers survive it.
+    unsafe { perform(call) }
+}
+
+/// Copies bytes to an address of a space of a child.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn write(space: u64, address: u64, bytes: &[u8]) -> Result<u64, Refusal> {
+    if !is_of_child(space) {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let source = bytes.as_ptr().expose_provenance() as u64;
+    // SAFETY: 1: it changes another cell's memory. 2: as in `call`.
+    unsafe { perform(Hypercall::Write { space, address, source, bytes: bytes.len() as u64 }) }
+}
+
+/// Sets the host name of a child that has not started.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn set_name(cell: u64, name: &[u8]) -> Result<u64, Refusal> {
+    let address = name.as_ptr().expose_provenance() as u64;
+    // SAFETY: 1: the call only reads this memory. 2: as in `call`.
+    unsafe { perform(Hypercall::CellName { cell, address, bytes: name.len() as u64 }) }
+}
+
+/// Reads output of a child. The result is [`pando_abi::holding::ConsoleProgress`].
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn read_console(cell: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
+    let address = buffer.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
+    unsafe { perform(Hypercall::ConsoleRead { cell, address, bytes: buffer.len() as u64 }) }
+}
+
+/// Sends bytes to the input of a child; none end it. Returns how many there was room for.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn write_console(cell: u64, bytes: &[u8]) -> Result<u64, Refusal> {
+    let address = bytes.as_ptr().expose_provenance() as u64;
+    // SAFETY: 1: the call only reads this memory. 2: as in `call`.
+    unsafe { perform(Hypercall::ConsoleWrite { cell, address, bytes: bytes.len() as u64 }) }
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/cells`: the calls of a process in a cell about nested cells.
+
+use pando_abi::cells_device::{CALL, CALL_WORDS, PATH};
+use pando_abi::holding::{ChildState, ConsoleProgress};
+use pando_abi::{Event, HoldingName, Hypercall, Refusal};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Read, Result};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use vmm_sys_util::ioctl::ioctl_with_mut_ref;
+
+/// An open `/dev/cells`. Closing it ends the children that were made through it.
+#[derive(Debug)]
+pub struct CellsDevice {
+    file: File,
+}
+
+/// The result of a read of a child's console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsoleRead {
+    /// There is no output yet.
+    Nothing,
+    /// This many bytes of standard output.
+    Output(usize),
+    /// This many bytes of standard error.
+    Errors(usize),
+    /// This many bytes of notes to the operator.
+    Notes(usize),
+    /// The child has ended, and all its output was read.
+    End,
+}
+
+impl CellsDevice {
+    /// Opens the device. `None`: this process runs in no cell, or in one that may have no descendants.
+    ///
+    /// # Errors
+    /// The device exists, but cannot be opened.
+    pub fn open() -> Result<Option<CellsDevice>> {
+        match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(PATH) {
+            Ok(file) => Ok(Some(CellsDevice { file })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// The device does not allow the call. The inner error: the kernel refuses it.
+    fn call(&self, call: Hypercall) -> Result<std::result::Result<u64, Refusal>> {
+        let mut words = [0_u64; CALL_WORDS];
+        words[..CALL_WORDS - 1].copy_from_slice(&call.record());
+        // SAFETY: the request reads and writes these words, which are live and exclusively ours. What else it may write is a buffer that the
+        // caller of this private function holds exclusively, and whose address stands in the call.
+        let done = unsafe { ioctl_with_mut_ref(&self.file, CALL.into(), &mut words) };
+        if done != 0 {
+            return Err(Error::last_os_error());
+        }
+        Ok(Refusal::from_result(words[CALL_WORDS - 1]))
+    }
+
+    /// Makes a call whose refusal is an error for people.
+    fn perform(&self, action: &'static str, call: Hypercall) -> Result<u64> {
+        self.call(call)?.map_err(|refusal| Error::other(format!("cannot {action}: {}", refusal.cause().trim())))
+    }
+
+    /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within what
+    /// this cell and its ancestors may.
+    ///
+    /// # Errors
+    /// There are too many cells, or there is not enough memory.
+    pub fn clone_cell(&self, source: HoldingName, quota: u64, cells: u32) -> Result<HoldingName> {
+        let name = self.perform("make a nested cell", Hypercall::CellClone { source: source.bits(), quota, cells: cells.into() })?;
+        HoldingName::from_bits(name).ok_or_else(|| Error::other("the kernel has returned an invalid name of a cell"))
+    }
+
+    /// Lets a child clone the root.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn grant_root(&self, child: HoldingName) -> Result<()> {
+        let call = Hypercall::Grant { cell: child.bits(), holding: HoldingName::ROOT.bits() };
+        self.perform("let a nested cell have cells of its own", call).map(drop)
+    }
+
+    /// Copies bytes to an address in a child.
+    ///
+    /// # Errors
+    /// The child runs, or has nothing mapped there.
+    pub fn write(&self, child: HoldingName, mut address: u64, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(pando_abi::limits::MAX_WRITE_BYTES as usize) {
+            let source = piece.as_ptr().expose_provenance() as u64;
+            let call = Hypercall::Write { space: child.current_space(), address, source, bytes: piece.len() as u64 };
+            self.perform("write to a nested cell", call)?;
+            address += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Sets the host name of a child that has not started.
+    ///
+    /// # Errors
+    /// It was started, or the name is too long.
+    pub fn set_name(&self, child: HoldingName, name: &str) -> Result<()> {
+        let address = name.as_ptr().expose_provenance() as u64;
+        self.perform("name a nested cell", Hypercall::CellName { cell: child.bits(), address, bytes: name.len() as u64 }).map(drop)
+    }
+
+    /// Sets a limit of a child ([`pando_abi::holding::limit`]).
+    ///
+    /// # Errors
+    /// The value is out of range.
+    pub fn set_limit(&self, child: HoldingName, kind: u64, value: u64) -> Result<()> {
+        self.perform("limit a nested cell", Hypercall::CellLimit { cell: child.bits(), kind, value }).map(drop)
+    }
+
+    /// Starts a child.
+    ///
+    /// # Errors
+    /// It was started before.
+    pub fn run(&self, child: HoldingName) -> Result<()> {
+        self.perform("start a nested cell", Hypercall::CellRun { cell: child.bits() }).map(drop)
+    }
+
+    /// Raises an event for a child that has not ended; `value` is the window's size for [`Event::WindowSize`].
+    ///
+    /// # Errors
+    /// The device does not allow it.
+    pub fn raise(&self, child: HoldingName, event: Event, value: u64) -> Result<()> {
+        // A child that has just ended needs no event.
+        self.call(Hypercall::CellRaise { cell: child.bits(), event: event as u64, value }).map(drop)
+    }
+
+    /// Ends a child. Its state and its unread output stay.
+    ///
+    /// # Errors
+    /// The device does not allow it.
+    pub fn end(&self, child: HoldingName) -> Result<()> {
+        // It may have ended by itself.
+        self.call(Hypercall::CellEnd { cell: child.bits() }).map(drop)
+    }
+
+    /// The state of a child.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn state(&self, child: HoldingName) -> Result<ChildState> {
+        let state = self.perform("look at a nested cell", Hypercall::CellState { cell: child.bits() })?;
+        ChildState::from_bits(state).ok_or_else(|| Error::other("the kernel has returned an invalid state of a cell"))
+    }
+
+    /// Reads output of a child. Never waits.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn read_console(&self, child: HoldingName, buffer: &mut [u8]) -> Result<ConsoleRead> {
+        use pando_abi::ring::{ERRORS, OUTPUT};
+        let address = buffer.as_mut_ptr().expose_provenance() as u64;
+        let call = Hypercall::ConsoleRead { cell: child.bits(), address, bytes: buffer.len() as u64 };
+        Ok(match ConsoleProgress::from_bits(self.perform("read from a nested cell", call)?) {
+            ConsoleProgress::Nothing => ConsoleRead::Nothing,
+            ConsoleProgress::End => ConsoleRead::End,
+            ConsoleProgress::Bytes { count, stream: OUTPUT } => ConsoleRead::Output((count as usize).min(buffer.len())),
+            ConsoleProgress::Bytes { count, stream: ERRORS } => ConsoleRead::Errors((count as usize).min(buffer.len())),
+            ConsoleProgress::Bytes { count, .. } => ConsoleRead::Notes((count as usize).min(buffer.len())),
+        })
+    }
+
+    /// Sends bytes to the input of a child. Returns how many there was room for. Never waits.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn write_console(&self, child: HoldingName, bytes: &[u8]) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        let call = Hypercall::ConsoleWrite { cell: child.bits(), address, bytes: bytes.len() as u64 };
+        self.perform("write to a nested cell", call).map(|count| count as usize)
+    }
+
+    /// Ends the input of a child.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn close_input(&self, child: HoldingName) -> Result<()> {
+        self.perform("write to a nested cell", Hypercall::ConsoleWrite { cell: child.bits(), address: 0, bytes: 0 }).map(drop)
+    }
+
+    /// Forgets the events so far: the device is readable again after the next one.
+    ///
+    /// # Errors
+    /// The device does not allow it.
+    pub fn forget_events(&self) -> Result<()> {
+        match (&self.file).read(&mut [0; 8]) {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for CellsDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
