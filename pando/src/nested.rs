@@ -15,6 +15,7 @@ use pando_abi::{Event, HoldingName};
 use pando_kernel::End;
 use pando_launch::Program;
 use pando_machine::{CellsDevice, ConsoleRead};
+use pando_manager::host;
 use pando_manager::limits::Limits;
 use pando_manager::outcome::{exit_status, is_chosen};
 use pando_manager::view::{ViewSpec, program_in_same_view};
@@ -72,7 +73,9 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
 fn create(device: &CellsDevice, program: &Program, limits: &Limits, host_name: Option<&str>) -> Result<HoldingName, Failure> {
     let block = program.argument_block()?;
     let make = || {
-        let child = device.clone_cell(HoldingName::ROOT, limits.memory().0, program.descendants)?;
+        // Without a limit of its own it may use whatever this cell may.
+        let memory = limits.memory.unwrap_or_else(host::memory);
+        let child = device.clone_cell(HoldingName::ROOT, memory.0, program.descendants)?;
         if program.descendants > 0 {
             device.grant_root(child)?;
         }
