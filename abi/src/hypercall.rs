@@ -117,9 +117,7 @@ macro_rules! calls_about_a_space {
     };
 }
 
-calls_about_a_space!(
-    Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, MapBlocks, Populate, Count
-);
+calls_about_a_space!(Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, MapBlocks, Populate, Count);
 
 hypercalls! {
     /// Ends the cell. `signal` is 0 if a program ended with `status`; otherwise it is the Linux signal that ended it, `address`
@@ -188,8 +186,8 @@ hypercalls! {
     22 CellClone cell_clone(source, quota, cells);
     /// Starts a child that was made or cloned. Returns 0.
     23 CellRun cell_run(cell);
-    /// Makes a child a template: with `how` 0 its libOS is asked, with 1 it is frozen as it stands. It is frozen once `cell_state` says
-    /// so. Returns 0.
+    /// Makes a child a template: with `how` 0 its libOS is asked, with 1 it is frozen as it stands. It is frozen once `cell_state` reports
+    /// that. Returns 0.
     24 CellStop cell_stop(cell, how);
     /// Ends a child and all its descendants. Its state and its unread output stay until the holding is dropped. Returns 0.
     25 CellEnd cell_end(cell);

@@ -90,11 +90,7 @@ impl Program {
     /// # Errors
     /// The arguments are too long, or contain a zero byte.
     pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
-        let strings = [&self.path, &self.directory]
-            .into_iter()
-            .chain(&self.arguments)
-            .chain(&self.environment)
-            .chain(&self.exports);
+        let strings = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment).chain(&self.exports);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {

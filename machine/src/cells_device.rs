@@ -16,6 +16,27 @@ pub struct CellsDevice {
     file: File,
 }
 
+/// A call that the kernel refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {action}: {reason}", reason = reason_of(*.refusal))]
+struct Refused {
+    action: &'static str,
+    refusal: Refusal,
+}
+
+/// The reason for a refusal, and what to do.
+fn reason_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoMoreCells => "this cell, or one around it, has as many as it may: end some, or start it with a larger --nest",
+        Refusal::Quota => "the memory of this cell, or of one around it, is used up: end other cells, or give it more with --memory",
+        Refusal::NoMemory => "the machine has no memory left: end other cells",
+        Refusal::TooMany => "there are too many cells, or too many levels of them: end some",
+        Refusal::BadArgument => "a limit is out of range: a cell needs at least 1 MiB of memory",
+        Refusal::NoSuchHolding => "it has ended",
+        refusal => refusal.cause(),
+    }
+}
+
 /// The result of a read of a child's console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRead {
@@ -51,8 +72,8 @@ impl CellsDevice {
     fn call(&self, call: Hypercall) -> Result<std::result::Result<u64, Refusal>> {
         let mut words = [0_u64; CALL_WORDS];
         words[..CALL_WORDS - 1].copy_from_slice(&call.record());
-        // SAFETY: the request reads and writes these words, which are live and exclusively ours. What else it may write is a buffer that the
-        // caller of this private function holds exclusively, and whose address stands in the call.
+        // SAFETY: the request reads and writes these words, which are live and exclusively ours. It may also write a buffer that the caller
+        // of this private function holds exclusively, and whose address stands in the call.
         let done = unsafe { ioctl_with_mut_ref(&self.file, CALL.into(), &mut words) };
         if done != 0 {
             return Err(Error::last_os_error());
@@ -62,7 +83,7 @@ impl CellsDevice {
 
     /// Makes a call whose refusal is an error for people.
     fn perform(&self, action: &'static str, call: Hypercall) -> Result<u64> {
-        self.call(call)?.map_err(|refusal| Error::other(format!("cannot {action}: {}", refusal.cause().trim())))
+        self.call(call)?.map_err(|refusal| Error::other(Refused { action, refusal }))
     }
 
     /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within what

@@ -67,7 +67,12 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     };
     let (arguments, environment) = (words(boot_arguments.header.arguments), words(boot_arguments.header.environment));
     let credentials = Credentials::new(boot_arguments.header.user, boot_arguments.header.group);
-    let mut files = Files::new(tree(boot_arguments.header.options & options::NESTING != 0), credentials, boot_arguments.header.terminals, clock::wall());
+    let mut files = Files::new(
+        tree(boot_arguments.header.options & options::NESTING != 0),
+        credentials,
+        boot_arguments.header.terminals,
+        clock::wall(),
+    );
     for path in strings.take(boot_arguments.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }

@@ -4,8 +4,8 @@
 //! A [`Cell`](super::Cell) holds resources, an [`ExecutionContext`] uses them. A cell has one. Only its
 //! owner in `core` (`LiveCell`) and the image of a cell ([`CellRecord`](super::image::CellRecord)) rely on that.
 
-use super::operation::Work;
 use super::run_state::RunState;
+use super::work::Work;
 use crate::memory::Frames;
 use pando_machine::{Context, FrameId, VectorState};
 use serde::{Deserialize, Serialize};

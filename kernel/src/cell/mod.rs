@@ -9,7 +9,6 @@ pub mod counters;
 pub mod end;
 pub mod execution;
 pub(crate) mod freeze;
-pub(crate) mod holdings;
 pub mod image;
 pub(crate) mod memory_operation;
 pub(crate) mod operation;
@@ -18,12 +17,12 @@ pub mod share;
 pub mod traffic;
 pub mod upcall;
 pub mod virtual_registers;
+pub(crate) mod work;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
 use counters::Counters;
 use execution::ExecutionContext;
 use freeze::{FreezeHistory, StopRequest};
-use holdings::Holdings;
 use image::CellRecord;
 use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet};
@@ -31,7 +30,7 @@ use pando_machine::PageCount;
 use run_state::RunState;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
-/// name only the cells that they hold ([`holdings`]).
+/// name only the cells that they hold ([`pando_abi::holding`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellId {
     pub(crate) index: u32,
@@ -63,17 +62,6 @@ pub struct CellConfig {
     pub quota: PageCount,
     /// Its host name, truncated at the abi's limit.
     pub host_name: String,
-}
-
-/// The parent of a nested cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parent {
-    /// The parent, which may have ended.
-    pub(crate) cell: CellId,
-    /// Its account, which pays for the child.
-    pub(crate) account: AccountId,
-    /// Whether the parent still holds the child: then the child's outcome is kept for it.
-    pub(crate) is_holding: bool,
 }
 
 /// A cell's identity.
@@ -109,16 +97,10 @@ pub struct Cell {
     /// The template that is trained by this cell.
     pub(crate) trains: Option<CellId>,
     pub(crate) counters: Counters,
-    /// Its parent; `None`: the operator created it.
-    pub(crate) parent: Option<Parent>,
-    /// Number of its ancestors.
-    pub(crate) depth: u8,
-    /// The cells that it may name.
-    pub(crate) holdings: Holdings,
 }
 
 impl Cell {
-    /// A cell with this memory, without a parent.
+    /// A cell with this memory.
     pub(crate) fn new(id: CellId, memory: SpaceSet, host_name: String) -> Cell {
         Cell {
             id,
@@ -132,13 +114,10 @@ impl Cell {
             is_template: false,
             trains: None,
             counters: Counters::default(),
-            parent: None,
-            depth: 0,
-            holdings: Holdings::default(),
         }
     }
 
-    /// Clones the cell with its execution context: same CPU state and memory, another identity, no holdings. O(mounts + segments).
+    /// Clones the cell with its execution context: same CPU state and memory, another identity. O(mounts + segments).
     pub(crate) fn clone_as(
         &mut self,
         execution: &ExecutionContext,

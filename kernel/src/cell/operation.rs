@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations: the verbs that apply to a cell, as values. And work: what an execution context does before it runs again.
+//! Operations: the verbs that apply to a cell, as values.
 //!
-//! An operation has a *subject*: the calling cell itself, or, for the operator, any cell. A hypercall is decoded into work, most of
-//! which is an operation on the caller; the operator builds operations. `core` invokes both in one place.
+//! An operation has a *subject*: the calling cell itself, a child of it, or, for the operator, any cell. Hypercalls are decoded into
+//! operations; the operator builds them. `core` invokes all in one place.
 
 use super::batch::Batch;
-use super::child_operation::ChildOperation;
 use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
 use super::share::Share;
 use super::{CellConfig, CellId};
-use crate::memory::{DiskId, PrefetchBatch, SpaceSet};
-use pando_abi::{Event, Hypercall, Refusal, Registers};
-use pando_machine::{Exception, Nanos, PageCount};
+use crate::memory::DiskId;
+use pando_abi::{Event, Registers};
+use pando_machine::PageCount;
 
 /// A verb with its arguments, all of them checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +55,6 @@ pub(crate) enum Operation {
         /// The template.
         template: CellId,
     },
-    /// Act on a cell that the subject holds.
-    Child(Box<ChildOperation>),
     /// Set the subject's registers; the rest of its context becomes zero.
     SetRegisters(Box<Registers>),
     /// Set the subject's host name.
@@ -74,14 +71,6 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The result for a calling cell if the present step is refused.
-    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
-        match self {
-            Operation::Batch(batch) if batch.performed() > 0 => batch.performed(),
-            _ => refusal.to_result(),
-        }
-    }
-
     /// The verb for messages: "cannot ... cell 7.0".
     pub(crate) fn description(&self) -> &'static str {
         match self {
@@ -97,7 +86,6 @@ impl Operation {
             Operation::LimitMemory(_) => "limit the memory of",
             Operation::LimitCells(_) => "limit the descendants of",
             Operation::Grant { .. } => "grant a template to",
-            Operation::Child(_) => "act for",
             Operation::SetRegisters(_) => "set the registers of",
             Operation::SetHostName(_) => "name",
             Operation::SetWindow(_) => "resize the terminal of",
@@ -121,77 +109,8 @@ impl Operation {
             | Operation::LimitMemory(_)
             | Operation::LimitCells(_)
             | Operation::Grant { .. }
-            | Operation::Child(_)
             | Operation::SetWindow(_)
             | Operation::Raise(_) => Requirement::Living,
         }
-    }
-}
-
-/// Work that comes before an execution context runs again: the rest of a page fault, or a decoded hypercall.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// Resolve a page fault.
-    Fault(Exception),
-    /// Copy pages that are about to be written.
-    Prefetch(PrefetchBatch),
-    /// End with a status, or by a signal.
-    Exit {
-        /// The status.
-        status: u8,
-        /// The signal, or 0.
-        signal: u8,
-        /// The address that was accessed.
-        address: u64,
-        /// The program's instruction pointer.
-        instruction: u64,
-    },
-    /// Wait.
-    Idle {
-        /// At most until this time.
-        until: Nanos,
-    },
-    /// Become a template.
-    Freeze,
-    /// Become a template if the operator still requests it.
-    FreezeIfAsked {
-        /// Programs run in it that do not notice that they are cloned.
-        unaware: bool,
-    },
-    /// Give the vCPU away.
-    Relinquish,
-    /// Serve the rings.
-    Doorbell,
-    /// An operation whose subject is the cell itself.
-    Operation(Operation),
-}
-
-impl Work {
-    /// Checks the hypercall in the registers of a context; `memory` is its cell's.
-    ///
-    /// # Errors
-    /// The reason for the refusal.
-    pub(crate) fn decode(registers: &Registers, memory: &mut SpaceSet) -> Result<Work, Refusal> {
-        let call = Hypercall::decode(registers).ok_or(Refusal::NoSuchCall)?;
-        if let Some(operation) = ChildOperation::decode(call)? {
-            return Ok(Work::Operation(Operation::Child(Box::new(operation))));
-        }
-        Ok(match call {
-            Hypercall::Exit { status, signal, address, instruction } => {
-                let [status, signal] = [status, signal].map(u8::try_from);
-                match (status, signal) {
-                    (Ok(status), Ok(signal)) => Work::Exit { status, signal, address, instruction },
-                    _ => return Err(Refusal::BadArgument),
-                }
-            }
-            Hypercall::Idle { deadline } => Work::Idle { until: Nanos(deadline) },
-            Hypercall::Freeze {} => Work::Freeze,
-            Hypercall::FreezeIfAsked { unaware: unaware @ 0..=1 } => Work::FreezeIfAsked { unaware: unaware == 1 },
-            Hypercall::FreezeIfAsked { .. } => return Err(Refusal::BadArgument),
-            Hypercall::Relinquish {} => Work::Relinquish,
-            Hypercall::Doorbell {} => Work::Doorbell,
-            Hypercall::Batch { address, calls } => Work::Operation(Operation::Batch(Batch::new(address, calls)?)),
-            memory_call => Work::Operation(Operation::Memory(MemoryOperation::decode(memory_call, memory)?)),
-        })
     }
 }

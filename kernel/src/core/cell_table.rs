@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
+use super::holdings::{Holdings, Parent};
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::run_state::RunState;
-use crate::cell::{Cell, CellId, Parent};
+use crate::cell::{Cell, CellId};
 use crate::device::card::{Card, CardContext, PeerCells};
 use crate::device::console::Console;
 use crate::limits::MAX_CELLS;
@@ -29,9 +30,21 @@ pub(super) struct LiveCell {
     pub(super) card: Option<Box<Card>>,
     /// Its limit of CPU time; `None`: unlimited.
     pub(super) allowance: Option<Allowance>,
+    /// Its parent; `None`: the operator created it.
+    pub(super) parent: Option<Parent>,
+    /// Number of its ancestors.
+    pub(super) depth: u8,
+    /// The cells that it may name.
+    pub(super) holdings: Holdings,
 }
 
 impl LiveCell {
+    /// A cell of the operator with a console and no other device.
+    pub(super) fn new(cell: Cell, execution: ExecutionContext, console: Console) -> LiveCell {
+        let holdings = Holdings::default();
+        LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None, parent: None, depth: 0, holdings }
+    }
+
     /// Serves the rings of its devices.
     ///
     /// # Errors

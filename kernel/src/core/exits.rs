@@ -6,10 +6,12 @@ use super::error::OperationError;
 use super::invoke::Subject;
 use super::state::{State, end_for};
 use crate::cell::CellId;
+use crate::cell::child_operation::ChildOperation;
 use crate::cell::end::End;
 use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
-use crate::cell::operation::{Operation, Work};
+use crate::cell::operation::Operation;
+use crate::cell::work::Work;
 use crate::limits::SPURIOUS_FAULTS;
 use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
 use pando_abi::layout::VIRTUAL_REGISTERS;
@@ -269,6 +271,7 @@ impl State {
                 NextStep::Resume
             }
             Work::Operation(operation) => self.operate(id, operation),
+            Work::Child(operation) => self.operate_on_child(id, operation),
             Work::Prefetch(mut batch) => {
                 let (live, frames) = self.running(id);
                 live.cell.memory.copy_prefetched(frames, &mut batch);
@@ -310,24 +313,35 @@ impl State {
     /// Invokes an operation of a cell on itself, or its next step.
     fn operate(&mut self, id: CellId, mut operation: Operation) -> NextStep {
         let progress = self.invoke(Subject::Caller(id), &mut operation);
+        self.after_step(id, Work::Operation(operation), progress)
+    }
+
+    /// Invokes an operation of a cell on one that it holds, or its next step.
+    fn operate_on_child(&mut self, id: CellId, mut operation: Box<ChildOperation>) -> NextStep {
+        let progress = self.act_on_holding(id, &mut operation);
+        self.after_step(id, Work::Child(operation), progress)
+    }
+
+    /// Goes on after a step of an operation that a cell has asked for; `work` is the rest of it.
+    fn after_step(&mut self, id: CellId, work: Work, progress: Result<OperationProgress, OperationError>) -> NextStep {
         match progress {
             Ok(OperationProgress::Done(result)) => self.finish_operation(id, result),
             Ok(OperationProgress::More) => {
-                self.running(id).0.execution.work = Some(Work::Operation(operation));
+                self.running(id).0.execution.work = Some(work);
                 NextStep::Again
             }
             Err(OperationError::Memory(MemoryError::Absent(wanted))) => {
-                self.running(id).0.execution.work = Some(Work::Operation(operation));
+                self.running(id).0.execution.work = Some(work);
                 NextStep::Read(wanted)
             }
             Err(error @ OperationError::Memory(MemoryError::Short(shortage))) => match self.remedy(id, shortage) {
                 Some(next) => {
-                    self.running(id).0.execution.work = Some(Work::Operation(operation));
+                    self.running(id).0.execution.work = Some(work);
                     next
                 }
-                None => self.finish_operation(id, operation.refused(error.to_refusal())),
+                None => self.finish_operation(id, work.refused(error.to_refusal())),
             },
-            Err(error) => self.finish_operation(id, operation.refused(error.to_refusal())),
+            Err(error) => self.finish_operation(id, work.refused(error.to_refusal())),
         }
     }
 

@@ -3,10 +3,11 @@
 
 use super::cell_table::LiveCell;
 use super::exits::{LeaveReason, NextStep};
+use super::holdings::Parent;
 use super::invoke::Subject;
 use super::state::State;
 use super::{Kernel, OperatorError};
-use crate::cell::{CellId, Parent};
+use crate::cell::CellId;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::RunState;
@@ -135,7 +136,7 @@ impl State {
         live.execution.transition(RunState::Frozen);
         // It writes no more output.
         live.close();
-        let parent = live.cell.parent;
+        let parent = live.parent;
         self.notifications.has_stopped_cell = true;
         if let Some(Parent { cell, is_holding: true, .. }) = parent {
             self.raise_child_event(cell);

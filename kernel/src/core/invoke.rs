@@ -3,14 +3,14 @@
 
 use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
+use super::holdings::{Holding, Parent};
 use super::state::State;
 use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::holdings::Holding;
-use crate::cell::{Cell, CellConfig, CellId, Parent};
+use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
 use crate::memory::{AccountId, SpaceSet};
@@ -30,7 +30,7 @@ pub(super) enum Subject {
     Cell(CellId),
 }
 
-/// What is reserved for a new cell.
+/// The identifier and the account that are reserved for a new cell.
 struct Place {
     id: CellId,
     account: AccountId,
@@ -92,10 +92,9 @@ impl State {
             }
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {
-                let name = cell.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
+                let name = live.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
                 return Ok(OperationProgress::Done(name.bits()));
             }
-            Operation::Child(operation) => return self.act_on_holding(id, operation),
             Operation::SetRegisters(registers) => execution.context = Context { registers: **registers, ..Context::default() },
             Operation::SetHostName(name) => (cell.identity.host_name, cell.identity.is_stale) = (truncated(name), true),
             Operation::SetWindow(size) => {
@@ -125,7 +124,7 @@ impl State {
         }
         let console = Console::new(self.waker(place.id));
         let execution = ExecutionContext::new();
-        Ok(self.settle(place, LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None }))
+        Ok(self.settle(place, LiveCell::new(cell, execution, console)))
     }
 
     /// Clones a cell, for a parent or for the operator.
@@ -139,7 +138,7 @@ impl State {
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
         let allowance = live.allowance;
-        Ok(self.settle(place, LiveCell { cell, execution, console, channel, control: None, card: None, allowance }))
+        Ok(self.settle(place, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) }))
     }
 
     /// Reserves an identifier and an account for a new cell.
@@ -151,8 +150,8 @@ impl State {
         let (mut payer, mut depth) = (None, 0);
         if let Some(parent) = parent {
             let (live, frames) = self.require(parent, Requirement::Living)?;
-            depth = live.cell.depth + 1;
-            if depth > MAX_DEPTH || !live.cell.holdings.has_room() {
+            depth = live.depth + 1;
+            if depth > MAX_DEPTH || !live.holdings.has_room() {
                 return Err(Refusal::TooMany.into());
             }
             let account = live.cell.memory.account();
@@ -182,8 +181,7 @@ impl State {
 
     /// Puts a new cell in its place.
     fn settle(&mut self, place: Place, mut live: LiveCell) -> CellId {
-        live.cell.parent = place.parent;
-        live.cell.depth = place.depth;
+        (live.parent, live.depth) = (place.parent, place.depth);
         self.cells.insert(live);
         place.id
     }

@@ -15,6 +15,7 @@ mod error;
 mod exits;
 mod export;
 mod freezing;
+mod holdings;
 mod housekeeping;
 mod invoke;
 mod nesting;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nested cells: what a cell does to the cells that it holds, and what becomes of children.
+//! Nested cells: the operations of a cell on the cells that it holds, and the ends of children.
 //!
 //! A parent is the operator of its children. So its verbs are applied by [`State::invoke`], which also applies the operator's.
 
+use super::Kernel;
 use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
+use super::holdings::{Holding, Parent};
 use super::invoke::Subject;
 use super::state::State;
-use super::Kernel;
+use crate::cell::CellId;
 use crate::cell::child_operation::{CallerBytes, ChildLimits, ChildOperation};
 use crate::cell::end::{End, Outcome};
-use crate::cell::holdings::Holding;
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::{CellId, Parent};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
 use crate::limits::ORPHANS_PIECE;
 use crate::memory::CopyAuthority;
@@ -39,7 +39,7 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell.
     pub fn children(&self, id: CellId) -> Result<Vec<(HoldingName, CellId)>, OperatorError> {
-        self.query("list the children of", id, |live, _| live.cell.holdings.children().collect())
+        self.query("list the children of", id, |live, _| live.holdings.children().collect())
     }
 }
 
@@ -65,7 +65,7 @@ impl State {
             }
             ChildOperation::Drop(name) => {
                 let (live, _) = self.require(caller, Requirement::Living)?;
-                if let Holding::Child { cell, .. } = live.cell.holdings.remove(*name)? {
+                if let Holding::Child { cell, .. } = live.holdings.remove(*name)? {
                     self.abandon(cell);
                 }
                 0
@@ -92,7 +92,7 @@ impl State {
 
     /// A holding of a cell.
     fn holding(&mut self, holder: CellId, name: HoldingName) -> Result<&Holding, OperationError> {
-        Ok(self.require(holder, Requirement::Living)?.0.cell.holdings.get(name)?)
+        Ok(self.require(holder, Requirement::Living)?.0.holdings.get(name)?)
     }
 
     /// The child of this name.
@@ -116,7 +116,7 @@ impl State {
         let (live, frames) = self.running(child);
         frames.set_cell_quota(live.cell.memory.account(), limits.cells);
         let console = Arc::clone(live.console.port());
-        let name = self.running(holder).0.cell.holdings.insert(Holding::Child { cell: child, console });
+        let name = self.running(holder).0.holdings.insert(Holding::Child { cell: child, console });
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
     }
@@ -194,8 +194,8 @@ impl State {
 
     /// Ends a child that its parent does not hold any more.
     fn abandon(&mut self, child: CellId) {
-        if let Some(LiveCell { cell, .. }) = self.cells.get_mut(child) {
-            cell.parent = cell.parent.map(|parent| Parent { is_holding: false, ..parent });
+        if let Some(LiveCell { parent, .. }) = self.cells.get_mut(child) {
+            *parent = parent.map(|parent| Parent { is_holding: false, ..parent });
             self.request_end(child, End::Killed);
         } else {
             self.forget(child);
@@ -227,7 +227,7 @@ impl State {
     /// Tells the parent of a cell, if it has one, about output that has become readable, or room for input.
     pub(super) fn notify_parent_of_output(&mut self, id: CellId) {
         let Some((live, _)) = self.living(id) else { return };
-        if let Some(Parent { cell, is_holding: true, .. }) = live.cell.parent
+        if let Some(Parent { cell, is_holding: true, .. }) = live.parent
             && live.console.port().take_change()
         {
             self.raise_child_event(cell);

@@ -3,12 +3,13 @@
 
 use super::cell_table::{CellTable, LiveCell};
 use super::error::{OperationError, OperatorError};
+use super::holdings::Parent;
 use super::trim_schedule::TrimSchedule;
 use super::{Config, Shared};
 use crate::cell::end::{End, Outcome};
 use crate::cell::execution::Resumption;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::{Cell, CellId, Parent};
+use crate::cell::{Cell, CellId};
 use crate::device::disk::Disk;
 use crate::limits::{EVICTION_PIECE, FEW_ALARMS};
 use crate::memory::{ClockHand, CopyError, DiskId, Frames, Shortage};
@@ -206,7 +207,7 @@ impl State {
         let mut left = Ok(Duration::MAX);
         let mut next = Some(id);
         while let Some((live, _)) = next.and_then(|id| self.living(id)) {
-            next = live.cell.parent.map(|parent| parent.cell);
+            next = live.parent.map(|parent| parent.cell);
             let Some(allowance) = &mut live.allowance else { continue };
             left = match (left, allowance.left(now)) {
                 (Ok(left), Ok(own)) => Ok(left.min(own)),
@@ -221,7 +222,7 @@ impl State {
     pub(super) fn charge(&mut self, id: CellId, time: Duration) {
         let mut next = Some(id);
         while let Some((live, _)) = next.and_then(|id| self.living(id)) {
-            next = live.cell.parent.map(|parent| parent.cell);
+            next = live.parent.map(|parent| parent.cell);
             if let Some(allowance) = &mut live.allowance {
                 allowance.spend(time);
             }
@@ -321,7 +322,7 @@ impl State {
         live.close();
         let mut cell = live.cell;
         self.learn(&mut cell);
-        self.orphans.extend(cell.holdings.children().map(|(_, child)| child));
+        self.orphans.extend(live.holdings.children().map(|(_, child)| child));
         let account = cell.memory.account();
         let report = cell.report(&self.frames);
         let traffic = live.card.map(|card| self.networks.unplug(card.port));
@@ -331,9 +332,9 @@ impl State {
         }
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
-        self.cells.end(id, outcome, cell.parent);
+        self.cells.end(id, outcome, live.parent);
         self.notifications.has_stopped_cell = true;
-        match cell.parent {
+        match live.parent {
             Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),
             Some(Parent { cell: parent, .. }) => self.raise_child_event(parent),
             None => {}

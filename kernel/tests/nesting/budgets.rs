@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a family may have is what its ancestors allow: memory, cells, CPU time.
+//! A family may have the memory, cells and CPU time that its ancestors allow.
 
 use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template, waits};
 use pando_abi::holding::{ChildState, limit};

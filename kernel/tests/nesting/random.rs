@@ -74,7 +74,8 @@ struct Case {
 impl Case {
     /// A cell that can make a call.
     fn caller(&mut self) -> CellId {
-        let mut ready: Vec<CellId> = self.model.nodes.iter().filter(|(_, node)| node.state == ChildState::Started).map(|(id, _)| *id).collect();
+        let mut ready: Vec<CellId> =
+            self.model.nodes.iter().filter(|(_, node)| node.state == ChildState::Started).map(|(id, _)| *id).collect();
         // The order of a map is not the seed's.
         ready.sort_unstable();
         *self.random.choice(&ready).expect("the operator's cells live")
@@ -217,7 +218,9 @@ impl Case {
             None => assert_eq!(result, Err(Refusal::NoSuchHolding)),
             // Its first slot may have had another holding before.
             Some(child) => match result {
-                Ok(held) if held == HoldingName::ROOT.bits() => self.model.nodes.get_mut(&child).expect("it is in the model").has_root = true,
+                Ok(held) if held == HoldingName::ROOT.bits() => {
+                    self.model.nodes.get_mut(&child).expect("it is in the model").has_root = true
+                }
                 other => {
                     let held = other.expect("there is room");
                     assert_eq!(call(&mut self.lab, caller, Hypercall::CellEnd { cell: name.bits() }), Ok(0), "{held:#x}");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the file at a path, and creates it if requested.
 
+use super::cells_file::{CELLS, CellsFile};
 use super::char_device::{MemoryDevice, MemoryDeviceKind};
 use super::console_file::ConsoleFile;
 use super::directory_file::{DirectoryFile, PathFile};
 use super::namei::{LastComponent, LookupFlags, LookupResult};
-use super::cells_file::{CELLS, CellsFile};
 use super::pando_file::{PANDO, PandoFile};
 use super::pipe_file::PipeFile;
 use super::proc::file::ProcFile;

@@ -4,6 +4,7 @@
 mod confinement;
 mod limits;
 mod memory;
+mod nested;
 mod signals;
 mod streams;
 mod terminal;

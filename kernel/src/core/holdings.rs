@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holdings: the cells that a cell may name.
+//! Holdings: the cells that a cell may name. And parents, which hold them.
 
-use super::CellId;
+use crate::cell::CellId;
 use crate::device::console::ConsolePort;
+use crate::memory::AccountId;
 use pando_abi::limits::MAX_HOLDINGS;
 use pando_abi::{HoldingName, Refusal};
 use std::sync::Arc;
 
+/// The parent of a nested cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parent {
+    /// The parent, which may have ended.
+    pub(super) cell: CellId,
+    /// Its account, which pays for the child.
+    pub(super) account: AccountId,
+    /// Whether the parent still holds the child: then the child's outcome is kept for it.
+    pub(super) is_holding: bool,
+}
+
 /// A cell that another cell holds.
 #[derive(Clone)]
-pub(crate) enum Holding {
+pub(super) enum Holding {
     /// A child: the holder may do anything to it, and it ends when it is dropped.
     Child {
         /// The child.
@@ -23,7 +35,7 @@ pub(crate) enum Holding {
 
 impl Holding {
     /// The cell.
-    pub(crate) fn cell(&self) -> CellId {
+    pub(super) fn cell(&self) -> CellId {
         match self {
             Holding::Child { cell, .. } | Holding::Template(cell) => *cell,
         }
@@ -38,7 +50,7 @@ struct Slot {
 
 /// All holdings of a cell.
 #[derive(Default)]
-pub(crate) struct Holdings {
+pub(super) struct Holdings {
     slots: Vec<Slot>,
     /// Indices of empty slots.
     free: Vec<u32>,
@@ -46,12 +58,12 @@ pub(crate) struct Holdings {
 
 impl Holdings {
     /// Whether another holding can be added.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < MAX_HOLDINGS
     }
 
     /// Adds a holding, and returns its name. `None`: there are too many.
-    pub(crate) fn insert(&mut self, holding: Holding) -> Option<HoldingName> {
+    pub(super) fn insert(&mut self, holding: Holding) -> Option<HoldingName> {
         if !self.has_room() {
             return None;
         }
@@ -68,7 +80,7 @@ impl Holdings {
     ///
     /// # Errors
     /// There is none of this name.
-    pub(crate) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
+    pub(super) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
         let slot = self.slots.get(name.index()).filter(|slot| slot.generation == name.generation());
         slot.and_then(|slot| slot.holding.as_ref()).ok_or(Refusal::NoSuchHolding)
     }
@@ -77,7 +89,7 @@ impl Holdings {
     ///
     /// # Errors
     /// There is none of this name.
-    pub(crate) fn remove(&mut self, name: HoldingName) -> Result<Holding, Refusal> {
+    pub(super) fn remove(&mut self, name: HoldingName) -> Result<Holding, Refusal> {
         self.get(name)?;
         let slot = &mut self.slots[name.index()];
         slot.generation = HoldingName::next_generation(slot.generation);
@@ -86,7 +98,7 @@ impl Holdings {
     }
 
     /// The children, with their names.
-    pub(crate) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
+    pub(super) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
         (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.holding {
             Some(Holding::Child { cell, .. }) => Some((HoldingName::new(index, slot.generation), *cell)),
             Some(Holding::Template(_)) | None => None,

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando run` inside of `pando run`: the same program, at every depth.
+
+use crate::case::{PANDO, as_shell, text};
+use pando_testing::{host_program, needs_kvm};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
+
+/// Number of descendants for tests that do not count them.
+const MANY: &str = "40";
+
+/// `pando run` of a shell that finds `pando` in PATH, with these options.
+fn outer(options: &[&str], script: &str) -> Command {
+    let mut command = Command::new(PANDO);
+    command.args(["run", "-v", &format!("{PANDO}:/opt/pando:ro"), "-e", "PATH=/opt:/usr/bin:/bin"]).args(options);
+    command.args(["--", "sh", "-c", script]).stdin(Stdio::null());
+    command
+}
+
+fn run(options: &[&str], script: &str) -> Output {
+    outer(options, script).output().expect("pando starts")
+}
+
+/// Status, output and errors of a script in a cell with many descendants.
+fn nested(script: &str) -> (i32, String, String) {
+    let outcome = run(&["--nest", MANY], script);
+    (as_shell(outcome.status), text(&outcome.stdout).into(), text(&outcome.stderr).into())
+}
+
+#[test]
+fn a_nested_program_has_its_own_streams_and_status() {
+    needs_kvm!();
+    let done = nested("pando run -- sh -c 'echo output; echo errors >&2; exit 3'; echo status $?");
+    assert_eq!(done, (0, "output\nstatus 3\n".into(), "errors\n".into()));
+    let done = nested("pando run -- sh -c 'kill -SEGV $$'; echo status $?");
+    assert_eq!(done, (0, "status 139\n".into(), "pando: sh: ended by SIGSEGV (segmentation fault)\n".into()));
+    let done = nested("pando run -- no-such-program; echo status $?; pando run -- /etc/passwd; echo status $?");
+    assert_eq!((done.0, &done.1[..]), (0, "status 127\nstatus 126\n"), "{}", done.2);
+}
+
+#[test]
+fn a_nested_program_reads_its_standard_input() {
+    needs_kvm!();
+    // More than all buffers on the way hold together.
+    let bytes: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut child = outer(&["--nest", MANY], "pando run --nest 4 -- pando run -- cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("pando starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    let sent = bytes.clone();
+    let sender = std::thread::spawn(move || input.write_all(&sent));
+    let outcome = child.wait_with_output().expect("it is ours");
+    sender.join().expect("no panic").expect("cat reads all");
+    assert!(outcome.status.success() && outcome.stdout == bytes, "{} bytes came back", outcome.stdout.len());
+}
+
+#[test]
+fn the_same_program_runs_sixteen_deep() {
+    needs_kvm!();
+    let mut program = format!("{} -c 'print(6 * 7)'", host_program("python3"));
+    for level in (1..16).rev() {
+        program = format!("pando run --nest {} -- {program}", 16 - level);
+    }
+    assert_eq!(nested(&program), (0, "42\n".into(), String::new()));
+}
+
+/// The output of unmodified programs does not depend on the depth.
+#[test]
+fn programs_print_the_same_at_every_depth() {
+    needs_kvm!();
+    let programs = [
+        "seq 1000 | sort -rn | head -3 | md5sum",
+        "find /etc/pam.d | sort | sha256sum",
+        "id; pwd; echo $HOME $USER",
+        "perl -e 'for (1..5) { if (my $p = fork) { waitpid $p, 0; print $? >> 8, \"\\n\" } else { exit $_ } }'",
+        "awk 'BEGIN { for (i = 0; i < 100000; i++) s += i; print s }'",
+        "python3 -c 'import json, subprocess; print(json.dumps({\"a\": subprocess.check_output([\"echo\", \"b\"]).decode()}))'",
+        "tar -cf - /usr/share/perl5/Debconf 2>/dev/null | tar -tf - | wc -l",
+        "trap 'echo trapped' USR1; kill -USR1 $$; wait; mkfifo /tmp/f; (echo through >/tmp/f &) ; cat /tmp/f",
+    ];
+    // The scripts above name them.
+    let _ = [host_program("perl"), host_program("python3")];
+    for program in programs {
+        let plain = run(&[], program);
+        let wrapped = "pando run --nest 4 -- pando run -- sh -c \"$1\"";
+        let mut command = outer(&["--nest", MANY], wrapped);
+        command.args(["sh", program]);
+        let deep = command.output().expect("pando starts");
+        assert_eq!((text(&deep.stdout), deep.status), (text(&plain.stdout), plain.status), "{program}: {}", text(&deep.stderr));
+    }
+}
+
+#[test]
+fn limits_of_a_nested_cell_are_its_own() {
+    needs_kvm!();
+    let done = nested("pando run --memory 64M -- python3 -c 'x = bytearray(200 << 20)'; echo status $?");
+    assert_eq!((done.0, &done.1[..]), (0, "status 137\n"), "{}", done.2);
+    let done = nested("pando run --timeout 1s -- sh -c 'echo before; sleep 100'; echo status $?");
+    assert_eq!((done.0, &done.1[..]), (0, "before\nstatus 124\n"), "{}", done.2);
+    let done = nested("pando run --output-limit 10 -- yes | wc -c");
+    assert_eq!((done.0, &done.1[..]), (0, "10\n"), "{}", done.2);
+    let done = nested("pando run --hostname inner -- hostname; hostname");
+    assert_eq!((done.0, &done.1[..]), (0, "inner\npando\n"), "{}", done.2);
+}
+
+#[test]
+fn a_nested_cell_has_no_more_memory_than_the_cell_around_it() {
+    needs_kvm!();
+    let outcome = run(&["--nest", MANY, "--memory", "200M"], "pando run -m 200M -- python3 -c 'x = bytearray(400 << 20)'; echo status $?");
+    assert_eq!((as_shell(outcome.status), text(&outcome.stdout)), (0, "status 137\n"), "{}", text(&outcome.stderr));
+}
+
+#[test]
+fn cells_beyond_the_number_are_refused_with_advice() {
+    needs_kvm!();
+    // The first nested cell waits for its input, so that it still lives when the second is refused.
+    let script = "mkfifo /tmp/in /tmp/out; pando run -- sh -c 'echo ready; cat' </tmp/in >/tmp/out & exec 3>/tmp/in 4</tmp/out; read line <&4; \
+                  pando run -- true; echo status $?; exec 3>&-; wait; pando run -- echo again";
+    let outcome = run(&["--nest", "1"], script);
+    assert_eq!((as_shell(outcome.status), text(&outcome.stdout)), (0, "status 125\nagain\n"), "{}", text(&outcome.stderr));
+    assert!(text(&outcome.stderr).contains("--nest"), "{}", text(&outcome.stderr));
+    let outcome = run(&[], "pando run -- true; echo status $?");
+    assert_eq!(text(&outcome.stdout), "status 125\n");
+    assert!(text(&outcome.stderr).contains("start it with `pando run --nest NUMBER`"), "{}", text(&outcome.stderr));
+}
+
+#[test]
+fn options_that_need_the_host_are_refused_inside() {
+    needs_kvm!();
+    for option in ["-v /etc", "--bare", "--root /", "-p 8000:80", "--stats", "--strace", "-d"] {
+        let (status, output, errors) = nested(&format!("pando run {option} -- true; echo status $?"));
+        assert_eq!((status, &output[..]), (0, "status 125\n"), "{option}: {errors}");
+        assert!(errors.contains("a nested cell sees the files of the cell around it"), "{option}: {errors}");
+    }
+}
+
+#[test]
+fn the_end_of_pando_ends_its_nested_cell() {
+    needs_kvm!();
+    // One cell is allowed: the second can only be made if the first is gone.
+    let script = "mkfifo /tmp/in /tmp/out; pando run -- sh -c 'echo ready; cat' </tmp/in >/tmp/out & exec 3>/tmp/in 4</tmp/out; read line <&4; \
+                  kill -9 $!; wait $!; pando run -- echo room";
+    let outcome = run(&["--nest", "1"], script);
+    assert_eq!((as_shell(outcome.status), text(&outcome.stdout)), (0, "room\n"), "{}", text(&outcome.stderr));
+}
+
+#[test]
+fn signals_reach_a_nested_program() {
+    needs_kvm!();
+    let script = "pando run -- sh -c 'trap \"echo asked; exit 4\" TERM; echo ready; while :; do read line || sleep 1; done' & \
+                  trap 'kill -TERM $!' USR1; read line; kill -TERM $!; wait $!; echo status $?";
+    let mut child = outer(&["--nest", MANY], script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("the nested cell writes");
+    assert_eq!(line, "ready\n");
+    child.stdin.take().expect("a pipe").write_all(b"go on\n").expect("the outer shell reads");
+    let rest: Vec<String> = output.lines().map(|line| line.expect("text")).collect();
+    assert_eq!(rest, ["asked", "status 4"]);
+    assert!(child.wait().expect("it is ours").success());
+}
