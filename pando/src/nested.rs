@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     let program = program_in_same_view(&spec, options.program(), &environment::caller(), options.arguments())?;
     let program = Program { terminals: terminal::of_program(options.terminal), descendants: options.nest, ..program };
     let limits = Limits::from(&options.limits);
-    let child = create(&device, &program, &limits, options.host_name.as_deref())?;
+    let child = create(&device, &program, &limits, options.host_name().as_deref())?;
     let terminal = options.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
     let mut session = Session::new(device, child, &limits)?;
     let end = session.run()?;
