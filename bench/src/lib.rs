@@ -19,6 +19,7 @@ mod kernel;
 mod lines;
 mod linux;
 mod native;
+mod nest;
 mod net;
 mod plot;
 mod process_runs;
@@ -39,7 +40,7 @@ use std::io;
 use std::path::Path;
 
 /// The benchmarks that [`run`] knows.
-pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs"];
+pub const NAMES: &[&str] = &["kernel", "run", "linux", "net", "clone", "programs", "nest"];
 
 /// How to measure.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,6 +142,7 @@ pub fn run(
         "linux" => linux::run(options, pando, report, absent),
         "net" => net::run(options, pando, pinned, report, absent),
         "clone" => clone::run(options, pando, pinned, report, absent),
+        "nest" => nest::run(options, pando, report),
         "programs" => programs::run(options, pando, pinned, report, absent),
         _ => Err(BenchError::NoSuchBenchmark { name: name.into() }),
     }

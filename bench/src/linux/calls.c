@@ -174,3 +174,31 @@ static void do_fault(long count)
     }
 }
 
+/* A hundred thousand dependent multiplications. */
+static void do_compute(long count)
+{
+    static volatile unsigned long result;
+
+    while (count--) {
+        unsigned long value = result;
+
+        for (long step = 0; step < 100000; step++)
+            value = value * 6364136223846793005UL + 1442695040888963407UL;
+        result = value;
+    }
+}
+
+/* Pages of fresh memory, 2 MiB at a time. */
+static void do_touch(long count)
+{
+    const long bytes = 512 * PAGE;
+
+    for (long done = 0; done < count; done += 512) {
+        volatile char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        check(memory != MAP_FAILED, "mmap");
+        for (long offset = 0; offset < bytes; offset += PAGE)
+            memory[offset] = 1;
+        check(munmap((void *)memory, bytes) == 0, "munmap");
+    }
+}

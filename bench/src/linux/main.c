@@ -6,6 +6,7 @@ static const struct part {
     void (*prepare)(void);
     void (*run)(long count);
 } parts[] = {
+    {"compute", NULL, do_compute},
     {"getppid", NULL, do_getppid},
     {"read-1", make_file, do_read_1},
     {"read-4k", make_file, do_read_4k},
@@ -20,6 +21,7 @@ static const struct part {
     {"signal-deliver", install, do_signal},
     {"mmap", NULL, do_mmap},
     {"page-fault", make_file, do_fault},
+    {"first-touch", NULL, do_touch},
     {"pipe-threads", make_thread, do_send},
     {"pipe-processes", make_process, do_send},
     {"pipe-ring", make_ring_of_eight, do_send},

@@ -2,7 +2,10 @@
 //! Accounts: quotas of frames. Each frame is charged to the account that allocated it.
 //!
 //! Sharing costs the sharer nothing; a copy is charged to the writer. An account lives until its owner has closed it *and* its last
-//! frame is gone. The account of a nested cell lies below its parent's: whatever is charged to it is charged to all its ancestors.
+//! frame is gone. The account of a nested cell lies below its parent's, which pays for it as well, and so on upwards.
+//!
+//! An account takes frames from its parent in advance, up to a sixteenth of its own use. So a charge seldom goes further than the account
+//! itself, however deep it lies. The frames in advance count as used by the ancestors; they go back when they are too many.
 
 use pando_machine::PageCount;
 
@@ -15,7 +18,7 @@ pub struct AccountId(pub(in crate::memory) u32);
 pub struct Usage {
     /// Largest number of frames that it may have.
     pub quota: PageCount,
-    /// Frames in use, including tables and retired tables.
+    /// Frames in use, including tables and retired tables, and those that accounts below it have in advance.
     pub used: PageCount,
     /// Tables in use among them.
     pub tables: PageCount,
@@ -37,8 +40,10 @@ impl Usage {
 struct Account {
     usage: Usage,
     is_open: bool,
-    /// The account below which it was opened: what is charged to this account is charged to that one as well.
+    /// The account below which it was opened.
     parent: Option<AccountId>,
+    /// Frames that it has taken from its parent: at least as many as it uses.
+    taken: u64,
     /// Number of accounts below it that are not forgotten.
     children: u32,
     /// Largest number of cells that it may pay for, itself not included.
@@ -47,7 +52,17 @@ struct Account {
     cells: u32,
 }
 
-/// All accounts. An operation on one costs a step for each of its ancestors.
+impl Account {
+    /// Frames that it takes from its parent at a time.
+    fn advance(&self) -> u64 {
+        (self.usage.used.0 / 16).min(MAX_ADVANCE)
+    }
+}
+
+/// The most frames that an account takes in advance.
+const MAX_ADVANCE: u64 = 64;
+
+/// All accounts.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Accounts {
     accounts: Vec<Account>,
@@ -76,6 +91,7 @@ impl Accounts {
 
     pub(in crate::memory) fn close(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].is_open = false;
+        self.give_back(id, 0);
         self.forget_if_empty(id);
     }
 
@@ -97,8 +113,20 @@ impl Accounts {
     }
 
     /// Whether `count` more frames are within the quotas of the account and its ancestors.
-    pub(in crate::memory) fn covers(&self, id: AccountId, count: u64) -> bool {
-        count <= self.tightest(id).room()
+    pub(in crate::memory) fn covers(&self, id: AccountId, mut count: u64) -> bool {
+        let mut next = Some(id);
+        while let Some(Account { usage, parent, taken, .. }) = next.map(|id| self.accounts[id.0 as usize]) {
+            if count > usage.room() {
+                return false;
+            }
+            // Its parent must cover what it has not taken in advance.
+            count = (usage.used.0 + count).saturating_sub(taken);
+            if count == 0 {
+                return true;
+            }
+            next = parent;
+        }
+        true
     }
 
     /// Changes a quota. Returns the old one.
@@ -106,16 +134,48 @@ impl Accounts {
         std::mem::replace(&mut self.accounts[id.0 as usize].usage.quota, quota)
     }
 
-    pub(in crate::memory) fn charge(&mut self, id: AccountId, count: u64) {
-        self.for_each(id, |Account { usage, .. }| {
+    pub(in crate::memory) fn charge(&mut self, id: AccountId, mut count: u64) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = &mut self.accounts[id.0 as usize];
+            let usage = &mut account.usage;
             usage.used += PageCount(count);
             usage.peak = usage.peak.max(usage.used);
-        });
+            let Some(parent) = account.parent else { return };
+            let missing = usage.used.0.saturating_sub(account.taken);
+            if missing == 0 {
+                return;
+            }
+            let advance = account.advance();
+            count = if self.covers(parent, missing + advance) { missing + advance } else { missing };
+            self.accounts[id.0 as usize].taken += count;
+            next = Some(parent);
+        }
     }
 
     pub(in crate::memory) fn discharge(&mut self, id: AccountId, count: u64) {
-        self.for_each(id, |Account { usage, .. }| usage.used -= PageCount(count));
+        self.give_back(id, count);
         self.forget_if_empty(id);
+    }
+
+    /// Uncharges frames, and returns those to the parent that are too many in advance: all of a closed account.
+    fn give_back(&mut self, id: AccountId, mut count: u64) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = &mut self.accounts[id.0 as usize];
+            account.usage.used -= PageCount(count);
+            if account.parent.is_none() {
+                return;
+            }
+            let advance = if account.is_open { account.advance() } else { 0 };
+            let spare = account.taken - account.usage.used.0;
+            if spare <= 2 * advance {
+                return;
+            }
+            count = spare - advance;
+            account.taken -= count;
+            next = account.parent;
+        }
     }
 
     pub(in crate::memory) fn note_table(&mut self, id: AccountId) {
@@ -195,18 +255,58 @@ mod tests {
         (accounts, [grandparent, parent, child])
     }
 
+    fn used(accounts: &Accounts, ids: [AccountId; 3]) -> [u64; 3] {
+        ids.map(|id| accounts.usage(id).used.0)
+    }
+
     #[test]
     fn every_ancestor_is_charged_and_the_tightest_quota_counts() {
-        let (mut accounts, [grandparent, parent, child]) = family();
+        let (mut accounts, ids @ [grandparent, parent, child]) = family();
         accounts.charge(grandparent, 50);
         accounts.charge(child, 40);
-        assert_eq!([grandparent, parent, child].map(|id| accounts.usage(id).used.0), [90, 40, 40]);
-        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 11));
+        // A sixteenth in advance at each level.
+        assert_eq!(used(&accounts, ids), [50 + 40 + 2 + 2, 42, 40]);
+        // Six are free at the top, two at each level below.
+        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 9));
+        accounts.charge(child, 10);
+        assert_eq!(used(&accounts, ids), [100, 50, 50]);
         accounts.discharge(grandparent, 50);
-        assert!(accounts.covers(child, 20) && !accounts.covers(child, 21) && accounts.covers(grandparent, 60));
-        accounts.discharge(child, 40);
-        assert_eq!(accounts.usage(grandparent).used, PageCount(0));
-        assert_eq!(accounts.usage(grandparent).peak, PageCount(90));
+        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && accounts.covers(grandparent, 50));
+        accounts.discharge(child, 50);
+        assert_eq!(used(&accounts, ids), [0, 0, 0]);
+        assert_eq!(accounts.usage(grandparent).peak, PageCount(100));
+    }
+
+    #[test]
+    fn frames_in_advance_are_few_and_go_back() {
+        let (mut accounts, ids) = family();
+        let [_, parent, child] = ids;
+        for id in ids {
+            accounts.set_quota(id, PageCount(1 << 20));
+        }
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut own = [0_u64; 3];
+        for _ in 0..20_000 {
+            let index = random.usize(0..3);
+            let count = random.u64(0..40);
+            if random.bool() {
+                accounts.charge(ids[index], count);
+                own[index] += count;
+            } else {
+                let count = count.min(own[index]);
+                accounts.discharge(ids[index], count);
+                own[index] -= count;
+            }
+            let exact = [own[0] + own[1] + own[2], own[1] + own[2], own[2]];
+            for (used, exact) in used(&accounts, ids).into_iter().zip(exact) {
+                assert!(used >= exact && used - exact <= 4 * 64 && used - exact <= used / 3 + 1, "{used} for {exact}");
+            }
+        }
+        accounts.discharge(child, own[2]);
+        accounts.close(child);
+        accounts.discharge(parent, own[1]);
+        accounts.close(parent);
+        assert_eq!(used(&accounts, ids)[0], own[0], "closed accounts have nothing in advance");
     }
 
     #[test]
