@@ -73,7 +73,10 @@ pub enum ChildState {
     /// It was not started.
     New,
     /// It runs, or waits.
-    Started,
+    Started {
+        /// It has asked for input at least once.
+        wants_input: bool,
+    },
     /// It is a template.
     Frozen,
     /// Its program exited with this status.
@@ -94,7 +97,7 @@ impl ChildState {
     /// Whether it has ended.
     #[must_use]
     pub const fn is_ended(self) -> bool {
-        !matches!(self, ChildState::New | ChildState::Started | ChildState::Frozen)
+        !matches!(self, ChildState::New | ChildState::Started { .. } | ChildState::Frozen)
     }
 
     /// The result of `cell_state`.
@@ -102,7 +105,7 @@ impl ChildState {
     pub const fn bits(self) -> u64 {
         match self {
             ChildState::New => 1,
-            ChildState::Started => 2,
+            ChildState::Started { wants_input } => 2 | (wants_input as u64) << 8,
             ChildState::Frozen => 3,
             ChildState::Exited(status) => 4 | (status as u64) << 8,
             ChildState::Signalled(signal) => 5 | (signal as u64) << 8,
@@ -119,7 +122,7 @@ impl ChildState {
         let detail = (bits >> 8) as u8;
         let state = match bits as u8 {
             1 => ChildState::New,
-            2 => ChildState::Started,
+            2 => ChildState::Started { wants_input: detail != 0 },
             3 => ChildState::Frozen,
             4 => ChildState::Exited(detail),
             5 => ChildState::Signalled(detail),
@@ -206,7 +209,8 @@ mod tests {
     #[test]
     fn states_and_progress_decode_to_the_encoded_ones() {
         use ChildState::{Exited, Failed, Frozen, Killed, MachineFull, New, Quota, Signalled, Started};
-        for state in [New, Started, Frozen, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed] {
+        let started = [false, true].map(|wants_input| Started { wants_input });
+        for state in started.into_iter().chain([New, Frozen, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed]) {
             assert_eq!(ChildState::from_bits(state.bits()), Some(state));
         }
         assert_eq!((ChildState::from_bits(0), ChildState::from_bits(1 << 8 | 1), ChildState::from_bits(1 << 16 | 4)), (None, None, None));

@@ -193,7 +193,8 @@ hypercalls! {
     25 CellEnd cell_end(cell);
     /// Gives up a holding. A child ends. Returns 0.
     26 Drop drop(holding);
-    /// Returns the state of a child: its kind in bits 0 to 7, and in bits 8 to 15 the exit status or the signal that ended it.
+    /// Returns the state of a child: its kind in bits 0 to 7, and in bits 8 to 15 the exit status, the signal that ended it, or whether it has
+    /// asked for input.
     27 CellState cell_state(cell);
     /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
     /// thousandths of a CPU. Returns 0.

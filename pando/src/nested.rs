@@ -111,6 +111,8 @@ struct Session {
 /// Standard input on its way to the child.
 #[derive(Debug)]
 enum Input {
+    /// The child has not asked for any: it is left to others who read it.
+    Unwanted,
     /// The next bytes are to be read.
     Open,
     /// These bytes wait for room in the child.
@@ -133,7 +135,7 @@ impl Session {
         let deadline = limits.time.and_then(|time| Some((Instant::now().checked_add(time)?, End::TimedOut)));
         let history = SignalHistory::default();
         let output_left = limits.output;
-        Ok(Session { device, child, signals, signalled, history, input: Input::Open, deadline, output_left, ended: None })
+        Ok(Session { device, child, signals, signalled, history, input: Input::Unwanted, deadline, output_left, ended: None })
     }
 
     /// Passes bytes and signals on until the child has ended and its output is written.
@@ -194,6 +196,11 @@ impl Session {
 
     /// Sends the child as much input as it has room for.
     fn pass_input(&mut self) -> Result<(), Failure> {
+        if matches!(self.input, Input::Unwanted)
+            && self.device.state(self.child).map_err(Failure::Nested)? == (ChildState::Started { wants_input: true })
+        {
+            self.input = Input::Open;
+        }
         let Input::Waiting(bytes) = &mut self.input else { return Ok(()) };
         if bytes.is_empty() {
             self.device.close_input(self.child).map_err(Failure::Nested)?;
@@ -276,6 +283,6 @@ fn end_of(state: ChildState) -> End {
         ChildState::MachineFull => End::MachineFull,
         ChildState::Failed => End::Host("its program or its libOS failed".into()),
         // A frozen child writes no more output.
-        ChildState::New | ChildState::Started | ChildState::Frozen | ChildState::Killed => End::Killed,
+        ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Killed => End::Killed,
     }
 }

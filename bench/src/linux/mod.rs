@@ -19,7 +19,8 @@ use std::path::Path;
 /// The reference of all rows.
 const REFERENCE: &str = "the same program on the host";
 /// A program of many parts, each of which it repeats as often as requested.
-pub(crate) const PARTS: &str = concat!(include_str!("common.c"), include_str!("calls.c"), include_str!("processes.c"), include_str!("main.c"));
+pub(crate) const PARTS: &str =
+    concat!(include_str!("common.c"), include_str!("calls.c"), include_str!("processes.c"), include_str!("main.c"));
 
 /// Runs all benchmarks. `pando` is the program that creates cells.
 pub(crate) fn run(

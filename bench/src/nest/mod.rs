@@ -33,7 +33,13 @@ struct DepthBenchmark {
 const BENCHMARKS: &[DepthBenchmark] = &[
     DepthBenchmark { name: "depth-cpu", part: &["compute"], count: 20, rounds: 50, note: "arithmetic in registers" },
     DepthBenchmark { name: "depth-syscall", part: &["getppid"], count: 20_000, rounds: 50, note: "getppid" },
-    DepthBenchmark { name: "depth-touch", part: &["first-touch"], count: 16_384, rounds: 50, note: "first write to a page of 2 MiB of fresh memory" },
+    DepthBenchmark {
+        name: "depth-touch",
+        part: &["first-touch"],
+        count: 16_384,
+        rounds: 50,
+        note: "first write to a page of 2 MiB of fresh memory",
+    },
     DepthBenchmark { name: "depth-fork", part: &["fork-exit"], count: 60, rounds: 50, note: "fork, exit and wait of a small process" },
     DepthBenchmark { name: "depth-read", part: &["read-4k-host"], count: 5_000, rounds: 50, note: "pread of a file of the host" },
 ];

@@ -244,7 +244,7 @@ fn living_state(live: &LiveCell) -> ChildState {
         | RunState::Running { .. }
         | RunState::Idle { .. }
         | RunState::Throttled { .. }
-        | RunState::AwaitingFlush => ChildState::Started,
+        | RunState::AwaitingFlush => ChildState::Started { wants_input: live.console.port().is_input_wanted() },
     }
 }
 

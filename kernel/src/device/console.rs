@@ -50,7 +50,7 @@ struct Buffers {
     output_closed: bool,
     /// Streams that have no reader any more.
     unread: Vec<Stream>,
-    /// There was new output, room for input, or the end, since this was last asked.
+    /// There was new output, room for input, a first request for it, or the end, since this was last asked.
     is_changed: bool,
     /// Called when there is new output, or room for input.
     listener: Option<Box<dyn Fn() + Send>>,
@@ -228,7 +228,12 @@ impl ConsolePort {
 
 /// Functions for a parent cell, under the kernel's lock: the caller wakes the cell itself.
 impl ConsolePort {
-    /// Whether there was new output, room for input, or the end, since this was last asked.
+    /// Whether the cell has asked for input at least once.
+    pub(crate) fn is_input_wanted(&self) -> bool {
+        self.lock().input_wanted
+    }
+
+    /// Whether there was new output, room for input, a first request for it, or the end, since this was last asked.
     pub(crate) fn take_change(&self) -> bool {
         mem::take(&mut self.lock().is_changed)
     }
@@ -483,6 +488,7 @@ impl Console {
             let mut buffers = self.port.lock();
             if !buffers.input_wanted {
                 buffers.input_wanted = true;
+                buffers.announce();
                 self.port.changed.notify_all();
             }
             if buffers.input.is_empty() && !buffers.input_closed {

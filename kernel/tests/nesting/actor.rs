@@ -112,3 +112,6 @@ pub fn close(lab: &mut Lab, ends: &[CellId], free: PageCount) {
 
 /// The address of the code, which a child may be told to lose.
 pub const ACTOR_CODE: u64 = CODE;
+
+/// The numbers of all calls about held cells.
+pub const EVERY_CALL: std::ops::RangeInclusive<u64> = 22..=33;

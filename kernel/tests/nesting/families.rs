@@ -12,6 +12,9 @@ use pando_machine::PageCount;
 use pando_testing::lab::Lab;
 use std::mem::offset_of;
 
+/// An actor that was started: it never asks for input.
+const STARTED: ChildState = ChildState::Started { wants_input: false };
+
 /// The state of a child, as its parent learns it.
 fn state(lab: &mut Lab, parent: CellId, child: HoldingName) -> Option<ChildState> {
     call(lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits)
@@ -27,7 +30,7 @@ fn a_parent_runs_a_child_to_its_end() {
         assert_eq!(state(&mut lab, parent, name), Some(ChildState::New));
         assert_eq!(call(&mut lab, parent, Hypercall::CellRun { cell: name.bits() }), Ok(0));
         assert!(waits(&lab, child));
-        assert_eq!(state(&mut lab, parent, name), Some(ChildState::Started));
+        assert_eq!(state(&mut lab, parent, name), Some(STARTED));
         // It cannot be started twice.
         assert_eq!(call(&mut lab, parent, Hypercall::CellRun { cell: name.bits() }), Err(Refusal::WrongState));
         // The parent lets it exit: a record in its memory, and an event.

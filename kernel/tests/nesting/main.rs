@@ -5,3 +5,4 @@ mod actor;
 mod budgets;
 mod families;
 mod random;
+mod threads;

@@ -11,6 +11,9 @@ use pando_machine::PageCount;
 use pando_testing::lab::{Lab, seeds};
 use std::collections::HashMap;
 
+/// An actor that was started: it never asks for input.
+const STARTED: ChildState = ChildState::Started { wants_input: false };
+
 /// Calls in each case.
 const CALLS: u32 = 150;
 /// Memory of the operator's cells: enough that no call fails for want of it.
@@ -74,8 +77,7 @@ struct Case {
 impl Case {
     /// A cell that can make a call.
     fn caller(&mut self) -> CellId {
-        let mut ready: Vec<CellId> =
-            self.model.nodes.iter().filter(|(_, node)| node.state == ChildState::Started).map(|(id, _)| *id).collect();
+        let mut ready: Vec<CellId> = self.model.nodes.iter().filter(|(_, node)| node.state == STARTED).map(|(id, _)| *id).collect();
         // The order of a map is not the seed's.
         ready.sort_unstable();
         *self.random.choice(&ready).expect("the operator's cells live")
@@ -105,7 +107,7 @@ impl Case {
         match self.random.u8(0..12) {
             0..4 => self.clone_held(caller, name),
             4 => self.check_verb(caller, Hypercall::CellRun { cell: name.bits() }, child, |state| match state {
-                ChildState::New => Ok(ChildState::Started),
+                ChildState::New => Ok(STARTED),
                 _ => Err(Refusal::WrongState),
             }),
             5 => {
@@ -113,7 +115,7 @@ impl Case {
                 // An actor never freezes itself when it is asked.
                 self.check_verb(caller, Hypercall::CellStop { cell: name.bits(), how }, child, |state| match (state, how) {
                     (ChildState::New, 1) => Err(Refusal::WrongState),
-                    (ChildState::Started, 1) => Ok(ChildState::Frozen),
+                    (STARTED, 1) => Ok(ChildState::Frozen),
                     (state, _) => Ok(state),
                 });
             }
@@ -273,7 +275,7 @@ fn random_verbs_of_two_families_agree_with_the_model() {
             let second = start(&mut lab, root, AMPLE, 9);
             let mut model = Model { nodes: HashMap::new() };
             for (id, allowed) in [(first, 40), (second, 9)] {
-                model.add(id, None, allowed, true, ChildState::Started);
+                model.add(id, None, allowed, true, STARTED);
             }
             let mut case = Case { lab, model, random: fastrand::Rng::with_seed(seed), root };
             for _ in 0..CALLS {

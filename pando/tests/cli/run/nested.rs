@@ -57,6 +57,16 @@ fn a_nested_program_reads_its_standard_input() {
 }
 
 #[test]
+fn input_that_a_nested_program_does_not_read_is_left_to_others() {
+    needs_kvm!();
+    let script = "for word in one two; do pando run -- echo $word; done; cat";
+    let mut child = outer(&["--nest", MANY], script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
+    child.stdin.take().expect("a pipe").write_all(b"three\n").expect("the shell's cat reads");
+    let outcome = child.wait_with_output().expect("it is ours");
+    assert_eq!(text(&outcome.stdout), "one\ntwo\nthree\n");
+}
+
+#[test]
 fn the_same_program_runs_sixteen_deep() {
     needs_kvm!();
     let mut program = format!("{} -c 'print(6 * 7)'", host_program("python3"));
