@@ -255,6 +255,11 @@ fn a_brief_benchmark_of_linux_prints_each_figure() {
 }
 
 #[test]
+fn a_brief_benchmark_of_nested_cells_prints_each_figure() {
+    compare("nest", &["depth-cpu", "depth-syscall", "depth-touch", "depth-fork", "depth-read", "start-depth"], &[]);
+}
+
+#[test]
 fn a_brief_benchmark_of_the_network_prints_each_figure() {
     let figures = ["stream-cells", "rr-cells", "nginx-2k", "nginx-100k", "flat-1000", "flat-1000-busy", "events-10", "idle-10"];
     compare("net", &figures, &["events.svg", "idle.svg"]);
