@@ -31,4 +31,4 @@ pub use identity::{HostIdentity, IdentityTable};
 pub use inode::{DataLayout, DiskInode, InodeVersion, NULL_ADDR};
 pub use superblock::{BLOCK_SIZE, FEATURE_COMPAT_MTIME, FEATURE_COMPAT_SB_CHKSUM, SUPER_MAGIC_V1, SUPER_OFFSET, SuperBlock};
 pub use types::{Corrupt, FileType, ISLOT_SIZE, Nid, Timestamp};
-pub use xattr::{Xattr, XattrHeader, xattr_ibody_size};
+pub use xattr::{Xattr, XattrHeader, encode_xattrs, xattr_ibody_size, xattr_icount};

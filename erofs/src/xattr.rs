@@ -3,10 +3,16 @@
 //!
 //! After an inode come the header, the numbers of its shared attributes (32 bits each), then its other attributes.
 
+use alloc::{vec, vec::Vec};
+
 use crate::fields::Fields;
 
 /// The unit of an inode's `xattr_icount` and of the numbers of shared attributes, in bytes; attributes are padded to it.
 const UNIT: u64 = 4;
+
+/// The prefixes of names, with their numbers. In the order of Linux's `erofs_xattr_prefix`; longer ones come before their own prefixes.
+const PREFIXES: [(u8, &[u8]); 5] =
+    [(1, b"user."), (2, b"system.posix_acl_access"), (3, b"system.posix_acl_default"), (4, b"trusted."), (6, b"security.")];
 
 /// The size of the extended attributes between an inode and its inline data, in bytes, for the `xattr_icount` of the inode.
 pub fn xattr_ibody_size(xattr_icount: u16) -> u64 {
@@ -67,14 +73,35 @@ impl<'a> Xattr<'a> {
         let (name, rest) = rest.split_at_checked(entry.u8(0)?.into())?;
         let value = rest.get(..entry.u16(2)?.into())?;
         let size = ((Self::ENTRY_SIZE + name.len() + value.len()) as u64).next_multiple_of(UNIT);
-        let prefix: Option<&'static [u8]> = match entry.u8(1)? {
-            1 => Some(b"user."),
-            2 => Some(b"system.posix_acl_access"),
-            3 => Some(b"system.posix_acl_default"),
-            4 => Some(b"trusted."),
-            6 => Some(b"security."),
-            _ => None,
-        };
+        let number = entry.u8(1)?;
+        let prefix = PREFIXES.iter().find(|(known, _)| *known == number).map(|(_, prefix)| *prefix);
         Some((prefix.map(|prefix| Xattr { prefix, name, value }), size))
+    }
+}
+
+/// Encodes the extended attributes of an inode, none of them shared: pairs of a whole name and a value, in order. Empty for none. `None`
+/// if a name has an unknown prefix or is too long, or a value is too long.
+pub fn encode_xattrs<'a>(xattrs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; XattrHeader::SIZE as usize];
+    for (name, value) in xattrs {
+        let (number, rest) = PREFIXES.iter().find_map(|(number, prefix)| Some((*number, name.strip_prefix(*prefix)?)))?;
+        bytes.extend([u8::try_from(rest.len()).ok()?, number]);
+        bytes.extend(u16::try_from(value.len()).ok()?.to_le_bytes());
+        bytes.extend_from_slice(rest);
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(UNIT as usize), 0);
+    }
+    if bytes.len() == XattrHeader::SIZE as usize {
+        bytes.clear();
+    }
+    Some(bytes)
+}
+
+/// The `xattr_icount` of an inode with extended attributes of this size in bytes, as [`encode_xattrs`] returns them; `None` if they are
+/// too large.
+pub fn xattr_icount(size: usize) -> Option<u16> {
+    match (size as u64).checked_sub(XattrHeader::SIZE) {
+        None => Some(0),
+        Some(rest) => u16::try_from(rest / UNIT + 1).ok(),
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     borrow::Cow,
     cell::Cell,
+    collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     os::unix::{ffi::OsStrExt, fs::FileExt},
@@ -14,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use pando_erofs::FileType;
+use pando_erofs::{FileType, encode_xattrs};
 use rustix::fs::fstat;
 use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
@@ -32,6 +33,12 @@ const PIECE: usize = 64 << 10;
 /// Maximal bytes of one member's headers, names, extended headers and sparse map: a thousand times what a path needs. All of it is read
 /// into memory.
 const HEADERS_MAX: u64 = 1 << 20;
+/// Maximal bytes of a member's name: Linux accepts no longer path. It bounds the depth of the tree.
+const NAME_MAX: usize = 4096;
+/// Maximal bytes of a file's extended attributes: they are in one block with its inode.
+const XATTRS_MAX: usize = 2048;
+/// The prefix of extended attributes in POSIX archives.
+const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Bytes of a tar header, of which everything in an archive is a multiple.
 const RECORD: u64 = 512;
 /// The largest file that an image can hold.
@@ -53,7 +60,19 @@ impl Builder {
     /// [`Error::Host`], [`Error::NotAFile`], [`Error::Archive`]; those of [`Builder::file`] and [`Builder::symlink`].
     pub fn archive(&mut self, path: &Path) -> Result<(), Error> {
         let (file, version) = open_held(path)?;
-        self.read_archive(path, file, version)
+        self.read_archive(path, file, version, false)
+    }
+
+    /// Adds the content of a container image's layer: an open tar archive, called `name` in errors. Absolute names are relative to its root,
+    /// as container tools take them, and whiteouts are files. Directories that the archive does not have itself get the attribute
+    /// [`IMPLIED`](crate::layers::IMPLIED).
+    ///
+    /// # Errors
+    /// As [`Builder::archive`].
+    pub fn layer(&mut self, name: &Path, file: File) -> Result<(), Error> {
+        let version = version_of(&file)?;
+        self.read_archive(name, file, version, true)?;
+        self.mark_implied()
     }
 
     /// Adds the content of a tar archive from a stream, by way of a temporary file.
@@ -64,15 +83,15 @@ impl Builder {
         let mut file = spool()?;
         io::copy(&mut stream, &mut file).map_err(|source| Error::Host { path: name.into(), source })?;
         let version = version_of(&file)?;
-        self.read_archive(name, file, version)
+        self.read_archive(name, file, version, false)
     }
 
-    fn read_archive(&mut self, path: &Path, file: File, version: Version) -> Result<(), Error> {
+    fn read_archive(&mut self, path: &Path, file: File, version: Version, is_layer: bool) -> Result<(), Error> {
         let name = self.tree.intern(path.as_os_str().as_bytes())?;
         let number = self.tree.add_file(FileRecord { directory: NONE, name, version })?;
         let file = Arc::new(file);
         self.tree.held.push((number, Arc::clone(&file)));
-        let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None };
+        let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None, is_layer };
         reading.refuse_compressed()?;
         let failed = |error: io::Error| Error::Archive { path: path.into(), problem: plain(&error) };
         let mut position = &*file;
@@ -93,10 +112,11 @@ impl Builder {
     }
 
     /// Adds a member of the archive; a later member replaces an earlier one at the same path.
-    fn put_again(&mut self, path: &[u8], attributes: Attributes, content: Content) -> Result<(), Error> {
+    fn put_again(&mut self, path: &[u8], attributes: Attributes, content: Content) -> Result<InodeId, Error> {
         let (parent, name) = self.parent_of(path)?;
         let id = self.tree.add(attributes, content)?;
-        self.link_again(path, parent, name, id)
+        self.link_again(path, parent, name, id)?;
+        Ok(id)
     }
 
     fn link_again(&mut self, path: &[u8], parent: InodeId, name: &[u8], id: InodeId) -> Result<(), Error> {
@@ -144,6 +164,8 @@ struct Reading<'a> {
     /// Its number among the files of the tree.
     number: u32,
     sparse: Option<Sparse>,
+    /// It is a layer of a container image.
+    is_layer: bool,
 }
 
 /// A temporary file for sparse files, whose pieces in the archive an image cannot refer to.
@@ -196,38 +218,45 @@ impl Reading<'_> {
         }
         let given = entry.path_bytes().into_owned();
         let path = self.inside(&given, "the name")?;
-        let attributes = self.attributes(&mut entry, &path)?;
-        match kind {
+        let (attributes, xattrs) = self.attributes(&mut entry, &path)?;
+        let id = match kind {
             EntryType::Regular | EntryType::Continuous if !given.ends_with(b"/") => {
                 let content = self.content(&entry, &path)?;
-                builder.put_again(&path, attributes, content)
+                builder.put_again(&path, attributes, content)?
             }
-            EntryType::Regular | EntryType::Directory => add_directory(builder, &path, attributes),
+            EntryType::Regular | EntryType::Directory => add_directory(builder, &path, attributes)?,
             EntryType::GNUSparse => {
                 let content = self.sparse(builder, &entry, &path)?;
-                builder.put_again(&path, attributes, content)
+                builder.put_again(&path, attributes, content)?
             }
             EntryType::Symlink => {
                 let target = self.target(&entry, &path)?;
                 check_target(&path, &target)?;
                 let target = builder.tree.intern(&target)?;
-                builder.put_again(&path, attributes, Content::Symlink(target))
+                builder.put_again(&path, attributes, Content::Symlink(target))?
             }
             EntryType::Link => {
                 let target = self.inside(&self.target(&entry, &path)?, "the target of a hard link")?;
-                hard_link(builder, &path, &target)
+                return hard_link(builder, &path, &target);
             }
-            EntryType::Char => builder.put_again(&path, attributes, device(FileType::CharacterDevice, entry.header())),
-            EntryType::Block => builder.put_again(&path, attributes, device(FileType::BlockDevice, entry.header())),
-            EntryType::Fifo => builder.put_again(&path, attributes, Content::Special { kind: FileType::Fifo, device: 0 }),
-            other => Err(self.error(format!("'{}' is of type '{}', which is not supported", shown(&path), other.as_byte().escape_ascii()))),
-        }
+            EntryType::Char => builder.put_again(&path, attributes, device(FileType::CharacterDevice, entry.header()))?,
+            EntryType::Block => builder.put_again(&path, attributes, device(FileType::BlockDevice, entry.header()))?,
+            EntryType::Fifo => builder.put_again(&path, attributes, Content::Special { kind: FileType::Fifo, device: 0 })?,
+            other => {
+                let kind = other.as_byte().escape_ascii();
+                return Err(self.error(format!("'{}' is of type '{kind}', which is not supported", shown(&path))));
+            }
+        };
+        builder.tree.set_xattrs(id, xattrs)
     }
 
     /// Normalizes a name; `/` for the archive's root.
     fn inside(&self, name: &[u8], what: &str) -> Result<Vec<u8>, Error> {
         let refused = |why| Err(self.error(format!("{what} '{}' {why}", shown(name))));
-        if name.starts_with(b"/") {
+        if name.len() > NAME_MAX {
+            return refused("is longer than 4096 bytes");
+        }
+        if name.starts_with(b"/") && !self.is_layer {
             return refused("is absolute: create the archive with relative names");
         }
         let names: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -241,8 +270,10 @@ impl Reading<'_> {
         entry.link_name_bytes().map(Cow::into_owned).ok_or_else(|| self.error(format!("the link '{}' has no target", shown(path))))
     }
 
-    fn attributes(&self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Result<Attributes, Error> {
+    /// A member's attributes, and its extended attributes in encoded form.
+    fn attributes(&self, entry: &mut Entry<'_, impl Read>, path: &[u8]) -> Result<(Attributes, Vec<u8>), Error> {
         let mut modified = None;
+        let mut xattrs: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for extension in entry.pax_extensions().map_err(|error| self.io(error))?.into_iter().flatten() {
             let extension = extension.map_err(|error| self.io(error))?;
             if extension.key_bytes().starts_with(b"GNU.sparse.") {
@@ -252,6 +283,16 @@ impl Reading<'_> {
             if extension.key_bytes() == b"mtime" {
                 modified = extension.value().ok().and_then(parse_time);
             }
+            if let Some(name) = extension.key_bytes().strip_prefix(XATTR)
+                && encode_xattrs([(name, extension.value_bytes())]).is_some()
+            {
+                // Those of other systems are left out: Linux would refuse to set them.
+                xattrs.insert(name.to_vec(), extension.value_bytes().to_vec());
+            }
+        }
+        let encoded = encode_xattrs(xattrs.iter().map(|(name, value)| (&name[..], &value[..]))).unwrap_or_default();
+        if encoded.len() > XATTRS_MAX {
+            return Err(self.error(format!("'{}' has more than {XATTRS_MAX} bytes of extended attributes", shown(path))));
         }
         let header = entry.header();
         let number = |value: io::Result<u64>| {
@@ -259,12 +300,13 @@ impl Reading<'_> {
             u32::try_from(value).map_err(|_| self.error(format!("'{}' has an owner number that is too large", shown(path))))
         };
         let seconds = header.mtime().map_err(|error| self.io(error))?.cast_signed();
-        Ok(Attributes {
+        let attributes = Attributes {
             permissions: (header.mode().map_err(|error| self.io(error))? & 0o7777) as u16,
             uid: number(header.uid())?,
             gid: number(header.gid())?,
             modified: modified.unwrap_or(Timestamp { seconds, nanoseconds: 0 }),
-        })
+        };
+        Ok((attributes, encoded))
     }
 
     /// The position of a file's content in the archive.
@@ -340,21 +382,23 @@ impl Reading<'_> {
     }
 }
 
-fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> Result<(), Error> {
-    match builder.directory(path, attributes) {
-        // A repeated directory: the later attributes count.
-        Err(Error::Duplicate { path: name }) => {
-            let id = if path == b"/" {
-                Some(InodeId::ROOT)
-            } else {
-                let (parent, name) = builder.parent_of(path)?;
-                builder.tree.find(parent, name)
-            };
-            let inode = id.map(|id| builder.tree.inode_mut(id)).filter(|inode| matches!(inode.content, Content::Directory { .. }));
-            inode.ok_or(Error::Duplicate { path: name })?.attributes = attributes;
-            Ok(())
+/// Adds a directory; of a repeated one, the later attributes count.
+fn add_directory(builder: &mut Builder, path: &[u8], attributes: Attributes) -> Result<InodeId, Error> {
+    let added = builder.directory(path, attributes);
+    let id = if path == b"/" {
+        Some(InodeId::ROOT)
+    } else {
+        let (parent, name) = builder.parent_of(path)?;
+        builder.tree.find(parent, name)
+    };
+    match (added, id) {
+        (Err(Error::Duplicate { .. }), Some(id)) if matches!(builder.tree.inode(id).content, Content::Directory { .. }) => {
+            builder.tree.inode_mut(id).attributes = attributes;
+            Ok(id)
         }
-        outcome => outcome,
+        (Ok(()), Some(id)) => Ok(id),
+        (Err(error), _) => Err(error),
+        (Ok(()), None) => Err(Error::Duplicate { path: shown(path) }),
     }
 }
 

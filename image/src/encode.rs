@@ -27,7 +27,7 @@ pub(crate) enum DataLocation {
     Inline(Option<BlockNumber>),
 }
 
-/// An inode of the extended form; `serial` is a number for 32-bit stat only.
+/// An inode of the extended form without extended attributes; `serial` is a number for 32-bit stat only.
 pub(crate) fn inode(
     file_type: FileType,
     attributes: Attributes,
@@ -35,6 +35,19 @@ pub(crate) fn inode(
     size: u64,
     data: DataLocation,
     serial: u32,
+) -> [u8; INODE_SIZE] {
+    inode_with_xattrs(file_type, attributes, links, size, data, serial, 0)
+}
+
+/// The same with extended attributes that take this many units (`xattr_icount`).
+pub(crate) fn inode_with_xattrs(
+    file_type: FileType,
+    attributes: Attributes,
+    links: u32,
+    size: u64,
+    data: DataLocation,
+    serial: u32,
+    xattr_icount: u16,
 ) -> [u8; INODE_SIZE] {
     let (layout, startblk_or_rdev) = match data {
         DataLocation::Absent => (DataLayout::FlatPlain, NULL_ADDR),
@@ -46,7 +59,7 @@ pub(crate) fn inode(
     let inode = DiskInode {
         version: InodeVersion::Extended,
         layout,
-        xattr_icount: 0,
+        xattr_icount,
         file_type,
         permissions: attributes.permissions,
         nlink: links,

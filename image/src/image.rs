@@ -101,6 +101,15 @@ impl Image {
         self.replaced = Some(replaced);
     }
 
+    /// Sets what identifies the content of its host files, if these never change: [`fingerprint`](Image::fingerprint) then depends on it, and
+    /// not on the files' times.
+    pub fn identify_content(&mut self, id: [u8; 32]) {
+        let host = self.parts.iter_mut().find_map(|part| if let BlockSource::Host(host) = &mut part.source { Some(host) } else { None });
+        if let Some(host) = host {
+            host.identify_content(id);
+        }
+    }
+
     /// Closes the host files that it keeps open; they are reopened when they are read.
     pub fn close_files(&self) {
         for part in &self.parts {

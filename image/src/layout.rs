@@ -14,7 +14,9 @@
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use pando_erofs::{BLOCK_SIZE, Dirent, FileType, HostIdentity, ISLOT_SIZE, IdentityTable, Nid, directory_size, encode_directory};
+use pando_erofs::{
+    BLOCK_SIZE, Dirent, FileType, HostIdentity, ISLOT_SIZE, IdentityTable, Nid, directory_size, encode_directory, xattr_icount,
+};
 
 use crate::{
     Error, Image,
@@ -228,7 +230,8 @@ impl<'a> Plan<'a> {
             }
             self.order.push(id);
             let has_slot = spot.slot != 0;
-            let mut length = INODE_SIZE;
+            let header = INODE_SIZE + self.tree.xattrs(id).len();
+            let mut length = header;
             match &self.tree.inode(id).content {
                 &Content::Directory { parent, .. } => {
                     let size = directory_size(self.all_children(id, parent).iter().map(|(name, _)| *name));
@@ -238,10 +241,10 @@ impl<'a> Plan<'a> {
                     pending[first..].reverse();
                     self.count_names(id);
                     let spot = &mut self.spots[id.index()];
-                    (spot.size, spot.inline) = (size, if has_slot { 0 } else { inline(size) });
+                    (spot.size, spot.inline) = (size, if has_slot { 0 } else { inline(size, header) });
                     length += spot.inline;
                 }
-                Content::Symlink(target) => length += inline_target(usize::from(target.length)),
+                Content::Symlink(target) => length += inline_target(usize::from(target.length), header),
                 _ => {}
             }
             if has_slot {
@@ -274,10 +277,11 @@ impl<'a> Plan<'a> {
     /// Places the kept data that is not inline.
     fn place_heads(&mut self) -> Result<(), Error> {
         for &id in &self.order {
+            let header = INODE_SIZE + self.tree.xattrs(id).len();
             let spot = &mut self.spots[id.index()];
             let size = match &self.tree.inode(id).content {
                 Content::Directory { .. } => spot.size - spot.inline,
-                Content::Symlink(target) => usize::from(target.length) - inline_target(target.length.into()),
+                Content::Symlink(target) => usize::from(target.length) - inline_target(target.length.into(), header),
                 Content::Bytes(bytes) => bytes.len(),
                 Content::Host { .. } | Content::Special { .. } | Content::Kept { .. } => 0,
             };
@@ -362,6 +366,7 @@ impl<'a> Plan<'a> {
             let spot = &self.spots[id.index()];
             let inode = self.tree.inode(id);
             let first = spot.first_block.map(|first| BlockNumber::new(first.into())).transpose()?;
+            let xattrs = self.tree.xattrs(id);
             let plain = first.map_or(DataLocation::Absent, DataLocation::Blocks);
             let location = |inline: usize| if inline == 0 { plain } else { DataLocation::Inline(first) };
             let directory;
@@ -370,7 +375,10 @@ impl<'a> Plan<'a> {
                     directory = self.encode(id, parent);
                     (location(spot.inline), spot.size as u64, &directory)
                 }
-                &Content::Symlink(target) => (location(inline_target(target.length.into())), target.length.into(), self.tree.text(target)),
+                &Content::Symlink(target) => {
+                    let inline = inline_target(target.length.into(), INODE_SIZE + xattrs.len());
+                    (location(inline), target.length.into(), self.tree.text(target))
+                }
                 Content::Bytes(bytes) => (plain, bytes.len() as u64, bytes),
                 &Content::Host { size, .. } => (plain, size, &[]),
                 &Content::Special { kind: FileType::CharacterDevice | FileType::BlockDevice, device } => {
@@ -381,12 +389,15 @@ impl<'a> Plan<'a> {
             let is_directory = matches!(inode.content, Content::Directory { .. });
             // A directory's own name and `.`, besides the `..` of its subdirectories.
             let links = if is_directory { spot.names.saturating_add(2) } else { spot.names };
-            let header = encode::inode(inode.content.kind(), inode.attributes, links, size, location, serial);
+            let units = xattr_icount(xattrs.len()).ok_or(Error::TooManyNames)?;
+            let kind = inode.content.kind();
+            let header = encode::inode_with_xattrs(kind, inode.attributes, links, size, location, serial, units);
             let offset = u64::from(spot.slot) * ISLOT_SIZE;
             put(offset, &header);
             let tail_size = if let DataLocation::Inline(_) = location { data.len() % BLOCK } else { 0 };
             let (head, tail) = data.split_at(data.len() - tail_size);
-            put(offset + INODE_SIZE as u64, tail);
+            put(offset + INODE_SIZE as u64, xattrs);
+            put(offset + (INODE_SIZE + xattrs.len()) as u64, tail);
             if let Some(first) = first.filter(|_| !head.is_empty()) {
                 put(u64::from(first.number()) * BLOCK_SIZE, head);
             }
@@ -426,13 +437,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// How much of a directory of this size is inline: the part of the last block, if it fits.
-fn inline(size: usize) -> usize {
+/// How much of a directory of this size is inline, after an inode with this many bytes: the part of the last block, if it fits.
+fn inline(size: usize, header: usize) -> usize {
     let last = size % BLOCK;
-    if last <= BLOCK - INODE_SIZE { last } else { 0 }
+    if last <= BLOCK - header { last } else { 0 }
 }
 
 /// How much of a link's target is inline: all or nothing.
-fn inline_target(size: usize) -> usize {
-    if size <= BLOCK - INODE_SIZE { size } else { 0 }
+fn inline_target(size: usize, header: usize) -> usize {
+    if size <= BLOCK - header { size } else { 0 }
 }

@@ -29,7 +29,13 @@ pub(crate) struct Inode {
     pub(crate) content: Content,
     /// Its identity on the host, if the image records identities.
     pub(crate) identity: Option<HostIdentity>,
+    /// Its extended attributes in [`ImageTree::xattrs`].
+    pub(crate) xattrs: XattrsId,
 }
+
+/// An index into [`ImageTree::xattrs`]; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct XattrsId(u32);
 
 #[derive(Debug)]
 pub(crate) enum Content {
@@ -91,6 +97,8 @@ pub(crate) struct ImageTree {
     pub(crate) spare_blocks: u64,
     pub(crate) entries: Vec<TreeEntry>,
     pub(crate) names: Vec<u8>,
+    /// Encoded extended attributes of inodes.
+    xattrs: Vec<Box<[u8]>>,
     /// Files of the host that hold data.
     pub(crate) files: Vec<FileRecord>,
     /// Directories of the host that the names of files need.
@@ -110,13 +118,14 @@ impl ImageTree {
     pub(crate) fn new() -> Self {
         let content = Content::Directory { parent: InodeId::ROOT, implied: true };
         ImageTree {
-            inodes: vec![Inode { attributes: Attributes::root(0o755), content, identity: None }],
+            inodes: vec![Inode { attributes: Attributes::root(0o755), content, identity: None, xattrs: XattrsId::default() }],
             identified: false,
             has_change_times: true,
             is_settled: true,
             spare_blocks: 0,
             entries: Vec::new(),
             names: Vec::new(),
+            xattrs: Vec::new(),
             files: Vec::new(),
             directories: Vec::new(),
             held: Vec::new(),
@@ -128,6 +137,11 @@ impl ImageTree {
 
     pub(crate) fn inode(&self, id: InodeId) -> &Inode {
         &self.inodes[id.index()]
+    }
+
+    /// All inodes.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = InodeId> + use<> {
+        (0..self.inodes.len() as u32).map(InodeId)
     }
 
     pub(crate) fn inode_mut(&mut self, id: InodeId) -> &mut Inode {
@@ -149,8 +163,24 @@ impl ImageTree {
 
     pub(crate) fn add(&mut self, attributes: Attributes, content: Content) -> Result<InodeId, Error> {
         let id = u32::try_from(self.inodes.len()).map_err(|_| Error::TooManyNames)?;
-        self.inodes.push(Inode { attributes, content, identity: None });
+        self.inodes.push(Inode { attributes, content, identity: None, xattrs: XattrsId::default() });
         Ok(InodeId(id))
+    }
+
+    /// The encoded extended attributes of an inode; empty if it has none.
+    pub(crate) fn xattrs(&self, id: InodeId) -> &[u8] {
+        (self.inode(id).xattrs.0 as usize).checked_sub(1).map_or(&[], |index| &self.xattrs[index])
+    }
+
+    /// Sets the extended attributes of an inode, as [`pando_erofs::encode_xattrs`] returns them.
+    pub(crate) fn set_xattrs(&mut self, id: InodeId, encoded: Vec<u8>) -> Result<(), Error> {
+        let mut index = XattrsId::default();
+        if !encoded.is_empty() {
+            self.xattrs.push(encoded.into());
+            index = XattrsId(u32::try_from(self.xattrs.len()).map_err(|_| Error::TooManyNames)?);
+        }
+        self.inode_mut(id).xattrs = index;
+        Ok(())
     }
 
     /// Adds a file of the host.

@@ -4,12 +4,12 @@
 use crate::failure::Failure;
 use crate::progress::ProgressLine;
 use clap::Args;
-use pando_image::{BLOCK_SIZE, Builder, Error, Image, Readable};
+use pando_image::{Builder, Error, Image, Readable};
 use pando_manager::report::Progress;
 use pando_manager::{output_file, view};
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Options of `pando image build`.
@@ -65,27 +65,8 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
     let mut options = tempfile::Builder::new();
     // The permissions of a file that `open` creates; the umask applies.
     let file = options.prefix(".pando-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(failed)?;
-    file.as_file().set_len(image.size()).map_err(failed)?;
     let progress = ProgressLine::bytes("writing", image.size());
-    image.write_to(&mut |offset, piece| {
-        progress.set(offset);
-        write_blocks(file.as_file(), offset, piece).map_err(failed)
-    })?;
+    image.save(file.as_file(), &|offset| progress.set(offset), &failed)?;
     progress.end();
     file.persist(output).map(|_| ()).map_err(|error| failed(error.error))
-}
-
-/// Writes the blocks that are not zero.
-fn write_blocks(file: &File, offset: u64, piece: &[u8]) -> io::Result<()> {
-    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
-    let blocks: Vec<&[u8]> = piece.chunks(BLOCK_SIZE as usize).collect();
-    let mut rest = piece;
-    for run in blocks.chunk_by(|one, other| is_zero(one) == is_zero(other)) {
-        let (bytes, behind) = rest.split_at(run.iter().map(|block| block.len()).sum());
-        if !is_zero(run[0]) {
-            file.write_all_at(bytes, offset + (piece.len() - rest.len()) as u64)?;
-        }
-        rest = behind;
-    }
-    Ok(())
 }
