@@ -74,6 +74,8 @@ pub struct ArgumentsHeader {
     pub columns: u32,
     /// Number of exports (see [`crate::channel`]), and of the strings after the environment, with the paths of the exports in the cell.
     pub exports: u32,
+    /// The signal that the operator's request to end becomes, as Linux numbers it; 0: `SIGTERM`.
+    pub stop_signal: u32,
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -99,8 +101,20 @@ impl ArgumentsHeader {
     #[must_use]
     pub fn to_bytes(self) -> [u8; ArgumentsHeader::SIZE] {
         let mut bytes = [0; ArgumentsHeader::SIZE];
-        let ArgumentsHeader { arguments, environment, bytes: strings, terminals, options, user, group, rows, columns, exports } = self;
-        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports];
+        let ArgumentsHeader {
+            arguments,
+            environment,
+            bytes: strings,
+            terminals,
+            options,
+            user,
+            group,
+            rows,
+            columns,
+            exports,
+            stop_signal,
+        } = self;
+        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
         }

@@ -98,6 +98,7 @@ fn the_layouts_of_shared_memory_are_the_declared_ones() {
         row(offset_of!(ArgumentsHeader, rows), "header: rows"),
         row(offset_of!(ArgumentsHeader, columns), "header: columns"),
         row(offset_of!(ArgumentsHeader, exports), "header: exports"),
+        row(offset_of!(ArgumentsHeader, stop_signal), "header: stop_signal"),
         row(ArgumentsHeader::SIZE, "strings"),
         row(offset_of!(VolumesHeader, volumes), "table: volumes"),
         row(offset_of!(VolumesHeader, bytes), "table: bytes"),

@@ -6,10 +6,9 @@
 
 use std::{
     borrow::Cow,
-    cell::Cell,
     collections::BTreeMap,
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek},
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,7 +19,7 @@ use rustix::fs::fstat;
 use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::{
-    Attributes, BLOCK_SIZE, Builder, Error, Timestamp,
+    Attributes, BLOCK_SIZE, BoundedHeaders, Builder, Error, Timestamp,
     image::open_held,
     path::{check_target, shown},
     tables::{FileRecord, NONE},
@@ -30,9 +29,6 @@ use crate::{
 
 /// Bytes per copy.
 const PIECE: usize = 64 << 10;
-/// Maximal bytes of one member's headers, names, extended headers and sparse map: a thousand times what a path needs. All of it is read
-/// into memory.
-const HEADERS_MAX: u64 = 1 << 20;
 /// Maximal bytes of a member's name: Linux accepts no longer path. It bounds the depth of the tree.
 const NAME_MAX: usize = 4096;
 /// Maximal bytes of a file's extended attributes: they are in one block with its inode.
@@ -43,6 +39,11 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 const RECORD: u64 = 512;
 /// The largest file that an image can hold.
 const SIZE_MAX: u64 = u32::MAX as u64 * BLOCK_SIZE;
+
+/// Files in the root of archives of container images: those of `docker save`, and OCI layouts.
+const CONTAINER_IMAGES: [&str; 2] = ["manifest.json", "oci-layout"];
+/// Directories, one of which every root file system has.
+const ROOT_DIRECTORIES: [&str; 4] = ["bin", "etc", "sbin", "usr"];
 
 /// Magic numbers of compressed files, and the commands that decompress them.
 const COMPRESSED: [(&[u8], &str); 5] = [
@@ -96,11 +97,15 @@ impl Builder {
         let failed = |error: io::Error| Error::Archive { path: path.into(), problem: plain(&error) };
         let mut position = &*file;
         position.rewind().map_err(failed)?;
-        let left = Cell::new(HEADERS_MAX);
-        let mut archive = tar::Archive::new(Headers { file: &file, left: &left });
+        let headers = BoundedHeaders::new(&file);
+        let mut archive = tar::Archive::new(headers.clone());
         for entry in archive.entries_with_seek().map_err(failed)? {
             reading.add(self, entry.map_err(failed)?)?;
-            left.set(HEADERS_MAX);
+            headers.renew();
+        }
+        if !is_layer && self.is_container_image() {
+            let advice = "`pando image load` loads it, and `pando run --image` runs it";
+            return Err(reading.error(format!("it is a container image and no root file system: {advice}")));
         }
         reading.check_end(position.stream_position().map_err(failed)?)?;
         if let Some(sparse) = reading.sparse {
@@ -109,6 +114,12 @@ impl Builder {
             self.tree.held.push((sparse.number, Arc::new(sparse.file)));
         }
         Ok(())
+    }
+
+    /// Whether it has the files of an archive of container images, and not those of a root file system.
+    fn is_container_image(&self) -> bool {
+        let has = |name: &&str| self.tree.find(InodeId::ROOT, name.as_bytes()).is_some();
+        CONTAINER_IMAGES.iter().any(|name| has(name)) && !ROOT_DIRECTORIES.iter().any(|name| has(name))
     }
 
     /// Adds a member of the archive; a later member replaces an earlier one at the same path.
@@ -126,33 +137,6 @@ impl Builder {
             return Err(Error::Duplicate { path: shown(path) });
         }
         self.tree.link(parent, name, id).map(|_| ())
-    }
-}
-
-/// Reads an archive's headers, with a limit for each member, because the lengths in them are not trusted. File contents are not read
-/// through this.
-struct Headers<'a> {
-    file: &'a File,
-    left: &'a Cell<u64>,
-}
-
-impl Read for Headers<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let max = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
-        if max == 0 && !buffer.is_empty() {
-            return Err(io::Error::other(format!(
-                "a name, an extended header or a map of a sparse file is longer than {HEADERS_MAX} bytes"
-            )));
-        }
-        let count = (&mut &*self.file).read(&mut buffer[..max])?;
-        self.left.set(self.left.get() - count as u64);
-        Ok(count)
-    }
-}
-
-impl Seek for Headers<'_> {
-    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        (&mut &*self.file).seek(position)
     }
 }
 

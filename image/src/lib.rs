@@ -24,6 +24,7 @@
 mod archive;
 mod attributes;
 mod block;
+mod bounded_headers;
 mod builder;
 mod cache;
 mod encode;
@@ -53,6 +54,7 @@ mod update;
 mod version;
 
 pub use attributes::Attributes;
+pub use bounded_headers::BoundedHeaders;
 pub use builder::Builder;
 pub use cache::{Cache, CachedImage};
 pub use error::{BlockError, Error};

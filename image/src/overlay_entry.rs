@@ -38,6 +38,25 @@ impl Image {
         Ok(if real.is_empty() { b"/".to_vec() } else { real })
     }
 
+    /// Creates an empty directory with these attributes in place of an existing one and its content, or where none is.
+    ///
+    /// # Errors
+    /// As [`Image::add_directory`]; [`Error::Path`] for the root.
+    pub fn empty_directory(&mut self, path: &[u8], attributes: Attributes) -> Result<(), Error> {
+        let Resolved { mut chain, mut names, mut missing } = self.resolve(path)?;
+        if missing.is_empty() {
+            let (Some(name), Some(existing)) = (names.pop(), chain.pop()) else {
+                return Err(Error::Path { path: shown(path), reason: "the root cannot be emptied" });
+            };
+            if !existing.is_directory() {
+                return Err(Error::NotADirectory { path: shown(path), ancestor: shown(path) });
+            }
+            missing.push(name);
+        }
+        let directory = chain[chain.len() - 1];
+        self.add_directories(path, directory, &missing, attributes).map(drop)
+    }
+
     /// Adds a file of the host, with missing parent directories. An existing file is replaced, at the target of links. If the image
     /// would have more than `most` bytes with its content, only its name, size and times are added, and reading it is an error.
     ///

@@ -56,6 +56,8 @@ pub struct Program {
     pub group: u32,
     /// Its memory limit, tables included.
     pub memory: PageCount,
+    /// The signal that a request to end becomes; 0: `SIGTERM`. Ignored for clones of a frozen program.
+    pub stop_signal: u8,
     /// Freeze it when it reports that it is ready ([`Root::frozen`]).
     pub is_template: bool,
     /// How many nested cells it may have at a time.
@@ -121,6 +123,7 @@ impl Program {
             rows: rows.into(),
             columns: columns.into(),
             exports: self.exports.len() as u32,
+            stop_signal: self.stop_signal.into(),
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The search path if PATH is not set.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Directories of the root that hold the host's software.
 pub(crate) const SOFTWARE: [&str; 10] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "opt", "etc"];
 

@@ -106,6 +106,8 @@ pub enum LongOperation {
     ScanDirectory,
     /// Scans the host's software; the count is that of files.
     ScanSoftware,
+    /// Unites the layers of a container image; there is no count.
+    StackLayers,
     /// Checks a template's file; the count is that of bytes.
     CheckTemplate {
         /// All bytes.

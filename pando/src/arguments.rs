@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of `pando run`, and the groups of options that several commands share, with their translation to specifications.
 
-use crate::environment::{self, Variable};
+use crate::completion;
+use crate::environment::{self, Variable, VariableFile};
 use crate::failure::Failure;
 use crate::network_options::{AllowRule, Net, NetParser};
 use crate::options::StatsFormat;
 use crate::size::Size;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use pando_gateway::{PortForward, Rule};
+use clap_complete::ArgValueCandidates;
+use pando_gateway::{PortForward, Protocol, Rule};
 use pando_kernel::Share;
 use pando_kernel::network::link::Link;
 use pando_manager::limits::Limits;
 use pando_manager::network::{NetworkSpec, UplinkSpec};
-use pando_manager::view::{User, ViewSpec, VolumeSpec};
-use std::ffi::OsString;
+use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
+use pando_oci::ExposedPort;
+use std::ffi::{OsStr, OsString};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,7 +81,7 @@ pub(crate) struct Run {
     pub(crate) trap_calls: bool,
 
     /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
-    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required_unless_present = "image", trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     words: Vec<OsString>,
 }
 
@@ -93,9 +97,28 @@ pub(crate) struct ViewOptions {
     #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(crate::options::directory))]
     pub(crate) directory: Option<PathBuf>,
 
-    /// Run as this user and group, by number; without GID, the group has the user's number
-    #[arg(short = 'u', long = "user", value_name = "UID[:GID]", default_value = "0:0", value_parser = crate::options::user)]
-    pub(crate) user: User,
+    /// Set the variables of a file, one NAME=VALUE per line, or a NAME to pass on; lines with # are comments (repeatable). -e comes after them
+    #[arg(long = "env-file", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(VariableFile::read))]
+    pub(crate) variable_files: Vec<VariableFile>,
+
+    /// Run as this user and group, by name or number, as the root's /etc/passwd and /etc/group have them. Without GROUP, the group is the
+    /// user's; supplementary groups are not set [default: the image's user, or root]
+    #[arg(short = 'u', long = "user", value_name = "USER[:GROUP]", value_parser = crate::options::user_name)]
+    pub(crate) user: Option<UserName>,
+
+    /// Use this container image as root, by name or ID, with its environment, working directory and user, as docker does; PROGRAM and ARGS are
+    /// the arguments of its entrypoint, or replace its command. `pando pull` and `pando image load` get images
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "bare"], add = ArgValueCandidates::new(completion::images))]
+    pub(crate) image: Option<String>,
+
+    /// Start this program instead of the image's entrypoint and command; an empty one removes the entrypoint
+    #[arg(long, value_name = "PROGRAM", requires = "image")]
+    pub(crate) entrypoint: Option<OsString>,
+
+    /// Make this directory of the cell empty, whatever the root has there (repeatable). Like all that a cell writes, its content is in the
+    /// cell's memory; the options are `mode=1777` and `rw`
+    #[arg(long = "tmpfs", value_name = "DIR[:OPTIONS]", value_parser = OsStringValueParser::new().try_map(crate::options::temporary))]
+    pub(crate) temporary: Vec<(PathBuf, u16)>,
 
     /// Use this directory, tar archive or image as root instead of the host's software
     #[arg(long, value_name = "DIR|TAR|IMAGE")]
@@ -118,6 +141,8 @@ impl Run {
             (self.detach, "-d"),
             (!self.view.volumes.is_empty(), "-v"),
             (self.view.root.is_some(), "--root"),
+            (self.view.image.is_some(), "--image"),
+            (!self.view.temporary.is_empty(), "--tmpfs"),
             (self.view.bare, "--bare"),
             (self.network.is_some(), "the network options"),
             (self.stats.is_some(), "--stats"),
@@ -130,8 +155,11 @@ impl Run {
 
 impl From<&ViewOptions> for ViewSpec {
     fn from(options: &ViewOptions) -> ViewSpec {
-        let ViewOptions { variables, directory, user, root, bare, volumes } = options.clone();
-        ViewSpec { variables: environment::values(&variables).collect(), directory, user, root, bare, volumes }
+        let ViewOptions { variables, variable_files, directory, user, image, entrypoint, temporary, root, bare, volumes } = options.clone();
+        let variables: Vec<Variable> = variable_files.into_iter().flat_map(|file| file.0).chain(variables).collect();
+        let variables = environment::values(&variables).collect();
+        let image = image.map(|name| ImageSpec { name, entrypoint, has_terminal: false });
+        ViewSpec { variables, directory, user, root, image, temporary, bare, volumes }
     }
 }
 
@@ -149,6 +177,10 @@ pub(crate) struct NetworkOptions {
     /// allows no outgoing connections
     #[arg(short = 'p', long = "publish", value_name = "[ADDR:]HOST:CELL[/udp]")]
     pub(crate) publish: Vec<PortForward>,
+
+    /// Publish every port that the container image exposes, each at a port of 127.0.0.1 that the host chooses
+    #[arg(short = 'P', long)]
+    pub(crate) publish_all: bool,
 
     /// Allow the cell to reach only the named destinations (repeatable): `public` or `private` addresses, an address, a network
     /// (10.0.0.0/8), a name or all below one (*.example.org), `host` (this host's 127.0.0.1, at the gateway's address), `dns` (resolve
@@ -187,10 +219,22 @@ pub(crate) struct LimitOptions {
 }
 
 impl NetworkOptions {
+    /// The options with the ports that an image exposes, if all are to be published.
+    pub(crate) fn with_exposed(&self, ports: &[ExposedPort]) -> NetworkOptions {
+        let mut options = self.clone();
+        let forward = |port: &ExposedPort| PortForward {
+            host: (Ipv4Addr::LOCALHOST, 0).into(),
+            cell: port.number,
+            protocol: if port.is_udp { Protocol::Udp } else { Protocol::Tcp },
+        };
+        options.publish.extend(ports.iter().filter(|_| self.publish_all).map(forward));
+        options
+    }
+
     /// Whether any network option is given.
     pub(crate) fn is_some(&self) -> bool {
-        let NetworkOptions { net, publish, allow, link, pcap } = self;
-        net.is_some() || !publish.is_empty() || !allow.is_empty() || link.is_some() || pcap.is_some()
+        let NetworkOptions { net, publish, publish_all, allow, link, pcap } = self;
+        *publish_all || net.is_some() || !publish.is_empty() || !allow.is_empty() || link.is_some() || pcap.is_some()
     }
 
     /// The rules for `pando serve`; `None`: the service cannot connect a cell like this.
@@ -200,8 +244,8 @@ impl NetworkOptions {
 
     /// The rules if no other option than `--net gateway` and `--allow` is given; otherwise `None`.
     fn gateway_rules(&self) -> Option<Vec<String>> {
-        let NetworkOptions { net, publish, allow, link, pcap } = self;
-        if !publish.is_empty() || link.is_some() || pcap.is_some() {
+        let NetworkOptions { net, publish, publish_all, allow, link, pcap } = self;
+        if *publish_all || !publish.is_empty() || link.is_some() || pcap.is_some() {
             return None;
         }
         match net {
@@ -217,7 +261,7 @@ impl TryFrom<&NetworkOptions> for NetworkSpec {
 
     /// Fails if the options contradict each other.
     fn try_from(options: &NetworkOptions) -> Result<NetworkSpec, Failure> {
-        let NetworkOptions { net, publish, allow, link, pcap } = options;
+        let NetworkOptions { net, publish, publish_all: _, allow, link, pcap } = options;
         let uplink = match (net, publish.is_empty() && allow.is_empty()) {
             (Some(Net::None), true) | (None, true) => UplinkSpec::None,
             (Some(Net::Private), true) => UplinkSpec::Private,
@@ -255,9 +299,10 @@ impl Run {
         self.host_name.clone().or_else(|| self.name.clone())
     }
 
-    /// The program as the command line names it.
-    pub(crate) fn program(&self) -> &OsString {
-        &self.words[0]
+    /// The program as the command line names it, or the container image.
+    pub(crate) fn program(&self) -> &OsStr {
+        let image = self.view.image.as_ref().map(OsStr::new);
+        image.or(self.words.first().map(OsString::as_os_str)).unwrap_or_default()
     }
 
     /// Its arguments, its own name first.

@@ -8,7 +8,7 @@ use crate::clone::Clone;
 use crate::completion;
 use crate::doctor::Doctor;
 use crate::help;
-use crate::image::BuildImage;
+use crate::images;
 use crate::service::Serve;
 use crate::templates;
 use clap::{Parser, Subcommand};
@@ -67,10 +67,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Build root images
+    /// Get and manage container images, and build root images
     Image {
         #[command(subcommand)]
-        command: ImageCommand,
+        command: images::Command,
     },
     /// Check whether and how Pando runs on this host
     Doctor(Doctor),
@@ -88,12 +88,6 @@ pub(crate) enum Command {
     },
     /// Print the version
     Version,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ImageCommand {
-    /// Write a root image, with all its content, to one file
-    Build(BuildImage),
 }
 
 /// Prints the completion script that a shell loads.

@@ -6,6 +6,7 @@ use crate::environment;
 use clap::Command;
 use clap_complete::{CompleteEnv, CompletionCandidate};
 use pando_manager::template::TemplateStore;
+use pando_manager::view::image_store;
 
 /// The variable by which a shell requests completions; `pando completions` sets it up.
 pub(crate) const VARIABLE: &str = "PANDO_COMPLETE";
@@ -19,6 +20,12 @@ pub(crate) fn answer(command: fn() -> Command) {
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
     let stored = TemplateStore::of(&environment::caller()).and_then(|store| store.all());
     stored.into_iter().flatten().map(|(name, _)| CompletionCandidate::new(name.to_string())).collect()
+}
+
+/// The container images.
+pub(crate) fn images() -> Vec<CompletionCandidate> {
+    let stored = image_store(&environment::caller()).ok().and_then(|store| store.all().ok()).unwrap_or_default();
+    stored.into_iter().map(|image| CompletionCandidate::new(image.label())).collect()
 }
 
 /// The running cells of `pando serve`.

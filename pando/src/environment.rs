@@ -3,6 +3,7 @@
 
 use crate::observer;
 use pando_manager::environment::{HostEnvironment, lines};
+use pando_manager::host;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -33,6 +34,21 @@ impl Variable {
             return Err("the name is missing: give NAME=VALUE, or a NAME to pass on".into());
         }
         Ok(Variable { name: OsString::from_vec(bytes), value })
+    }
+}
+
+/// The variables of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VariableFile(pub(crate) Vec<Variable>);
+
+impl VariableFile {
+    /// Reads a file as docker does: a line is `NAME=VALUE` or a `NAME` to pass on, values are taken as they are, and empty lines and those
+    /// that begin with `#` are left out.
+    pub(crate) fn read(path: OsString) -> Result<VariableFile, String> {
+        let text = std::fs::read(&path).map_err(|error| host::plain(&error))?;
+        let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start());
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+        lines.map(|line| Variable::parse(OsString::from_vec(line.to_vec()))).collect::<Result<_, _>>().map(VariableFile)
     }
 }
 

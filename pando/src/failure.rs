@@ -29,6 +29,9 @@ pub(crate) enum Failure {
     /// The files of a cell cannot be shown.
     #[error("{}", messages::view(.0))]
     View(#[from] ViewError),
+    /// A container image cannot be loaded, found or removed.
+    #[error("{}", messages::container_image(.0))]
+    ContainerImage(#[from] pando_oci::Error),
     /// A template cannot be created, used or removed.
     #[error("{}", messages::template(.0))]
     Template(#[from] TemplateError),
@@ -95,6 +98,9 @@ pub(crate) enum Failure {
     /// An image could not be built or used.
     #[error(transparent)]
     Image(#[from] pando_image::Error),
+    /// No archive is given.
+    #[error("standard input is a terminal: name the archive, or redirect it (`pando image load <FILE`)")]
+    NoArchive,
     /// A standard stream failed.
     #[error("cannot write the program's output: {}", host::plain(.0))]
     Output(std::io::Error),
@@ -159,7 +165,7 @@ pub(crate) enum Failure {
     NoTerminalThere,
     /// Options for a view that the service does not support.
     #[error(
-        "-d: programs in `pando serve` see only the host's software: omit -v, -w, -u, --root and --bare, or create a template with these options (`pando template create`) and clone it with -d"
+        "-d: programs in `pando serve` see only the host's software: omit -v, -w, -u, --image, --root, --tmpfs and --bare, or create a template with these options (`pando template create`) and clone it with -d"
     )]
     SoftwareOnly,
     /// A program that the service does not see.

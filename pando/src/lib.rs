@@ -18,6 +18,7 @@ mod environment;
 mod failure;
 mod help;
 mod image;
+mod images;
 mod manual;
 mod messages;
 mod nested;
@@ -59,7 +60,7 @@ pub fn main() -> ExitCode {
         cli::Command::Kill(options) => client::kill(&options),
         cli::Command::Stats { cell, json } => client::stats(cell.as_deref(), json),
         cli::Command::Serve(options) => service::serve(&options),
-        cli::Command::Image { command: cli::ImageCommand::Build(options) } => image::build(&options),
+        cli::Command::Image { command } => images::command(&command),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

@@ -12,13 +12,30 @@ use pando_manager::report::Warning;
 use pando_manager::template::TemplateError;
 use pando_manager::view::ViewError;
 use pando_manager::write_back::{VolumeFailure, VolumeReport};
+use pando_oci::Error as ImageError;
 use rustix::io::Errno;
 use std::net::IpAddr;
 
 /// The message about files that cannot be shown.
 pub(crate) fn view(error: &ViewError) -> String {
     match error {
+        ViewError::ContainerImage(error) => container_image(error),
         ViewError::Volume { volume, reason } => format!("-v {}: {reason}", escaped(volume)),
+        error => error.to_string(),
+    }
+}
+
+/// The message about a container image.
+pub(crate) fn container_image(error: &ImageError) -> String {
+    match error {
+        ImageError::Missing(_) => format!("{error}: `pando image ls` lists them, `pando image load` reads one from an archive"),
+        ImageError::SeveralNames { .. } => format!("{error}: name the one to remove, or remove the image with --force"),
+        ImageError::InUse { .. } => format!("{error}: end the cell or remove the template first"),
+        ImageError::NotAnImage { .. } => {
+            format!(
+                "{error}\n       a root file system needs no loading: `pando run --root FILE`, or `pando image import FILE NAME` makes an image of it"
+            )
+        }
         error => error.to_string(),
     }
 }

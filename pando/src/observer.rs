@@ -52,6 +52,7 @@ impl Observer for TerminalObserver {
         Box::new(match operation {
             LongOperation::ScanDirectory => ProgressLine::files("looking"),
             LongOperation::CheckTemplate { bytes } => ProgressLine::bytes("checking", bytes),
+            LongOperation::StackLayers => ProgressLine::files("stacking layers"),
             LongOperation::ScanSoftware => ProgressLine::files("looking at the host's software"),
         })
     }

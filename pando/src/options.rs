@@ -6,7 +6,7 @@ use pando_abi::limits::HOST_NAME_BYTES;
 use pando_kernel::Share;
 use pando_machine::PageCount;
 use pando_manager::host;
-use pando_manager::view::{User, VolumeSpec};
+use pando_manager::view::{User, UserName, VolumeSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -59,6 +59,29 @@ pub(crate) fn user(text: &str) -> Result<User, String> {
     };
     let (user, group) = text.split_once(':').unwrap_or((text, text));
     Ok(User { user: number(user)?, group: number(group)? })
+}
+
+/// Parses a user and group by name or number: `USER[:GROUP]`.
+pub(crate) fn user_name(text: &str) -> Result<UserName, String> {
+    UserName::parse(text).ok_or_else(|| format!("`{text}` is not a user: give USER or USER:GROUP, by name or number, such as 1000:1000"))
+}
+
+/// Parses `DIR[:OPTIONS]` of a temporary directory, with its permissions.
+pub(crate) fn temporary(text: OsString) -> Result<(PathBuf, u16), String> {
+    let text = text.into_string().map_err(|text| format!("`{}` is not text", text.display()))?;
+    let (path, options) = text.split_once(':').unwrap_or((&text, ""));
+    let path = without_dots(&directory(path.into())?)?;
+    if path.parent().is_none() {
+        return Err("`/` cannot be a temporary directory: name one below it".into());
+    }
+    let mut permissions = 0o1777;
+    for option in options.split(',').filter(|option| !matches!(*option, "" | "rw")) {
+        let mode = option.strip_prefix("mode=").and_then(|mode| u16::from_str_radix(mode, 8).ok()).filter(|mode| *mode <= 0o7777);
+        permissions = mode.ok_or_else(|| {
+            format!("`{option}` is not supported: give `mode=1777` in octal digits; --memory limits the size of all that a cell writes")
+        })?;
+    }
+    Ok((path, permissions))
 }
 
 /// Parses a cell's memory limit.

@@ -9,10 +9,18 @@ use std::time::{Duration, Instant};
 /// Faster operations show nothing.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
 
+/// The unit of a progress line.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Files,
+    /// Bytes, and all of them if their number is known.
+    Bytes(Option<u64>),
+}
+
 /// A progress line on standard error.
 pub(crate) struct ProgressLine {
     what: &'static str,
-    bytes: Option<u64>,
+    count: Count,
     begun: Instant,
     bar: OnceCell<ProgressBar>,
 }
@@ -20,16 +28,28 @@ pub(crate) struct ProgressLine {
 impl ProgressLine {
     /// Counts files; their number is unknown.
     pub(crate) fn files(what: &'static str) -> Self {
-        ProgressLine::new(what, None)
+        ProgressLine::new(what, Count::Files)
     }
 
     /// Counts bytes up to `all`.
     pub(crate) fn bytes(what: &'static str, all: u64) -> Self {
-        ProgressLine::new(what, Some(all))
+        ProgressLine::new(what, Count::Bytes(Some(all)))
     }
 
-    fn new(what: &'static str, bytes: Option<u64>) -> Self {
-        ProgressLine { what, bytes, begun: Instant::now(), bar: OnceCell::new() }
+    /// Counts bytes; their number is unknown.
+    pub(crate) fn some_bytes(what: &'static str) -> Self {
+        ProgressLine::new(what, Count::Bytes(None))
+    }
+
+    /// Shows a text after the line's name.
+    pub(crate) fn detail(&self, text: &str) {
+        if let Some(bar) = self.bar.get() {
+            bar.set_message(format!("{} {text}", self.what));
+        }
+    }
+
+    fn new(what: &'static str, count: Count) -> Self {
+        ProgressLine { what, count, begun: Instant::now(), bar: OnceCell::new() }
     }
 
     /// Removes the line from the terminal.
@@ -40,13 +60,15 @@ impl ProgressLine {
     }
 
     fn bar(&self) -> ProgressBar {
-        let template = match self.bytes {
-            None => "{msg} {spinner} {human_pos} files",
-            Some(_) => "{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left",
+        let template = match self.count {
+            Count::Files => "{msg} {spinner} {human_pos} files",
+            Count::Bytes(None) => "{msg} {spinner} {bytes}",
+            Count::Bytes(Some(_)) => "{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left",
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let target = ProgressDrawTarget::stderr();
-        ProgressBar::with_draw_target(self.bytes, target).with_style(style.progress_chars("=> ")).with_message(self.what)
+        let length = if let Count::Bytes(all) = self.count { all } else { None };
+        ProgressBar::with_draw_target(length, target).with_style(style.progress_chars("=> ")).with_message(self.what)
     }
 }
 

@@ -22,7 +22,7 @@ use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
 use pando_manager::report::Reporter;
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
-use pando_manager::view::{PreparedView, ViewSpec};
+use pando_manager::view::{self, PreparedView, ViewError, ViewSpec};
 use pando_manager::write_back::RunningExports;
 use pando_manager::{host, machine};
 use std::ffi::OsStr;
@@ -44,10 +44,16 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
     let observer = TerminalObserver::deferring(options.terminal);
-    let network = prepare_network(&options.network, options.program(), &observer)?;
     let caller = environment::caller();
-    let spec = ViewSpec::from(&options.view);
-    let mut view = PreparedView::for_run(&spec, options.program(), &caller)?;
+    let mut spec = ViewSpec::from(&options.view);
+    let mut connection = options.network.clone();
+    if let Some(image) = &mut spec.image {
+        image.has_terminal = options.terminal;
+        let found = view::image_store(&caller)?.find(&image.name).map_err(ViewError::from)?;
+        connection = connection.with_exposed(&found.config.ports);
+    }
+    let network = prepare_network(&connection, options.program(), &observer)?;
+    let mut view = PreparedView::for_run(&spec, options.arguments(), &caller)?;
     timings.end("view");
     let limits = Limits::from(&options.limits);
     let memory = limits.memory();
@@ -57,7 +63,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let libos = machine::libos(&kernel, &mut timings)?;
     let root = Root::new(&kernel, &libos, mem::take(&mut view.volumes))?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
-    let program = view.program(&spec, &caller, options.arguments());
+    let program = view.program(&spec, &caller);
     let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, descendants: options.nest, ..program };
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(&kernel, &root)?;
     timings.end("cell");
@@ -67,7 +73,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         limits,
         written: options.write_limit.in_bytes(),
         stats: options.stats,
-        publish: &options.network.publish,
+        publish: &connection.publish,
         observer: &observer,
     };
     finish(&single, &kernel, cell, view, network, &mut timings)

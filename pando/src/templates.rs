@@ -133,7 +133,7 @@ pub(crate) struct CreateOptions {
     name: TemplateName,
 
     /// The program and its arguments, as for `pando run`
-    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required_unless_present = "image", trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 

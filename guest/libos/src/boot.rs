@@ -13,6 +13,7 @@ use pando_libos::limits::STACK_LIMIT;
 use pando_libos::loader::{LoadError, Request, prepare};
 use pando_libos::patch::Patches;
 use pando_libos::random::Random;
+use pando_libos::signals::Signal;
 use pando_libos::string_list::StringList;
 use pando_libos::system::{System, refuse};
 use pando_libos::terminal::Terminal;
@@ -90,6 +91,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     system.files.sockets.monotonic_clock = Some(clock::now);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.traced = header.options & options::TRACE != 0;
+    system.stop_signal = Signal::from_number(header.stop_signal.into()).unwrap_or(Signal::SIGTERM);
     if boot_arguments.header.options & options::TRAP == 0 {
         system.memory.patches = patches;
     }

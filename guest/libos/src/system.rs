@@ -82,6 +82,8 @@ pub struct System {
     pub network: Option<Box<NetworkStack>>,
     /// Programs that the operator has started beside the first one.
     pub jobs: Jobs,
+    /// The signal that the operator's request to end becomes.
+    pub stop_signal: Signal,
     /// System calls are printed.
     pub traced: bool,
     /// The boot ID (`/proc/sys/kernel/random/boot_id`), once it has been read.
@@ -113,6 +115,7 @@ impl System {
             thread: Box::new(Thread::new(FIRST)),
             network: None,
             jobs: Jobs::default(),
+            stop_signal: Signal::SIGTERM,
             traced: false,
             boot_id: None,
             generation: registers::identity().generation,
@@ -357,7 +360,7 @@ impl System {
         if events.is_empty() {
             return;
         }
-        for (event, signal) in [(Event::Interrupt, Signal::SIGINT), (Event::Terminate, Signal::SIGTERM)] {
+        for (event, signal) in [(Event::Interrupt, Signal::SIGINT), (Event::Terminate, self.stop_signal)] {
             if events.contains(event) {
                 self.raise_in_foreground(signal);
             }

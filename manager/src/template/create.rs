@@ -70,7 +70,7 @@ impl Plan {
         }
         store.check_free(&spec.name, spec.replace)?;
         store.create_directory()?;
-        let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command[0], environment)?;
+        let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command, environment)?;
         let manifest = Manifest::new(&spec, &view, environment, fingerprint)?;
         // Read before the process is confined: it cannot query the host then.
         let memory = spec.limits.memory();
@@ -100,9 +100,9 @@ impl Plan {
 
     /// Creates the program's cell.
     fn prepare(&self, Workshop { kernel, libos, .. }: Workshop<'_>) -> Result<PreparedProgram, TemplateError> {
-        let Plan { spec: TemplateSpec { view, limits, command, .. }, environment, .. } = self;
+        let Plan { spec: TemplateSpec { view, limits, .. }, environment, .. } = self;
         let root = RootGuard::new(kernel, Root::new(kernel, libos, self.view.volumes.clone())?);
-        let program = Program { memory: self.memory, is_template: true, ..self.view.program(view, environment, command) };
+        let program = Program { memory: self.memory, is_template: true, ..self.view.program(view, environment) };
         let spec = CellSpec { program, limits: *limits, host_name: None };
         let cell = spec.create(kernel, &root)?;
         Ok(PreparedProgram { cell, spec, _root: root })
@@ -124,7 +124,7 @@ impl Plan {
         prepared.cell.start(&self.spec.limits, time_limits)?;
         output(cell, &port).map_err(TemplateError::Output)?;
         kernel.wait_frozen(cell).map_err(|error| match error {
-            OperatorError::Ended { end, .. } => TemplateError::NotReady { program: self.spec.command[0].clone(), end },
+            OperatorError::Ended { end, .. } => TemplateError::NotReady { program: self.view.arguments[0].clone(), end },
             error => LaunchError::from(error).into(),
         })?;
         // It is ready: the rest has no time limit.

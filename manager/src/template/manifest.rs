@@ -4,7 +4,7 @@
 use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
-use crate::view::{PreparedView, User, ViewSpec, VolumeSpec};
+use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,12 @@ pub struct Manifest {
     pub arguments: Vec<String>,
     /// Its `--root`.
     pub root: Option<PathBuf>,
+    /// The ID of its container image, and the name that the image had.
+    #[serde(default)]
+    pub image: Option<(String, String)>,
+    /// Its directories that were empty, with their permissions.
+    #[serde(default)]
+    temporary: Vec<(PathBuf, u16)>,
     /// `--bare`: it sees nothing but the program.
     pub bare: bool,
     /// Its volumes: paths on the host and in the cell.
@@ -59,15 +65,19 @@ impl Manifest {
     ) -> Result<Manifest, TemplateError> {
         let text = |word: &OsString| word.clone().into_string().map_err(TemplateError::NotUtf8);
         let path = |path: &Path| text(&path.as_os_str().into()).map(PathBuf::from);
-        let ViewSpec { user: User { user, group }, bare, .. } = spec.view;
+        let (User { user, group }, bare) = (view.user, spec.view.bare);
+        let image = view.image.as_ref().map(|open| (open.image.id.to_string(), open.image.label()));
+        let temporary = spec.view.temporary.iter().map(|(empty, permissions)| Ok((path(empty)?, *permissions)));
         let real = |path: &Path| path.canonicalize().map_err(|source| TemplateError::File { path: path.into(), source });
-        let program = view.program(&spec.view, environment, &spec.command);
+        let program = view.program(&spec.view, environment);
         let root = spec.view.root.as_deref().map(|root| path(&real(root)?)).transpose()?;
         Ok(Manifest {
             name: spec.name.to_string(),
             program: path(&view.program)?,
-            arguments: spec.command.iter().map(text).collect::<Result<_, _>>()?,
+            arguments: view.arguments.iter().map(text).collect::<Result<_, _>>()?,
             root,
+            image,
+            temporary: temporary.collect::<Result<_, TemplateError>>()?,
             bare,
             volumes: spec
                 .view
@@ -114,15 +124,21 @@ impl Manifest {
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
         let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec { host: host.clone(), cell: cell.clone(), writable: false });
+        let entrypoint = Some(self.program.clone().into_os_string());
+        let image = self.image.as_ref().map(|(id, _)| ImageSpec { name: id.clone(), entrypoint, has_terminal: false });
+        let command = if image.is_some() { Vec::new() } else { vec![self.program.clone().into_os_string()] };
         let spec = ViewSpec {
             variables: Vec::new(),
-            directory: None,
-            user: User { user: self.user.0, group: self.user.1 },
+            // The working directory is added to a container image that lacks it.
+            directory: self.directory.clone().filter(|_| self.image.is_some()),
+            user: Some(User { user: self.user.0, group: self.user.1 }.into()),
             root: self.root.clone(),
+            image,
+            temporary: self.temporary.clone(),
             bare: self.bare,
             volumes: volumes.collect(),
         };
-        let (view, fingerprint) = PreparedView::for_template(&spec, self.program.as_os_str(), environment)?;
+        let (view, fingerprint) = PreparedView::for_template(&spec, &command, environment)?;
         if fingerprint == self.fingerprint { Ok(view) } else { Err(TemplateError::Changed(self.name.clone())) }
     }
 

@@ -5,6 +5,7 @@ use super::{OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
 use pando_kernel::{CellId, Kernel};
+use pando_oci::Users;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -115,6 +116,21 @@ impl TemplateStore {
         let mut all: Vec<(TemplateName, PathBuf)> = entries.flatten().filter_map(|entry| named(entry.path())).collect();
         all.sort();
         Ok(all)
+    }
+
+    /// The container images that templates use, with sentences that name the templates.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn image_users(&self) -> Result<Users, TemplateError> {
+        let mut users = Users::new();
+        for (name, path) in self.all()? {
+            // A template that cannot be read uses nothing that could be found.
+            let template = OpenTemplate::open(&path).ok();
+            let image = template.and_then(|template| template.manifest().image.as_ref().and_then(|(id, _)| id.parse().ok()));
+            users.extend(image.map(|id| (id, format!("template `{name}` was created from it"))));
+        }
+        Ok(users)
     }
 
     /// Checks that a template of this name can be created.

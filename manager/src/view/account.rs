@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The user that a program runs as: name, home and shell, as the cell's `/etc/passwd` has them.
 
-use super::spec::User;
+use super::spec::{User, UserName};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,36 @@ impl Account {
     }
 }
 
+/// The numbers of a user and group in the texts of an `/etc/passwd` and an `/etc/group`. Without a group, a user that is not in the list
+/// has the group of `unknown`.
+///
+/// # Errors
+/// There is no such user or group: the sentence says which.
+pub(super) fn resolve(name: &UserName, users: &str, groups: &str, unknown: impl Fn(u32) -> u32) -> Result<User, String> {
+    // Linux reserves the ID of all ones for "no change".
+    let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);
+    let line = |text: &str, matches: &dyn Fn(&[&str]) -> bool| -> Option<Vec<String>> {
+        let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        lines.find(|fields| fields.len() >= 4 && matches(fields)).map(|fields| fields.into_iter().map(Into::into).collect())
+    };
+    // Names come before numbers, as in docker: a name may consist of digits.
+    let id = number(&name.user);
+    let known = line(users, &|fields| fields[0] == name.user).or_else(|| line(users, &|fields| id.is_some() && number(fields[2]) == id));
+    let user = match (&known, id) {
+        (Some(fields), _) => number(&fields[2]),
+        (None, id) => id,
+    };
+    let user = user.ok_or_else(|| format!("there is no user `{}` in its /etc/passwd", name.user))?;
+    let group = match &name.group {
+        None => known.and_then(|fields| number(&fields[3])).unwrap_or_else(|| unknown(user)),
+        Some(group) => {
+            let named = line(groups, &|fields| fields[0] == *group).and_then(|fields| number(&fields[2]));
+            named.or_else(|| number(group)).ok_or_else(|| format!("there is no group `{group}` in its /etc/group"))?
+        }
+    };
+    Ok(User { user, group })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +99,23 @@ mod tests {
         assert_eq!(account(1000), is("ann", "/home/ann", "/bin/sh", true));
         assert_eq!(account(7), (None, "/home/7".into(), "/bin/sh".into(), true));
         assert_eq!(Account::find("", User::default()).name.as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn users_and_groups_have_names_or_numbers() {
+        let groups = "root:x:0:\nwww-data:x:33:\n7:x:70:\nshort\n";
+        let find = |text: &str| {
+            let name = UserName::parse(text).expect("it is one");
+            resolve(&name, USERS, groups, |_| 9).map(|User { user, group }| (user, group))
+        };
+        assert_eq!((find("www-data"), find("33"), find("0")), (Ok((33, 33)), Ok((33, 33)), Ok((0, 0))));
+        assert_eq!((find("ann:www-data"), find("ann:5"), find("77:33")), (Ok((1000, 33)), Ok((1000, 5)), Ok((77, 33))));
+        assert_eq!((find("77"), find("77:7")), (Ok((77, 9)), Ok((77, 70))));
+        for text in ["bob", "ann:bobs", "4294967295", "-1", "wrong", "1.5"] {
+            assert!(find(text).is_err(), "{text}");
+        }
+        for text in ["", ":", "a:", ":a", "a:b:c", "a\nb"] {
+            assert_eq!(UserName::parse(text), None, "{text}");
+        }
     }
 }

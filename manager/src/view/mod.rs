@@ -7,6 +7,7 @@
 
 mod account;
 mod cache;
+mod container;
 mod nested;
 mod parts;
 mod prepared;
@@ -32,10 +33,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trees::CachedTree;
 
 pub use account::Account;
+pub use container::{image_store, prepare_image};
 pub use nested::program_in_same_view;
 pub use parts::add as add_parts;
 pub use prepared::PreparedView;
-pub use spec::{User, ViewSpec, VolumeSpec};
+pub use spec::{ImageSpec, User, UserName, ViewSpec, VolumeSpec};
 
 /// Directories in every root, empty if the image has none: name and permissions.
 const EMPTY: [(&str, u16); 8] = [
@@ -48,6 +50,8 @@ const EMPTY: [(&str, u16); 8] = [
     ("/dev", 0o755),
     ("/sys", 0o555),
 ];
+/// Directories that the cell fills, whatever the image has there.
+const GENERATED: [(&str, u16); 3] = [("/proc", 0o555), ("/dev", 0o755), ("/sys", 0o555)];
 /// Maximal number of entries of a prefix or directory, so that a start does not scan a whole file server.
 const WALKED_MAX: u64 = 1_000_000;
 
@@ -100,9 +104,32 @@ pub enum ViewError {
     /// The host refuses, or an image is invalid.
     #[error(transparent)]
     Image(#[from] Error),
+    /// A container image cannot be used.
+    #[error(transparent)]
+    ContainerImage(Box<pando_oci::Error>),
+    /// A container image does not say which program to start.
+    #[error("image `{}` has neither an entrypoint nor a command: give a program", escaped(.0))]
+    NoCommand(String),
+    /// The user or group is not known.
+    #[error("{}: {}", escaped(view), escaped(reason))]
+    User {
+        /// The image or root.
+        view: String,
+        /// The reason.
+        reason: String,
+    },
+    /// There is no place for container images.
+    #[error("there is no directory for images: set HOME or XDG_DATA_HOME")]
+    NoDirectory,
     /// The current directory cannot be shown.
     #[error("cannot show the current directory: {0}\n       start in another one, or with --bare")]
     Directory(Error),
+}
+
+impl From<pando_oci::Error> for ViewError {
+    fn from(error: pando_oci::Error) -> ViewError {
+        ViewError::ContainerImage(error.into())
+    }
 }
 
 impl View {
@@ -244,6 +271,12 @@ impl View {
         })
     }
 
+    /// Makes a directory at a path of the cell empty, or creates it.
+    fn empty_directory(&mut self, path: &Path, permissions: u16) -> Result<(), ViewError> {
+        let (volume, path) = self.covering(path);
+        Ok(volume.image.empty_directory(&path, Attributes::root(permissions))?)
+    }
+
     /// Creates a user's home if it is a usual one.
     ///
     /// # Errors
@@ -380,6 +413,11 @@ pub fn walk(readable: Readable, limit: u64, progress: &dyn Fn(u64)) -> Scan<'_> 
 /// The present image of the host's software.
 pub fn host_software(progress: &dyn Fn(u64)) -> Result<Image, Error> {
     cache::builder(true, false, progress)?.image()
+}
+
+/// Adds the directories that the cell fills to an image that lacks them.
+fn add_generated(image: &mut Image) -> Result<(), Error> {
+    GENERATED.iter().try_for_each(|(path, permissions)| image.add_directory(path.as_bytes(), Attributes::root(*permissions)).map(drop))
 }
 
 fn add_empty(builder: &mut Builder) -> Result<(), Error> {

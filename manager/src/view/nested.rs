@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs in nested cells, which see what their parent saw at its start.
 
-use super::account::Account;
+use super::prepared::host_user;
 use super::{ViewError, ViewSpec};
 use crate::environment::HostEnvironment;
 use pando_launch::Program;
@@ -21,14 +21,14 @@ pub fn program_in_same_view(
 ) -> Result<Program, ViewError> {
     let path = environment.find_program(program)?;
     let directory = spec.directory.as_deref().or(environment.directory.as_deref()).unwrap_or(Path::new("/"));
-    let account = Account::find(&environment.users, spec.user);
+    let (user, account) = host_user(environment, spec.user.as_ref())?;
     Ok(Program {
         path: path.as_os_str().as_bytes().to_vec(),
         directory: directory.as_os_str().as_bytes().to_vec(),
         arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: environment.of_program(account.variables(), &spec.variables),
-        user: spec.user.user,
-        group: spec.user.group,
+        user: user.user,
+        group: user.group,
         ..Program::default()
     })
 }

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A prepared view: its images, the program in it, the working directory, and the volumes.
 
-use super::account::Account;
+use super::account::{Account, resolve};
 use super::cache::{Renewal, STATE};
-use super::spec::{ViewSpec, VolumeSpec};
+use super::container::ImageView;
+use super::spec::{User, UserName, ViewSpec, VolumeSpec};
 use super::{View, ViewError};
-use crate::environment::{HostEnvironment, ProgramError};
+use crate::environment::{HostEnvironment, ProgramError, lines};
 use crate::host;
 use crate::write_back::Exports;
 use pando_confine::{Authority, Paths};
 use pando_image::Error;
 use pando_launch::Program;
+use pando_oci::OpenImage;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 
-/// The list of an image's users.
-const USERS: &[u8] = b"/etc/passwd";
+/// The lists of an image's users and groups.
+const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
 
 /// A view that was found on the host: its images, and the program in it.
 pub struct PreparedView {
@@ -26,8 +29,14 @@ pub struct PreparedView {
     pub volumes: Vec<pando_launch::Volume>,
     /// The program's path in it.
     pub program: PathBuf,
+    /// The program's arguments, its own name first.
+    pub arguments: Vec<OsString>,
     /// The working directory.
     pub directory: PathBuf,
+    /// The user that it runs as.
+    pub user: User,
+    /// The container image that is its root; held, so that it is not removed.
+    pub image: Option<OpenImage>,
     /// The volumes that are written back.
     pub exports: Exports,
     /// The host paths that are needed for that.
@@ -35,18 +44,19 @@ pub struct PreparedView {
     /// A file in it has changed and could not be read.
     pub changed: Arc<AtomicBool>,
     account: Account,
-    /// Variables by which programs find what is shown.
+    /// Variables by which programs find what is shown, or those of the container image.
     variables: Vec<(OsString, OsString)>,
     renewal: Option<Renewal>,
 }
 
 impl PreparedView {
-    /// Finds the program and the images of its view. Reads no file contents yet.
+    /// Finds the program and the images of its view. Reads no file contents yet. The command is the program and its arguments; a container
+    /// image may name its own.
     ///
     /// # Errors
     /// There is no such program, or a file cannot be shown.
-    pub fn for_run(spec: &ViewSpec, program: &OsStr, environment: &HostEnvironment) -> Result<PreparedView, ViewError> {
-        let (prepared, view) = PreparedView::new(spec, program, environment)?;
+    pub fn for_run(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<PreparedView, ViewError> {
+        let (prepared, view) = PreparedView::new(spec, command, environment)?;
         Ok(PreparedView { volumes: view.into_volumes(&prepared.changed), ..prepared })
     }
 
@@ -54,9 +64,9 @@ impl PreparedView {
     ///
     /// # Errors
     /// The same.
-    pub fn for_template(spec: &ViewSpec, program: &OsStr, environment: &HostEnvironment) -> Result<(PreparedView, u64), ViewError> {
+    pub fn for_template(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(PreparedView, u64), ViewError> {
         let (prepared, view) =
-            PreparedView::new(spec, program, &HostEnvironment { directory: None, compares_files: true, ..environment.clone() })?;
+            PreparedView::new(spec, command, &HostEnvironment { directory: None, compares_files: true, ..environment.clone() })?;
         let fingerprint = view.fingerprint();
         Ok((PreparedView { volumes: view.into_volumes(&prepared.changed), ..prepared }, fingerprint))
     }
@@ -66,33 +76,15 @@ impl PreparedView {
     /// # Errors
     /// There is no such program.
     pub fn for_program(program: &str, environment: &HostEnvironment) -> Result<PreparedView, ViewError> {
-        Ok(PreparedView::for_template(&ViewSpec::default(), OsStr::new(program), environment)?.0)
+        Ok(PreparedView::for_template(&ViewSpec::default(), &[program.into()], environment)?.0)
     }
 
-    fn new(spec: &ViewSpec, program: &OsStr, environment: &HostEnvironment) -> Result<(PreparedView, View), ViewError> {
-        let root = Path::new("/");
-        let (mut view, program, directory) = match &spec.root {
-            Some(path) => {
-                let view = View::of_root(path, &environment.reporter)?;
-                let found = view.find_program(Path::new(program), &environment.path)?;
-                (view, found.ok_or_else(|| ProgramError::NotFound(program.into()))?, root)
-            }
-            None => {
-                let (host, program) = match (environment.find_program(program), shown_program(spec, program)) {
-                    (Err(ProgramError::NotFound(_)), Some(program)) => (None, program.to_path_buf()),
-                    (found, _) => found.map(|program| (Some(program.clone()), program))?,
-                };
-                let view = if spec.bare { View::bare } else { View::of_host }(host.as_deref(), environment);
-                (view?, program, environment.directory.as_deref().unwrap_or(root))
-            }
-        };
-        let users = match &spec.root {
-            Some(_) => view.volumes[0].image.file_text(USERS)?.unwrap_or_default(),
-            None if spec.bare => String::new(),
-            None => environment.users.clone(),
-        };
-        let account = Account::find(&users, spec.user);
-        view.add_home(&account)?;
+    fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(PreparedView, View), ViewError> {
+        let (mut view, found) = Found::new(spec, command, environment)?;
+        let Found { program, directory, arguments, user, account, variables, image } = found;
+        for (path, permissions) in &spec.temporary {
+            view.empty_directory(path, *permissions)?;
+        }
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
         let mut shown: Vec<(PathBuf, &Path)> = Vec::new();
         for (index, VolumeSpec { host, cell, writable }) in spec.volumes.iter().enumerate() {
@@ -122,22 +114,41 @@ impl PreparedView {
         let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };
         let list = if view.renewal.is_some() { vec![PathBuf::from(STATE)] } else { Vec::new() };
         let visible = Paths { read: std::mem::take(&mut view.visible), list, change, authority, ..Paths::default() };
-        let directory = spec.directory.clone().unwrap_or_else(|| directory.into());
-        let (renewal, variables) = (view.renewal.take(), std::mem::take(&mut view.variables));
-        let changed = Arc::default();
-        Ok((PreparedView { volumes: Vec::new(), program, directory, exports, visible, changed, account, variables, renewal }, view))
+        let (renewal, changed) = (view.renewal.take(), Arc::default());
+        let prepared = PreparedView {
+            volumes: Vec::new(),
+            program,
+            arguments,
+            directory,
+            user,
+            image,
+            exports,
+            visible,
+            changed,
+            account,
+            variables,
+            renewal,
+        };
+        Ok((prepared, view))
     }
 
-    /// The program with these arguments, its own name first, without terminals.
-    pub fn program(&self, spec: &ViewSpec, environment: &HostEnvironment, arguments: &[OsString]) -> Program {
+    /// The program, without terminals.
+    pub fn program(&self, spec: &ViewSpec, environment: &HostEnvironment) -> Program {
+        let given = self.variables.iter().chain(&spec.variables);
+        let environment = match &self.image {
+            // As docker does: nothing of the caller, and of the account only its home.
+            Some(_) => lines(self.account.variables().filter(|(name, _)| name == "HOME").chain(given.cloned())),
+            None => environment.of_program(self.account.variables(), given),
+        };
         Program {
             path: self.program.as_os_str().as_bytes().to_vec(),
             directory: self.directory.as_os_str().as_bytes().to_vec(),
-            arguments: arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
-            environment: environment.of_program(self.account.variables(), self.variables.iter().chain(&spec.variables)),
+            arguments: self.arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
+            environment,
             exports: self.exports.in_cell(),
-            user: spec.user.user,
-            group: spec.user.group,
+            user: self.user.user,
+            group: self.user.group,
+            stop_signal: self.image.as_ref().and_then(|open| open.image.config.stop_signal).map_or(0, |signal| signal.0),
             ..Program::default()
         }
     }
@@ -157,6 +168,85 @@ impl PreparedView {
             let _ = is_nice.recv();
         }
     }
+}
+
+/// The program in its view, and its user.
+struct Found {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    directory: PathBuf,
+    user: User,
+    account: Account,
+    variables: Vec<(OsString, OsString)>,
+    image: Option<OpenImage>,
+}
+
+impl Found {
+    fn new(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<(View, Found), ViewError> {
+        if let Some(image) = &spec.image {
+            let ImageView { view, program, command, directory, environment, user, image } =
+                ImageView::open(image, spec, command, environment)?;
+            let user = spec.user.as_ref().or(user.as_ref());
+            let name = format!("image {}", image.image.label());
+            // Of a number without a line, the group is root's, as in docker.
+            let (user, account) = find_user(&view, &name, user, |_| 0)?;
+            return Ok((view, Found { program, arguments: command, directory, user, account, variables: environment, image: Some(image) }));
+        }
+        let root = Path::new("/");
+        let name = command.first().map(OsString::as_os_str).unwrap_or_default();
+        let (mut view, program, directory) = match &spec.root {
+            Some(path) => {
+                let view = View::of_root(path, &environment.reporter)?;
+                let found = view.find_program(Path::new(name), &environment.path)?;
+                (view, found.ok_or_else(|| ProgramError::NotFound(name.into()))?, root)
+            }
+            None => {
+                let (host, program) = match (environment.find_program(name), shown_program(spec, name)) {
+                    (Err(ProgramError::NotFound(_)), Some(program)) => (None, program.to_path_buf()),
+                    (found, _) => found.map(|program| (Some(program.clone()), program))?,
+                };
+                let view = if spec.bare { View::bare } else { View::of_host }(host.as_deref(), environment);
+                (view?, program, environment.directory.as_deref().unwrap_or(root))
+            }
+        };
+        let user = spec.user.as_ref();
+        let (user, account) = match &spec.root {
+            Some(path) => find_user(&view, &path.display().to_string(), user, |user| user)?,
+            None if spec.bare => of_user("the cell", "", "", user, |user| user)?,
+            None => host_user(environment, user)?,
+        };
+        view.add_home(&account)?;
+        let directory = spec.directory.clone().unwrap_or_else(|| directory.into());
+        let variables = std::mem::take(&mut view.variables);
+        Ok((view, Found { program, arguments: command.to_vec(), directory, user, account, variables, image: None }))
+    }
+}
+
+/// Finds a user in the lists of a root.
+fn find_user(view: &View, name: &str, user: Option<&UserName>, unknown: impl Fn(u32) -> u32) -> Result<(User, Account), ViewError> {
+    let text = |path: &str| Ok::<_, ViewError>(view.volumes[0].image.file_text(path.as_bytes())?.unwrap_or_default());
+    of_user(name, &text(USERS)?, &text(GROUPS)?, user, unknown)
+}
+
+/// Finds a user of the host.
+pub(super) fn host_user(environment: &HostEnvironment, user: Option<&UserName>) -> Result<(User, Account), ViewError> {
+    // The list of groups is read only for a group that is no number.
+    let needs_groups = user.and_then(|name| name.group.as_ref()).is_some_and(|group| group.parse::<u32>().is_err());
+    let groups = if needs_groups { std::fs::read_to_string(GROUPS).unwrap_or_default() } else { String::new() };
+    of_user("this host", &environment.users, &groups, user, |user| user)
+}
+
+/// Finds a user in these lists.
+fn of_user(
+    view: &str,
+    users: &str,
+    groups: &str,
+    user: Option<&UserName>,
+    unknown: impl Fn(u32) -> u32,
+) -> Result<(User, Account), ViewError> {
+    let failed = |reason| ViewError::User { view: view.into(), reason };
+    let user = user.map_or(Ok(User::default()), |name| resolve(name, users, groups, unknown)).map_err(failed)?;
+    Ok((user, Account::find(users, user)))
 }
 
 /// The program, if a `-v` shows it: it may have its name in the cell only.

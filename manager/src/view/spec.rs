@@ -11,10 +11,14 @@ pub struct ViewSpec {
     pub variables: Vec<(OsString, OsString)>,
     /// The working directory in the cell; `None`: the current directory.
     pub directory: Option<PathBuf>,
-    /// The user that the program runs as.
-    pub user: User,
+    /// The user that the program runs as; `None`: that of the container image, or root.
+    pub user: Option<UserName>,
     /// The root instead of the host's software: a directory, a tar archive or an image.
     pub root: Option<PathBuf>,
+    /// The root instead of the host's software: a container image.
+    pub image: Option<ImageSpec>,
+    /// Directories of the cell that are empty at the start, whatever the root has there, with their permissions.
+    pub temporary: Vec<(PathBuf, u16)>,
     /// The program sees nothing of the host but itself.
     pub bare: bool,
     /// Files and directories of the host that it sees.
@@ -32,6 +36,26 @@ pub struct VolumeSpec {
     pub writable: bool,
 }
 
+/// A container image of the store, and how its program is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageSpec {
+    /// Its name, or its ID.
+    pub name: String,
+    /// The program instead of the image's entrypoint and command.
+    pub entrypoint: Option<OsString>,
+    /// The program has a terminal.
+    pub has_terminal: bool,
+}
+
+/// A user and group by name or number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserName {
+    /// The user.
+    pub user: String,
+    /// The group; `None`: the user's.
+    pub group: Option<String>,
+}
+
 /// The user that a program runs as. By default root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct User {
@@ -39,6 +63,21 @@ pub struct User {
     pub user: u32,
     /// The group ID.
     pub group: u32,
+}
+
+impl UserName {
+    /// Reads `USER[:GROUP]`; `None` if a part is missing or holds a colon.
+    pub fn parse(text: &str) -> Option<UserName> {
+        let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+        let is_name = |name: &str| !name.is_empty() && !name.contains([':', '\0', '\n']);
+        (is_name(user) && group.is_none_or(is_name)).then(|| UserName { user: user.into(), group: group.map(Into::into) })
+    }
+}
+
+impl From<User> for UserName {
+    fn from(User { user, group }: User) -> UserName {
+        UserName { user: user.to_string(), group: Some(group.to_string()) }
+    }
 }
 
 impl ViewSpec {

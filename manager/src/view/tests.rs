@@ -314,7 +314,7 @@ fn a_template_compares_a_cached_tree_file_by_file() {
     let fingerprint = |host: &Path| {
         let volume = VolumeSpec { host: host.into(), cell: "/data".into(), writable: false };
         let spec = ViewSpec { bare: true, volumes: vec![volume], ..ViewSpec::default() };
-        PreparedView::for_template(&spec, std::ffi::OsStr::new("/bin/sh"), &environment).expect("the host can be looked at").1
+        PreparedView::for_template(&spec, &["/bin/sh".into()], &environment).expect("the host can be looked at").1
     };
     // The first is a scan, the second the cached image.
     let doc = Path::new("/usr/share/doc");

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::size::Size;
 use pando_manager::limits::Limits;
 use pando_manager::template::PROGRAM;
-use pando_manager::view::{Account, ViewSpec};
+use pando_manager::view::{Account, User, ViewSpec};
 use std::ffi::OsString;
 
 /// Starts the program and prints the cell's number.
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         return Err(Failure::NotSoftware(found));
     }
     let client = Client::need()?;
-    let account = Account::find(&caller.users, view.user);
+    let account = Account::find(&caller.users, User::default());
     let environment = caller.of_program(account.variables(), &view.variables);
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = options.network.allowed().ok_or(Failure::Alone)?;
@@ -59,5 +59,5 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
 /// The first word of a command line that is not valid UTF-8.
 fn no_text(options: &Run) -> Failure {
     let word = options.arguments().iter().find(|word| word.to_str().is_none());
-    Failure::NotUtf8(word.unwrap_or(options.program()).clone())
+    Failure::NotUtf8(word.map_or(options.program(), OsString::as_os_str).to_owned())
 }

@@ -61,7 +61,7 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
     if new.train_count.is_some_and(|count| !(1..=TRACES as u32).contains(&count)) {
         return Err(Problem::request(format!("train_count: give a number from 1 to {TRACES}")));
     }
-    let user = new.user.as_deref().map(options::user).transpose();
+    let user = new.user.as_deref().map(options::user_name).transpose();
     let volumes = new.volumes.iter().map(|volume| match options::volume(volume.into()) {
         // Clones write nothing back to the host, so a volume is always read-only.
         Ok(volume) => Ok(VolumeSpec { writable: false, ..volume }),
@@ -73,7 +73,9 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
         view: ViewSpec {
             variables: variables(&new.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             directory: None,
-            user: user.map_err(|error| Problem::request(format!("user: {error}")))?.unwrap_or_default(),
+            user: user.map_err(|error| Problem::request(format!("user: {error}")))?,
+            image: None,
+            temporary: Vec::new(),
             root: new.root.as_ref().map(Into::into),
             bare: new.bare,
             volumes: volumes.collect::<Result<_, _>>()?,

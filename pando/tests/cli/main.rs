@@ -4,6 +4,9 @@
 //! `conformance/` compares programs in cells with Linux; its fixtures are used here, too. `PANDO_TESTS=all` adds the long runs.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "the tests of `oci` need more of it")]
+#[path = "../../../oci/src/tests/archives.rs"]
+mod archives;
 #[path = "../../../conformance/tests/linux/fixture/case.rs"]
 mod case;
 mod commands;
@@ -12,10 +15,13 @@ mod compile;
 #[path = "../../../conformance/tests/linux/fixture/data.rs"]
 mod data;
 mod fixture;
+mod images;
 mod network;
 mod run;
 mod service;
 mod templates;
+
+use pando_oci::Digest;
 
 /// The command line under test.
 const PANDO: &str = env!("CARGO_BIN_EXE_pando");

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pando image`: loading, listing, removing; templates of images.
+
+use super::{busybox, loaded, oci_archive, refused, said, shell, upper};
+use crate::archives::{Fixture as Image, Layer, docker_archive, gzip, zstd};
+use crate::fixture::{Fixture, says};
+use pando_testing::needs_kvm;
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Stdio;
+
+#[test]
+fn archives_are_loaded_from_files_and_from_standard_input() {
+    let image = Image::with_config(vec![busybox(), upper()], shell("true"));
+    let archives = [
+        ("docker.tar", docker_archive(&image, &["app:v1", "team/app:v2"]), "Loaded image: app:v1\nLoaded image: team/app:v2\n"),
+        ("oci.tar.gz", gzip(&oci_archive(&image, "docker.io/library/app:v1")), "Loaded image: app:v1\n"),
+        ("oci.tar.zst", zstd(&oci_archive(&image, "v3")), "Loaded image: localhost/oci:v3\n"),
+    ];
+    for (file, bytes, expected) in archives {
+        let fixture = Fixture::new();
+        fs::write(fixture.path(file), &bytes).expect("there is room");
+        said(&fixture.image(&["load", file]), expected);
+        said(&fixture.image(&["load", "-q", "-i", file, "-t", "named"]), "");
+        let input = fs::File::open(fixture.path(file)).expect("it was just written");
+        let output = fixture.command(&["image", "load"]).stdin(Stdio::from(input)).output().expect("pando starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let id = format!("{}\n", &image.id()[..12]);
+        said(&fixture.image(&["ls", "-q"]), &id);
+    }
+}
+
+#[test]
+fn other_files_are_refused_with_their_content_named() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("rootfs.tar"), &busybox().0).expect("there is room");
+    refused(
+        &fixture.image(&["load", "rootfs.tar"]),
+        125,
+        &["not a container image", "neither manifest.json nor index.json, but bin, data, etc", "pando image import"],
+    );
+    refused(&fixture.image(&["load", "missing.tar"]), 125, &["missing.tar", "no such file"]);
+    refused(&fixture.pando(&["run", "--root", "app.tar", "sh"]), 125, &["app.tar"]);
+    // A container image is no root file system.
+    let image = Image::with_config(vec![busybox()], shell("true"));
+    for (file, bytes) in [("docker.tar", docker_archive(&image, &["app"])), ("oci.tar", oci_archive(&image, "app:v1"))] {
+        fs::write(fixture.path(file), bytes).expect("there is room");
+        refused(&fixture.pando(&["run", "--root", file, "sh"]), 125, &[file, "a container image", "pando image load"]);
+        refused(&fixture.image(&["build", file, "-o", "root.image"]), 125, &[file, "a container image", "pando image load"]);
+    }
+}
+
+#[test]
+fn images_are_listed_described_tagged_and_removed() {
+    let fixture = loaded(shell("true"));
+    let table = fixture.image(&["ls"]);
+    let lines: Vec<Vec<&str>> = table.output.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((&lines[0][..3], &lines[1][..2]), (&["REPOSITORY", "TAG", "IMAGE"][..], &["app", "v1"][..]));
+    let listed: Value = serde_json::from_str(&fixture.image(&["ls", "--json"]).output).expect("it is JSON");
+    assert_eq!(listed["names"], json!(["app:v1"]));
+    let id = listed["id"].as_str().expect("it is text").to_string();
+    let described: Value = serde_json::from_str(&fixture.image(&["inspect", "app:v1"]).output).expect("it is JSON");
+    assert_eq!((&described[0]["Id"], &described[0]["Config"]["Cmd"][2]), (&json!(id), &json!("true")));
+    assert_eq!(described[0]["RootFS"]["Layers"].as_array().map(Vec::len), Some(2));
+    said(&fixture.image(&["tag", "app:v1", "example.org/app"]), "");
+    let hex = id.trim_start_matches("sha256:");
+    refused(&fixture.image(&["rm", &hex[..12]]), 1, &["several names", "--force"]);
+    said(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
+    let removed = fixture.image(&["rm", &hex[..12]]);
+    assert!(
+        removed.output.starts_with(&format!("Untagged: example.org/app:latest\nDeleted: {id}\nDeleted: sha256:")),
+        "{}",
+        removed.output
+    );
+    refused(&fixture.image(&["rm", "app:v1"]), 1, &["no image `app:v1`"]);
+    said(&fixture.image(&["ls", "-q"]), "");
+    said(&fixture.image(&["prune"]), "Total reclaimed space: 0 B\n");
+}
+
+#[test]
+fn root_file_systems_are_imported() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    fs::write(fixture.path("root.tar.zst"), zstd(&busybox().0)).expect("there is room");
+    let imported = fixture.image(&["import", "-c", "CMD [\"cat\", \"/data/old\"]", "-c", "USER web", "root.tar.zst", "app:v1"]);
+    assert_eq!((imported.status, imported.output.starts_with("sha256:"), &imported.errors[..]), (0, true, ""));
+    said(&fixture.run(&[]), "old");
+    refused(&fixture.image(&["import", "-c", "RUN x", "root.tar.zst", "app:v1"]), 125, &["`RUN` is not supported"]);
+}
+
+#[test]
+fn a_template_of_an_image_needs_nothing_else_and_holds_the_image() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Entrypoint": ["/bin/sh", "-c"], "User": "web", "WorkingDir": "/work" }));
+    let script = "X=warm; eval \"$(pando-ready -s)\"; echo $X $1; id -u; pwd; cat /data/new";
+    let created = fixture.pando(&["template", "create", "--no-train", "--image", "app:v1", "--tmpfs", "/cache", "warm", script]);
+    assert_eq!((created.status, &created.errors[..]), (0, ""));
+    says(&fixture.pando(&["clone", "warm", "clone"]), "warm clone\n33\n/work\nnew");
+    // The image may get another name, and its files other times, as on another host.
+    let layers = fixture.path("data/pando/containers/layers");
+    for entry in fs::read_dir(&layers).expect("it is there").flatten() {
+        let copy = layers.join("copy");
+        fs::copy(entry.path(), &copy).and_then(|_| fs::rename(&copy, entry.path())).expect("there is room");
+    }
+    fs::remove_dir_all(fixture.path("data/pando/containers/stacks")).expect("it is there");
+    said(&fixture.image(&["tag", "app:v1", "other"]), "");
+    said(&fixture.image(&["rm", "app:v1"]), "Untagged: app:v1\n");
+    says(&fixture.pando(&["clone", "warm", "again"]), "warm again\n33\n/work\nnew");
+    refused(&fixture.image(&["rm", "other"]), 1, &["in use", "template `warm`"]);
+    said(&fixture.image(&["prune", "-a"]), "Total reclaimed space: 0 B\n");
+    assert_eq!(fixture.pando(&["template", "rm", "warm"]).status, 0);
+    assert_eq!(fixture.image(&["rm", "other"]).status, 0);
+    assert_eq!(fs::read_dir(&layers).map(Iterator::count).ok(), Some(0));
+}
+
+#[test]
+fn a_running_image_is_not_removed() {
+    needs_kvm!();
+    let fixture = loaded(shell("echo ready; cat; cat /data/new"));
+    let mut child =
+        fixture.command(&["run", "--image", "app:v1"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("pando starts");
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("it was asked for"), &mut ready).expect("it runs");
+    refused(&fixture.image(&["rm", "-f", "app:v1"]), 1, &["in use", "a cell runs it"]);
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"new"[..]));
+    assert_eq!(fixture.image(&["rm", "app:v1"]).status, 0);
+}
+
+#[test]
+fn images_share_their_layers() {
+    let fixture = Fixture::new();
+    for (name, content) in [("one", "1"), ("two", "2")] {
+        let image = Image::with_config(vec![busybox(), Layer::of(&[("own", content)])], shell("true"));
+        fs::write(fixture.path(name), docker_archive(&image, &[name])).expect("there is room");
+        assert_eq!(fixture.image(&["load", name]).status, 0);
+    }
+    let layers = fixture.path("data/pando/containers/layers");
+    assert_eq!(fs::read_dir(layers).map(Iterator::count).ok(), Some(3));
+}
