@@ -119,7 +119,7 @@ impl Builder {
     /// Whether it has the files of an archive of container images, and not those of a root file system.
     fn is_container_image(&self) -> bool {
         let has = |name: &&str| self.tree.find(InodeId::ROOT, name.as_bytes()).is_some();
-        CONTAINER_IMAGES.iter().any(|name| has(name)) && !ROOT_DIRECTORIES.iter().any(|name| has(name))
+        CONTAINER_IMAGES.iter().any(&has) && !ROOT_DIRECTORIES.iter().any(has)
     }
 
     /// Adds a member of the archive; a later member replaces an earlier one at the same path.

@@ -38,6 +38,9 @@ const AUFS: &[u8] = b".wh..wh.";
 /// Maximal number of entries of all layers together, hidden ones included: their names take about a gigabyte.
 const ENTRIES_MAX: usize = 8_000_000;
 
+/// The whole name and the value of an extended attribute.
+type NamedValue = (Vec<u8>, Vec<u8>);
+
 /// A layer whose metadata is read.
 struct Layer {
     image: Image,
@@ -213,7 +216,7 @@ impl Stack {
         Ok(id)
     }
 
-    fn set_xattrs(&mut self, id: InodeId, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Error> {
+    fn set_xattrs(&mut self, id: InodeId, xattrs: &[NamedValue]) -> Result<(), Error> {
         let encoded = encode_xattrs(xattrs.iter().map(|(name, value)| (&name[..], &value[..])));
         self.builder.tree.set_xattrs(id, encoded.ok_or(Corrupt("an extended attribute is invalid"))?)
     }
@@ -256,7 +259,7 @@ impl Layer {
     }
 
     /// The extended attributes of an inode: whole names and values.
-    fn xattrs(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn xattrs(&self, node: &Node) -> Result<Vec<NamedValue>, Error> {
         let size = xattr_ibody_size(node.inode.xattr_icount);
         if size == 0 {
             return Ok(Vec::new());

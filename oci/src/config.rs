@@ -152,7 +152,9 @@ impl ImageConfig {
             config.stop_signal = run.stop_signal().as_deref().and_then(|signal| signal.parse().ok());
             config.labels = run.labels().clone().into_iter().flatten().collect();
         }
-        (config.ports.sort_unstable(), config.volumes.sort(), config.labels.sort());
+        config.ports.sort_unstable();
+        config.volumes.sort();
+        config.labels.sort();
         config.check(source)?;
         Ok(config)
     }

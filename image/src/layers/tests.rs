@@ -24,7 +24,10 @@ impl Archive {
         header.as_mut_bytes()[157..157 + target.len()].copy_from_slice(target.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(mode);
-        (header.set_uid(owner), header.set_gid(owner), header.set_mtime(7), header.set_size(content.len() as u64));
+        header.set_uid(owner);
+        header.set_gid(owner);
+        header.set_mtime(7);
+        header.set_size(content.len() as u64);
         header.set_cksum();
         self.0.append(&header, content).expect("memory can be written");
         self

@@ -32,7 +32,11 @@ impl Archive {
         header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
         header.as_mut_bytes()[157..157 + target.len()].copy_from_slice(target.as_bytes());
         header.set_entry_type(kind);
-        (header.set_mode(0o755), header.set_uid(0), header.set_gid(0), header.set_mtime(0), header.set_size(content.len() as u64));
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(content.len() as u64);
         header.set_cksum();
         self.0.append(&header, content).expect("memory can be written");
     }

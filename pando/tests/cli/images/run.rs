@@ -114,7 +114,7 @@ fn an_image_sees_nothing_of_the_host() {
     fs::write(fixture.path("secret"), "secret").expect("there is room");
     let found = fixture.run(&[]);
     assert!(found.output.ends_with("group\npasswd\n") && !found.output.contains("secret"), "{}", found.output);
-    // What -v shows is shown.
+    // A file that -v shows is there.
     said(&fixture.run(&["-v", "secret:/mnt/secret:ro", "cat", "/mnt/secret"]), "secret");
 }
 
