@@ -88,7 +88,7 @@ impl ImageStore {
                 image => images.push(image?),
             }
         }
-        images.sort_by(|one, other| (other.loaded, other.id).cmp(&(one.loaded, one.id)));
+        images.sort_by_key(|image| std::cmp::Reverse((image.loaded, image.id)));
         Ok(images)
     }
 
