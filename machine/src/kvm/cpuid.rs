@@ -33,12 +33,16 @@ const NO_LEAF_8_1_ECX: u32 = 1 << 2 | 1 << 29;
 /// Features that are only unprivileged instructions: SSE3 to AVX-512, bit manipulation, AES, SHA and similar, as leaf,
 /// subleaf and masks of the four registers. Cells run them natively even if KVM does not list them: the software KVM
 /// of a host that is itself a VM lists hardly any.
-const NATIVE: [(u32, u32, [u32; 4]); 5] = [
+/// So is the processor's name, which `cpuid` gives them.
+const NATIVE: [(u32, u32, [u32; 4]); 8] = [
     (1, 0, [0, 0, 0x7ed8_3203, 0]),
     (7, 0, [0, 0xf1af_0328, 0x0000_5f42, 0x0080_0110]),
     (7, 1, [0x0000_1c30, 0, 0, 0]),
     (XSAVE_LEAF, 1, [0b111, 0, 0, 0]),
     (0x8000_0001, 0, [0, 0, 0x0000_0161, 0]),
+    (0x8000_0002, 0, [u32::MAX; 4]),
+    (0x8000_0003, 0, [u32::MAX; 4]),
+    (0x8000_0004, 0, [u32::MAX; 4]),
 ];
 
 /// Adds the instructions that the host's own processes can execute, where KVM works in software.

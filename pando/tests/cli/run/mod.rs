@@ -5,6 +5,7 @@ mod confinement;
 mod limits;
 mod memory;
 mod nested;
+mod processor;
 mod signals;
 mod streams;
 mod terminal;

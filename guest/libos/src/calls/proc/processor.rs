@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/proc/cpuinfo`.
+//! `/proc/cpuinfo`, as Linux prints it for the processor that `cpuid` describes.
+
+mod flags;
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
-use pando_rt::cpuid;
+use pando_rt::{cpuid, registers};
 
 /// The text.
 pub(super) fn cpu_info() -> String {
@@ -13,50 +16,52 @@ pub(super) fn cpu_info() -> String {
     let [highest, b, c, d] = word(0);
     let vendor: Vec<u8> = [b, d, c].into_iter().flat_map(u32::to_le_bytes).collect();
     let brand: Vec<u8> = (0x8000_0002..=0x8000_0004).flat_map(word).flat_map(u32::to_le_bytes).take_while(|byte| *byte != 0).collect();
-    let [signature, ..] = word(1);
+    let brand = String::from_utf8_lossy(&brand);
+    let [signature, features, ..] = word(1);
     let family = (signature >> 8 & 15) + if signature >> 8 & 15 == 15 { signature >> 20 & 0xff } else { 0 };
     let model = signature >> 4 & 15 | signature >> 12 & 0xf0;
-    format!(
+    let kilohertz = registers::time().frequency / 1000;
+    let (megahertz, fraction) = (kilohertz / 1000, kilohertz % 1000);
+    let mut text = format!(
         "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {}\nstepping\t: {}\n\
-         physical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nfpu\t\t: yes\ncpuid level\t: {highest}\nflags\t\t: {}\n\
-         clflush size\t: 64\ncache_alignment\t: 64\n\n",
+         cpu MHz\t\t: {megahertz}.{fraction:03}\n",
         String::from_utf8_lossy(&vendor),
-        String::from_utf8_lossy(&brand),
+        if brand.trim().is_empty() { "unknown" } else { brand.trim() },
         signature & 15,
-        cpu_flags()
-    )
+    );
+    if let size @ 1.. = cache_kilobytes() {
+        let _ = writeln!(text, "cache size\t: {size} KB");
+    }
+    let line = features >> 8 & 0xff;
+    // The widths of addresses, if the processor tells them.
+    let widths = word(0x8000_0008)[0];
+    let (physical, linear) = if widths == 0 { (36, 48) } else { (widths & 0xff, widths >> 8 & 0xff) };
+    let _ = write!(
+        text,
+        "physical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\napicid\t\t: 0\ninitial apicid\t: 0\n\
+         fpu\t\t: yes\nfpu_exception\t: yes\ncpuid level\t: {highest}\nwp\t\t: yes\nflags\t\t: {}\nbugs\t\t:\n\
+         bogomips\t: {}.{:02}\nclflush size\t: {}\ncache_alignment\t: {}\n\
+         address sizes\t: {physical} bits physical, {linear} bits virtual\npower management:\n\n",
+        flags::names(),
+        kilohertz / 500,
+        kilohertz / 5 % 100,
+        line * 8,
+        (line * 8).max(64),
+    );
+    text
 }
 
-/// Features by the names that programs look for.
-fn cpu_flags() -> String {
-    /// Leaf, register, bit, name.
-    const FLAGS: [(u32, usize, u32, &str); 24] = [
-        (1, 3, 0, "fpu"),
-        (1, 3, 4, "tsc"),
-        (1, 3, 8, "cx8"),
-        (1, 3, 15, "cmov"),
-        (1, 3, 23, "mmx"),
-        (1, 3, 24, "fxsr"),
-        (1, 3, 25, "sse"),
-        (1, 3, 26, "sse2"),
-        (1, 2, 0, "pni"),
-        (1, 2, 1, "pclmulqdq"),
-        (1, 2, 9, "ssse3"),
-        (1, 2, 12, "fma"),
-        (1, 2, 13, "cx16"),
-        (1, 2, 19, "sse4_1"),
-        (1, 2, 20, "sse4_2"),
-        (1, 2, 22, "movbe"),
-        (1, 2, 23, "popcnt"),
-        (1, 2, 25, "aes"),
-        (1, 2, 28, "avx"),
-        (7, 1, 3, "bmi1"),
-        (7, 1, 5, "avx2"),
-        (7, 1, 8, "bmi2"),
-        (7, 1, 16, "avx512f"),
-        (7, 1, 29, "sha_ni"),
-    ];
-    let has = |(leaf, register, bit): (u32, usize, u32)| cpuid::answer(leaf, 0)[register] >> bit & 1 != 0;
-    let names = FLAGS.into_iter().filter(|&(leaf, register, bit, _)| has((leaf, register, bit))).map(|(.., name)| name);
-    names.collect::<Vec<_>>().join(" ")
+/// The size of the last cache that Linux shows: the largest of leaf 4 on Intel's processors, the second-level one of others; 0: unknown.
+fn cache_kilobytes() -> u64 {
+    /// Caches of a processor, and some more.
+    const CACHES: u32 = 8;
+    let size = |subleaf: u32| {
+        let [a, b, c, _] = cpuid::answer(4, subleaf);
+        let part = |shift: u32, mask: u32| u64::from(b >> shift & mask) + 1;
+        if a & 31 == 0 { 0 } else { part(22, 0x3ff) * part(12, 0x3ff) * part(0, 0xfff) * (u64::from(c) + 1) / 1024 }
+    };
+    match (0..CACHES).map(size).max() {
+        Some(largest @ 1..) => largest,
+        _ => u64::from(cpuid::answer(0x8000_0006, 0)[2] >> 16),
+    }
 }
