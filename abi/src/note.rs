@@ -9,8 +9,8 @@
 //!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero
 //! byte: the program's path, its working directory, the arguments (`argv`, the program's name first), the environment,
-//! and the path of each export in the cell. A clone of a program that has frozen itself gets a block of its own, of
-//! which only arguments, environment and options are used: the rest is unchanged.
+//! the path of each export in the cell, and each path that is read-only. A clone of a program that has frozen itself
+//! gets a block of its own, of which only arguments, environment and options are used: the rest is unchanged.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -76,6 +76,9 @@ pub struct ArgumentsHeader {
     pub exports: u32,
     /// The signal that the operator's request to end becomes, as Linux numbers it; 0: `SIGTERM`.
     pub stop_signal: u32,
+    /// Number of paths in the cell below which nothing may be changed, and of the strings after those of exports: mount points of volumes,
+    /// or files.
+    pub read_only: u32,
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -113,8 +116,9 @@ impl ArgumentsHeader {
             columns,
             exports,
             stop_signal,
+            read_only,
         } = self;
-        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal];
+        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal, read_only];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
         }

@@ -46,6 +46,8 @@ pub struct Program {
     pub environment: Vec<Vec<u8>>,
     /// Files and directories whose changes the cell exports on its channel, as paths in the cell.
     pub exports: Vec<Vec<u8>>,
+    /// Mount points of volumes, and files, that the cell's programs may not change.
+    pub read_only: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
     /// How its system calls are handled.
@@ -92,7 +94,8 @@ impl Program {
     /// # Errors
     /// The arguments are too long, or contain a zero byte.
     pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
-        let strings = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment).chain(&self.exports);
+        let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
+        let strings = words.chain(&self.exports).chain(&self.read_only);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -124,6 +127,7 @@ impl Program {
             columns: columns.into(),
             exports: self.exports.len() as u32,
             stop_signal: self.stop_signal.into(),
+            read_only: self.read_only.len() as u32,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

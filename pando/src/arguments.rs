@@ -129,7 +129,7 @@ pub(crate) struct ViewOptions {
     pub(crate) bare: bool,
 
     /// Show a file or directory of the host at the path CELL (repeatable). The program's changes are written to the host when it syncs or
-    /// ends; never with `:ro`. PATH alone is short for PATH:PATH:ro
+    /// ends; with `:ro` it can make none. PATH alone shows it under its own name, and the changes are lost with the cell
     #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
     pub(crate) volumes: Vec<VolumeSpec>,
 }

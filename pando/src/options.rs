@@ -11,13 +11,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Parses `HOST:CELL[:ro]`. `PATH` alone is short for `PATH:PATH:ro`, made absolute.
+/// Parses `HOST:CELL[:ro]`. `PATH` alone, made absolute, is shown under its own name, and changes of it are lost with the cell.
 pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
-    let (host, cell, writable) = match parts[..] {
-        [path] => (path, path, false),
-        [host, cell] => (host, cell, true),
-        [host, cell, mode] if mode == "ro" => (host, cell, false),
+    let (host, cell, writable, read_only) = match parts[..] {
+        [path] => (path, path, false, false),
+        [host, cell] => (host, cell, true, false),
+        [host, cell, mode] if mode == "ro" => (host, cell, false, true),
         [_, _, mode] => return Err(format!("only `ro` may follow the second colon, not `{}`", mode.display())),
         _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
     };
@@ -33,7 +33,7 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     }
     let host = absolute(host)?;
     let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
-    Ok(VolumeSpec { host, cell, writable })
+    Ok(VolumeSpec { host, cell, writable, read_only })
 }
 
 /// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.
@@ -162,18 +162,19 @@ pub(crate) enum StatsFormat {
 mod tests {
     use super::{User, VolumeSpec, share, user};
 
-    fn volume(text: &str) -> Result<(String, String, bool), String> {
-        let VolumeSpec { host, cell, writable } = super::volume(text.into())?;
-        Ok((host.display().to_string(), cell.display().to_string(), writable))
+    /// The paths, whether changes go back, and whether there may be any.
+    fn volume(text: &str) -> Result<(String, String, bool, bool), String> {
+        let VolumeSpec { host, cell, writable, read_only } = super::volume(text.into())?;
+        Ok((host.display().to_string(), cell.display().to_string(), writable, !read_only))
     }
 
     #[test]
     fn volumes_are_read_as_people_write_them() {
-        assert_eq!(volume("/a:/b"), Ok(("/a".into(), "/b".into(), true)));
-        assert_eq!(volume("/a:/b:ro"), Ok(("/a".into(), "/b".into(), false)));
+        assert_eq!(volume("/a:/b"), Ok(("/a".into(), "/b".into(), true, true)));
+        assert_eq!(volume("/a:/b:ro"), Ok(("/a".into(), "/b".into(), false, false)));
         let here = std::env::current_dir().expect("the test stands somewhere").display().to_string();
-        assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false)));
-        assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true)));
+        assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false, true)));
+        assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true, true)));
         for text in ["", ":", "/a:", ":/b", "/a:b", "/a:ro", "/a:/b:rw", "/a:/b:ro:x", "/a:/", "/a:/b/.."] {
             assert!(volume(text).is_err(), "{text}");
         }

@@ -74,8 +74,12 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         boot_arguments.header.terminals,
         clock::wall(),
     );
-    for path in strings.take(boot_arguments.header.exports as usize) {
+    for path in strings.by_ref().take(boot_arguments.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+    }
+    // After everything is mounted: mount points below them are changes.
+    for path in strings.take(boot_arguments.header.read_only as usize) {
+        files.protect(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode)) {
         Ok(()) => {}

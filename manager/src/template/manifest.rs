@@ -87,7 +87,7 @@ impl Manifest {
                 .collect::<Result<_, TemplateError>>()?,
             user: (user, group),
             environment: program.environment.into_iter().filter_map(|line| String::from_utf8(line).ok()).collect(),
-            directory: Some(view.directory().to_path_buf()),
+            directory: Some(view.directory.clone()),
             fingerprint,
             memory: spec.limits.memory().0,
             made: now(),
@@ -123,7 +123,12 @@ impl Manifest {
     /// # Errors
     /// They are missing or have changed.
     pub(super) fn find(&self, environment: &HostEnvironment) -> Result<PreparedView, TemplateError> {
-        let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec { host: host.clone(), cell: cell.clone(), writable: false });
+        let volumes = self.volumes.iter().map(|(host, cell)| VolumeSpec {
+            host: host.clone(),
+            cell: cell.clone(),
+            writable: false,
+            read_only: false,
+        });
         let entrypoint = Some(self.program.clone().into_os_string());
         let image = self.image.as_ref().map(|(id, _)| ImageSpec { name: id.clone(), entrypoint, has_terminal: false });
         let command = if image.is_some() { Vec::new() } else { vec![self.program.clone().into_os_string()] };

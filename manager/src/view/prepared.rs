@@ -44,6 +44,8 @@ pub struct PreparedView {
     /// A file in it has changed and could not be read.
     pub changed: Arc<AtomicBool>,
     account: Account,
+    /// Mount points and files that the cell's programs may not change.
+    protected: Vec<Vec<u8>>,
     /// Variables by which programs find what is shown, or those of the container image.
     variables: Vec<(OsString, OsString)>,
     renewal: Option<Renewal>,
@@ -86,8 +88,8 @@ impl PreparedView {
             view.empty_directory(path, *permissions)?;
         }
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
-        let mut shown: Vec<(PathBuf, &Path)> = Vec::new();
-        for (index, VolumeSpec { host, cell, writable }) in spec.volumes.iter().enumerate() {
+        let (mut shown, mut protected): (Vec<(PathBuf, &Path)>, Vec<Vec<u8>>) = Default::default();
+        for (index, VolumeSpec { host, cell, writable, read_only }) in spec.volumes.iter().enumerate() {
             // A repeated volume counts once.
             if spec.volumes[..index].contains(&spec.volumes[index]) {
                 continue;
@@ -105,6 +107,9 @@ impl PreparedView {
                 return Err(failed(format!("it would hide {} at {}: give each a path of its own", before.display(), cell.display())));
             }
             shown.push((place.clone(), host));
+            if *read_only {
+                protected.push(place.clone().into_os_string().into_vec());
+            }
             if let Some((export, written)) = export {
                 exports.add(host.clone(), place.into_os_string().into_vec(), export);
                 change.push(written);
@@ -123,6 +128,7 @@ impl PreparedView {
             user,
             image,
             exports,
+            protected,
             visible,
             changed,
             account,
@@ -146,16 +152,12 @@ impl PreparedView {
             arguments: self.arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
             environment,
             exports: self.exports.in_cell(),
+            read_only: self.protected.clone(),
             user: self.user.user,
             group: self.user.group,
             stop_signal: self.image.as_ref().and_then(|open| open.image.config.stop_signal).map_or(0, |signal| signal.0),
             ..Program::default()
         }
-    }
-
-    /// The program's working directory in the cell.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// Scans the host again, on a thread of its own, so that the next start sees changes.

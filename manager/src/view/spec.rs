@@ -32,8 +32,10 @@ pub struct VolumeSpec {
     pub host: PathBuf,
     /// Its absolute path in the cell.
     pub cell: PathBuf,
-    /// Changes are written back to the host.
+    /// Changes are written back to the host; otherwise they are lost with the cell.
     pub writable: bool,
+    /// The cell's programs may not change it.
+    pub read_only: bool,
 }
 
 /// A container image of the store, and how its program is started.

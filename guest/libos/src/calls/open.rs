@@ -166,7 +166,11 @@ pub fn faccessat2(system: &mut System, [directory, path, mode, flags, ..]: [u64;
     };
     // Files that the libOS generates are not writable, regardless of their permissions.
     let made_up = matches!(inode, crate::files::tree::InodeRef::Proc(entry) if !entry.is_writable()) && mode & WRITE != 0;
-    if may && !made_up { Ok(0) } else { Err(Errno::EACCES) }
+    if !may || made_up {
+        return Err(Errno::EACCES);
+    }
+    let is_of_volume = matches!(status.kind(), Some(crate::erofs::FileType::Regular | crate::erofs::FileType::Directory));
+    if mode & WRITE != 0 && is_of_volume && files.tree.is_read_only(inode) { Err(Errno::EROFS) } else { Ok(0) }
 }
 
 /// `pipe(descriptors)`.

@@ -79,6 +79,7 @@ fn write_statfs(system: &System, inode: InodeRef, address: u64) -> Result<u64, E
     const NAME_MAX: u64 = 255;
     /// `ST_VALID` (the other flags are valid) and `ST_RELATIME`.
     const FLAGS: u64 = 0x20 | 0x1000;
+    const ST_RDONLY: u64 = 1;
     let tree = &system.files.tree;
     let (kind, blocks, free, files) = match (inode, tree.volume_of(inode)) {
         (_, Some(volume)) => {
@@ -93,6 +94,7 @@ fn write_statfs(system: &System, inode: InodeRef, address: u64) -> Result<u64, E
     };
     let all_files = if files == 0 { 0 } else { files + tree.nodes() as u64 };
     // Type, block size, blocks, free, available, files, free files, id, name length, fragment size, flags.
-    user::set_words(address, &[kind, PAGE_SIZE, blocks, free, free, all_files, files, 0, NAME_MAX, PAGE_SIZE, FLAGS, 0, 0, 0, 0])?;
+    let flags = FLAGS | if tree.is_read_only(inode) { ST_RDONLY } else { 0 };
+    user::set_words(address, &[kind, PAGE_SIZE, blocks, free, free, all_files, files, 0, NAME_MAX, PAGE_SIZE, flags, 0, 0, 0, 0])?;
     Ok(0)
 }

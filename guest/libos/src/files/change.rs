@@ -132,7 +132,7 @@ impl Files {
         if there.is_directory {
             return Err(Errno::EISDIR);
         }
-        if self.keeps_name(there.directory, there.name.bytes()) {
+        if self.keeps_name(there.directory, there.name.bytes()) || self.tree.is_mount(there.inode) {
             return Err(Errno::EBUSY);
         }
         self.remove(&there, now)

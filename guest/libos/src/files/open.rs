@@ -23,8 +23,8 @@ use crate::errno::Errno;
 use crate::terminal::PtyId;
 use crate::terminal::TerminalName;
 use crate::uapi::{
-    __O_TMPFILE, IN_CREATE, IN_MODIFY, IN_OPEN, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME, O_NOFOLLOW,
-    O_NONBLOCK, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_ISGID, S_ISVTX, S_IXGRP,
+    __O_TMPFILE, AT_FDCWD, IN_CREATE, IN_MODIFY, IN_OPEN, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_LARGEFILE, O_NOATIME,
+    O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TRUNC, O_WRONLY, S_ISGID, S_ISVTX, S_IXGRP,
 };
 use crate::wait::Channel;
 
@@ -145,6 +145,15 @@ impl Files {
         if self.current.credentials.may(status.owner(), status.is_directory(), wanted) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
+    /// Forbids changes of a volume, by its mount point, or of a file of a volume.
+    ///
+    /// # Errors
+    /// `EINVAL`: the path leads to neither; those of path lookup.
+    pub fn protect(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let inode = self.find(AT_FDCWD, path, LookupFlags::FOLLOW)?;
+        self.tree.protect(inode)
+    }
+
     /// Opens the file of an inode.
     fn open_inode(&mut self, inode: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
         let status = self.status(inode)?;
@@ -170,6 +179,10 @@ impl Files {
             return Err(Errno::EPERM);
         }
         if writes {
+            // A device or FIFO is no part of its file system.
+            if kind == Some(FileType::Regular) && self.tree.is_read_only(inode) {
+                return Err(Errno::EROFS);
+            }
             self.check_not_running(inode)?;
         }
         match (inode, kind) {

@@ -13,19 +13,20 @@ use crate::system::System;
 /// The volumes and `/proc`, in the format of `mounts` or of `mountinfo`.
 pub(super) fn mounts(system: &System, info: bool) -> Vec<u8> {
     let points = memory::volumes();
-    let devices = (0..).zip(system.files.tree.volumes()).map(|(index, volume)| device_of(VolumeIndex(index), &volume.image));
-    let volumes = devices.zip(points.mount_points()).map(|(device, point)| (device, point, "overlay"));
+    let access = |is_read_only| if is_read_only { "ro" } else { "rw" };
+    let devices = (0..).zip(system.files.tree.volumes());
+    let devices = devices.map(|(index, volume)| (device_of(VolumeIndex(index), &volume.image), access(volume.is_read_only)));
+    let volumes = devices.zip(points.mount_points()).map(|((device, access), point)| (device, access, point, "overlay"));
     let mut text = Vec::new();
-    for (number, (device, point, kind)) in
-        (1..).zip(volumes.chain([(made_up(minor::PROC), &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), b"/sys", "sysfs")]))
-    {
+    let generated = [(made_up(minor::PROC), "rw", &b"/proc"[..], "proc"), (made_up(minor::SYSTEM), "rw", b"/sys", "sysfs")];
+    for (number, (device, access, point, kind)) in (1..).zip(volumes.chain(generated)) {
         let above = if number == 1 { 0 } else { 1 };
         let point: Vec<u8> = point.iter().flat_map(|&byte| escaped(byte)).collect();
         let (before, after) = if info {
             let (major, minor) = numbers(device);
-            (format!("{number} {above} {major}:{minor} / "), format!(" rw,relatime - {kind} {kind} rw\n"))
+            (format!("{number} {above} {major}:{minor} / "), format!(" {access},relatime - {kind} {kind} rw\n"))
         } else {
-            (format!("{kind} "), format!(" {kind} rw,relatime 0 0\n"))
+            (format!("{kind} "), format!(" {kind} {access},relatime 0 0\n"))
         };
         text.extend([before.as_bytes(), &point, after.as_bytes()].concat());
     }

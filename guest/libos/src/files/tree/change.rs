@@ -25,8 +25,11 @@ impl Tree {
     /// Creates a node without a name. A directory gets `parent` as its parent.
     ///
     /// # Errors
-    /// `ENOSPC`.
+    /// `ENOSPC`; `EROFS`: the volume is read-only.
     pub fn make(&mut self, volume: VolumeIndex, body: Body, owner: Owner, now: Time) -> Result<NodeId, Errno> {
+        if self.volume(volume)?.is_read_only {
+            return Err(Errno::EROFS);
+        }
         self.room()?;
         let number = self.next_number;
         let node = Node {
@@ -172,7 +175,7 @@ impl Tree {
     /// `ENOSPC`, `EIO`, `EPERM`; `ENOMEM`: there are too many.
     pub fn mount(&mut self, image: Image<'static>, bytes: &'static [u8], at: NameAt<'_>, now: Time) -> Result<(), Errno> {
         let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
-        self.volumes.push(Volume { image, bytes, parent: at.directory });
+        self.volumes.push(Volume { image, bytes, parent: at.directory, is_read_only: false });
         self.graft(at, InodeRef::Image(ImageInode { volume, nid: image.root() }), now)
     }
 

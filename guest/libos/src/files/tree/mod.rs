@@ -81,6 +81,8 @@ fn reserve(blocks: &mut [Vec<u8>]) -> Result<(), Errno> {
 pub struct Tree {
     volumes: Vec<Volume>,
     nodes: Nodes,
+    /// Files of volumes that may not be changed, as if each was mounted read-only.
+    read_only_files: Vec<ImageInode>,
     /// The inodes that became nodes.
     nodes_of_inodes: BTreeMap<ImageInode, NodeId>,
     next_number: u64,
@@ -99,10 +101,11 @@ impl Tree {
     /// `ENOSPC`; an error of the volume.
     pub fn new(image: Image<'static>, bytes: &'static [u8]) -> Result<Tree, Errno> {
         let inode = ImageInode { volume: VolumeIndex::ROOT, nid: image.root() };
-        let volumes = alloc::vec![Volume { image, bytes, parent: InodeRef::Image(inode) }];
+        let volumes = alloc::vec![Volume { image, bytes, parent: InodeRef::Image(inode), is_read_only: false }];
         let mut tree = Tree {
             volumes,
             nodes: Nodes::default(),
+            read_only_files: Vec::new(),
             nodes_of_inodes: BTreeMap::new(),
             next_number: FIRST_NUMBER,
             owned: 0,
@@ -307,8 +310,11 @@ impl Tree {
     /// The node of an inode; an inode of a volume is copied up now (`ovl_copy_up`).
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`; `EPERM`: pseudo filesystems cannot be changed.
+    /// `ENOSPC`, `EIO`; `EPERM`: pseudo filesystems cannot be changed; `EROFS`: the volume or the file is read-only.
     pub fn copy_up(&mut self, inode: InodeRef) -> Result<NodeId, Errno> {
+        if self.is_read_only(inode) {
+            return Err(Errno::EROFS);
+        }
         let image = match self.real_inode(inode) {
             InodeRef::Node(id) => return Ok(id),
             InodeRef::Image(image) => image,
@@ -362,6 +368,28 @@ impl Tree {
         }
     }
 
+    /// Forbids changes of a volume, if the inode is its root, or of a file.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is neither.
+    pub fn protect(&mut self, inode: InodeRef) -> Result<(), Errno> {
+        let volume = self.volume_of(inode).ok_or(Errno::EINVAL)?;
+        match self.real_inode(inode) {
+            inode if self.is_mount(inode) => self.volumes.get_mut(usize::from(volume.0)).ok_or(Errno::EIO)?.is_read_only = true,
+            InodeRef::Image(image) => self.read_only_files.push(image),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// Whether a file may not be changed, whatever its permissions.
+    #[must_use]
+    pub fn is_read_only(&self, inode: InodeRef) -> bool {
+        let is_file = |image: ImageInode| self.read_only_files.contains(&image);
+        self.volume_of(inode).and_then(|volume| self.volume(volume).ok()).is_some_and(|volume| volume.is_read_only)
+            || matches!(inode, InodeRef::Image(image) if is_file(image))
+    }
+
     /// Whether an inode is a mount point.
     #[must_use]
     pub fn is_mount(&self, inode: InodeRef) -> bool {
@@ -370,6 +398,7 @@ impl Tree {
             self.real_inode(root) == self.real_inode(inode)
         };
         matches!(inode, InodeRef::Proc(ProcEntry::ROOT | ProcEntry::SYSTEM))
+            || matches!(inode, InodeRef::Image(image) if self.read_only_files.contains(&image))
             || self.volumes.iter().enumerate().any(|(index, volume)| is_root(index, volume))
     }
 }

@@ -40,6 +40,8 @@ pub struct Volume {
     pub bytes: &'static [u8],
     /// The directory that holds its mount point.
     pub parent: InodeRef,
+    /// Nothing in it may be changed.
+    pub is_read_only: bool,
 }
 
 /// The content of a volume's file.
