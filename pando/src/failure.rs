@@ -163,11 +163,14 @@ pub(crate) enum Failure {
     /// `-t` for a program in a running cell.
     #[error("-t: a program in a running cell gets no terminal: omit -t (`pando exec CELL sh` reads commands from standard input)")]
     NoTerminalThere,
-    /// Options for a view that the service does not support.
-    #[error(
-        "-d: programs in `pando serve` see only the host's software: omit -v, -w, -u, --image, --root, --tmpfs and --bare, or create a template with these options (`pando template create`) and clone it with -d"
-    )]
-    SoftwareOnly,
+    /// An option that the service does not support for programs without a template.
+    #[error("-d does not support {option}: {advice}")]
+    NotDetached {
+        /// The option.
+        option: &'static str,
+        /// The reason, and the way to the same result.
+        advice: &'static str,
+    },
     /// A program that the service does not see.
     #[error(
         "-d: {} is not part of the host's software, and programs in `pando serve` see nothing else: create a template with it (`pando template create`) and clone it with -d",

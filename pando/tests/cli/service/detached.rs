@@ -39,7 +39,17 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     assert!(listed.lines().any(|line| line.split_whitespace().nth(1) == Some("web")), "{listed}");
     says(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
     says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
-    refused(&fixture.pando(&["run", "-d", "-v", ".", "busybox", "true"]), "omit -v");
+    for (options, option, advice) in [
+        (&["-v", "."][..], "-v", "create a template with this option"),
+        (&["-u", "7"], "-u", "create a template with this option"),
+        (&["-w", "/tmp"], "-w", "run `sh -c 'cd DIR && exec PROGRAM'`"),
+        (&["-p", "8080:80"], "-p", "run the program without -d"),
+        (&["--net", "private"], "this --net", "run the program without -d"),
+    ] {
+        let said = fixture.pando(&[&["run", "-d"], options, &["busybox", "true"]].concat());
+        refused(&said, &format!("-d does not support {option}: "));
+        refused(&said, advice);
+    }
     assert_eq!(fixture.pando(&["run", "-d", "no-such-program"]).status, 127);
     let own = fixture.path("own");
     std::fs::copy("/bin/sh", &own).expect("there is room");
