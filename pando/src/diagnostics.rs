@@ -3,6 +3,7 @@
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pando_image::escaped_lines;
 use pando_manager::outcome::OWN_FAILURE;
 use std::fmt::Display;
@@ -37,10 +38,25 @@ fn without_numbers(text: &str) -> String {
 }
 
 /// Prints the requested help, or a command-line error.
-pub(crate) fn answer(answer: &clap::Error) -> ExitCode {
+pub(crate) fn answer(mut answer: clap::Error) -> ExitCode {
+    replace_tip(&mut answer);
     // A failure to write cannot be reported.
     let _ = answer.print();
     ExitCode::from(if answer.use_stderr() { OWN_FAILURE } else { 0 })
+}
+
+/// Replaces clap's advice to write `--` before an unknown option: no command takes an option as a value, and a program's options
+/// follow its name.
+fn replace_tip(answer: &mut clap::Error) {
+    if answer.kind() != ErrorKind::UnknownArgument || answer.remove(ContextKind::Suggested).is_none() {
+        return;
+    }
+    let takes_program = answer.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("[ARGS]"));
+    let unknown = answer.get(ContextKind::InvalidArg).map(ToString::to_string);
+    if let (true, Some(unknown)) = (takes_program, unknown) {
+        let tip = format!("options of the program follow its name: write '{unknown}' there");
+        answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
 }
 
 #[cfg(test)]

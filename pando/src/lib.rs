@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     completion::answer(cli::Cli::command);
     let command = match cli::Cli::try_parse() {
         Ok(cli) => cli.command,
-        Err(answer) => return diagnostics::answer(&answer),
+        Err(answer) => return diagnostics::answer(answer),
     };
     descriptors::raise();
     let outcome = match command {

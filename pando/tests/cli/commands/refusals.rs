@@ -272,6 +272,25 @@ fn a_volume_that_may_not_be_read() {
 }
 
 #[test]
+fn an_unknown_option_comes_with_advice_that_works() {
+    let wanted = "tip: options of the program follow its name: write '--bogus' there";
+    for (words, tips) in [
+        (&["run", "--bogus", "busybox"][..], 1),
+        (&["exec", "--bogus", "1", "busybox"], 1),
+        (&["clone", "--bogus", "python"], 1),
+        (&["kill", "--bogus", "1"], 0),
+        (&["logs", "--bogus", "1"], 0),
+    ] {
+        let mut command = Command::new(PANDO);
+        command.args(words);
+        let errors = finish(command, Input::Nothing).errors;
+        assert_eq!((errors.matches(wanted).count(), errors.contains("-- --bogus")), (tips, false), "{words:?}: {errors}");
+    }
+    // A similar option is still named.
+    check_usage(&["run", "--memry", "1G", "busybox"], &["--memory"]);
+}
+
+#[test]
 fn command_lines_that_mean_nothing() {
     check_usage(&["run"], &["PROGRAM"]);
     check_usage(&["kill", "a b"], &["`a b` is not a valid cell's number or name", "pando ps"]);
