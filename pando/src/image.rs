@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando image build`: writes a root image, with all its content, to one file.
 
+use crate::diagnostics;
 use crate::failure::Failure;
 use crate::progress::ProgressLine;
 use clap::Args;
+use indicatif::HumanBytes;
 use pando_image::{Builder, Error, Image, Readable};
 use pando_manager::report::Progress;
 use pando_manager::{output_file, view};
 use std::fs::Permissions;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of an image from which its size is announced even without a terminal.
+const ANNOUNCED_FROM: u64 = 1 << 30;
 
 /// Options of `pando image build`.
 #[derive(Debug, Args)]
@@ -65,6 +70,9 @@ fn write(image: &Image, output: &Path) -> Result<(), Error> {
     let mut options = tempfile::Builder::new();
     // The permissions of a file that `open` creates; the umask applies.
     let file = options.prefix(".pando-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory).map_err(failed)?;
+    if image.size() >= ANNOUNCED_FROM || io::stderr().is_terminal() {
+        diagnostics::note(&format_args!("writing {}: {}", output.display(), HumanBytes(image.size())));
+    }
     let progress = ProgressLine::bytes("writing", image.size());
     image.save(file.as_file(), &|offset| progress.set(offset), &failed)?;
     progress.end();

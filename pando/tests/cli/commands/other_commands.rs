@@ -6,6 +6,7 @@ use crate::fixture::pando;
 use pando_testing::lab::is_kvm_available;
 use pando_testing::{host_program, needs_kvm};
 use serde_json::Value;
+use std::fs;
 use std::process::Command;
 
 #[test]
@@ -304,4 +305,26 @@ fn a_brief_benchmark_of_common_programs_prints_each_figure_with_its_exits() {
         let note = row["note"].as_str().expect("a note");
         assert!(note.contains(" exits: "), "{note}");
     }
+}
+
+#[test]
+fn the_size_of_a_large_image_is_announced() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let build = |name: &str| {
+        let image = directory.path().join(name).with_extension("image");
+        let mut command = Command::new(PANDO);
+        command.args(["image", "build"]).arg(directory.path().join(name)).arg("--output").arg(&image);
+        let CaseOutcome { status, output, errors } = finish(command, Input::Nothing);
+        assert!(status == 0 && output.is_empty(), "{errors}");
+        fs::remove_file(&image).expect("it was written");
+        (errors, image)
+    };
+    for (name, bytes) in [("small", 1 << 20), ("large", 1 << 30)] {
+        fs::create_dir(directory.path().join(name)).expect("the directory is ours");
+        let file = fs::File::create(directory.path().join(name).join("sparse")).expect("the directory is ours");
+        file.set_len(bytes).expect("there is room for nothing");
+    }
+    assert_eq!(build("small").0, "");
+    let (errors, image) = build("large");
+    assert_eq!(errors, format!("pando: writing {}: 1.00 GiB\n", image.display()));
 }
