@@ -13,23 +13,18 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    io,
+    os::unix::fs::FileExt,
     path::PathBuf,
     sync::Arc,
     time::SystemTime,
 };
 
-use rustix::{
-    fs::{FlockOperation, OFlags, flock},
-    process::geteuid,
-};
-
 use crate::{
     BLOCK_SIZE, Error, Image,
     block::BLOCK,
+    cache_file::{open_cache_file, replace_cache_file},
     host::HostBlocks,
-    host_stat::open_at,
     image::{BlockRange, BlockSource},
     store::{Blocks, Bytes, CheckedFile, checksum},
     tables::{Fields, Sizes, Tables},
@@ -122,7 +117,7 @@ impl Cache {
         }) {
             return self.set_checked(SystemTime::now());
         }
-        self.write(&[metadata, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
+        replace_cache_file(&self.path, &[metadata, &tables, &padded(&checksum_bytes), &trailer.encode()]).map_err(failed)
     }
 
     /// Sets the time at which the cached image counts as checked: in the past, so that another check is due soon unless the one that
@@ -141,36 +136,9 @@ impl Cache {
         let _ = fs::remove_file(&self.path);
     }
 
-    /// Writes the file under a temporary name that only one process writes at a time, and renames it. So killed processes leave
-    /// one file at most, which the next one reuses.
-    fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let temporary = self.path.with_extension("new");
-        if let Some(directory) = self.path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        }
-        let mut file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&temporary)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            // Another process is writing it at present.
-            return Ok(());
-        }
-        // Another process may have renamed it between the two lines above.
-        if !fs::symlink_metadata(&temporary).is_ok_and(|named| file.metadata().is_ok_and(|opened| named.ino() == opened.ino())) {
-            return Ok(());
-        }
-        file.set_len(0)?;
-        for part in parts {
-            file.write_all(part)?;
-        }
-        fs::rename(&temporary, &self.path)
-    }
-
-    /// Opens the file if the caller owns it. Any other user who could write it could make the caller's cells see any file that the caller
-    /// may read.
     fn open_file(&self) -> Option<(File, SystemTime)> {
-        let file = open_at(&self.path, OFlags::empty()).ok()?;
-        let metadata = file.metadata().ok()?;
-        let is_own = metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
-        if is_own { Some((file, metadata.modified().ok()?)) } else { None }
+        let (file, metadata) = open_cache_file(&self.path)?;
+        Some((file, metadata.modified().ok()?))
     }
 }
 
