@@ -49,9 +49,16 @@ pub struct BenchOptions<'a> {
     pub brief: bool,
     /// The directory for plots as SVG, of benchmarks that have some; `None`: no plots.
     pub plots: Option<&'a Path>,
+    /// The rows to report; empty: all. `programs` measures no others.
+    pub only: &'a [String],
 }
 
 impl BenchOptions<'_> {
+    /// Whether a row is to be reported.
+    fn includes(self, row: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == row)
+    }
+
     /// The number of repetitions: `often`, or in a brief run just enough to see that the benchmark works.
     fn rounds(self, often: usize) -> usize {
         if self.brief { 2 } else { often }
@@ -136,6 +143,11 @@ pub fn run(
     absent: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {
     let pinned = native::cpu::Pinned::to_one_core().map_err(BenchError::host("pin the measuring thread to one core"))?;
+    let report = &mut |row: Row| {
+        if options.includes(row.name) {
+            report(row);
+        }
+    };
     match name {
         "kernel" => kernel::run(options, report),
         "run" => run::run(options, pando, report, absent),

@@ -22,7 +22,7 @@ const ALONE: &[&str] =
 fn every_figure_of_clones_comes() {
     let mut rows: Vec<Row> = Vec::new();
     let plots = tempfile::tempdir().expect("there is room");
-    let options = BenchOptions { brief: true, plots: Some(plots.path()) };
+    let options = BenchOptions { brief: true, plots: Some(plots.path()), ..BenchOptions::default() };
     let mut absent: Vec<String> = Vec::new();
     match pando_bench::run("clone", options, Path::new("pando"), &mut |row| rows.push(row), &mut |what| absent.push(what.into())) {
         Err(BenchError::Machine(HostError::NoKvm | HostError::KvmForbidden)) if std::env::var_os("PANDO_TESTS_WITHOUT_KVM").is_some() => {

@@ -19,6 +19,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) brief: bool,
 
+    /// Report these rows only; `programs` measures no others
+    #[arg(long, value_name = "ROW", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -51,7 +55,8 @@ pub(crate) fn bench(options: &Bench) -> Result<u8, Failure> {
         written = std::mem::replace(&mut written, Ok(())).and(result);
     };
     let pando = std::env::current_exe()?;
-    pando_bench::run(name, BenchOptions { brief: options.brief, plots: options.plots.as_deref() }, &pando, &mut report, &mut |what| {
+    let how = BenchOptions { brief: options.brief, plots: options.plots.as_deref(), only: &options.only };
+    pando_bench::run(name, how, &pando, &mut report, &mut |what| {
         eprintln!("left out: figures that need {what}, which this host lacks");
     })?;
     Ok(written.map(|()| 0)?)

@@ -30,27 +30,28 @@ struct Fixture<'a> {
 /// A benchmark: measures and reports its rows.
 type Benchmark = fn(&Fixture<'_>, &mut dyn FnMut(Row)) -> Result<(), BenchError>;
 
-/// The benchmarks that run on one core.
-const ON_ONE_CORE: &[Benchmark] = &[
-    starts::bin_true,
-    starts::numpy,
-    |fixture, report| clone::first_output(fixture.options, report),
-    starts::node,
-    starts::java,
-    forks::perl,
-    forks::pool,
-    forks::shell,
-    files::git_status,
-    files::tar,
-    files::sort,
-    files::sqlite,
-    builds::make,
-    builds::go,
-    memory::python,
-    memory::c,
+/// The benchmarks that run on one core, each after the names of its rows.
+const ON_ONE_CORE: &[(&[&str], Benchmark)] = &[
+    (&["true-start"], starts::bin_true),
+    (&["numpy-start"], starts::numpy),
+    (&["numpy-clone-first-ms"], |fixture, report| clone::first_output(fixture.options, report)),
+    (&["node-start"], starts::node),
+    (&["java-start"], starts::java),
+    (&["perl-forks"], forks::perl),
+    (&["pool"], forks::pool),
+    (&["shell-forks"], forks::shell),
+    (&["git-status"], files::git_status),
+    (&["tar-small"], files::tar),
+    (&["sort-50m"], files::sort),
+    (&["sqlite-inserts", "sqlite-inserts-synced"], files::sqlite),
+    (&["make-j2"], builds::make),
+    (&["go-build"], builds::go),
+    (&["run-python-bytes"], memory::python),
+    (&["run-c-bytes"], memory::c),
 ];
 /// The benchmarks that run on all cores.
-const ON_ALL_CORES: &[Benchmark] = &[forks::pool_on_all_cores, builds::make_on_all_cores];
+const ON_ALL_CORES: &[(&[&str], Benchmark)] =
+    &[(&["pool-all-cores"], forks::pool_on_all_cores), (&["make-j2-all-cores"], builds::make_on_all_cores)];
 
 /// Runs all benchmarks. `pando` is the program that creates cells.
 pub(crate) fn run(
@@ -71,11 +72,12 @@ pub(crate) fn run(
             absent(what);
         }
     };
-    for benchmark in ON_ONE_CORE {
+    let is_included = |rows: &[&str]| rows.iter().any(|row| options.includes(row));
+    for (_, benchmark) in ON_ONE_CORE.iter().filter(|(rows, _)| is_included(rows)) {
         unless_absent(benchmark(&fixture, report), &mut absent)?;
     }
     drop(pinned);
-    for benchmark in ON_ALL_CORES {
+    for (_, benchmark) in ON_ALL_CORES.iter().filter(|(rows, _)| is_included(rows)) {
         unless_absent(benchmark(&fixture, report), &mut absent)?;
     }
     Ok(())
