@@ -23,5 +23,5 @@ pub use cell::share::Share;
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};
-pub use memory::{BadImage, DiskId};
+pub use memory::{BadImage, DiskId, StartMode, StartTrace};
 pub use network::{NetworkConfig, NetworkId};

@@ -38,6 +38,22 @@ pub const TRACE_PAGES: usize = 1 << 14;
 /// Training traces that a template keeps: enough for a majority of them to be meaningful.
 pub const TRACES: usize = 9;
 
+/// Blocks in a start trace: 64 MiB, more than large runtimes access.
+pub const START_BLOCKS: u64 = 1 << 14;
+
+/// Spans of 2 MiB in a start trace: each costs a table if it is made present before a start.
+pub const START_TABLES: usize = 512;
+
+/// CPU time of a start that neither waits nor ends: long compared with what runtimes do before their program, and what is read later is
+/// rather the program's data.
+pub const START_TIME: Duration = Duration::from_secs(1);
+
+/// Tables that are examined for accessed blocks at the end of a start: some milliseconds under the lock, once for a start that is learned.
+pub const START_SCAN: u64 = 4096;
+
+/// Blocks that are read at once before a start: 1 MiB.
+pub const PREFETCH_BLOCKS: u64 = 1 << 8;
+
 /// Minimum number of prefetched pages copied at a write fault on one of them: copying them takes as long as the fault.
 pub const PREFETCH_LEAST: usize = 32;
 

@@ -11,6 +11,42 @@ use pando_machine::PageCount;
 /// A root's memory quota: it never runs, so it needs only tables for its volumes.
 const QUOTA: PageCount = PageCount(1024);
 
+/// Volumes as disks of a kernel, before a root mounts them.
+pub struct VolumeDisks {
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) disks: Vec<DiskId>,
+}
+
+impl VolumeDisks {
+    /// Adds volumes to a kernel. Nothing of them is read.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add(kernel: &Kernel, volumes: Vec<Volume>) -> Result<VolumeDisks, LaunchError> {
+        if volumes.len() > VOLUME_SLOTS {
+            return Err(LaunchError::TooManyVolumes { given: volumes.len(), most: VOLUME_SLOTS });
+        }
+        let mut disks = Vec::with_capacity(volumes.len());
+        for volume in &volumes {
+            match kernel.add_disk(volume.disk.clone()) {
+                Ok(disk) => disks.push(disk),
+                Err(error) => {
+                    remove(kernel, disks);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(VolumeDisks { volumes, disks })
+    }
+}
+
+/// Removes disks that no cell uses.
+fn remove(kernel: &Kernel, disks: Vec<DiskId>) {
+    for disk in disks {
+        let _ = kernel.remove_disk(disk);
+    }
+}
+
 /// The origin of programs' clones, which never runs itself: the template with volumes, or a frozen program.
 #[derive(Clone)]
 pub struct Root {
@@ -26,18 +62,26 @@ impl Root {
     /// # Errors
     /// There are too many, one is too large, or there is not enough memory.
     pub fn new(kernel: &Kernel, template: &Template, volumes: Vec<Volume>) -> Result<Root, LaunchError> {
-        if volumes.len() > VOLUME_SLOTS {
-            return Err(LaunchError::TooManyVolumes { given: volumes.len(), most: VOLUME_SLOTS });
-        }
-        let cell = kernel.clone_cell(template.cell(), QUOTA)?;
-        let mut root = Root { cell, volumes, disks: Vec::new() };
+        Root::of_disks(kernel, template, VolumeDisks::add(kernel, volumes)?)
+    }
+
+    /// The same for volumes that are disks already.
+    ///
+    /// # Errors
+    /// One is too large, or there is not enough memory.
+    pub fn of_disks(kernel: &Kernel, template: &Template, VolumeDisks { volumes, disks }: VolumeDisks) -> Result<Root, LaunchError> {
+        let cell = match kernel.clone_cell(template.cell(), QUOTA) {
+            Ok(cell) => cell,
+            Err(error) => {
+                remove(kernel, disks);
+                return Err(error.into());
+            }
+        };
+        let root = Root { cell, volumes, disks };
         match root.mount(kernel) {
             Ok(()) => Ok(root),
             Err(error) => {
-                for disk in root.clear(kernel) {
-                    // No cell uses it.
-                    let _ = kernel.remove_disk(disk);
-                }
+                remove(kernel, root.clear(kernel));
                 Err(error)
             }
         }
@@ -69,15 +113,13 @@ impl Root {
         self.disks
     }
 
-    fn mount(&mut self, kernel: &Kernel) -> Result<(), LaunchError> {
-        for (slot, Volume { mount_point, disk }) in self.volumes.iter().enumerate() {
+    fn mount(&self, kernel: &Kernel) -> Result<(), LaunchError> {
+        for (slot, (Volume { mount_point, disk }, id)) in self.volumes.iter().zip(&self.disks).enumerate() {
             let pages = PageCount(disk.blocks());
             if pages.bytes() > SLOT_SIZE {
                 return Err(LaunchError::VolumeTooLarge(mount_point.clone()));
             }
-            let id = kernel.add_disk(disk.clone())?;
-            self.disks.push(id);
-            let disk = kernel.attach(self.cell, id)?;
+            let disk = kernel.attach(self.cell, *id)?;
             kernel.mount_segment(self.cell, volume(slot))?;
             let first = BlockAddress { disk, block: BlockNumber(0) };
             kernel.map_blocks(self.cell, volume(slot), pages, first, Permissions::READ)?;

@@ -74,6 +74,10 @@ impl Disk for ImageDisk {
         })
     }
 
+    fn prefetch(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.image.read_blocks(first.0.into(), buffer).map_err(|_| DiskError)
+    }
+
     fn rest(&self) {
         self.image.close_files();
     }

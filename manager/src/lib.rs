@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod output_file;
 pub mod report;
 pub mod root;
+pub mod starts;
 pub mod template;
 pub mod time_limits;
 pub mod timings;

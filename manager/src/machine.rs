@@ -3,10 +3,11 @@
 
 use crate::descriptors::Descriptors;
 use crate::host;
+use crate::starts::ProgramStart;
 use crate::timings::Timings;
 use pando_confine::{ConfineError, Needs, Paths};
-use pando_kernel::{Config, Kernel};
-use pando_launch::{LaunchError, Template};
+use pando_kernel::{Config, Kernel, StartMode};
+use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
 use pando_machine::{HostError, PageCount};
 
@@ -71,7 +72,30 @@ pub fn limit_calls(needs: Needs) -> Result<(), ConfineError> {
 /// It does not boot, or there is not enough memory.
 pub fn libos(kernel: &Kernel, timings: &mut Timings) -> Result<Template, MachineError> {
     let template = Template::boot(kernel)?;
+    await_libos(kernel, &template, timings)?;
+    Ok(template)
+}
+
+/// Waits until the libOS of a template has booted.
+fn await_libos(kernel: &Kernel, template: &Template, timings: &mut Timings) -> Result<(), MachineError> {
     kernel.wait_frozen(template.cell()).map_err(LaunchError::from)?;
     timings.end("libOS");
-    Ok(template)
+    Ok(())
+}
+
+/// Boots the libOS, reads meanwhile what the program is expected to read, and mounts the volumes.
+///
+/// # Errors
+/// The libOS does not boot, there are too many volumes, or there is not enough memory.
+pub fn prefetched_root(kernel: &Kernel, volumes: Vec<Volume>, start: &ProgramStart, timings: &mut Timings) -> Result<Root, MachineError> {
+    let libos = Template::boot(kernel)?;
+    let disks = VolumeDisks::add(kernel, volumes)?;
+    if start.mode() == Some(StartMode::Learn) {
+        kernel.mark_accesses();
+    }
+    disks.prefetch(kernel, start.starts());
+    await_libos(kernel, &libos, timings)?;
+    let root = Root::of_disks(kernel, &libos, disks)?;
+    root.map_prefetched(kernel, start.starts())?;
+    Ok(root)
 }

@@ -224,6 +224,7 @@ fn single(
         stats: options.stats,
         publish: &options.connection.publish,
         observer,
+        start: None,
     };
     run::finish(&single, &ready.kernel, cell, view, network, timings)
 }

@@ -14,12 +14,13 @@ use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
-use pando_launch::{Calls, Program, Root, carry_input, carry_output};
+use pando_launch::{Calls, LaunchError, Program, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
 use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
 use pando_manager::report::Reporter;
+use pando_manager::starts::ProgramStart;
 use pando_manager::time_limits::TimeLimits;
 use pando_manager::timings::Timings;
 use pando_manager::view::{self, PreparedView, ViewError, ViewSpec};
@@ -54,18 +55,21 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     }
     let network = prepare_network(&connection, options.program(), &observer)?;
     let mut view = PreparedView::for_run(&spec, options.arguments(), &caller)?;
+    let program = view.program(&spec, &caller);
+    let start = ProgramStart::open(caller.cache.as_deref(), &program, mem::take(&mut view.fingerprints));
     timings.end("view");
     let limits = Limits::from(&options.limits);
     let memory = limits.memory();
     // Nested cells may run at the same time.
     let vcpus = if options.nest > 0 { machine::vcpus_for_many_cells() } else { 1 };
     let kernel = Arc::new(machine::start(memory, vcpus, true, &view.visible, &mut timings)?);
-    let libos = machine::libos(&kernel, &mut timings)?;
-    let root = Root::new(&kernel, &libos, mem::take(&mut view.volumes))?;
+    let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
-    let program = view.program(&spec, &caller);
     let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, descendants: options.nest, ..program };
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(&kernel, &root)?;
+    if let Some(mode) = start.mode() {
+        kernel.trace_start(cell.id(), mode).map_err(LaunchError::from)?;
+    }
     timings.end("cell");
     let single = Single {
         name: options.program(),
@@ -75,6 +79,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         stats: options.stats,
         publish: &connection.publish,
         observer: &observer,
+        start: Some(&start),
     };
     finish(&single, &kernel, cell, view, network, &mut timings)
 }
@@ -95,6 +100,8 @@ pub(crate) struct Single<'a> {
     pub(crate) publish: &'a [PortForward],
     /// The observer of its network.
     pub(crate) observer: &'a TerminalObserver,
+    /// The record of the program's starts.
+    pub(crate) start: Option<&'a ProgramStart>,
 }
 
 /// Starts a prepared cell and runs it to its end. Returns its exit status.
@@ -111,6 +118,9 @@ pub(crate) fn finish(
 ) -> Result<u8, Failure> {
     let EndedCell { outcome, network, is_complete } = run_attached(single, kernel, cell, view, network, timings)?;
     timings.end("program");
+    if let (Some(start), Some(trace)) = (single.start, &outcome.start) {
+        start.update(trace);
+    }
     let is_reported = !is_chosen(&outcome.end);
     match single.stats {
         // The table's first line reports how the cell ended.

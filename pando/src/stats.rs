@@ -14,7 +14,7 @@ use syscalls::Sysno;
 
 /// The statistics of an ended cell, one per line.
 pub(crate) fn table(program: &OsStr, outcome: &Outcome, network: &NetworkReport, timings: &Timings) -> String {
-    let Outcome { counters, usage, report, end, traffic } = outcome;
+    let Outcome { counters, usage, report, end, traffic, start: _ } = outcome;
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<24}{value:>14}");
@@ -146,7 +146,7 @@ fn object(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, 
 
 /// The statistics as one object with keys in snake case: times in nanoseconds, memory in bytes.
 pub(crate) fn json(outcome: &Outcome, network: &NetworkReport, timings: &Timings) -> Value {
-    let Outcome { counters, usage, report, end, traffic } = outcome;
+    let Outcome { counters, usage, report, end, traffic, start: _ } = outcome;
     let (status, signal) = match end {
         End::Exited { status } => (Some(status), None),
         End::Signalled { signal, .. } => (None, Some(signal)),

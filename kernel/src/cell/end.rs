@@ -3,7 +3,7 @@
 
 use super::counters::Counters;
 use super::traffic::Traffic;
-use crate::memory::Usage;
+use crate::memory::{StartTrace, Usage};
 use pando_abi::limits::MISSING_CALLS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::MissingCall;
@@ -178,4 +178,6 @@ pub struct Outcome {
     pub report: Report,
     /// Its network card's traffic, if it had a card.
     pub traffic: Option<Traffic>,
+    /// The trace of its start, if it was traced.
+    pub start: Option<StartTrace>,
 }

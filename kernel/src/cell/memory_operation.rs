@@ -41,6 +41,13 @@ pub(crate) enum MemoryOperation {
         /// The remaining range.
         range: PageSpan,
     },
+    /// Make mapped blocks present that are in memory, step by step.
+    MapResident {
+        /// The remaining range.
+        range: PageSpan,
+        /// The block of its first page.
+        block: Block,
+    },
     /// Unmap.
     Unmap {
         /// The range.
@@ -196,6 +203,10 @@ impl MemoryOperation {
             }
             MemoryOperation::MapBlocks { range, block, permissions, eager } => {
                 memory.map_blocks(frames, range, *block, *permissions)?;
+                // A file of which nothing was read in advance is read as requested.
+                if memory.follows_start() && frames.has_some_blocks(*block, range.pages.end - range.pages.start) {
+                    return Ok(self.map_resident_next());
+                }
                 if *eager {
                     return Ok(self.populate_next());
                 }
@@ -203,6 +214,10 @@ impl MemoryOperation {
             }
             MemoryOperation::Populate { range } => {
                 memory.populate_piece(frames, range)?;
+                return Ok(rest(range));
+            }
+            MemoryOperation::MapResident { range, block } => {
+                memory.map_resident_piece(frames, range, block);
                 return Ok(rest(range));
             }
             MemoryOperation::Unmap { range } => {
@@ -240,14 +255,20 @@ impl MemoryOperation {
             }
             MemoryOperation::Count { range, count } => {
                 memory.count_piece(frames, range, count);
-                if !range.pages.is_empty() {
-                    return Ok(OperationProgress::More);
-                }
-                counted::bits(count.resident, count.own)
+                let result = counted::bits(count.resident, count.own);
+                return Ok(if range.pages.is_empty() { OperationProgress::Done(result) } else { OperationProgress::More });
             }
             MemoryOperation::Inspect { space, address } => describe(memory.inspect(frames, *space, *address)?),
         };
         Ok(OperationProgress::Done(result))
+    }
+
+    /// Goes on by making those of the mapped blocks present that are in memory.
+    fn map_resident_next(&mut self) -> OperationProgress {
+        if let MemoryOperation::MapBlocks { range, block, .. } = self {
+            *self = MemoryOperation::MapResident { range: range.clone(), block: *block };
+        }
+        OperationProgress::More
     }
 
     /// Goes on by making the mapped range present.

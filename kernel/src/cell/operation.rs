@@ -11,7 +11,7 @@ use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
 use super::share::Share;
 use super::{CellConfig, CellId};
-use crate::memory::DiskId;
+use crate::memory::{DiskId, StartMode};
 use pando_abi::{Event, Registers};
 use pando_machine::PageCount;
 
@@ -63,6 +63,8 @@ pub(crate) enum Operation {
     SetWindow([u16; 2]),
     /// Raise an event that the subject notices at once, even if it computes.
     Raise(Event),
+    /// Trace which blocks of its disks the subject accesses at its start.
+    TraceStart(StartMode),
     /// Record the subject's page accesses until its end, for its template.
     Train {
         /// The template.
@@ -90,6 +92,7 @@ impl Operation {
             Operation::SetHostName(_) => "name",
             Operation::SetWindow(_) => "resize the terminal of",
             Operation::Raise(_) => "raise an event for",
+            Operation::TraceStart(_) => "trace the start of",
             Operation::Train { .. } => "train a template with",
         }
     }
@@ -98,7 +101,7 @@ impl Operation {
     pub(crate) fn requirement(&self) -> Requirement {
         match self {
             Operation::Clone { .. } => Requirement::Cloneable,
-            Operation::Start | Operation::SetHostName(_) | Operation::Train { .. } => Requirement::NotStarted,
+            Operation::Start | Operation::SetHostName(_) | Operation::TraceStart(_) | Operation::Train { .. } => Requirement::NotStarted,
             Operation::Freeze(FreezeMode::Forced) => Requirement::Started,
             Operation::Memory(_) | Operation::Batch(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
             Operation::Create(_)

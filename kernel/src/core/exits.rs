@@ -12,7 +12,7 @@ use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::work::Work;
-use crate::limits::SPURIOUS_FAULTS;
+use crate::limits::{SPURIOUS_FAULTS, START_TIME};
 use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
@@ -133,6 +133,9 @@ impl State {
     pub(super) fn handle(&mut self, id: CellId, exit: Exit, now: Nanos, quantum_end: Nanos) -> NextStep {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.counters.exits += 1;
+        if cell.counters.cpu > START_TIME {
+            cell.memory.end_start(frames);
+        }
         if let Some(write) = execution.unconfirmed {
             // The write was retried if the instruction pointer has moved, or if the cell made a call. Otherwise it may not have
             // been, and no other code may see the old page.
@@ -298,6 +301,9 @@ impl State {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         cell.memory.note_pause();
         let until = cell.idles_until(frames, until);
+        if until == Nanos::NEVER {
+            cell.memory.end_start(frames);
+        }
         if until <= now || cell.has_unmasked_events(frames) {
             execution.resumption = Resumption::WithEvents;
             // It declared its vector state dead; it continues as if it had waited.

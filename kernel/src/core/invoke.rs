@@ -102,6 +102,7 @@ impl State {
                 self.raise_at_once(id, Event::WindowSize);
             }
             Operation::Raise(event) => self.raise_at_once(id, *event),
+            Operation::TraceStart(mode) => cell.memory.trace_start(*mode),
             Operation::Train { template } => {
                 let template = *template;
                 self.require(template, Requirement::Living)?;

@@ -23,6 +23,7 @@ mod networking;
 mod operator;
 mod ports;
 mod reading;
+mod starts;
 mod state;
 #[cfg(test)]
 mod tests;

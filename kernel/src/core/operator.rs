@@ -44,7 +44,7 @@ impl Kernel {
                 Err(error) => error,
             };
             let retried = match error {
-                OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, &mut buffer)),
+                OperationError::Memory(MemoryError::Absent(wanted)) => Some(shared.read_blocks(state, wanted, None, &mut buffer)),
                 OperationError::Memory(MemoryError::Short(shortage)) => shared.free_memory(state, shortage, &mut flushed),
                 _ => None,
             };

@@ -6,7 +6,8 @@
 
 use super::Shared;
 use super::state::State;
-use crate::device::disk::Disk;
+use crate::cell::CellId;
+use crate::device::disk::{Disk, DiskError};
 use crate::memory::{BlockRead, BlockRequest};
 use pando_abi::BlockNumber;
 use pando_machine::{Arena, FRAME_SIZE};
@@ -16,11 +17,13 @@ use std::sync::MutexGuard;
 
 impl Shared {
     /// Reads a requested block, and its neighbours as far as there is room. The caller must retry before it releases the lock, and
-    /// then call [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory.
+    /// then call [`crate::memory::Frames::forget_unreadable`]. `buffer` is scratch memory. The read counts in the start trace of `reader`,
+    /// the cell that runs.
     pub(super) fn read_blocks<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         wanted: BlockRequest,
+        reader: Option<CellId>,
         buffer: &mut Vec<u8>,
     ) -> MutexGuard<'a, State> {
         // The cell that requests a block uses its disk, so the disk exists. Without room nothing is read, and the retry reports
@@ -30,6 +33,9 @@ impl Shared {
         drop(state);
         let read = read(&*disk, self.machine.arena(), &reading, buffer);
         let mut state = self.lock();
+        if let Some(id) = reader {
+            state.running(id).0.cell.memory.note_miss();
+        }
         state.frames.finish_reading(reading, read);
         state
     }
@@ -48,14 +54,28 @@ fn read(disk: &dyn Disk, arena: &Arena, reading: &BlockRead, buffer: &mut Vec<u8
     let (run, alone) = (start..end, wanted..wanted + 1);
     // A bad block elsewhere in the run must not fail the requested one.
     for run in iter::once(run.clone()).chain((run != alone).then_some(alone)) {
-        buffer.resize(run.len() * FRAME_SIZE, 0);
-        if disk.read(BlockNumber(run.start), buffer).is_ok() {
-            let read = reading.targets().filter(|(block, _)| run.contains(&block.number.0));
-            for ((_, frame), bytes) in read.zip(buffer.chunks_exact(FRAME_SIZE)) {
-                arena.write(frame, 0, bytes);
-            }
+        if fill(arena, reading, &run, buffer, |first, buffer| disk.read(first, buffer)) {
             return run;
         }
     }
     0..0
+}
+
+/// Reads a run of blocks into their frames. `false`: they cannot be read.
+pub(super) fn fill(
+    arena: &Arena,
+    reading: &BlockRead,
+    run: &Range<u32>,
+    buffer: &mut Vec<u8>,
+    read: impl FnOnce(BlockNumber, &mut [u8]) -> Result<(), DiskError>,
+) -> bool {
+    buffer.resize(run.len() * FRAME_SIZE, 0);
+    if read(BlockNumber(run.start), buffer).is_err() {
+        return false;
+    }
+    let targets = reading.targets().filter(|(block, _)| run.contains(&block.number.0));
+    for ((_, frame), bytes) in targets.zip(buffer.chunks_exact(FRAME_SIZE)) {
+        arena.write(frame, 0, bytes);
+    }
+    true
 }

@@ -324,9 +324,9 @@ impl State {
         self.learn(&mut cell);
         self.orphans.extend(live.holdings.children().map(|(_, child)| child));
         let account = cell.memory.account();
-        let report = cell.report(&self.frames);
+        let (report, start) = (cell.report(&self.frames), cell.memory.take_start(&mut self.frames));
         let traffic = live.card.map(|card| self.networks.unplug(card.port));
-        let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report, traffic };
+        let outcome = Outcome { end, counters: cell.counters, usage: self.frames.usage(account), report, traffic, start };
         if let Some(write) = live.execution.unconfirmed {
             write.confirm(&mut self.frames);
         }

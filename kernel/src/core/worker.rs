@@ -154,7 +154,7 @@ impl Worker {
             let next = if next == NextStep::Resume && state.scheduler.is_urgent() { NextStep::Leave(LeaveReason::Preempted) } else { next };
             match next {
                 NextStep::Resume => {}
-                NextStep::Read(wanted) => state = shared.read_blocks(state, wanted, &mut self.buffer),
+                NextStep::Read(wanted) => state = shared.read_blocks(state, wanted, Some(id), &mut self.buffer),
                 NextStep::Again => {
                     drop(state);
                     state = shared.housekeeping(shared.lock());

@@ -29,6 +29,14 @@ pub trait Disk: Send + Sync {
     /// Not all of them can be read; the buffer's content is then unspecified.
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError>;
 
+    /// Reads blocks that may never be needed: as [`Disk::read`], but it reports no error to anybody else.
+    ///
+    /// # Errors
+    /// The same.
+    fn prefetch(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), DiskError> {
+        self.read(first, buffer)
+    }
+
     /// Releases host resources that only serve speed; the disk is not read for now.
     fn rest(&self) {}
 }

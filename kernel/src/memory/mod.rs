@@ -59,6 +59,7 @@ pub use image::BadImage;
 pub(crate) use image::{MemoryExport, MemoryImage, PageSource};
 pub use paging::{Access, BlockRead, BlockRequest, CopyAuthority, CopyError, Fault, MemoryError};
 pub(crate) use prefetch::{PrefetchBatch, PrefetchSet, TrainingTraces};
+pub use prefetch::{StartMode, StartTrace};
 pub use rules::Rules;
 pub use spaces::{ClockHand, PageSpan, SpaceSet};
 pub(crate) use spaces::{CopyBetweenError, copy_between};

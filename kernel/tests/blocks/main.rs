@@ -7,5 +7,6 @@ mod errors;
 mod mapping;
 mod pressure;
 mod sharing;
+mod starts;
 mod trim;
 mod waiting;

@@ -316,6 +316,16 @@ impl View {
         hasher.finish()
     }
 
+    /// A fingerprint of each image with its mount point.
+    fn fingerprints(&self) -> Vec<u64> {
+        let fingerprint = |ViewVolume { mount, image, .. }: &ViewVolume| {
+            let mut hasher = Fingerprint::default();
+            (mount, image.fingerprint()).hash(&mut hasher);
+            hasher.finish()
+        };
+        self.volumes.iter().map(fingerprint).collect()
+    }
+
     /// The images as the cell's disks. Each file that cannot be read as it was is reported once, and sets `changed`.
     fn into_volumes(self, changed: &Arc<AtomicBool>) -> Vec<pando_launch::Volume> {
         let volume = |ViewVolume { mount, image, cache }| {

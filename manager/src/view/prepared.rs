@@ -27,6 +27,8 @@ const GROUPS: &str = "/etc/group";
 pub struct PreparedView {
     /// Its volumes, the root first.
     pub volumes: Vec<pando_launch::Volume>,
+    /// The fingerprints of the volumes, if the host has a cache and the view is for a run.
+    pub fingerprints: Vec<u64>,
     /// The program's path in it.
     pub program: PathBuf,
     /// The program's arguments, its own name first.
@@ -59,7 +61,8 @@ impl PreparedView {
     /// There is no such program, or a file cannot be shown.
     pub fn for_run(spec: &ViewSpec, command: &[OsString], environment: &HostEnvironment) -> Result<PreparedView, ViewError> {
         let (prepared, view) = PreparedView::new(spec, command, environment)?;
-        Ok(PreparedView { volumes: view.into_volumes(&prepared.changed), ..prepared })
+        let fingerprints = if environment.cache.is_some() { view.fingerprints() } else { Vec::new() };
+        Ok(PreparedView { volumes: view.into_volumes(&prepared.changed), fingerprints, ..prepared })
     }
 
     /// The same for a template: it does not see its creator's current directory. Also returns a fingerprint of the view.
@@ -122,6 +125,7 @@ impl PreparedView {
         let (renewal, changed) = (view.renewal.take(), Arc::default());
         let prepared = PreparedView {
             volumes: Vec::new(),
+            fingerprints: Vec::new(),
             program,
             arguments,
             directory,

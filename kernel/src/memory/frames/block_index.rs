@@ -4,7 +4,7 @@
 use super::account::AccountId;
 use crate::memory::block::{Block, DiskId};
 use pando_machine::FrameId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// A frame of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +28,18 @@ pub(super) struct BlockIndex {
     idle: u64,
     /// Number of frames that hold blocks of each disk, or are being filled with them.
     frames_of_disk: HashMap<DiskId, u64>,
+    /// Number of blocks in memory of each aligned group of 512 on a disk.
+    groups: HashMap<(DiskId, u32), u32>,
     /// The block that could not be read, until the reader has retried.
     pub(super) unreadable: Option<Block>,
+    /// The blocks that were accessed, while that is marked.
+    pub(super) touched: Option<HashSet<Block>>,
 }
+
+/// Blocks of a group.
+const GROUP: u32 = 512;
+/// Groups whose blocks are looked up one by one.
+const FEW_GROUPS: u32 = 2;
 
 impl BlockIndex {
     /// An empty index, whose frames `account` pays for.
@@ -42,7 +51,9 @@ impl BlockIndex {
             queue: VecDeque::new(),
             idle: 0,
             frames_of_disk: HashMap::new(),
+            groups: HashMap::new(),
             unreadable: None,
+            touched: None,
         }
     }
 
@@ -71,9 +82,18 @@ impl BlockIndex {
         self.by_frame.get(&frame).map(|slot| slot.block)
     }
 
+    /// Whether one of `count` blocks from `first` on is in memory, or, of many blocks, one of their groups. O(groups).
+    pub(super) fn has_any(&self, first: Block, count: u64) -> bool {
+        let last = u64::from(first.number.0) + count.saturating_sub(1);
+        let mut groups = first.number.0 / GROUP..=(last / u64::from(GROUP)) as u32;
+        let is_near = groups.any(|group| self.groups.contains_key(&(first.disk, group)));
+        is_near && (count > u64::from(FEW_GROUPS * GROUP) || (0..count).any(|offset| self.by_block.contains_key(&first.offset(offset))))
+    }
+
     /// Adds a block in an idle frame that was counted before.
     pub(super) fn insert(&mut self, block: Block, frame: FrameId) {
         self.by_block.insert(block, frame);
+        *self.groups.entry((block.disk, block.number.0 / GROUP)).or_default() += 1;
         self.by_frame.insert(frame, RegistryFrame { block, is_used: false, is_queued: false });
         self.mark_idle(frame);
     }
@@ -89,6 +109,16 @@ impl BlockIndex {
         *frames -= 1;
         if *frames == 0 {
             self.frames_of_disk.remove(&disk);
+        }
+    }
+
+    fn uncount_in_group(&mut self, block: Block) {
+        let group = (block.disk, block.number.0 / GROUP);
+        if let Some(count) = self.groups.get_mut(&group) {
+            *count -= 1;
+            if *count == 0 {
+                self.groups.remove(&group);
+            }
         }
     }
 
@@ -125,6 +155,7 @@ impl BlockIndex {
             } else {
                 let block = slot.block;
                 self.by_block.remove(&block);
+                self.uncount_in_group(block);
                 self.by_frame.remove(&frame);
                 self.uncount(block.disk);
                 self.idle -= 1;

@@ -11,6 +11,7 @@ use super::frame_table::Frames;
 use crate::limits::RECLAIM_BLOCKS;
 use crate::memory::block::{Block, DiskId};
 use pando_machine::{FrameId, PageCount};
+use std::collections::HashSet;
 
 impl Frames {
     /// Memory use and quota of the registry.
@@ -98,6 +99,36 @@ impl Frames {
     /// Whether a block of a disk is in memory, is being read, or is unreadable.
     pub(crate) fn has_blocks_of(&self, disk: DiskId) -> bool {
         self.registry.has_frames_of(disk) || self.registry.unreadable.is_some_and(|block| block.disk == disk)
+    }
+
+    /// Marks the blocks that are accessed from now on: entries of blocks come without the accessed bit.
+    pub(crate) fn mark_accesses(&mut self) {
+        self.registry.touched = Some(HashSet::new());
+    }
+
+    /// Whether accesses are marked.
+    pub(in crate::memory) fn marks_accesses(&self) -> bool {
+        self.registry.touched.is_some()
+    }
+
+    /// Marks the block in a frame, if the frame is the registry's. `true`: it is.
+    pub(in crate::memory) fn note_touched(&mut self, frame: FrameId) -> bool {
+        if self.registry.touched.is_none() {
+            return false;
+        }
+        let block = self.block_in(frame);
+        self.registry.touched.iter_mut().for_each(|touched| touched.extend(block));
+        block.is_some()
+    }
+
+    /// Ends the marks, and returns the marked blocks.
+    pub(in crate::memory) fn end_marks(&mut self) -> HashSet<Block> {
+        self.registry.touched.take().unwrap_or_default()
+    }
+
+    /// Whether one of `count` blocks from `first` on is in memory; of many blocks, whether one near them is.
+    pub(crate) fn has_some_blocks(&self, first: Block, count: u64) -> bool {
+        self.registry.has_any(first, count)
     }
 
     /// Frees some of the idle frames; `true` if that were all.

@@ -58,6 +58,12 @@ impl Frames {
         self.registry_room().0 > 0 && self.available().0 > RESERVE
     }
 
+    /// Whether there is room for more blocks without any that are in memory being given up.
+    pub(crate) fn has_room_for_blocks(&self, count: u64) -> bool {
+        let Usage { quota, used, .. } = self.registry();
+        used.0 + count <= quota.0 && count + RESERVE <= self.free().0
+    }
+
     /// Takes frames to read blocks into: for the requested one, and for as many around it as there is room for. `None`: there is no
     /// room at all.
     pub fn begin_reading(&mut self, wanted: BlockRequest) -> Option<BlockRead> {

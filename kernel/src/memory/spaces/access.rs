@@ -43,6 +43,9 @@ impl SpaceSet {
             let start = number - number % FAULT_AROUND;
             self.note_written_as_clone(VirtualPage { slot, number: start }..VirtualPage { slot, number: start + FAULT_AROUND });
         }
+        if fault == Fault::Mapped {
+            self.note_miss();
+        }
         if matches!(fault, Fault::Copied { .. } | Fault::Allocated | Fault::Mapped) {
             self.note_access(frames, &range, access);
         }

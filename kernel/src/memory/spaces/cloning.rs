@@ -60,6 +60,8 @@ impl SpaceSet {
             disks: self.disks.clone(),
             current: self.current,
             trace: None,
+            start: None,
+            is_starting: false,
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::new(self.traces.prefetch_set().clone()),
             clusters: CopyClusters::default(),

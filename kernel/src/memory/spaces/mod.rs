@@ -10,6 +10,7 @@
 //! - [`cloning`]: clones of a space, and of all memory
 //! - [`disks`]: attached disks
 //! - [`eviction`]: eviction of blocks from a cell's mappings
+//! - [`starts`]: traces of starts
 //! - [`training`] and [`prefetching`]: recording and copying of expected pages
 
 mod access;
@@ -22,6 +23,7 @@ mod page_span;
 mod prefetching;
 mod set;
 mod space;
+mod starts;
 mod training;
 
 pub(crate) use copy_between::{CopyBetweenError, copy_between};

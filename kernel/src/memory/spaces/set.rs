@@ -5,7 +5,7 @@ use super::disks::Disks;
 use super::space::{MountSource, Space};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::{AccountId, Frames, Shortage};
-use crate::memory::prefetch::{CopyClusters, PrefetchState, TrainingTrace, TrainingTraces};
+use crate::memory::prefetch::{CopyClusters, PrefetchState, StartTrace, TrainingTrace, TrainingTraces};
 use crate::memory::tree::Tree;
 use pando_abi::layout::{SLOT_SIZE, SYSTEM_SLOT, USER_END, USER_START};
 use pando_abi::limits::{MAX_MOUNTS, MAX_SEGMENTS, MAX_SPACES};
@@ -32,6 +32,10 @@ pub struct SpaceSet {
     pub(in crate::memory) current: SpaceIndex,
     /// The training trace, while one is recorded.
     pub(super) trace: Option<TrainingTrace>,
+    /// The start trace, while one is recorded.
+    pub(super) start: Option<StartTrace>,
+    /// Whether that start is not over yet.
+    pub(super) is_starting: bool,
     /// The training traces of its clones.
     pub(crate) traces: TrainingTraces,
     /// The prefetch state, as a clone.
@@ -52,6 +56,8 @@ impl SpaceSet {
             disks: Disks::default(),
             current: SpaceIndex(0),
             trace: None,
+            start: None,
+            is_starting: false,
             traces: TrainingTraces::default(),
             prefetch: PrefetchState::default(),
             clusters: CopyClusters::default(),
@@ -201,6 +207,15 @@ impl SpaceSet {
         let mounts = self.spaces.iter_mut().flatten().flat_map(|space| &mut space.mounts);
         let private = mounts.filter_map(|mount| if let MountSource::Private(tree) = &mut mount.source { Some(tree) } else { None });
         self.segments.iter_mut().flatten().map(|segment| &mut segment.tree).chain(private)
+    }
+
+    /// The trees of the segments that the running space mounts, with their slots.
+    pub(super) fn current_segments(&self) -> impl Iterator<Item = (usize, &Tree)> {
+        let mounts = self.spaces.get(self.current.0 as usize).and_then(Option::as_ref).into_iter().flat_map(|space| &space.mounts);
+        mounts.filter_map(|mount| match mount.source {
+            MountSource::Segment(index) => Some((mount.slot, &self.segments.get(index.0 as usize)?.as_ref()?.tree)),
+            MountSource::Private(_) => None,
+        })
     }
 
     /// The root of the running space, built if necessary.

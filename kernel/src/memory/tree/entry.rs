@@ -11,7 +11,8 @@
 //!                          Bits 9, 10 and 63 as above. Address bits 44 to 51 are ones in both, so that no speculative load
 //!                          reaches memory.
 //! ```
-//! Accessed and dirty are always set: a CPU that has to set them takes several times longer for a first access.
+//! Accessed and dirty are set from the start: a CPU that has to set them takes several times longer for a first access. Only where the
+//! kernel wants to know which blocks are accessed, their entries come without the first ([`touched`](super::touched)).
 
 use crate::memory::block::{Block, DiskId};
 use pando_abi::{BlockNumber, Permissions};
@@ -20,7 +21,8 @@ use pando_machine::{FrameId, HugeFrame};
 const PRESENT: u64 = 1;
 const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-const ACCESSED_DIRTY: u64 = 1 << 5 | 1 << 6;
+const ACCESSED: u64 = 1 << 5;
+const ACCESSED_DIRTY: u64 = ACCESSED | 1 << 6;
 const LARGE: u64 = 1 << 7;
 const BLOCK: u64 = 1 << 7;
 const LAZY_LARGE: u64 = 1 << 8;
@@ -179,16 +181,28 @@ impl Entry {
         if self.is_present() { Entry(self.0 & !WRITE) } else { self }
     }
 
-    /// Whether this entry is `old` with the write bit set.
+    /// The same page, not accessed yet.
     #[must_use]
-    pub const fn only_adds_write(self, old: Entry) -> bool {
-        self.0 == old.0 | WRITE
+    pub const fn unaccessed(self) -> Entry {
+        Entry(self.0 & !ACCESSED)
     }
 
-    /// Whether two pages differ only in frame and write bit, so they have the same permissions and size.
+    /// Whether the CPU may have accessed the page or table of a present entry.
+    #[must_use]
+    pub const fn is_accessed(self) -> bool {
+        self.0 & ACCESSED != 0
+    }
+
+    /// Whether this entry is `old` with the write bit set; the CPU may have accessed either.
+    #[must_use]
+    pub const fn only_adds_write(self, old: Entry) -> bool {
+        self.0 & !ACCESSED == (old.0 | WRITE) & !ACCESSED
+    }
+
+    /// Whether two pages differ only in frame, write bit and accessed bit, so they have the same permissions and size.
     #[must_use]
     pub const fn only_changes_frame(self, old: Entry) -> bool {
-        const SAME: u64 = !(ADDRESS | WRITE);
+        const SAME: u64 = !(ADDRESS | WRITE | ACCESSED);
         self.0 & SAME == old.0 & SAME
     }
 }

@@ -8,6 +8,7 @@
 //! - [`block_entries`]: tables that map blocks of disks
 //! - [`edit`]: the only place that changes tables
 //! - [`reaper`]: gradual release
+//! - [`touched`]: blocks that the CPU has accessed
 
 mod block_entries;
 mod edit;
@@ -16,6 +17,7 @@ mod handle;
 mod level;
 mod lookup;
 mod reaper;
+mod touched;
 
 pub(in crate::memory) use edit::PATH_TABLES;
 pub use entry::{Entry, View};

@@ -14,6 +14,9 @@ impl Frames {
                 Some(Garbage::Table(table, level)) => {
                     if self.drop_table(table) {
                         for entry in self.arena().load_table(table) {
+                            if level == 1 {
+                                self.note_accessed(Entry(entry));
+                            }
                             self.release_view(Entry(entry).view(level), level);
                         }
                         self.retire(table);

@@ -7,6 +7,7 @@ mod memory;
 mod nested;
 mod processor;
 mod signals;
+mod starts;
 mod streams;
 mod terminal;
 mod volumes;

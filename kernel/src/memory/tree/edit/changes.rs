@@ -37,6 +37,9 @@ impl EntryChange for Replace {
             return visit.old;
         }
         if visit.is_whole() {
+            if visit.level == 1 {
+                edit.frames.note_accessed(visit.old);
+            }
             edit.frames.release_view(visit.view, visit.level);
             return new;
         }
@@ -62,7 +65,10 @@ impl EntryChange for Protect {
             _ if !visit.is_whole() => edit.descend_into_split(visit, self),
             View::Lazy { large, .. } => Entry::lazy(permissions, large),
             View::Block { block, .. } => Entry::block(block, permissions),
-            View::Page { frame, .. } => edit.page_with(frame, visit.level, permissions),
+            View::Page { frame, .. } => {
+                let entry = edit.page_with(frame, visit.level, permissions);
+                if visit.old.is_accessed() { entry } else { entry.unaccessed() }
+            }
         }
     }
 }

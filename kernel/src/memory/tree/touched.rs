@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocks that the CPU has accessed, by the accessed bits of their entries.
+//!
+//! Entries usually have this bit from the start, which spares the CPU setting it. While [accesses are marked](Frames::mark_accesses), new
+//! entries of blocks come without it.
+
+use super::entry::{Entry, View};
+use super::handle::Tree;
+use super::level::{TOP, index, span};
+use crate::memory::frames::Frames;
+use pando_machine::{EntryIndex, FrameId};
+
+impl Frames {
+    /// Marks the block that an entry of a last-level table maps, if the CPU has accessed it. `true`: it has.
+    pub(super) fn note_accessed(&mut self, entry: Entry) -> bool {
+        match entry.view(1) {
+            View::Page { frame, .. } if entry.is_accessed() => self.note_touched(frame),
+            _ => false,
+        }
+    }
+}
+
+impl Tree {
+    /// Marks the blocks that the CPU has accessed through this tree. Returns the first pages of the tables with such blocks. Examines at
+    /// most `budget` tables, and takes them from it.
+    pub(in crate::memory) fn note_accessed(&self, frames: &mut Frames, budget: &mut u64) -> Vec<u64> {
+        let (mut page, mut tables) = (0, Vec::new());
+        while self.find_blocks(frames, &mut page, budget) {
+            if let Some(table) = self.last_level_table(frames, page) {
+                let entries = frames.arena().load_table(table);
+                // Each entry counts, so no early end.
+                if entries.into_iter().filter(|entry| frames.note_accessed(Entry(*entry))).count() > 0 {
+                    tables.push(page);
+                }
+            }
+            page += span(2);
+        }
+        tables
+    }
+
+    /// The table that contains the entry of a page, if there is one.
+    fn last_level_table(&self, frames: &Frames, page: u64) -> Option<FrameId> {
+        let mut table = self.top?;
+        for level in (2..=TOP).rev() {
+            let entry: EntryIndex = index(page, level);
+            let View::Table { table: below, .. } = Entry(frames.arena().load(table, entry)).view(level) else { return None };
+            table = below;
+        }
+        Some(table)
+    }
+}
