@@ -61,6 +61,14 @@ pub enum Error {
         /// The digest that it has.
         found: Digest,
     },
+    /// A registry cannot be reached, or refuses.
+    #[error("cannot pull {}: {}", escaped(name), escaped(problem))]
+    Registry {
+        /// The image's name.
+        name: String,
+        /// The reason.
+        problem: String,
+    },
     /// There is no such image in the store.
     #[error("there is no image `{}`", escaped(.0))]
     Missing(String),

@@ -127,7 +127,8 @@ impl ImageStore {
     fn remove_leftovers(&self) {
         let entries: io::Result<fs::ReadDir> = fs::read_dir(self.directory().join("layers"));
         for entry in entries.into_iter().flatten().flatten() {
-            if entry.file_name().as_encoded_bytes().starts_with(b".pando-") {
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(b".pando-") || name.as_encoded_bytes().ends_with(b".part") {
                 let _ = fs::remove_file(entry.path());
             }
         }

@@ -22,6 +22,8 @@ mod layout;
 mod limits;
 mod load;
 mod names;
+mod pull;
+mod registry;
 mod scratch;
 mod store;
 #[cfg(test)]
@@ -34,4 +36,6 @@ pub use garbage::{Removed, Users};
 pub use import::ConfigChange;
 pub use load::{LoadProgress, LoadedImage};
 pub use names::ImageName;
+pub use pull::{PullProgress, PulledImage};
+pub use registry::Credentials;
 pub use store::{ImageStore, OpenImage, StoredImage};

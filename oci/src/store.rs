@@ -193,6 +193,14 @@ impl ImageStore {
         }
     }
 
+    pub(crate) fn has_image(&self, id: Digest) -> bool {
+        self.image_path(id).exists()
+    }
+
+    pub(crate) fn layers_directory(&self) -> PathBuf {
+        self.directory.join("layers")
+    }
+
     pub(crate) fn has_layer(&self, diff_id: Digest) -> bool {
         self.layer_path(diff_id).exists()
     }

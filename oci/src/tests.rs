@@ -2,6 +2,8 @@
 //! Archives and layouts in all their forms, damaged and hostile ones among them, and the store.
 
 mod archives;
+mod pull;
+mod server;
 
 use crate::load::LoadProgress;
 use crate::scratch::Scratch;

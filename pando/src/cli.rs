@@ -9,6 +9,7 @@ use crate::completion;
 use crate::doctor::Doctor;
 use crate::help;
 use crate::images;
+use crate::pull::PullOptions;
 use crate::service::Serve;
 use crate::templates;
 use clap::{Parser, Subcommand};
@@ -67,6 +68,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Pull a container image from a registry
+    Pull(PullOptions),
     /// Get and manage container images, and build root images
     Image {
         #[command(subcommand)]

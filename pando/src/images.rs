@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::image::{self, BuildImage};
 use crate::observer;
 use crate::progress::ProgressLine;
+use crate::pull::{self, PullOptions};
 use crate::table;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -25,6 +26,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The subcommands of `pando image`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Pull a container image from a registry: the same as `pando pull`
+    Pull(PullOptions),
     /// Load container images from an archive of `docker save` or `podman save`, or from an OCI layout
     Load(LoadOptions),
     /// Make a container image of a root file system in a tar archive
@@ -119,6 +122,7 @@ pub(crate) struct ImportOptions {
 /// The subcommand fails.
 pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
     match command {
+        Command::Pull(options) => pull::pull(options),
         Command::Load(options) => load(options),
         Command::Import(options) => import(options),
         Command::Ls { quiet, json } => list(*quiet, *json),

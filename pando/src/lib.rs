@@ -26,6 +26,8 @@ mod network_options;
 mod observer;
 mod options;
 mod progress;
+mod pull;
+mod registry_login;
 mod run;
 mod service;
 mod signals;
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
         cli::Command::Kill(options) => client::kill(&options),
         cli::Command::Stats { cell, json } => client::stats(cell.as_deref(), json),
         cli::Command::Serve(options) => service::serve(&options),
+        cli::Command::Pull(options) => pull::pull(&options),
         cli::Command::Image { command } => images::command(&command),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),

@@ -28,7 +28,9 @@ pub(crate) fn view(error: &ViewError) -> String {
 /// The message about a container image.
 pub(crate) fn container_image(error: &ImageError) -> String {
     match error {
-        ImageError::Missing(_) => format!("{error}: `pando image ls` lists them, `pando image load` reads one from an archive"),
+        ImageError::Missing(_) => {
+            format!("{error}: `pando image ls` lists them, `pando pull NAME` gets it from its registry, `pando image load` from an archive")
+        }
         ImageError::SeveralNames { .. } => format!("{error}: name the one to remove, or remove the image with --force"),
         ImageError::InUse { .. } => format!("{error}: end the cell or remove the template first"),
         ImageError::NotAnImage { .. } => {

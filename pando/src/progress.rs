@@ -3,7 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pando_manager::report::Progress;
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Faster operations show nothing.
@@ -22,7 +22,7 @@ pub(crate) struct ProgressLine {
     what: &'static str,
     count: Count,
     begun: Instant,
-    bar: OnceCell<ProgressBar>,
+    bar: OnceLock<ProgressBar>,
 }
 
 impl ProgressLine {
@@ -49,7 +49,7 @@ impl ProgressLine {
     }
 
     fn new(what: &'static str, count: Count) -> Self {
-        ProgressLine { what, count, begun: Instant::now(), bar: OnceCell::new() }
+        ProgressLine { what, count, begun: Instant::now(), bar: OnceLock::new() }
     }
 
     /// Removes the line from the terminal.

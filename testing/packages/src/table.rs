@@ -181,6 +181,7 @@ pub const NEEDED: &[Package] = &[
     package("dropbear-bin", &["dropbear"], "another"),
     package("bind9", &["named"], "a server of names"),
     package("dnsmasq-base", &["dnsmasq"], "another"),
+    package("docker-registry", &["docker-registry"], "a registry of container images"),
     package("bind9-dnsutils", &["dig", "host"], "what asks it"),
     package("iperf3", &["iperf3"], "streams and datagrams, measured"),
     package("iproute2", &["ip", "ss", "bridge"], "a network for a test alone"),

@@ -315,8 +315,11 @@ fn command_lines_that_mean_nothing() {
     check_usage(&["run", "-v", "/a:/b:rw", "busybox"], &["only `ro`", "`rw`"]);
     check_usage(&["run", "-v", "/a:/b:ro:x", "busybox"], &["too many colons"]);
     check_usage(&["run", "-e", "=x", "busybox"], &["name is missing", "NAME=VALUE"]);
-    for user in ["root", "-1", "0:", "4294967295"] {
-        check_usage(&["run", &format!("--user={user}"), "busybox"], &["not a user or group number", "1000:1000"]);
+    for user in ["", ":", "0:", "0:0:0"] {
+        check_usage(&["run", &format!("--user={user}"), "busybox"], &["is not a user", "1000:1000"]);
+    }
+    for user in ["nobody here", "-1", "4294967295", "0:no group"] {
+        check_options(&[&format!("--user={user}")], &["this host: there is no", "in its /etc/"]);
     }
     for share in ["0", "1.5", "-1", "half"] {
         check_usage(&["run", &format!("--cpus={share}"), "busybox"], &["not a share of a core", "0.5"]);

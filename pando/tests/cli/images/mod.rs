@@ -2,6 +2,7 @@
 //! Container images, from archives of the tests' own making to running programs.
 
 mod manage;
+mod registry;
 mod run;
 
 use crate::archives::{Archive, Fixture as Image, Layer, archive, docker_archive, layout};
