@@ -106,6 +106,46 @@ fn a_child_that_needs_more_than_its_family_has_ends_alone() {
     }
 }
 
+/// Memory runs out at every step of a start in turn: in the bytes for the child, or in the child itself.
+#[test]
+fn memory_may_run_out_at_any_step_of_a_start() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let root = template(&lab);
+        let grandparent = start(&mut lab, root, PageCount(30_000), 10);
+        let (name, parent) = start_child(&mut lab, grandparent, PageCount(5000), 5).expect("room");
+        // More than the smallest quota.
+        assert_eq!(take(&mut lab, parent, 0x6000_0000, 300), Ok(0));
+        let (mut refused, mut ended, mut worked) = (0, 0, 0);
+        for room in 0..60 {
+            let value = used(&lab, parent) + room;
+            assert_eq!(call(&mut lab, grandparent, Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value }), Ok(0));
+            let (child, _) = clone_root(&mut lab, parent, PageCount(1000), 0).expect("a clone takes no memory yet");
+            let write = Hypercall::Write { space: child.current_space(), address: BYTES, source: BYTES, bytes: 8 };
+            for step in [write, Hypercall::CellRun { cell: child.bits() }] {
+                match call(&mut lab, parent, step) {
+                    Err(Refusal::Quota) => refused += 1,
+                    other => assert_eq!(other, Ok(0)),
+                }
+            }
+            // The parent itself has room again, whatever the child did.
+            let value = 5000;
+            assert_eq!(call(&mut lab, grandparent, Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value }), Ok(0));
+            for (child, id) in lab.kernel.children(parent).expect("it lives") {
+                let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits);
+                match state {
+                    Some(ChildState::Quota) => ended += 1,
+                    Some(ChildState::Started { .. }) if waits(&lab, id) => worked += 1,
+                    other => panic!("{other:?}"),
+                }
+                assert_eq!(call(&mut lab, parent, Hypercall::Drop { holding: child.bits() }), Ok(0));
+            }
+        }
+        assert!(refused > 0 && ended > 0 && worked > 0, "{refused} {ended} {worked}");
+        close(&mut lab, &[grandparent, root], free);
+    }
+}
+
 /// A cell that counts for ever, not started.
 fn spinner(lab: &Lab) -> CellId {
     let mut asm = Asm::new();
