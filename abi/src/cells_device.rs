@@ -8,7 +8,8 @@
 //! The children that are made through an open file belong to it, with its duplicates: other open files cannot name them, and they are dropped
 //! when it is closed. Each open file can name the template [`HoldingName::ROOT`](crate::HoldingName::ROOT).
 //!
-//! The file is readable when the state of a child may have changed: it has written output, taken input, frozen or ended. A `read` returns a
+//! The file is readable when the state of a child may have changed: it has written output, asked for input or
+//! taken some, frozen or ended. A `read` returns a
 //! 64-bit count of such events since the last one.
 
 /// Path of the device.

@@ -47,7 +47,7 @@ events! {
     Freeze = 7,
     /// The operator has opened the control channel, or descriptors of its rings were taken.
     Control = 8,
-    /// A child has written output, taken input, frozen or ended.
+    /// A child has written output, asked for input or taken some, frozen or ended.
     Child = 9,
 }
 

@@ -148,7 +148,7 @@ pub enum ConsoleProgress {
         /// The tag.
         stream: u32,
     },
-    /// The child has ended, and all its output was read.
+    /// The child has ended or is frozen, and all its output was read.
     End,
 }
 

@@ -182,14 +182,15 @@ hypercalls! {
     21 Batch batch(address, calls);
     /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
     /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors. It
-    /// may have `cells` descendants. Returns the child's holding.
+    /// may have `cells` descendants. It keeps `source`'s limit of CPU time. Returns the child's holding.
     22 CellClone cell_clone(source, quota, cells);
-    /// Starts a child that was made or cloned. Returns 0.
+    /// Starts a child. Returns 0.
     23 CellRun cell_run(cell);
     /// Makes a child a template: with `how` 0 its libOS is asked, with 1 it is frozen as it stands. It is frozen once `cell_state` reports
     /// that. Returns 0.
     24 CellStop cell_stop(cell, how);
-    /// Ends a child and all its descendants. Its state and its unread output stay until the holding is dropped. Returns 0.
+    /// Ends a child and all its descendants: one that runs on another vCPU ends soon afterwards, as `cell_state` then reports, and only then are
+    /// its memory and its place free. Its state and its unread output stay until the holding is dropped. Returns 0.
     25 CellEnd cell_end(cell);
     /// Gives up a holding. A child ends. Returns 0.
     26 Drop drop(holding);
@@ -197,7 +198,7 @@ hypercalls! {
     /// asked for input.
     27 CellState cell_state(cell);
     /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
-    /// thousandths of a CPU. Returns 0.
+    /// thousandths of a CPU. A memory limit below the child's use is refused. Returns 0.
     28 CellLimit cell_limit(cell, kind, value);
     /// Sets the host name of a child that has not started, from `bytes` bytes of UTF-8 (at most 64) at `address`. Returns 0.
     29 CellName cell_name(cell, address, bytes);
@@ -207,7 +208,7 @@ hypercalls! {
     /// Gives a child a holding of the caller's own template. Returns the child's name for it.
     31 Grant grant(cell, holding);
     /// Copies output of a child, at most `bytes` bytes (1 to 65536) of one stream, to `address`. Returns the number of bytes in bits 0 to 31
-    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended, and all was read.
+    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read.
     32 ConsoleRead console_read(cell, address, bytes);
     /// Sends `bytes` bytes (at most 65536) at `address` to a child's input. Returns how many there was room for. With `bytes` 0, the
     /// input ends.

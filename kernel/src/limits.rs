@@ -11,6 +11,10 @@ pub const FAULT_AROUND: u64 = 16;
 /// hundred bytes for each cell.
 pub const CLUSTER_SPANS: usize = 16;
 
+/// Flushes that a cell waits for at one exit when its quota, or an ancestor's, is used up. The first uncharges its own retired tables; other
+/// cells of its family may have retired more meanwhile.
+pub const FLUSH_WAITS: u32 = 4;
+
 /// Children of ended cells that one piece of housekeeping ends: about 100 µs under the lock.
 pub const ORPHANS_PIECE: usize = 8;
 

@@ -32,7 +32,7 @@ fn reason_of(refusal: Refusal) -> &'static str {
         Refusal::NoMemory => "the machine has no memory left: end other cells",
         Refusal::TooMany => "there are too many cells, or too many levels of them: end some",
         Refusal::BadArgument => "a limit is out of range: a cell needs at least 1 MiB of memory",
-        Refusal::NoSuchHolding => "it has ended",
+        Refusal::NoSuchHolding => "it has ended, or this cell was given none",
         refusal => refusal.cause(),
     }
 }

@@ -20,19 +20,25 @@ use pando_manager::limits::Limits;
 use pando_manager::outcome::{exit_status, is_chosen};
 use pando_manager::view::{ViewSpec, program_in_same_view};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, write};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::pipe;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A device that every cell has, and no host.
 const PANDO_DEVICE: &str = "/dev/pando";
 /// The device that only hosts have.
 const KVM_DEVICE: &str = "/dev/kvm";
+
+/// Bytes that a pipe takes at once if it is ready, as POSIX has it.
+const PIPE_BUF: usize = 4096;
+/// Pieces of output that are passed on between two looks at signals and the deadline.
+const PIECES_PER_TURN: u32 = 64;
 
 /// Opens the device for nested cells. `None`: this process does not run in a cell.
 ///
@@ -100,6 +106,7 @@ struct Session {
     signalled: UnixStream,
     history: SignalHistory,
     input: Input,
+    output: Option<Output>,
     /// When the child is ended, and why.
     deadline: Option<(Instant, End)>,
     /// Bytes that it may still write.
@@ -121,6 +128,28 @@ enum Input {
     Closed,
 }
 
+/// Output of the child that is not written yet.
+#[derive(Debug)]
+struct Output {
+    /// To standard error, not standard output.
+    is_errors: bool,
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// Why the child's output was not passed on further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutputPause {
+    /// There is none yet.
+    Nothing,
+    /// The stream takes no more for now.
+    Blocked,
+    /// Signals and the deadline are due to be looked at.
+    Turn,
+    /// The child has ended, and all is written.
+    End,
+}
+
 impl Session {
     /// Starts the child.
     fn new(device: CellsDevice, child: HoldingName, limits: &Limits) -> Result<Session, Failure> {
@@ -135,7 +164,7 @@ impl Session {
         let deadline = limits.time.and_then(|time| Some((Instant::now().checked_add(time)?, End::TimedOut)));
         let history = SignalHistory::default();
         let output_left = limits.output;
-        Ok(Session { device, child, signals, signalled, history, input: Input::Unwanted, deadline, output_left, ended: None })
+        Ok(Session { device, child, signals, signalled, history, input: Input::Unwanted, output: None, deadline, output_left, ended: None })
     }
 
     /// Passes bytes and signals on until the child has ended and its output is written.
@@ -146,26 +175,35 @@ impl Session {
             self.device.forget_events().map_err(Failure::Nested)?;
             self.pass_signals()?;
             self.pass_input()?;
-            if self.pass_output(&mut buffer)? {
+            let pause = self.pass_output(&mut buffer)?;
+            if pause == OutputPause::End {
                 let state = self.device.state(self.child).map_err(Failure::Nested)?;
                 return Ok(self.ended.take().unwrap_or_else(|| end_of(state)));
             }
-            self.wait()?;
+            self.wait(pause)?;
         }
     }
 
-    /// Waits until something can be passed on, or the time is over.
-    fn wait(&mut self) -> Result<(), Failure> {
-        let left = self.deadline.as_ref().map(|(deadline, _)| deadline.saturating_duration_since(Instant::now()));
+    /// Waits until something can be passed on, or the time is over. `pause`: why there is no more output now.
+    fn wait(&mut self, pause: OutputPause) -> Result<(), Failure> {
+        let left = match pause {
+            OutputPause::Turn => Some(Duration::ZERO),
+            _ => self.deadline.as_ref().map(|(deadline, _)| deadline.saturating_duration_since(Instant::now())),
+        };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let stdin = std::io::stdin();
-        let mut sources: Vec<BorrowedFd<'_>> = vec![self.device.as_fd(), self.signalled.as_fd()];
-        if matches!(self.input, Input::Open) {
-            sources.push(stdin.as_fd());
+        let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        let mut polled = vec![PollFd::new(&self.signalled, PollFlags::IN)];
+        match (pause, &self.output) {
+            // More output of the child could not be written.
+            (OutputPause::Blocked, Some(Output { is_errors: true, .. })) => polled.push(PollFd::new(&stderr, PollFlags::OUT)),
+            (OutputPause::Blocked, _) => polled.push(PollFd::new(&stdout, PollFlags::OUT)),
+            _ => polled.push(PollFd::new(&self.device, PollFlags::IN)),
         }
-        let mut polled: Vec<PollFd<'_>> = sources.into_iter().map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
+        if matches!(self.input, Input::Open) {
+            polled.push(PollFd::new(&stdin, PollFlags::IN));
+        }
         match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Failure::Nested(error.into())),
         }
         let has_input = polled.get(2).is_some_and(|source| !source.revents().is_empty());
@@ -215,31 +253,60 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the child's output. `true`: it has ended, and all is written.
-    fn pass_output(&mut self, buffer: &mut [u8]) -> Result<bool, Failure> {
-        loop {
-            let read = self.device.read_console(self.child, buffer).map_err(Failure::Nested)?;
-            let (count, written) = match read {
-                ConsoleRead::Nothing => return Ok(false),
-                ConsoleRead::End => return Ok(true),
+    /// Writes the child's output, as much as the streams take without waiting.
+    fn pass_output(&mut self, buffer: &mut [u8]) -> Result<OutputPause, Failure> {
+        for _ in 0..PIECES_PER_TURN {
+            if self.output.is_some() {
+                if !self.write_piece()? {
+                    // A child that was ended is not waited for: its rest is lost, as if the reader were gone.
+                    return Ok(if self.ended.is_some() { OutputPause::End } else { OutputPause::Blocked });
+                }
+                continue;
+            }
+            let (is_errors, count) = match self.device.read_console(self.child, buffer).map_err(Failure::Nested)? {
+                ConsoleRead::Nothing => return Ok(OutputPause::Nothing),
+                ConsoleRead::End => return Ok(OutputPause::End),
                 ConsoleRead::Notes(_) => continue,
-                ConsoleRead::Output(count) => (count, self.write(&buffer[..count], &mut std::io::stdout().lock())),
-                ConsoleRead::Errors(count) => (count, self.write(&buffer[..count], &mut std::io::stderr())),
+                ConsoleRead::Output(count) => (false, count),
+                ConsoleRead::Errors(count) => (true, count),
             };
-            written?;
-            if let Some(left) = &mut self.output_left {
-                *left = left.saturating_sub(count as u64);
-            }
-            if self.output_left == Some(0) {
-                self.end(End::OutputLimit)?;
-            }
+            let count = self.count_output(count)?;
+            self.output = Some(Output { is_errors, bytes: buffer[..count].to_vec(), written: 0 });
         }
+        Ok(OutputPause::Turn)
     }
 
-    /// Writes bytes, up to the output limit.
-    fn write(&self, bytes: &[u8], stream: &mut impl Write) -> Result<(), Failure> {
-        let most = self.output_left.map_or(bytes.len(), |left| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
-        stream.write_all(&bytes[..most]).and_then(|()| stream.flush()).map_err(Failure::Output)
+    /// Counts output towards its limit. Returns how much of it is within the limit.
+    fn count_output(&mut self, count: usize) -> Result<usize, Failure> {
+        let Some(left) = &mut self.output_left else { return Ok(count) };
+        let count = count.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *left -= count as u64;
+        if *left == 0 {
+            self.end(End::OutputLimit)?;
+        }
+        Ok(count)
+    }
+
+    /// Writes the next piece of the output that is not written yet. `false`: the stream does not take it now.
+    fn write_piece(&mut self) -> Result<bool, Failure> {
+        let Some(output) = &mut self.output else { return Ok(true) };
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        let stream = if output.is_errors { stderr.as_fd() } else { stdout.as_fd() };
+        let rest = &output.bytes[output.written..];
+        // A pipe that is ready takes this much at once.
+        let piece = &rest[..rest.len().min(PIPE_BUF)];
+        if poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0) {
+            return Ok(false);
+        }
+        match write(stream, piece) {
+            Ok(count) => output.written += count,
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(false),
+            Err(error) => return Err(Failure::Output(error.into())),
+        }
+        if output.written == output.bytes.len() {
+            self.output = None;
+        }
+        Ok(true)
     }
 
     fn pass_signals(&mut self) -> Result<(), Failure> {

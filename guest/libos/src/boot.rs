@@ -117,8 +117,7 @@ fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
 }
 
 /// Builds the file tree: the volumes at their mount points, and the built-in nodes of every cell; with `nesting` those of a cell that may
-/// have descendants. Ends the cell if an image is
-/// invalid.
+/// have descendants. Ends the cell if an image is invalid.
 fn tree(nesting: bool) -> Tree {
     let now = time(clock::wall());
     let volumes = memory::volumes();

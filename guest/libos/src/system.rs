@@ -380,7 +380,7 @@ impl System {
             self.pump();
         }
         if events.contains(Event::Child) {
-            self.files.families.note_event();
+            self.files.cells_files.note_event();
             self.wake(Channel::Cells);
         }
         if events.contains(Event::Timer) {

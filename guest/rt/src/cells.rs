@@ -8,7 +8,7 @@ use crate::hypercall::perform;
 
 /// Whether a call is about a held cell, and takes no address of this cell.
 #[must_use]
-pub fn is_plain(call: Hypercall) -> bool {
+pub fn takes_no_address(call: Hypercall) -> bool {
     match call {
         Hypercall::CellClone { .. }
         | Hypercall::CellRun { .. }
@@ -33,9 +33,9 @@ pub fn is_of_child(space: u64) -> bool {
 /// Performs a call about a held cell.
 ///
 /// # Errors
-/// The reason for the refusal; `NoSuchCall`: the call is not [plain](is_plain).
+/// The reason for the refusal; `NoSuchCall`: the call [takes an address](takes_no_address), or is about this cell.
 pub fn call(call: Hypercall) -> Result<u64, Refusal> {
-    if !is_plain(call) {
+    if !takes_no_address(call) {
         return Err(Refusal::NoSuchCall);
     }
     // SAFETY: 1: the call is about another cell. 2: vector registers survive it.

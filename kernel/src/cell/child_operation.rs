@@ -80,8 +80,8 @@ pub(crate) enum ChildOperation {
     ConsoleRead {
         /// The child.
         child: HoldingName,
-        /// Room for the output.
-        room: CallerBytes,
+        /// Memory for the output.
+        buffer: CallerBytes,
     },
     /// Write to the input of a child, or end it if there are no bytes.
     ConsoleWrite {
@@ -118,7 +118,7 @@ impl ChildOperation {
             Hypercall::Grant { cell, holding: template } => ChildOperation::Grant { child: holding(cell)?, template: holding(template)? },
             Hypercall::ConsoleRead { bytes: 0, .. } => return Err(Refusal::BadArgument),
             Hypercall::ConsoleRead { cell, address, bytes } => {
-                ChildOperation::ConsoleRead { child: holding(cell)?, room: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+                ChildOperation::ConsoleRead { child: holding(cell)?, buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
             }
             Hypercall::ConsoleWrite { cell, address, bytes } => {
                 ChildOperation::ConsoleWrite { child: holding(cell)?, bytes: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
@@ -146,7 +146,12 @@ fn holding(bits: u64) -> Result<HoldingName, Refusal> {
 
 fn limits(quota: u64, cells: u64) -> Result<ChildLimits, Refusal> {
     let cells = u32::try_from(cells).map_err(|_| Refusal::BadArgument)?;
-    Ok(ChildLimits { quota: PageCount(quota), cells })
+    Ok(ChildLimits { quota: memory_quota(quota), cells })
+}
+
+/// A quota in pages; no machine has more frames than 32 bits number.
+fn memory_quota(pages: u64) -> PageCount {
+    PageCount(pages.min(u32::MAX.into()))
 }
 
 fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refusal> {
@@ -155,7 +160,7 @@ fn caller_bytes(address: u64, bytes: u64, most: u64) -> Result<CallerBytes, Refu
 
 fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
     match kind {
-        limit::MEMORY => Ok(Operation::LimitMemory(PageCount(value))),
+        limit::MEMORY => Ok(Operation::LimitMemory(memory_quota(value))),
         limit::CELLS => Ok(Operation::LimitCells(u32::try_from(value).map_err(|_| Refusal::BadArgument)?)),
         limit::CPU => {
             let thousandths = u32::try_from(value).map_err(|_| Refusal::BadArgument)?;

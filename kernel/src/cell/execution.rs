@@ -76,6 +76,8 @@ pub struct ExecutionContext {
     pub(crate) work: Option<Work>,
     pub(crate) unconfirmed: Option<UnconfirmedWrite>,
     pub(crate) spurious: SpuriousFaults,
+    /// Number of flushes that it has waited for since its last exit.
+    pub(crate) flush_waits: u32,
     /// The vCPU that it ran on last.
     pub(crate) last_vcpu: Option<usize>,
     /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
@@ -99,6 +101,7 @@ impl ExecutionContext {
             work: None,
             unconfirmed: None,
             spurious: SpuriousFaults::default(),
+            flush_waits: 0,
             last_vcpu: None,
             quantum_rest: Duration::ZERO,
         }

@@ -12,7 +12,7 @@ use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::work::Work;
-use crate::limits::{SPURIOUS_FAULTS, START_TIME};
+use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
 use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
@@ -136,6 +136,7 @@ impl State {
         if cell.counters.cpu > START_TIME {
             cell.memory.end_start(frames);
         }
+        execution.flush_waits = 0;
         if let Some(write) = execution.unconfirmed {
             // The write was retried if the instruction pointer has moved, or if the cell made a call. Otherwise it may not have
             // been, and no other code may see the old page.
@@ -363,15 +364,16 @@ impl State {
 
     /// Finds a remedy for a shortage: garbage, blocks that cells map, or tables that wait for a flush. `None`: there is none.
     fn remedy(&mut self, id: CellId, shortage: Shortage) -> Option<NextStep> {
-        if self.frames.has_garbage() || (shortage == Shortage::Machine && self.evict(Some(id))) {
+        if self.frames.has_garbage() || !self.orphans.is_empty() || (shortage == Shortage::Machine && self.evict(Some(id))) {
             return Some(NextStep::Again);
         }
         let (live, frames) = self.running(id);
-        let retired = frames.usage(live.cell.memory.account()).retired.0;
         let waits = match shortage {
-            Shortage::Quota => retired > 0,
+            // Tables of other cells in the family may retire again and again.
+            Shortage::Quota => live.execution.flush_waits < FLUSH_WAITS && frames.has_retired(live.cell.memory.account()),
             Shortage::Machine => frames.quarantined() > 0,
         };
+        live.execution.flush_waits += u32::from(waits);
         waits.then_some(NextStep::Leave(LeaveReason::AwaitingFlush))
     }
 

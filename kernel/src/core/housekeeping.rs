@@ -126,7 +126,7 @@ impl Shared {
 
 impl State {
     /// Makes all cells runnable that the gatekeeper admits; `true` if there was any.
-    fn admit_all(&mut self) -> bool {
+    pub(super) fn admit_all(&mut self) -> bool {
         let admitted = iter::from_fn(|| self.admit().inspect(|id| self.make_ready(*id, ReadyReason::Turn)));
         admitted.count() > 0
     }

@@ -13,7 +13,7 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::Console;
 use crate::limits::MIN_QUOTA;
-use crate::memory::{AccountId, SpaceSet};
+use crate::memory::{AccountId, Frames, SpaceSet};
 use crate::sched::allowance::Allowance;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_DEPTH};
 use pando_abi::{Event, EventSet, Refusal};
@@ -31,7 +31,7 @@ pub(super) enum Subject {
 }
 
 /// The identifier and the account that are reserved for a new cell.
-struct Place {
+struct Reservation {
     id: CellId,
     account: AccountId,
     parent: Option<Parent>,
@@ -86,10 +86,7 @@ impl State {
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
-            Operation::LimitMemory(quota) => {
-                check_quota(*quota)?;
-                frames.set_quota(cell.memory.account(), *quota);
-            }
+            Operation::LimitMemory(quota) => limit_memory(cell, frames, *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {
                 let name = live.holdings.insert(Holding::Template(*template)).ok_or(Refusal::TooMany)?;
@@ -115,38 +112,39 @@ impl State {
     }
 
     fn create(&mut self, config: &CellConfig) -> Result<CellId, OperationError> {
-        let place = self.reserve_place(config.quota, None)?;
-        let memory = SpaceSet::new(&mut self.frames, place.account);
-        let mut cell = Cell::new(place.id, memory, truncated(&config.host_name));
+        let reservation = self.reserve(config.quota, None)?;
+        let memory = SpaceSet::new(&mut self.frames, reservation.account);
+        let mut cell = Cell::new(reservation.id, memory, truncated(&config.host_name));
         if let Err(error) = cell.map_reserved_pages(&mut self.frames) {
             cell.memory.release(&mut self.frames);
-            self.give_up_place(&place);
+            self.release_reservation(&reservation);
             return Err(error.into());
         }
-        let console = Console::new(self.waker(place.id));
+        let console = Console::new(self.waker(reservation.id));
         let execution = ExecutionContext::new();
-        Ok(self.settle(place, LiveCell::new(cell, execution, console)))
+        Ok(self.insert(reservation, LiveCell::new(cell, execution, console)))
     }
 
     /// Clones a cell, for a parent or for the operator.
     pub(super) fn clone_cell(&mut self, source: CellId, quota: PageCount, parent: Option<CellId>) -> Result<CellId, OperationError> {
         self.require(source, Requirement::Cloneable)?;
-        let place = self.reserve_place(quota, parent)?;
-        let (wake, wake_channel) = (self.waker(place.id), self.waker(place.id));
+        let reservation = self.reserve(quota, parent)?;
+        let (wake, wake_channel) = (self.waker(reservation.id), self.waker(reservation.id));
         let (live, frames) = self.running(source);
-        live.cell.is_template |= live.execution.run_state() == RunState::Frozen;
-        let (cell, execution) = live.cell.clone_as(&live.execution, place.id, frames, place.account);
+        // A cell cannot keep its children from being ended when memory is short.
+        live.cell.is_template |= parent.is_none() && live.execution.run_state() == RunState::Frozen;
+        let (cell, execution) = live.cell.clone_as(&live.execution, reservation.id, frames, reservation.account);
         let console = Console::new(wake).at_positions(live.console.positions());
         let channel = live.channel.as_ref().map(|channel| Box::new(Console::channel(wake_channel).at_positions(channel.positions())));
         let allowance = live.allowance;
-        Ok(self.settle(place, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) }))
+        Ok(self.insert(reservation, LiveCell { channel, allowance, ..LiveCell::new(cell, execution, console) }))
     }
 
     /// Reserves an identifier and an account for a new cell.
     ///
     /// # Errors
     /// There are too many cells, or the parent may have no more, or the quota is too small.
-    fn reserve_place(&mut self, quota: PageCount, parent: Option<CellId>) -> Result<Place, OperationError> {
+    fn reserve(&mut self, quota: PageCount, parent: Option<CellId>) -> Result<Reservation, OperationError> {
         check_quota(quota)?;
         let (mut payer, mut depth) = (None, 0);
         if let Some(parent) = parent {
@@ -168,23 +166,23 @@ impl State {
             return Err(OperatorError::TooManyCells.into());
         };
         let account = self.frames.open_account(quota, payer.map(|parent| parent.account));
-        Ok(Place { id, account, parent: payer, depth })
+        Ok(Reservation { id, account, parent: payer, depth })
     }
 
     /// Gives up what was reserved for a cell that could not be made.
-    fn give_up_place(&mut self, place: &Place) {
-        self.frames.close_account(place.account);
-        self.cells.unreserve(place.id);
-        if let Some(Parent { account, .. }) = place.parent {
+    fn release_reservation(&mut self, reservation: &Reservation) {
+        self.frames.close_account(reservation.account);
+        self.cells.unreserve(reservation.id);
+        if let Some(Parent { account, .. }) = reservation.parent {
             self.frames.discharge_cell(account);
         }
     }
 
-    /// Puts a new cell in its place.
-    fn settle(&mut self, place: Place, mut live: LiveCell) -> CellId {
-        (live.parent, live.depth) = (place.parent, place.depth);
+    /// Adds a new cell to the table.
+    fn insert(&mut self, reservation: Reservation, mut live: LiveCell) -> CellId {
+        (live.parent, live.depth) = (reservation.parent, reservation.depth);
         self.cells.insert(live);
-        place.id
+        reservation.id
     }
 
     /// Raises an event that a cell notices at once, even if it computes.
@@ -197,6 +195,19 @@ impl State {
         }
         self.notifications.has_runnable_cell |= self.raise(id, event);
     }
+}
+
+fn limit_memory(cell: &mut Cell, frames: &mut Frames, quota: PageCount) -> Result<(), OperationError> {
+    check_quota(quota)?;
+    let account = cell.memory.account();
+    // A cell above its quota could not even be relieved of blocks that others need.
+    if quota < frames.usage(account).used {
+        return Err(Refusal::Quota.into());
+    }
+    frames.set_quota(account, quota);
+    // Its virtual registers show the quota.
+    cell.identity.is_stale = true;
+    Ok(())
 }
 
 fn check_quota(quota: PageCount) -> Result<(), OperatorError> {

@@ -47,17 +47,22 @@ impl State {
     /// Acts on a cell that `caller` holds, or takes the next step of that.
     ///
     /// # Errors
-    /// The step has changed nothing.
+    /// The step has changed nothing; earlier steps stay.
     pub(super) fn act_on_holding(&mut self, caller: CellId, operation: &mut ChildOperation) -> Result<OperationProgress, OperationError> {
         let result = match operation {
             ChildOperation::Clone { source, limits } => {
                 let source = self.holding(caller, *source)?.cell();
                 let child = self.clone_cell(source, limits.quota, Some(caller))?;
-                self.hold(caller, child, limits)?
+                self.add_child_holding(caller, child, limits)?
             }
             ChildOperation::Apply { child, operation } => {
                 let child = self.child(caller, *child)?;
-                return self.invoke(Subject::Cell(child), operation);
+                let progress = self.invoke(Subject::Cell(child), operation)?;
+                if *operation == Operation::Start {
+                    // Otherwise the child would wait for the next housekeeping, which may be as far as its parent's quantum.
+                    self.notifications.has_runnable_cell |= self.admit_all();
+                }
+                return Ok(progress);
             }
             ChildOperation::Memory { child, call, started } => {
                 let child = self.child(caller, *child)?;
@@ -84,7 +89,7 @@ impl State {
                 let Holding::Template(template) = *self.holding(caller, *template)? else { return Err(Refusal::NoSuchHolding.into()) };
                 return self.invoke(Subject::Cell(child), &mut Operation::Grant { template });
             }
-            ChildOperation::ConsoleRead { child, room } => self.read_child_console(caller, *child, *room)?.bits(),
+            ChildOperation::ConsoleRead { child, buffer } => self.read_child_console(caller, *child, *buffer)?.bits(),
             ChildOperation::ConsoleWrite { child, bytes } => self.write_child_console(caller, *child, *bytes)?,
         };
         Ok(OperationProgress::Done(result))
@@ -112,7 +117,7 @@ impl State {
     }
 
     /// Gives a new child its limits, and its parent a holding of it. Returns the name.
-    fn hold(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
+    fn add_child_holding(&mut self, holder: CellId, child: CellId, limits: &ChildLimits) -> Result<u64, OperationError> {
         let (live, frames) = self.running(child);
         frames.set_cell_quota(live.cell.memory.account(), limits.cells);
         let console = Arc::clone(live.console.port());
@@ -154,15 +159,15 @@ impl State {
     }
 
     /// Copies output of a child into its parent.
-    fn read_child_console(&mut self, caller: CellId, child: HoldingName, room: CallerBytes) -> Result<ConsoleProgress, OperationError> {
+    fn read_child_console(&mut self, caller: CellId, child: HoldingName, buffer: CallerBytes) -> Result<ConsoleProgress, OperationError> {
         let (child, port) = self.child_console(caller, child)?;
-        let (stream, bytes) = match port.peek(room.count) {
+        let (stream, bytes) = match port.peek(buffer.count) {
             ConsoleOutput::Bytes(stream, bytes) => (stream, bytes),
             ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
             ConsoleOutput::End => return Ok(ConsoleProgress::End),
         };
         let (live, frames) = self.require(caller, Requirement::Living)?;
-        live.cell.memory.write(frames, room.address, &bytes, CopyAuthority::Cell)?;
+        live.cell.memory.write(frames, buffer.address, &bytes, CopyAuthority::Cell)?;
         // Only now: after an error the call is made again.
         if port.consume(bytes.len()) {
             self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
@@ -219,7 +224,7 @@ impl State {
         Some(outcome)
     }
 
-    /// Tells a parent that its child has written output, taken input, frozen or ended.
+    /// Tells a parent that its child has written output, asked for input or taken some, frozen or ended.
     pub(super) fn raise_child_event(&mut self, parent: CellId) {
         self.notifications.has_runnable_cell |= self.raise(parent, Event::Child);
     }

@@ -64,6 +64,13 @@ pub(super) struct Notifications {
     pub(super) interrupts: Vec<usize>,
 }
 
+impl Notifications {
+    /// Whether there is any.
+    pub(super) fn are_due(&self) -> bool {
+        self.has_stopped_cell || self.has_runnable_cell || self.has_woken_receiver || !self.interrupts.is_empty()
+    }
+}
+
 /// The kernel's state.
 pub(super) struct State {
     /// The state that the ports of new cells lock when they wake a cell.
@@ -369,11 +376,37 @@ impl State {
         }
     }
 
-    /// The started cell that the policy would end for want of memory.
+    /// The started cell that the policy would end for want of memory: of the cells of the operator, whose use includes that of their
+    /// descendants, and then of that family the cell that uses most itself.
     pub(super) fn victim(&mut self) -> Option<CellId> {
+        let mut victim = self.largest_of(None)?;
+        while let Some(child) = self.largest_of(Some(victim)) {
+            if self.own_use(victim) >= self.use_of(child) {
+                break;
+            }
+            victim = child;
+        }
+        Some(victim)
+    }
+
+    /// The cell that the policy would end among the children of a cell, or among the cells of the operator.
+    fn largest_of(&mut self, parent: Option<CellId>) -> Option<CellId> {
         let State { cells, frames, memory_policy, .. } = self;
-        let candidates = cells.iter().filter(|live| !is_kept(live));
-        memory_policy.victim(&mut candidates.map(|live| (live.cell.id, frames.usage(live.cell.memory.account()).used)))
+        let siblings = cells.iter().filter(|live| live.parent.map(|parent| parent.cell) == parent && !is_kept(live));
+        memory_policy.victim(&mut siblings.map(|live| (live.cell.id, frames.usage(live.cell.memory.account()).used)))
+    }
+
+    /// Number of frames that a cell and its descendants use.
+    fn use_of(&mut self, id: CellId) -> u64 {
+        self.living(id).map_or(0, |(live, frames)| frames.usage(live.cell.memory.account()).used.0)
+    }
+
+    /// Number of frames that a cell uses without its descendants.
+    fn own_use(&mut self, id: CellId) -> u64 {
+        let children: Vec<CellId> =
+            self.living(id).map_or_else(Vec::new, |(live, _)| live.holdings.children().map(|(_, child)| child).collect());
+        let of_children: u64 = children.into_iter().map(|child| self.use_of(child)).sum();
+        self.use_of(id).saturating_sub(of_children)
     }
 
     /// Evicts some blocks from the mappings of cells, so that the registry can give them up. Skips cells that run on other vCPUs.
@@ -414,7 +447,7 @@ impl State {
 /// template.
 fn is_kept(live: &LiveCell) -> bool {
     match live.execution.run_state() {
-        RunState::New => true,
+        RunState::New => live.parent.is_none(),
         RunState::Frozen => live.cell.is_template,
         _ => false,
     }

@@ -129,7 +129,7 @@ impl Worker {
             let now = shared.machine.now();
             let prepared = state.prepare(id, now);
             state.frames.forget_unreadable();
-            if state.notifications.has_woken_receiver {
+            if state.notifications.are_due() {
                 shared.notify(&mut state);
             }
             if terms.is_alone && !state.scheduler.is_empty() {

@@ -3,10 +3,12 @@
 
 use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template, waits};
 use pando_abi::holding::{ChildState, limit};
+use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{HoldingName, Hypercall, MapFlags, Permissions, Refusal};
-use pando_kernel::{CellId, Share};
+use pando_kernel::{CellId, Config, Share};
 use pando_machine::PageCount;
 use pando_testing::asm::Asm;
+use pando_testing::asm::Register::Rbx;
 use pando_testing::lab::Lab;
 use std::time::Duration;
 
@@ -53,11 +55,15 @@ fn a_quota_can_be_lowered_and_raised_while_the_child_lives() {
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("room");
         let limit = |value| Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value };
         assert_eq!(take(&mut lab, child, 0x6000_0000, 400), Err(Refusal::Quota));
-        assert_eq!(call(&mut lab, parent, limit(600)), Ok(0));
-        assert_eq!(take(&mut lab, child, 0x6000_0000, 200), Ok(0));
-        assert_eq!(call(&mut lab, parent, limit(260)), Ok(0));
+        assert_eq!(call(&mut lab, parent, limit(800)), Ok(0));
+        assert_eq!(take(&mut lab, child, 0x6000_0000, 400), Ok(0));
+        assert_eq!(call(&mut lab, parent, limit(260)), Err(Refusal::Quota), "it uses more");
+        let value = used(&lab, child);
+        assert_eq!(call(&mut lab, parent, limit(value)), Ok(0));
         assert_eq!(take(&mut lab, child, 0x7000_0000, 100), Err(Refusal::Quota));
         assert_eq!(call(&mut lab, parent, limit(0)), Err(Refusal::BadArgument), "no cell works with that");
+        assert_eq!(call(&mut lab, parent, limit(u64::MAX)), Ok(0));
+        assert_eq!(take(&mut lab, child, 0x7000_0000, 100), Ok(0));
         close(&mut lab, &[parent, root], free);
     }
 }
@@ -152,6 +158,34 @@ fn spinner(lab: &Lab) -> CellId {
     let again = asm.here();
     asm.jmp(again);
     lab.cell(&asm.finish())
+}
+
+/// When the machine is full, the cell in the largest family ends that uses most itself, and no cell around it.
+#[test]
+fn the_largest_cell_of_the_largest_family_makes_room() {
+    for mut lab in Lab::each(PageCount(1 << 13), Config::default) {
+        let mut asm = Asm::new();
+        let flags = MapFlags::lazy(Permissions::READ_WRITE).bits();
+        asm.call_kernel(Hypercall::Map { space: u64::MAX, address: SLOT_SIZE, pages: 1 << 20, flags }).mov_imm(Rbx, SLOT_SIZE);
+        let again = asm.here();
+        asm.store(Rbx, 0, Rbx).add_imm(Rbx, 0x1000).jmp(again);
+        let (root, filling) = (template(&lab), lab.cell(&asm.finish()));
+        let bystander = start(&mut lab, root, PageCount(1000), 0);
+        let parent = lab.kernel.clone_cell(root, PageCount(1 << 20)).expect("room");
+        assert_eq!(lab.kernel.allow_children(parent, 5, filling), Ok(HoldingName::ROOT));
+        lab.kernel.start(parent).expect("it was not started");
+        lab.run_all();
+        // The second child is started by the operator, so that the parent need not run beside it.
+        let (quiet, _) = clone_root(&mut lab, parent, PageCount(1 << 20), 0).expect("room");
+        let (hungry, id) = clone_root(&mut lab, parent, PageCount(1 << 20), 0).expect("room");
+        lab.kernel.start(id).expect("it was not started");
+        lab.run_all();
+        for (child, wanted) in [(quiet, ChildState::New), (hungry, ChildState::MachineFull)] {
+            let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits);
+            assert_eq!(state, Some(wanted));
+        }
+        assert!(waits(&lab, parent) && waits(&lab, bystander));
+    }
 }
 
 /// Two children that compute share the CPU time that their parent is allowed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verbs of a parent.
 
-use crate::actor::{ACTOR_CODE, BYTES, QUOTA, call, clone_root, close, start, start_child, template, waits};
+use crate::actor::{ACTOR_CODE, BYTES, QUOTA, call, call_beside, clone_root, close, start, start_child, template, waits};
 use pando_abi::holding::{ChildState, ConsoleProgress, limit};
 use pando_abi::layout::CONSOLE_RINGS;
 use pando_abi::limits::MAX_DEPTH;
@@ -9,6 +9,7 @@ use pando_abi::ring::{ConsoleRings, Descriptor, OUTPUT, Ring};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use pando_kernel::{CellId, RunState};
 use pando_machine::PageCount;
+use pando_testing::asm::Asm;
 use pando_testing::lab::Lab;
 use std::mem::offset_of;
 
@@ -77,6 +78,8 @@ fn names_that_a_cell_does_not_hold_are_refused() {
             }
         }
         assert!(waits(&lab, child));
+        // Only templates are granted.
+        assert_eq!(call(&mut lab, parent, Hypercall::Grant { cell, holding: cell }), Err(Refusal::NoSuchHolding));
         // A template is held for clones only.
         for wrong in [Hypercall::CellEnd { cell: HoldingName::ROOT.bits() }, Hypercall::CellRun { cell: HoldingName::ROOT.bits() }] {
             assert_eq!(call(&mut lab, parent, wrong), Err(Refusal::NoSuchHolding), "{wrong:?}");
@@ -140,6 +143,39 @@ fn a_stopped_child_is_a_template_for_others() {
     }
 }
 
+/// The memory of a child that runs, or is about to run, is its own.
+#[test]
+fn a_child_that_runs_cannot_be_changed() {
+    for mut lab in Lab::both() {
+        let free = lab.kernel.free();
+        let mut asm = Asm::new();
+        let again = asm.here();
+        asm.jmp(again);
+        let (root, spinning) = (template(&lab), lab.cell(&asm.finish()));
+        let parent = lab.kernel.clone_cell(root, PageCount(1000)).expect("room");
+        assert_eq!(lab.kernel.allow_children(parent, 1, spinning), Ok(HoldingName::ROOT));
+        lab.kernel.start(parent).expect("it was not started");
+        lab.run_all();
+        let (name, child) = clone_root(&mut lab, parent, PageCount(300), 0).expect("room");
+        lab.kernel.start(child).expect("it was not started");
+        lab.turn(0);
+        assert_eq!(run_state(&lab, child), RunState::Ready);
+        let space = name.current_space();
+        for change in [
+            Hypercall::Write { space, address: BYTES, source: BYTES, bytes: 8 },
+            Hypercall::Unmap { space, address: ACTOR_CODE, pages: 1 },
+            Hypercall::Map { space, address: 0x6000_0000, pages: 1, flags: 3 },
+            Hypercall::Populate { space, address: ACTOR_CODE, pages: 1 },
+            Hypercall::SpaceClone { space },
+            Hypercall::CellClone { source: name.bits(), quota: 300, cells: 0 },
+        ] {
+            assert_eq!(call_beside(&mut lab, parent, change), Err(Refusal::WrongState), "{change:?}");
+        }
+        assert_eq!(call_beside(&mut lab, parent, Hypercall::CellEnd { cell: name.bits() }), Ok(0));
+        close(&mut lab, &[parent, root, spinning], free);
+    }
+}
+
 fn run_state(lab: &Lab, id: CellId) -> RunState {
     lab.kernel.inspect(id).expect("it lives").0
 }
@@ -157,7 +193,9 @@ fn bytes_travel_between_parent_and_child() {
         // The child posts a descriptor: its text lies where its bytes are.
         lab.kernel.write(child, BYTES, b"output").expect("it waits");
         post(&lab, child, BYTES, 6);
+        let woken = lab.kernel.inspect(parent).expect("it lives").1.hypercalls;
         call(&mut lab, child, Hypercall::Doorbell {}).expect("the call exists");
+        assert!(lab.kernel.inspect(parent).expect("it lives").1.hypercalls > woken, "the output wakes the parent");
         assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Bytes { count: 4, stream: OUTPUT }));
         let mut seen = [0; 4];
         lab.kernel.read(parent, BYTES, &mut seen).expect("it waits");

@@ -19,6 +19,7 @@ use std::time::Duration;
 const FAMILY: PageCount = PageCount(6000);
 /// Where a parent counts the children that it has dropped.
 const COUNT: u64 = DATA;
+const SHIFT_RDI_LEFT_BY_32: &[u8] = &[0x48, 0xc1, 0xe7, 32];
 
 /// A cell with this code that was not started.
 fn cell(kernel: &Kernel, build: impl FnOnce(&mut Asm)) -> CellId {
@@ -70,6 +71,9 @@ fn parent(asm: &mut Asm) {
     for number in [Hypercall::CellRun { cell: 0 }, Hypercall::Relinquish {}, Hypercall::CellState { cell: 0 }] {
         asm.mov(Rdi, R12).mov_imm(Rax, number.encode().0).hypercall();
     }
+    // The child may run: then its memory is refused.
+    asm.mov(Rdi, R12).raw(SHIFT_RDI_LEFT_BY_32).mov_imm(Rbx, u32::MAX.into()).or(Rdi, Rbx);
+    asm.mov_imm(Rsi, SLOT_SIZE).mov_imm(Rdx, 64).mov_imm(Rax, Hypercall::Unmap { space: 0, address: 0, pages: 0 }.encode().0).hypercall();
     asm.inc(R15).mov_imm(R13, 1).and(R13, R15).cmp_imm(R13, 0).jump_if(Condition::NotZero, drop);
     asm.mov(Rdi, R12).mov_imm(Rax, Hypercall::CellEnd { cell: 0 }.encode().0).hypercall();
     asm.bind(drop).mov(Rdi, R12).mov_imm(Rax, Hypercall::Drop { holding: 0 }.encode().0).hypercall();

@@ -7,7 +7,7 @@ use pando_abi::cells_device::{CALL, CALL_WORDS};
 use pando_abi::holding::ConsoleProgress;
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
-use pando_abi::{HoldingName, Hypercall, Refusal};
+use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use pando_rt::{cells, user};
 
 use crate::calls::file_operations::CallOperations;
@@ -46,12 +46,12 @@ impl CallOperations for CellsFile {
 impl CellsFile {
     /// Records what a successful call means for the children of this file.
     fn note(self, system: &mut System, call: Hypercall, result: u64) {
-        let families = &mut system.files.families;
+        let files = &mut system.files.cells_files;
         match (call, HoldingName::from_bits(result)) {
-            (Hypercall::CellClone { .. }, Some(child)) => self.add(families, child),
+            (Hypercall::CellClone { .. }, Some(child)) => self.add(files, child),
             (Hypercall::Drop { holding }, _) => {
                 if let Some(child) = HoldingName::from_bits(holding) {
-                    self.remove(families, child);
+                    self.remove(files, child);
                 }
             }
             _ => {}
@@ -61,7 +61,7 @@ impl CellsFile {
 
 /// Checks that a call is about a child that was made through the file. Clones and grants may also name the template.
 fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno> {
-    let owns = |bits: u64| HoldingName::from_bits(bits).is_some_and(|name| file.owns(&system.files.families, name));
+    let owns = |bits: u64| HoldingName::from_bits(bits).is_some_and(|name| file.owns(&system.files.cells_files, name));
     let is_root = |bits: u64| bits == HoldingName::ROOT.bits();
     let is_allowed = match call {
         Hypercall::CellClone { source, .. } => is_root(source) || owns(source),
@@ -88,9 +88,11 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
         Hypercall::CellName { cell, address, bytes } => cells::set_name(cell, &copied(address, bytes, HOST_NAME_BYTES as u64)?),
         Hypercall::ConsoleWrite { cell, address, bytes } => cells::write_console(cell, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
         Hypercall::ConsoleRead { cell, address, bytes } => {
-            let mut buffer = room(bytes.min(MAX_CONSOLE_BYTES))?;
-            // Faults come before output is taken.
-            user::write(address, &buffer)?;
+            if bytes > MAX_CONSOLE_BYTES {
+                return Err(Errno::EINVAL);
+            }
+            let mut buffer = zeroed(bytes)?;
+            check_writable(address, bytes)?;
             let result = cells::read_console(cell, &mut buffer);
             if let Ok(ConsoleProgress::Bytes { count, .. }) = result.map(ConsoleProgress::from_bits) {
                 user::write(address, &buffer[..buffer.len().min(count as usize)])?;
@@ -102,7 +104,7 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
 }
 
 /// A buffer of zeros.
-fn room(bytes: u64) -> Result<Vec<u8>, Errno> {
+fn zeroed(bytes: u64) -> Result<Vec<u8>, Errno> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(bytes as usize).map_err(|_| Errno::ENOMEM)?;
     buffer.resize(bytes as usize, 0);
@@ -114,7 +116,19 @@ fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
     if bytes > most {
         return Err(Errno::EINVAL);
     }
-    let mut buffer = room(bytes)?;
+    let mut buffer = zeroed(bytes)?;
     user::read(address, &mut buffer)?;
     Ok(buffer)
+}
+
+/// Faults in the program's memory now, before output is taken that would then be lost. Its content stays.
+fn check_writable(address: u64, bytes: u64) -> Result<(), Errno> {
+    let last = address.checked_add(bytes.saturating_sub(1)).ok_or(Errno::EFAULT)?;
+    let pages = (address / PAGE_SIZE + 1..=last / PAGE_SIZE).map(|page| page * PAGE_SIZE);
+    for place in core::iter::once(address).chain(pages) {
+        let mut byte = [0];
+        user::read(place, &mut byte)?;
+        user::write(place, &byte)?;
+    }
+    Ok(())
 }

@@ -31,23 +31,23 @@ pub struct CellsFile {
 
 /// The state of an open `/dev/cells`.
 #[derive(Debug, Default)]
-struct Family {
+struct CellsFileState {
     /// The children that were made through it.
     children: Vec<HoldingName>,
     /// Number of events that were read.
-    seen: u64,
+    events_read: u64,
 }
 
 /// All open files of `/dev/cells`.
 #[derive(Debug, Default)]
-pub struct Families {
-    all: IdTable<Family>,
+pub struct CellsFiles {
+    all: IdTable<CellsFileState>,
     /// Number of events so far.
     events: u64,
     pulse: Pulse,
 }
 
-impl Families {
+impl CellsFiles {
     /// Records that the state of a child may have changed.
     pub fn note_event(&mut self) {
         self.events += 1;
@@ -57,8 +57,8 @@ impl Families {
     /// Forgets the children: this cell is a clone now, and they are not its own.
     pub fn note_clone(&mut self) {
         for number in 0..self.all.end() {
-            if let Some(family) = self.all.get_mut(number) {
-                family.children.clear();
+            if let Some(state) = self.all.get_mut(number) {
+                state.children.clear();
             }
         }
         self.note_event();
@@ -67,29 +67,29 @@ impl Families {
 
 impl CellsFile {
     /// Opens the device.
-    pub fn open(families: &mut Families, inode: InodeRef) -> CellsFile {
-        let number = families.all.free_from(0);
-        families.all.put(number, Family { children: Vec::new(), seen: families.events });
+    pub fn open(files: &mut CellsFiles, inode: InodeRef) -> CellsFile {
+        let number = files.all.free_from(0);
+        files.all.put(number, CellsFileState { children: Vec::new(), events_read: files.events });
         CellsFile { inode, number }
     }
 
     /// Whether calls through this file may name the holding.
     #[must_use]
-    pub fn owns(self, families: &Families, name: HoldingName) -> bool {
-        families.all.get(self.number).is_some_and(|family| family.children.contains(&name))
+    pub fn owns(self, files: &CellsFiles, name: HoldingName) -> bool {
+        files.all.get(self.number).is_some_and(|state| state.children.contains(&name))
     }
 
     /// Records a new child.
-    pub fn add(self, families: &mut Families, name: HoldingName) {
-        if let Some(family) = families.all.get_mut(self.number) {
-            family.children.push(name);
+    pub fn add(self, files: &mut CellsFiles, name: HoldingName) {
+        if let Some(state) = files.all.get_mut(self.number) {
+            state.children.push(name);
         }
     }
 
     /// Records that a child was dropped.
-    pub fn remove(self, families: &mut Families, name: HoldingName) {
-        if let Some(family) = families.all.get_mut(self.number) {
-            family.children.retain(|held| *held != name);
+    pub fn remove(self, files: &mut CellsFiles, name: HoldingName) {
+        if let Some(state) = files.all.get_mut(self.number) {
+            state.children.retain(|held| *held != name);
         }
     }
 }
@@ -105,21 +105,21 @@ impl FileOperations for CellsFile {
 
     /// Returns the number of events since the last read.
     fn read(&self, files: &mut Files, transfer: Transfer<'_>, _random: &mut Random) -> Result<u64, Errno> {
-        let events = files.families.events;
-        let family = files.families.all.get_mut(self.number).ok_or(Errno::EBADF)?;
-        if family.seen == events {
+        let events = files.cells_files.events;
+        let state = files.cells_files.all.get_mut(self.number).ok_or(Errno::EBADF)?;
+        if state.events_read == events {
             return Err(Errno::EAGAIN);
         }
         if transfer.ranges.iter().map(|range| range.length()).sum::<u64>() < size_of::<u64>() as u64 {
             return Err(Errno::EINVAL);
         }
-        let done = read_text(&(events - family.seen).to_le_bytes(), 0, transfer.ranges)?;
-        family.seen = events;
+        let done = read_text(&(events - state.events_read).to_le_bytes(), 0, transfer.ranges)?;
+        state.events_read = events;
         Ok(done)
     }
 
     fn poll(&self, files: &Files, _file: &OpenFile) -> u16 {
-        let is_new = files.families.all.get(self.number).is_some_and(|family| family.seen < files.families.events);
+        let is_new = files.cells_files.all.get(self.number).is_some_and(|state| state.events_read < files.cells_files.events);
         if is_new { READING } else { 0 }
     }
 
@@ -128,12 +128,12 @@ impl FileOperations for CellsFile {
     }
 
     fn pulse(&self, files: &Files, _file: &OpenFile) -> Pulse {
-        files.families.pulse
+        files.cells_files.pulse
     }
 
     fn release(&self, files: &mut Files, _file: &OpenFile) -> Vec<OpenFile> {
-        let family = files.families.all.take(self.number);
-        for name in family.into_iter().flat_map(|family| family.children) {
+        let state = files.cells_files.all.take(self.number);
+        for name in state.into_iter().flat_map(|state| state.children) {
             // A name that is stale after the cell was cloned is refused.
             let _ = cells::call(Hypercall::Drop { holding: name.bits() });
         }

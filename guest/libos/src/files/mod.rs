@@ -63,7 +63,7 @@ use crate::signals::Set;
 use crate::terminal::TerminalName;
 use crate::uapi::{O_ACCMODE, O_LARGEFILE, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 use crate::wait::{Channel, ThreadNumber};
-use cells_file::Families;
+use cells_file::CellsFiles;
 use console_file::{ConsoleFile, StandardStream};
 use edge::Pulse;
 use epoll::Epolls;
@@ -185,7 +185,7 @@ pub struct Files {
     /// All pidfds.
     pub watched: PidFiles,
     /// Open files of `/dev/cells`.
-    pub families: Families,
+    pub cells_files: CellsFiles,
     /// All POSIX message queues.
     pub queues: MessageQueues,
     /// All inotify instances.
@@ -238,7 +238,7 @@ impl Files {
             timers: TimerFiles::default(),
             epolls: Epolls::default(),
             watched: PidFiles::default(),
-            families: Families::default(),
+            cells_files: CellsFiles::default(),
             queues: MessageQueues::default(),
             inotifies: Inotifies::default(),
             signals: (Set::default(), Pulse::default()),

@@ -224,7 +224,7 @@ impl Files {
             (1, 7) => MemoryDeviceKind::Full,
             (1, 8 | 9) => MemoryDeviceKind::Random,
             PANDO => return Ok(PandoFile::open(inode).into()),
-            CELLS => return Ok(CellsFile::open(&mut self.families, inode).into()),
+            CELLS => return Ok(CellsFile::open(&mut self.cells_files, inode).into()),
             (5, 0) => match self.controlling {
                 Some(TerminalName::Operator) => return Ok(ConsoleFile::terminal(inode).into()),
                 Some(TerminalName::Pseudo(id)) => return self.open_peer(id).map(FileObject::from),

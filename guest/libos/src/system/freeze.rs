@@ -78,7 +78,7 @@ impl System {
         self.traced = memory::arguments().header.options & options::TRACE != 0;
         self.connect_anew();
         self.notice();
-        self.files.families.note_clone();
+        self.files.cells_files.note_clone();
         self.wake(Channel::Cells);
         self.wake(Channel::Generation);
         self.wake(Channel::Input);

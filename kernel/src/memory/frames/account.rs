@@ -4,8 +4,9 @@
 //! Sharing costs the sharer nothing; a copy is charged to the writer. An account lives until its owner has closed it *and* its last
 //! frame is gone. The account of a nested cell lies below its parent's, which pays for it as well, and so on upwards.
 //!
-//! An account takes frames from its parent in advance, up to a sixteenth of its own use. So a charge seldom goes further than the account
-//! itself, however deep it lies. The frames in advance count as used by the ancestors; they go back when they are too many.
+//! An account charges its parent in batches of up to a sixteenth of its own use, as Linux's memory cgroups do with their stocks. So a charge
+//! seldom goes further than the account itself, however deep it lies. An unused batch counts as used by the ancestors; it goes back when
+//! it exceeds two batches. A family may therefore be refused memory when it has used seven eighths of its quota.
 
 use pando_machine::PageCount;
 
@@ -18,7 +19,7 @@ pub struct AccountId(pub(in crate::memory) u32);
 pub struct Usage {
     /// Largest number of frames that it may have.
     pub quota: PageCount,
-    /// Frames in use, including tables and retired tables, and those that accounts below it have in advance.
+    /// Frames in use, including tables and retired tables, and those that accounts below it hold without using them yet.
     pub used: PageCount,
     /// Tables in use among them.
     pub tables: PageCount,
@@ -42,8 +43,8 @@ struct Account {
     is_open: bool,
     /// The account below which it was opened.
     parent: Option<AccountId>,
-    /// Frames that it has taken from its parent: at least as many as it uses.
-    taken: u64,
+    /// Frames that its parent is charged with for it: at least as many as it uses.
+    charged_to_parent: u64,
     /// Number of accounts below it that are not forgotten.
     children: u32,
     /// Largest number of cells that it may pay for, itself not included.
@@ -53,14 +54,14 @@ struct Account {
 }
 
 impl Account {
-    /// Frames that it takes from its parent at a time.
-    fn advance(&self) -> u64 {
-        (self.usage.used.0 / 16).min(MAX_ADVANCE)
+    /// Frames that it charges its parent with besides those that it needs.
+    fn charge_batch(&self) -> u64 {
+        (self.usage.used.0 / 16).min(MAX_CHARGE_BATCH)
     }
 }
 
-/// The most frames that an account takes in advance.
-const MAX_ADVANCE: u64 = 64;
+/// The largest batch: as in Linux's memory cgroups.
+const MAX_CHARGE_BATCH: u64 = 64;
 
 /// All accounts.
 #[derive(Debug, Default)]
@@ -91,7 +92,7 @@ impl Accounts {
 
     pub(in crate::memory) fn close(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].is_open = false;
-        self.give_back(id, 0);
+        self.uncharge(id, 0);
         self.forget_if_empty(id);
     }
 
@@ -115,12 +116,12 @@ impl Accounts {
     /// Whether `count` more frames are within the quotas of the account and its ancestors.
     pub(in crate::memory) fn covers(&self, id: AccountId, mut count: u64) -> bool {
         let mut next = Some(id);
-        while let Some(Account { usage, parent, taken, .. }) = next.map(|id| self.accounts[id.0 as usize]) {
+        while let Some(Account { usage, parent, charged_to_parent, .. }) = next.map(|id| self.accounts[id.0 as usize]) {
             if count > usage.room() {
                 return false;
             }
-            // Its parent must cover what it has not taken in advance.
-            count = (usage.used.0 + count).saturating_sub(taken);
+            // Its parent must cover the frames that it is not charged with yet.
+            count = (usage.used.0 + count).saturating_sub(charged_to_parent);
             if count == 0 {
                 return true;
             }
@@ -142,24 +143,25 @@ impl Accounts {
             usage.used += PageCount(count);
             usage.peak = usage.peak.max(usage.used);
             let Some(parent) = account.parent else { return };
-            let missing = usage.used.0.saturating_sub(account.taken);
+            let missing = usage.used.0.saturating_sub(account.charged_to_parent);
             if missing == 0 {
                 return;
             }
-            let advance = account.advance();
-            count = if self.covers(parent, missing + advance) { missing + advance } else { missing };
-            self.accounts[id.0 as usize].taken += count;
+            // More than its quota allows would never be used.
+            let batch = account.charge_batch().min(account.usage.room());
+            count = if self.covers(parent, missing + batch) { missing + batch } else { missing };
+            self.accounts[id.0 as usize].charged_to_parent += count;
             next = Some(parent);
         }
     }
 
     pub(in crate::memory) fn discharge(&mut self, id: AccountId, count: u64) {
-        self.give_back(id, count);
+        self.uncharge(id, count);
         self.forget_if_empty(id);
     }
 
-    /// Uncharges frames, and returns those to the parent that are too many in advance: all of a closed account.
-    fn give_back(&mut self, id: AccountId, mut count: u64) {
+    /// Uncharges frames, and the parent of unused batches beyond two: of all, if the account is closed.
+    fn uncharge(&mut self, id: AccountId, mut count: u64) {
         let mut next = Some(id);
         while let Some(id) = next {
             let account = &mut self.accounts[id.0 as usize];
@@ -167,13 +169,13 @@ impl Accounts {
             if account.parent.is_none() {
                 return;
             }
-            let advance = if account.is_open { account.advance() } else { 0 };
-            let spare = account.taken - account.usage.used.0;
-            if spare <= 2 * advance {
+            let batch = if account.is_open { account.charge_batch() } else { 0 };
+            let unused = account.charged_to_parent - account.usage.used.0;
+            if unused <= 2 * batch {
                 return;
             }
-            count = spare - advance;
-            account.taken -= count;
+            count = unused - batch;
+            account.charged_to_parent -= count;
             next = account.parent;
         }
     }
@@ -191,6 +193,13 @@ impl Accounts {
 
     pub(in crate::memory) fn note_flushed(&mut self, id: AccountId) {
         self.for_each(id, |Account { usage, .. }| usage.retired -= PageCount(1));
+    }
+
+    /// Whether an account or one of its ancestors has retired tables: a flush will uncharge them.
+    pub(in crate::memory) fn has_retired(&mut self, id: AccountId) -> bool {
+        let mut has_retired = false;
+        self.for_each(id, |account| has_retired |= account.usage.retired.0 > 0);
+        has_retired
     }
 
     /// Sets how many cells an account may pay for.
@@ -264,7 +273,7 @@ mod tests {
         let (mut accounts, ids @ [grandparent, parent, child]) = family();
         accounts.charge(grandparent, 50);
         accounts.charge(child, 40);
-        // A sixteenth in advance at each level.
+        // A batch of a sixteenth at each level.
         assert_eq!(used(&accounts, ids), [50 + 40 + 2 + 2, 42, 40]);
         // Six are free at the top, two at each level below.
         assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 9));
@@ -278,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_advance_are_few_and_go_back() {
+    fn unused_batches_are_small_and_go_back() {
         let (mut accounts, ids) = family();
         let [_, parent, child] = ids;
         for id in ids {
@@ -306,7 +315,7 @@ mod tests {
         accounts.close(child);
         accounts.discharge(parent, own[1]);
         accounts.close(parent);
-        assert_eq!(used(&accounts, ids)[0], own[0], "closed accounts have nothing in advance");
+        assert_eq!(used(&accounts, ids)[0], own[0], "closed accounts hold no batch");
     }
 
     #[test]

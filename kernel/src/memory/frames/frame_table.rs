@@ -55,6 +55,8 @@ pub struct Frames {
     garbage: Vec<Garbage>,
     counter: u64,
     rules: Rules,
+    /// The quotas do not count: an edit is for the good of other cells.
+    is_overdrawing: bool,
     /// Frames that were filled with pages of the program's file, and these pages.
     pub(super) loaded: Vec<Loaded>,
     /// Blocks of disks that are in memory.
@@ -82,6 +84,7 @@ impl Frames {
             garbage: Vec::new(),
             counter: 0,
             rules,
+            is_overdrawing: false,
             loaded: Vec::new(),
             registry,
         }
@@ -163,7 +166,7 @@ impl Frames {
     /// # Errors
     /// The account or the machine has too few.
     pub fn ensure(&mut self, account: AccountId, count: u64) -> Result<(), Shortage> {
-        if !self.accounts.covers(account, count) {
+        if !self.is_covered(account, count) {
             return Err(Shortage::Quota);
         }
         let available = self.allocator.provide(&*self.machine, count);
@@ -174,7 +177,7 @@ impl Frames {
         if self.allocator.provide(&*self.machine, count) < count { Err(Shortage::Machine) } else { Ok(()) }
     }
 
-    /// Lets an edit take up to `count` frames for an account even if that exceeds its quota: the kernel edits for the good of others, and
+    /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's: the kernel edits for the good of others, and
     /// the next flush uncharges the tables that the edit replaces. Copies of shared tables stay charged, and could be as many as the cell
     /// has clones of spaces. So an account that exceeds its quota without its retired tables gets nothing.
     ///
@@ -187,13 +190,24 @@ impl Frames {
         edit: impl FnOnce(&mut Frames) -> T,
     ) -> Result<T, Shortage> {
         let Usage { quota, used, retired, .. } = self.usage(account);
-        if used > quota + retired {
+        if used.0 > quota.0.saturating_add(retired.0) {
             return Err(Shortage::Quota);
         }
-        self.accounts.set_quota(account, quota.max(used + PageCount(count)));
+        self.is_overdrawing = true;
         let result = self.ensure(account, count).map(|()| edit(self));
-        self.accounts.set_quota(account, quota);
+        self.is_overdrawing = false;
         result
+    }
+
+    /// Whether `count` more frames are within the quotas of an account and its ancestors, or these do not count now.
+    fn is_covered(&self, account: AccountId, count: u64) -> bool {
+        self.is_overdrawing || self.accounts.covers(account, count)
+    }
+
+    /// Whether an account or one of its ancestors has retired tables: a flush will uncharge them.
+    #[must_use]
+    pub(crate) fn has_retired(&mut self, account: AccountId) -> bool {
+        self.accounts.has_retired(account)
     }
 
     /// Frees up to `count` frames that only the registry holds, the longest idle first.
@@ -237,7 +251,7 @@ impl Frames {
     /// # Errors
     /// The account is full, or no whole huge frame is free.
     pub fn allocate_large(&mut self, account: AccountId) -> Result<HugeFrame, Shortage> {
-        if !self.accounts.covers(account, u64::from(FRAMES_PER_HUGE_FRAME)) {
+        if !self.is_covered(account, u64::from(FRAMES_PER_HUGE_FRAME)) {
             return Err(Shortage::Quota);
         }
         let HugeAllocation { huge_frame, used } = self.allocator.allocate_huge(&*self.machine).ok_or(Shortage::Machine)?;

@@ -136,6 +136,45 @@ fn cells_beyond_the_number_are_refused_with_advice() {
     assert!(text(&outcome.stderr).contains("start it with `pando run --nest NUMBER`"), "{}", text(&outcome.stderr));
 }
 
+/// Output that nobody reads, and a flood of it, do not hold up the end.
+#[test]
+fn a_time_limit_ends_a_nested_program_that_floods_its_output() {
+    needs_kvm!();
+    let done = nested("pando run --timeout 1s -- yes >/dev/null; echo status $?");
+    assert_eq!((done.0, &done.1[..]), (0, "status 124\n"), "{}", done.2);
+    let done = nested("mkfifo /tmp/f; (pando run --timeout 1s -- yes >/tmp/f; echo status $?) & exec 3</tmp/f; wait");
+    assert_eq!((done.0, &done.1[..]), (0, "status 124\n"), "{}", done.2);
+}
+
+/// The device passes only calls about children of the same open file.
+#[test]
+fn the_device_refuses_calls_about_anything_else() {
+    needs_kvm!();
+    let program = "import errno, fcntl, os, struct
+CALL, ROOT = 0xc038ce01, 0x1000
+def call(device, *words):
+    record = bytearray(struct.pack('7Q', *words, *[0] * (7 - len(words))))
+    try:
+        fcntl.ioctl(device, CALL, record)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return struct.unpack('7q', record)[6]
+mine, other = (os.open('/dev/cells', os.O_RDWR) for _ in range(2))
+child = call(mine, 22, ROOT, 50000, 0)
+assert child > 0 and call(mine, 27, child) == 1
+print(call(other, 27, child), call(mine, 25, ROOT), call(mine, 0, 7), call(mine, 1, 0), call(mine, 21, 0, 1), call(mine, 99))
+print(call(mine, 4, 0, 0x10000, 1), call(mine, 4, 2**64 - 1, 0x10000, 1), call(mine, 11, 1, child << 32, 0))
+print(call(mine, 31, child, child), call(mine, 32, child, 0x10, 8), call(mine, 32, child, 0x10, 1 << 20))
+os.close(mine)
+print(call(other, 27, child), call(other, 22, ROOT, 50000, 0) > 0)
+";
+    let mut command = outer(&["--nest", "1"], "exec python3 -c \"$1\"");
+    command.args(["sh", program]);
+    let outcome = command.output().expect("pando starts");
+    let wanted = "EPERM EPERM EPERM EPERM EPERM EPERM\nEPERM EPERM -3\nEPERM EFAULT EINVAL\nEPERM True\n";
+    assert_eq!(text(&outcome.stdout), wanted, "{}", text(&outcome.stderr));
+}
+
 #[test]
 fn options_that_need_the_host_are_refused_inside() {
     needs_kvm!();
