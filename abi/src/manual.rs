@@ -86,6 +86,7 @@ fn virtual_registers(out: &mut dyn Write) -> Result {
         (card + offset_of!(Card, router6), "network card: IPv6 router"),
         (card + offset_of!(Card, resolver4), "network card: IPv4 resolver of names"),
         (offset_of!(VirtualRegisters, stopped), "identity: the clock when the source was stopped (ns)"),
+        (offset_of!(VirtualRegisters, steal), "steal time: how long the cell waited for a vCPU (ns)"),
     ] {
         writeln!(out, "| {offset:#05x} | {name} |")?;
     }

@@ -36,6 +36,8 @@ pub struct VirtualRegisters {
     pub card: Card,
     /// The clock at the time when this cell's source was frozen by the operator; 0: it froze itself. It changes with the generation.
     pub stopped: u64,
+    /// Nanoseconds for which the cell could have run but had no vCPU: other cells ran, or its CPU share was used up. The kernel adds to it.
+    pub steal: u64,
 }
 
 const _: () = assert!(size_of::<VirtualRegisters>() <= PAGE_SIZE as usize);
@@ -218,6 +220,8 @@ pub mod offset {
     pub const CARD: usize = offset_of!(VirtualRegisters, card);
     /// Of [`VirtualRegisters::stopped`](super::VirtualRegisters::stopped).
     pub const STOPPED: usize = offset_of!(VirtualRegisters, stopped);
+    /// Of [`VirtualRegisters::steal`](super::VirtualRegisters::steal).
+    pub const STEAL: usize = offset_of!(VirtualRegisters, steal);
 }
 
 impl Control {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPU time, divided into user and system time.
 //!
+//! The clock of CPU time stands still while the cell waits for a vCPU ([`pando_rt::clock::running`]): other cells run, or its CPU share is
+//! used up.
+//!
 //! The libOS reads the clock when it begins and ends to serve an upcall. That takes a third of the time of a short system call, so
 //! only exceptions and the calls that [`crate::table`] marks as long are always measured. Of the others one in 16 is, at random, and
 //! counts 16 times.

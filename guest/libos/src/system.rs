@@ -301,19 +301,19 @@ impl System {
     #[must_use]
     pub fn moment(&self) -> ClockReadings {
         let clock = clock::now();
-        ClockReadings { clock, cpu: self.process.usage.own.total + self.others.turn(clock).total }
+        ClockReadings { clock, cpu: self.process_time().total }
     }
 
     /// The running process's CPU time.
     #[must_use]
     pub fn process_time(&self) -> CpuTime {
-        self.process.usage.own + self.others.turn(clock::now())
+        self.process.usage.own + self.others.turn(clock::running())
     }
 
     /// The running thread's CPU time.
     #[must_use]
     pub fn thread_time(&self) -> CpuTime {
-        self.thread.used + self.others.turn(clock::now())
+        self.thread.used + self.others.turn(clock::running())
     }
 
     /// The CPU time of a process or thread.

@@ -20,6 +20,19 @@ pub fn now() -> u64 {
     }
 }
 
+/// Nanoseconds of the cell's clock without those for which the cell waited for a vCPU: the clock of CPU time.
+#[must_use]
+pub fn running() -> u64 {
+    loop {
+        let steal = registers::steal();
+        let running = now().wrapping_sub(steal);
+        // The cell may have waited between the two.
+        if registers::steal() == steal {
+            return running;
+        }
+    }
+}
+
 /// Nanoseconds since 1970.
 #[must_use]
 pub fn wall() -> u64 {

@@ -90,6 +90,12 @@ pub fn generation() -> u64 {
     unsafe { addr_of!((*page()).identity.generation).read_volatile() }
 }
 
+/// Nanoseconds for which the cell waited for a vCPU.
+pub(crate) fn steal() -> u64 {
+    // SAFETY: the page is mapped and aligned; any bytes are a word.
+    unsafe { addr_of!((*page()).steal).read_volatile() }
+}
+
 /// The kernel's clock at the time when the operator froze this cell's source. `None`: it froze itself.
 #[must_use]
 pub(crate) fn stopped() -> Option<u64> {

@@ -7,7 +7,7 @@
 use super::run_state::RunState;
 use super::work::Work;
 use crate::memory::Frames;
-use pando_machine::{Context, FrameId, VectorState};
+use pando_machine::{Context, FrameId, Nanos, VectorState};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ pub struct ExecutionContext {
     /// Rest of an interrupted quantum: the cell does not pay for cells that return from idling. Zero: the next quantum is a whole
     /// one.
     pub(crate) quantum_rest: Duration,
+    /// When it left its vCPU although it could go on; `None` once it runs again.
+    pub(crate) displaced_at: Option<Nanos>,
 }
 
 impl ExecutionContext {
@@ -104,6 +106,7 @@ impl ExecutionContext {
             flush_waits: 0,
             last_vcpu: None,
             quantum_rest: Duration::ZERO,
+            displaced_at: None,
         }
     }
 

@@ -8,6 +8,7 @@ use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, V
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};
 use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
+use std::time::Duration;
 
 /// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them and cannot remap them.
 pub(crate) const RESERVED_PAGES: u64 = (CPUID_TABLE - SYSTEM) / PAGE_SIZE + CPUID_TABLE_PAGES;
@@ -122,6 +123,13 @@ impl Cell {
     pub(crate) fn refresh_memory(&mut self, frames: &mut Frames) -> Result<(), CopyError> {
         let usage = frames.usage(self.memory.account());
         self.set_words(frames, offset::MEMORY, &[usage.quota.0, usage.used.0])
+    }
+
+    /// Adds to the cell's steal time. The page has the sum, because clones of the cell continue it.
+    pub(crate) fn add_steal_time(&mut self, frames: &mut Frames, time: Duration) -> Result<(), CopyError> {
+        let mut bytes = [0; 8];
+        self.memory.read(frames, VIRTUAL_REGISTERS + offset::STEAL as u64, &mut bytes, CopyAuthority::Operator)?;
+        self.set_word(frames, offset::STEAL, u64::from_le_bytes(bytes).wrapping_add(time.as_nanos() as u64))
     }
 
     /// Reads the libOS's report.

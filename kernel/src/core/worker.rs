@@ -113,6 +113,7 @@ impl Worker {
 
     fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: RunTerms) -> MutexGuard<'a, State> {
         let started = shared.machine.now();
+        add_steal_time(&mut state, id, started);
         let rest = std::mem::take(&mut state.running(id).0.execution.quantum_rest);
         let quantum = match (terms.is_alone, rest) {
             (true, _) => LONE_QUANTUM,
@@ -204,6 +205,9 @@ impl Worker {
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }
+        if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
+            state.running(id).0.execution.displaced_at = Some(self.shared.machine.now());
+        }
         match leave {
             LeaveReason::Preempted => {
                 let (live, _) = state.running(id);
@@ -228,5 +232,14 @@ impl Worker {
         } else if live.cell.stop_request.is_forced_freeze() && matches!(live.execution.run_state(), RunState::Idle { .. }) {
             state.force_freeze(id);
         }
+    }
+}
+
+/// Counts the time for which a cell waited for this vCPU.
+fn add_steal_time(state: &mut State, id: CellId, now: Nanos) {
+    let (live, frames) = state.running(id);
+    if let Some(since) = live.execution.displaced_at.take() {
+        // The page is mapped for the cell's whole life. Without it, only the cell's own accounting would differ.
+        let _ = live.cell.add_steal_time(frames, now.since(since));
     }
 }

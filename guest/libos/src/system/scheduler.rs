@@ -51,7 +51,7 @@ pub struct Descheduled {
     pub(super) queue: VecDeque<ThreadNumber>,
     /// The number assigned last; higher ones have not been used recently.
     pub(super) last_number: u32,
-    /// When the running thread's time slice began.
+    /// When the running thread's time slice began, by the clock of CPU time.
     turn_began: u64,
     /// The libOS's part of the time slice.
     turn_system: SystemTime,
@@ -132,9 +132,9 @@ impl System {
             }
             self.announce_number();
         }
-        self.others.turn_began = clock::now();
+        self.others.turn_began = clock::running();
         if !is_late {
-            self.others.turn_kept = self.others.turn_began + LEAST;
+            self.others.turn_kept = clock::now() + LEAST;
         }
         self.arm();
     }
@@ -194,7 +194,7 @@ impl System {
                 timer::set(self.due().min(self.network_due().unwrap_or(NO_DEADLINE)));
                 events::wait(deadline);
                 // No thread has used the CPU meanwhile.
-                self.others.turn_began = clock::now();
+                self.others.turn_began = clock::running();
             }
             let now = clock::now();
             self.rouse_due(now);
@@ -248,7 +248,7 @@ impl System {
 
     /// Adds the running thread's time slice to its CPU time.
     pub(super) fn charge(&mut self) {
-        let now = clock::now();
+        let now = clock::running();
         let turn = self.others.turn(now);
         self.thread.used += turn;
         self.process.usage.own += turn;
@@ -258,17 +258,17 @@ impl System {
 
     /// Notes that the libOS begins to serve an upcall.
     pub fn enter_upcall(&mut self) {
-        self.others.turn_system.enter(clock::now);
+        self.others.turn_system.enter(clock::running);
     }
 
     /// Measures the system time of the present upcall, which may take long.
     pub fn measure_upcall(&mut self) {
-        self.others.turn_system.measure(clock::now);
+        self.others.turn_system.measure(clock::running);
     }
 
     /// Notes that the program runs again.
     pub fn leave_upcall(&mut self) {
-        self.others.turn_system.leave(self.others.turn_began, clock::now);
+        self.others.turn_system.leave(self.others.turn_began, clock::running);
     }
 
     /// Sets the timer event to the next deadline: a timer, a wait's timeout, or the end of the time slice.

@@ -79,6 +79,19 @@ fn a_share_of_the_core_slows_a_program_down_and_changes_nothing_else() {
 }
 
 #[test]
+fn cpu_time_stands_still_while_a_share_is_used_up() {
+    if !is_kvm_available() {
+        return;
+    }
+    // The loop takes much longer than a period of the share.
+    let script = r#"TIMEFORMAT="%R %U %S"; time for ((i = 0; i < 300000; i++)); do :; done"#;
+    let outcome = Case::new("bash", &["-c", script]).options(&["--cpus", "0.2"]).cell();
+    let times: Vec<f64> = outcome.errors.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+    let [real, user, system] = times[..] else { panic!("{outcome:?}") };
+    assert!(real > 0.5 && user > 0.0 && user + system < real / 2.0, "{outcome:?}");
+}
+
+#[test]
 fn letters_may_stand_together() {
     if is_kvm_available() {
         assert_eq!(printed(&["-ie", "A=b", "-w/"], &["sh", "-c", "echo $A; pwd"]), "b\n/\n");
