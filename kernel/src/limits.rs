@@ -163,10 +163,10 @@ pub const IDLE_BEFORE_TRIM: Duration = Duration::from_millis(500);
 pub const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Free frames of a partly used huge frame that are worth the loss of the host's huge page: an eighth.
-pub const TRIMMED_AT_LEAST: u16 = 64;
+pub const TRIM_FREE_FRAMES: u16 = 64;
 
 /// Blocks that are freed under one lock: some 100 µs.
 pub const RECLAIM_BLOCKS: u64 = 1024;
 
 /// Pages of the program's file that are compared with their copies, and mapped, under one lock: some 100 µs.
-pub const SHARED_PIECE: usize = 512;
+pub const FILE_PAGE_PIECE: usize = 512;

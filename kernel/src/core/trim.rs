@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::state::State;
-use crate::limits::SHARED_PIECE;
+use crate::limits::FILE_PAGE_PIECE;
 use pando_machine::Nanos;
 use std::sync::MutexGuard;
 
@@ -44,7 +44,7 @@ impl Shared {
         drop(self.make_room(self.lock_idle()?));
         while !self.lock_idle()?.frames.reclaim_piece() {}
         while self.give_back(self.lock_idle()?, 0) {}
-        while self.lock_idle()?.frames.share_loaded(SHARED_PIECE) {}
+        while self.lock_idle()?.frames.map_file_pages(FILE_PAGE_PIECE) {}
         let mut from = 0;
         while self.lock_idle()?.frames.trim_next(&mut from) {}
         Some(())

@@ -49,7 +49,7 @@ impl AddressSpace {
     /// Counts a trap of an instruction. Once a patch of its site pays off, patches it, and at the same exit other sites that trapped: most
     /// of them would pay off soon, and the exit costs more than their patches. A site that cannot be patched keeps trapping.
     pub fn trapped(&mut self, site: u64, kind: Kind) {
-        if self.patches.count(site, kind) {
+        if self.patches.record_trap(site, kind) {
             let others = self.patches.pending().filter(|(other, _)| *other != site).take(MAX_SITES - 1);
             self.patch(iter::once((site, kind)).chain(others).collect());
         }

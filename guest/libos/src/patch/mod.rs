@@ -128,7 +128,7 @@ impl Patches {
     }
 
     /// Counts a trap of a site. Returns whether to patch it now.
-    pub fn count(&mut self, site: u64, kind: Kind) -> bool {
+    pub fn record_trap(&mut self, site: u64, kind: Kind) -> bool {
         if self.entries.is_none() || self.traps.len() >= SITES && !self.traps.contains_key(&site) {
             return false;
         }

@@ -176,7 +176,7 @@ fn addresses_lead_to_trampolines_and_back() {
 fn patches_with_too_many_jumps_are_removed() {
     let mut patches = Patches::new([0x100, 0x200]);
     let site = 0x40_1000;
-    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.count(site, Kind::Syscall));
+    let traps = |patches: &mut Patches| (1..1000).find(|_| patches.record_trap(site, Kind::Syscall));
     assert_eq!(traps(&mut patches), Some(TRAPS.get()));
     patch(&mut patches, [site].into_iter());
     assert!(!patches.allows_jump(site, site + 3), "no instruction starts there");
@@ -194,13 +194,13 @@ fn patches_with_too_many_jumps_are_removed() {
 fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     let mut patches = Patches::new([0x100, 0x200]);
     let sites = [0x40_1000, 0x40_2000, 0x40_3000, 0x40_4000, 0x40_5000];
-    assert!(sites.iter().all(|site| !patches.count(*site, Kind::Syscall)), "one trap is not enough");
+    assert!(sites.iter().all(|site| !patches.record_trap(*site, Kind::Syscall)), "one trap is not enough");
     patches.refuse(sites[1]);
     patches.expect_changes(sites[2]..sites[2] + 0x1000);
     patch(&mut patches, [sites[3]].into_iter());
     let pending = |patches: &Patches| patches.pending().map(|(site, _)| site).collect::<Vec<_>>();
     assert_eq!(pending(&patches), [sites[0], sites[4]]);
-    assert!(patches.count(sites[2], Kind::Syscall));
+    assert!(patches.record_trap(sites[2], Kind::Syscall));
     assert_eq!(pending(&patches), [sites[0], sites[2], sites[4]]);
     // In a clone, other sites wait longer.
     let mut clone = patches.clone();

@@ -7,7 +7,7 @@
 //! The machine provides huge frames in ascending order, and never takes one back. Those that it has not provided yet are allocated last,
 //! so an allocation of a single frame cannot fail as long as a provided one is free ([`FrameAllocator::provide`]).
 
-use crate::limits::TRIMMED_AT_LEAST;
+use crate::limits::TRIM_FREE_FRAMES;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine};
 
 /// The free frames of a huge frame.
@@ -230,7 +230,7 @@ impl FrameAllocator {
     /// behind them. Moves `from` past it. `false`: there is none. The frames stay free, and need not be taken out, as this takes some
     /// ten microseconds.
     pub(super) fn trim_next(&mut self, arena: &Arena, from: &mut u32) -> bool {
-        let is_due = |state: &HugeFrameState| !state.is_trimmed && !state.is_whole() && state.free_count >= TRIMMED_AT_LEAST;
+        let is_due = |state: &HugeFrameState| !state.is_trimmed && !state.is_whole() && state.free_count >= TRIM_FREE_FRAMES;
         let rest = self.huge_frames.iter_mut().enumerate().skip(*from as usize);
         let Some((index, state)) = { rest }.find(|(_, state)| is_due(state)) else { return false };
         let huge_frame = HugeFrame(index as u32);

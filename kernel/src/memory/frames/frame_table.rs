@@ -11,7 +11,7 @@
 use super::account::{AccountId, Accounts, Usage};
 use super::allocator::{Allocation, FrameAllocator, HugeAllocation};
 use super::block_index::BlockIndex;
-use super::loaded::Loaded;
+use super::file_page::FilePage;
 use crate::memory::rules::Rules;
 use pando_machine::{Arena, FRAMES_PER_HUGE_FRAME, FrameId, HugeFrame, Machine, PageCount};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct Frames {
     /// The quotas do not count: an edit is for the good of other cells.
     is_overdrawing: bool,
     /// Frames that were filled with pages of the program's file, and these pages.
-    pub(super) loaded: Vec<Loaded>,
+    pub(super) file_pages: Vec<FilePage>,
     /// Blocks of disks that are in memory.
     pub(super) registry: BlockIndex,
 }
@@ -85,7 +85,7 @@ impl Frames {
             counter: 0,
             rules,
             is_overdrawing: false,
-            loaded: Vec::new(),
+            file_pages: Vec::new(),
             registry,
         }
     }

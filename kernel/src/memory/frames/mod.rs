@@ -5,14 +5,14 @@
 //! - [`allocator`]: free frames
 //! - [`quarantine`]: retired tables until the machine's next flush
 //! - [`account`]: quotas and charges
-//! - [`trim`]: giving memory to the host that is free, or that the host has in a file ([`loaded`])
+//! - [`trim`]: giving memory to the host that is free, or that the host has in a file ([`file_page`])
 //! - [`registry`] and its [`block_index`]: blocks of disks in memory
 
 mod account;
 mod allocator;
 mod block_index;
+mod file_page;
 mod frame_table;
-mod loaded;
 mod quarantine;
 mod registry;
 mod trim;

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trims: memory for the host that is free, or that it has in a file anyway.
 
+use super::file_page::FilePage;
 use super::frame_table::Frames;
-use super::loaded::Loaded;
 use pando_machine::{ExecutableBytes, FRAME_SIZE, FrameId};
 
 impl Frames {
     /// Records that a frame was filled with a page of the program's file.
-    pub(in crate::memory) fn note_loaded(&mut self, frame: FrameId, bytes: &'static ExecutableBytes, page: u32) {
-        self.loaded.push(Loaded { frame, bytes, page });
+    pub(in crate::memory) fn note_file_page(&mut self, frame: FrameId, bytes: &'static ExecutableBytes, page: u32) {
+        self.file_pages.push(FilePage { frame, bytes, page });
     }
 
     /// Replaces some frames that were filled with pages of the program's file by these pages, if they still have the same content. No
     /// vCPU may run. `false`: none is left.
-    pub(crate) fn share_loaded(&mut self, most: usize) -> bool {
-        let rest = self.loaded.split_off(self.loaded.len().min(most));
-        let loaded = std::mem::replace(&mut self.loaded, rest);
-        let follows = |one: &Loaded, next: &Loaded| next.frame == one.frame.offset(1) && next.page == one.page + 1;
-        let same: Vec<Loaded> = loaded.into_iter().filter(|loaded| self.is_same(loaded)).collect();
+    pub(crate) fn map_file_pages(&mut self, most: usize) -> bool {
+        let rest = self.file_pages.split_off(self.file_pages.len().min(most));
+        let next = std::mem::replace(&mut self.file_pages, rest);
+        let follows = |one: &FilePage, next: &FilePage| next.frame == one.frame.offset(1) && next.page == one.page + 1;
+        let same: Vec<FilePage> = next.into_iter().filter(|page| self.is_same(page)).collect();
         for run in same.chunk_by(follows) {
-            let Loaded { frame, bytes, page } = run[0];
+            let FilePage { frame, bytes, page } = run[0];
             self.arena().map_bytes(frame, bytes, page..page + run.len() as u32);
         }
-        !self.loaded.is_empty()
+        !self.file_pages.is_empty()
     }
 
     /// Whether a frame is in use and contains the page.
-    fn is_same(&self, loaded: &Loaded) -> bool {
+    fn is_same(&self, FilePage { frame, bytes, page }: &FilePage) -> bool {
         let mut content = [0; FRAME_SIZE];
-        self.arena().read(loaded.frame, 0, &mut content);
-        self.holders[loaded.frame.0 as usize] > 0 && content == loaded.bytes.page(loaded.page)
+        self.arena().read(*frame, 0, &mut content);
+        self.holders[frame.0 as usize] > 0 && content == bytes.page(*page)
     }
 
     /// Gives the host the memory of the free frames of one partly used huge frame, from `from` on, and moves `from` past it. `false`:
@@ -42,7 +42,7 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use crate::limits::TRIMMED_AT_LEAST;
+    use crate::limits::TRIM_FREE_FRAMES;
     use crate::memory::frames::{AccountId, Frames};
     use crate::memory::rules::Rules;
     use pando_machine::sim::{Sim, SimConfig};
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_host_gets_the_free_frames_of_partly_used_huge_frames() {
         let (mut frames, account) = frames();
-        let many = usize::from(TRIMMED_AT_LEAST);
+        let many = usize::from(TRIM_FREE_FRAMES);
         let taken: Vec<FrameId> = (0..1024).map(|_| frames.allocate(account, false).expect("a frame")).collect();
         taken.iter().for_each(|frame| frames.arena().store(*frame, WORD, 1));
         // Too few of the first huge frame, and enough of the second.
@@ -187,12 +187,12 @@ mod tests {
         let [same, changed, freed] = [0; 3].map(|_| {
             let frame = frames.allocate(account, false).expect("a frame");
             frames.arena().write(frame, 0, bytes.page(1));
-            frames.note_loaded(frame, bytes, 1);
+            frames.note_file_page(frame, bytes, 1);
             frame
         });
         frames.arena().store(changed, WORD, 1);
         frames.release(freed);
-        while frames.share_loaded(2) {}
+        while frames.map_file_pages(2) {}
         let seven = u64::from_le_bytes([7; 8]);
         assert_eq!([same, changed].map(|frame| frames.arena().load(frame, WORD)), [seven, 1]);
         assert_eq!([same, changed, freed].map(|frame| frames.arena().has_file_pages(frame, 1)), [true, false, false]);

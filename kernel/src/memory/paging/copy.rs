@@ -137,7 +137,7 @@ impl Tree {
             let target = offset / PAGE + u64::from(page - pages.start);
             let frame = self.writable_frame(frames, account, target, CopyAuthority::Operator)?;
             frames.arena().write(frame, 0, bytes.page(page));
-            frames.note_loaded(frame, bytes, page);
+            frames.note_file_page(frame, bytes, page);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use pando_machine::{ExecutableBytes, FrameId};
 
 /// A frame that was filled with a page of the program's file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loaded {
+pub(super) struct FilePage {
     /// The frame. It may have been changed or freed since.
     pub(super) frame: FrameId,
     /// The bytes that contain the page.
