@@ -187,7 +187,7 @@ fn patches_with_too_many_jumps_are_removed() {
     assert!(traps(&mut patches) > Some(TRAPS.get()), "it waits longer the next time");
     patches.give_up(site, true);
     assert_eq!(traps(&mut patches), None);
-    assert_eq!((1..1000).find(|_| Patches::default().count(site, Kind::Syscall)), None, "without entries nothing is patched");
+    assert_eq!((1..1000).find(|_| Patches::default().record_trap(site, Kind::Syscall)), None, "without entries nothing is patched");
 }
 
 #[test]
@@ -205,18 +205,18 @@ fn sites_that_trapped_since_their_code_changed_are_patched_together() {
     // In a clone, other sites wait longer.
     let mut clone = patches.clone();
     clone.note_clone();
-    let traps = (1..1000).find(|_| clone.count(sites[3] + 0x100, Kind::Syscall));
+    let traps = (1..1000).find(|_| clone.record_trap(sites[3] + 0x100, Kind::Syscall));
     assert!(traps > Some(TRAPS.get()) && pending(&clone).contains(&(sites[3] + 0x100)));
     // A child counts its own traps.
     let mut child = patches.clone();
     child.reset_counts();
-    assert!(pending(&child).is_empty() && !child.count(sites[0], Kind::Syscall) && child.count(sites[0], Kind::Syscall));
+    assert!(pending(&child).is_empty() && !child.record_trap(sites[0], Kind::Syscall) && child.record_trap(sites[0], Kind::Syscall));
     // Another run of the program may have other code there.
     let mut next = patches.fresh();
     next.learn(&patches);
     assert_eq!(pending(&next), []);
-    assert!(next.count(sites[4], Kind::Syscall), "but its counts stay");
-    (0..1000).for_each(|number| _ = next.count(0x50_0000 + number * 0x100, Kind::Cpuid));
+    assert!(next.record_trap(sites[4], Kind::Syscall), "but its counts stay");
+    (0..1000).for_each(|number| _ = next.record_trap(0x50_0000 + number * 0x100, Kind::Cpuid));
     assert_eq!(pending(&next).len(), MAX_SITES);
 }
 
