@@ -91,9 +91,11 @@ pub struct NewTemplate {
     pub volumes: Vec<String>,
     /// The root that it sees instead of the host's software: a directory, a tar archive or an image.
     pub root: Option<String>,
+    /// The container image that it sees instead of the host's software: a name or an ID. Its arguments replace the image's command.
+    pub image: Option<String>,
     /// It sees nothing but the program itself.
     pub bare: bool,
-    /// Its user and group: `UID` or `UID:GID`.
+    /// Its user and group, by name or number: `USER` or `USER:GROUP`.
     pub user: Option<String>,
     /// Start the program this many times. Each clone is made from one of these variants at random, so that memory layouts differ.
     pub variants: Option<u32>,

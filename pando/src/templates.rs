@@ -252,9 +252,10 @@ fn list(json: bool) -> Result<u8, Failure> {
 fn inspect(which: &TemplateRef) -> Result<u8, Failure> {
     let template = store()?.open(which)?;
     let manifest = template.manifest();
-    let Manifest { name, program, arguments, root, bare, volumes, made, .. } = manifest;
+    let Manifest { name, program, arguments, root, image, bare, volumes, made, .. } = manifest;
+    let image = image.as_ref().map(|(id, name)| serde_json::json!({ "id": id, "name": name }));
     let shown = serde_json::json!({
-        "name": name, "made": crate::api::timestamp(*made), "program": program, "arguments": arguments, "root": root, "bare": bare,
+        "name": name, "made": crate::api::timestamp(*made), "program": program, "arguments": arguments, "root": root, "image": image, "bare": bare,
         "volumes": volumes, "forced": template.is_forced(), "memory_bytes": manifest.memory().bytes(), "content_bytes": template.contents().bytes(),
     });
     println!("{shown:#}");

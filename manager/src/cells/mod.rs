@@ -19,7 +19,7 @@ use crate::descriptors::Descriptors;
 use crate::environment::HostEnvironment;
 use crate::machine;
 use crate::network::NamedNetworks;
-use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore};
+use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore, create_private_directory};
 use crate::time_limits::TimeLimits;
 use crate::timings::Timings;
 use crate::view::{self, PreparedView};
@@ -292,6 +292,11 @@ fn visible(shown: &[PathBuf], environment: &HostEnvironment, store: &TemplateSto
         }
     }
     visible.read.extend_from_slice(shown);
+    if let Ok(images) = view::image_store(environment) {
+        // Made now, so that images which are loaded later are seen. Without it, templates of images are reported as missing.
+        let _ = create_private_directory(images.directory());
+        visible.read.push(images.directory().into());
+    }
     // The content of these is read when a template is created.
     visible.authority.read |= !shown.is_empty();
     visible

@@ -9,7 +9,7 @@ use pando_kernel::limits::TRACES;
 use pando_manager::cells::CloneSpec;
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
-use pando_manager::view::{ViewSpec, VolumeSpec};
+use pando_manager::view::{ImageSpec, ViewSpec, VolumeSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
             variables: variables(&new.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             directory: None,
             user: user.map_err(|error| Problem::request(format!("user: {error}")))?,
-            image: None,
+            image: new.image.clone().map(|name| ImageSpec { name, ..ImageSpec::default() }),
             temporary: Vec::new(),
             root: new.root.as_ref().map(Into::into),
             bare: new.bare,
@@ -91,7 +91,7 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
         },
         is_standard: false,
     };
-    if spec.command.is_empty() { builtin(new, spec) } else { Ok(spec) }
+    if spec.command.is_empty() && spec.view.image.is_none() { builtin(new, spec) } else { Ok(spec) }
 }
 
 /// The specification of a built-in template, whose fields `spec` overrides.

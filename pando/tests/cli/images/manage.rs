@@ -114,6 +114,27 @@ fn a_template_of_an_image_needs_nothing_else_and_holds_the_image() {
 }
 
 #[test]
+fn a_service_clones_templates_of_images_that_were_loaded_after_its_start() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    let service = fixture.serve(&[]);
+    let image = Image::with_config(vec![busybox(), upper()], json!({ "Entrypoint": ["/bin/sh", "-c"], "User": "web" }));
+    fs::write(fixture.path("app.tar"), docker_archive(&image, &["app:v1"])).expect("there is room");
+    assert_eq!(fixture.image(&["load", "app.tar"]).status, 0);
+    let script = "eval \"$(pando-ready -s)\"; echo $1; id -u; cat /data/new; sleep 1000";
+    assert_eq!(fixture.pando(&["template", "create", "--no-train", "--image", "app:v1", "one", script]).status, 0);
+    let made = json!({ "name": "two", "image": "app:v1", "arguments": [script], "train": false });
+    service.json("POST", "/v1/templates", made);
+    for template in ["one", "two"] {
+        let started = fixture.pando(&["clone", "-d", template, "hello"]);
+        assert_eq!((started.status, &started.errors[..]), (0, ""));
+        service.hear(&format!("/v1/cells/{}", started.output.trim()), "33");
+        let described: Value = serde_json::from_str(&fixture.pando(&["template", "inspect", template]).output).expect("it is JSON");
+        assert_eq!(described["image"]["name"], "app:v1");
+    }
+}
+
+#[test]
 fn a_running_image_is_not_removed() {
     needs_kvm!();
     let fixture = loaded(shell("echo ready; cat; cat /data/new"));
