@@ -4,6 +4,7 @@
 use crate::case::{Case, CaseOutcome};
 use crate::compile::{Linkage, program};
 use pando_testing::lab::{is_kvm_available, repetitions};
+use serde_json::Value;
 
 /// Makes every call trap, as without patches.
 const TRAP: &[&str] = &["--trap-calls"];
@@ -84,6 +85,24 @@ fn after_a_few_times_a_call_does_not_trap_any_more() {
         assert!(made >= 3000 && trapped < 100, "{trapped} of {made}");
         let [trapped, made] = counts(TRAP);
         assert!(made >= 3000 && trapped == made, "{trapped} of {made}");
+    }
+}
+
+/// A shell runs a program this often. Returns the number of calls that trapped.
+fn traps_of_runs(count: u32) -> u64 {
+    let script = format!("i=0; while [ $i -lt {count} ]; do /bin/true; i=$((i + 1)); done");
+    let outcome = Case::new("/bin/sh", &["-c", &script]).options(&["--stats=json"]).cell();
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    let stats: Value = serde_json::from_str(outcome.errors.lines().last().expect("statistics")).expect("they are JSON");
+    stats["exit_causes"]["system_call"].as_u64().expect("a number")
+}
+
+/// Each run leaves its patches to the next one. After a few runs, two calls trap in each: one in the shell's child, and one that ends it.
+#[test]
+fn a_program_that_runs_again_and_again_soon_traps_as_little_as_it_can() {
+    if is_kvm_available() {
+        let (few, many) = (traps_of_runs(20), traps_of_runs(60));
+        assert!(many - few <= 2 * 40 + 4, "{few} traps in 20 runs, {many} in 60");
     }
 }
 
