@@ -9,9 +9,9 @@
 use crate::guest::{COMMANDS, DISK, GuestCommand, MAX_COMMANDS, PROGRAM, Reply, encode, program, reply, words};
 use crate::workload::Workload;
 use pando_abi::{Event, Hypercall, MapFlags, PAGE_SIZE, Permissions, Refusal, Registers};
-use pando_kernel::RunState;
 use pando_kernel::memory::Shortage;
 use pando_kernel::{CellConfig, CellId, DiskError, DiskId, End, OperatorError};
+use pando_kernel::{RunState, StartMode};
 use pando_machine::PageCount;
 use pando_testing::disk::TestDisk;
 use pando_testing::lab::Lab;
@@ -192,6 +192,14 @@ impl Driver {
         self.tally.cells += 1;
         let index = self.subjects.len() - 1;
         let id = self.subjects[index].id;
+        // Entries of blocks come with the accessed bit or without: each start that is learned ends the marks.
+        if self.tally.cells.is_multiple_of(2) {
+            self.lab.kernel.mark_accesses();
+        }
+        if self.tally.cells.is_multiple_of(3) {
+            let traced = self.lab.kernel.trace_start(id, StartMode::Learn);
+            traced.map_err(|error| format!("{id} could not be traced: {error}"))?;
+        }
         self.lab.kernel.start(id).map_err(|error| format!("{id} could not be started: {error}"))?;
         self.run_until_idle(&[id])?;
         self.bury().map(drop)

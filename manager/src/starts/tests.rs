@@ -19,9 +19,14 @@ fn program(arguments: &[&str]) -> Program {
     Program { path: b"/opt/tool".to_vec(), directory: b"/work".to_vec(), arguments, ..Program::default() }
 }
 
+/// Ranges from their ends.
+fn ranges(ends: &[(u32, u32)]) -> Vec<Range<u32>> {
+    ends.iter().map(|(start, end)| *start..*end).collect()
+}
+
 /// A learned start that accesses these blocks of the first volume, and one of the second.
-fn learned(ranges: &[Range<u32>]) -> StartTrace {
-    let blocks = ranges.iter().map(|range| (DiskIndex(0), BlockNumber(range.start)..BlockNumber(range.end)));
+fn learned(blocks: &[(u32, u32)]) -> StartTrace {
+    let blocks = ranges(blocks).into_iter().map(|range| (DiskIndex(0), BlockNumber(range.start)..BlockNumber(range.end)));
     let other = (DiskIndex(1), BlockNumber(7)..BlockNumber(8));
     StartTrace { blocks: blocks.chain([other]).collect(), ..StartTrace::new(StartMode::Learn) }
 }
@@ -52,10 +57,10 @@ fn a_start_is_learned_once_and_then_followed() {
     let cache = TempDir::new().expect("a directory");
     let first = open(cache.path(), &["tool"]);
     assert_eq!(expected(&first), (StartMode::Learn, vec![]), "there is no record yet");
-    first.update(&learned(&[100..102, 110..120]));
+    first.update(&learned(&[(100, 102), (110, 120)]));
     let second = open(cache.path(), &["tool"]);
-    assert_eq!(expected(&second), (StartMode::Follow, vec![100..102, 110..120]));
-    assert_eq!(second.starts()[1].blocks, [7..8]);
+    assert_eq!(expected(&second), (StartMode::Follow, ranges(&[(100, 102), (110, 120)])));
+    assert_eq!(second.starts()[1].blocks, ranges(&[(7, 8)]));
     second.update(&followed(WORTH_LEARNING - 1));
     assert_eq!(expected(&open(cache.path(), &["tool"])).0, StartMode::Follow);
 }
@@ -63,25 +68,25 @@ fn a_start_is_learned_once_and_then_followed() {
 #[test]
 fn commands_of_a_program_share_what_they_have_in_common() {
     let cache = TempDir::new().expect("a directory");
-    open(cache.path(), &["tool", "-a"]).update(&learned(&[100..120]));
+    open(cache.path(), &["tool", "-a"]).update(&learned(&[(100, 120)]));
     let other = open(cache.path(), &["tool", "-b"]);
-    assert_eq!(expected(&other), (StartMode::Learn, vec![100..120]), "the first commands are learned");
-    other.update(&learned(&[100..110, 200..210]));
-    assert_eq!(expected(&open(cache.path(), &["tool", "-c"])), (StartMode::Learn, vec![100..110]));
-    open(cache.path(), &["tool", "-c"]).update(&learned(&[90..115]));
+    assert_eq!(expected(&other), (StartMode::Learn, ranges(&[(100, 120)])), "the first commands are learned");
+    other.update(&learned(&[(100, 110), (200, 210)]));
+    assert_eq!(expected(&open(cache.path(), &["tool", "-c"])), (StartMode::Learn, ranges(&[(100, 110)])));
+    open(cache.path(), &["tool", "-c"]).update(&learned(&[(90, 115)]));
     // From now on the common record suffices for most commands. One that misses much gets its own.
     let command = || open(cache.path(), &["tool", "-d"]);
-    assert_eq!(expected(&command()), (StartMode::Follow, vec![100..110]));
+    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(100, 110)])));
     command().update(&followed(WORTH_LEARNING));
-    assert_eq!(expected(&command()), (StartMode::Learn, vec![100..110]));
-    command().update(&learned(&[300..310]));
-    assert_eq!(expected(&command()), (StartMode::Follow, vec![300..310]));
+    assert_eq!(expected(&command()), (StartMode::Learn, ranges(&[(100, 110)])));
+    command().update(&learned(&[(300, 310)]));
+    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(300, 310)])));
     // It misses again, because its accesses vary.
     command().update(&followed(100));
-    assert_eq!(expected(&command()), (StartMode::Learn, vec![300..310]));
-    command().update(&learned(&[305..320]));
-    assert_eq!(expected(&command()), (StartMode::Follow, vec![300..320]));
-    assert_eq!(expected(&open(cache.path(), &["tool", "-e"])), (StartMode::Follow, vec![100..110]), "others are not concerned");
+    assert_eq!(expected(&command()), (StartMode::Learn, ranges(&[(300, 310)])));
+    command().update(&learned(&[(305, 320)]));
+    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(300, 320)])));
+    assert_eq!(expected(&open(cache.path(), &["tool", "-e"])), (StartMode::Follow, ranges(&[(100, 110)])), "others are not concerned");
 }
 
 #[test]
@@ -94,17 +99,17 @@ fn scripts_are_programs_of_their_own() {
     assert_ne!(keys[1], common_key(&elsewhere), "another directory has another script");
     let cache = TempDir::new().expect("a directory");
     // The file of one program may hold the record of another, whose hash is the same.
-    Record { key: b"other".to_vec(), ..record(vec![1..9], vec![]) }.write(&file(cache.path()));
+    Record { key: b"other".to_vec(), ..record(ranges(&[(1, 9)]), vec![]) }.write(&file(cache.path()));
     assert_eq!(expected(&open(cache.path(), &["tool"])), (StartMode::Learn, vec![]));
 }
 
 #[test]
 fn a_record_of_a_changed_image_does_not_count() {
     let cache = TempDir::new().expect("a directory");
-    open(cache.path(), &["tool"]).update(&learned(&[100..108]));
+    open(cache.path(), &["tool"]).update(&learned(&[(100, 108)]));
     let with = |images: Vec<u64>| ProgramStart::open(Some(cache.path()), &program(&["tool"]), images);
     let other_volume = with(vec![11, 33]);
-    assert_eq!(expected(&other_volume), (StartMode::Follow, vec![100..108]));
+    assert_eq!(expected(&other_volume), (StartMode::Follow, ranges(&[(100, 108)])));
     assert!(other_volume.starts()[1].is_empty());
     let other_root = with(vec![33, 22]);
     assert_eq!(expected(&other_root), (StartMode::Learn, vec![]));
@@ -114,7 +119,7 @@ fn a_record_of_a_changed_image_does_not_count() {
 #[test]
 fn truncated_damaged_oversized_and_foreign_files_do_not_count() {
     let cache = TempDir::new().expect("a directory");
-    open(cache.path(), &["tool"]).update(&learned(&[100..108]));
+    open(cache.path(), &["tool"]).update(&learned(&[(100, 108)]));
     let path = file(cache.path());
     let good = std::fs::read(&path).expect("it was written");
     let is_used = |bytes: &[u8]| {
@@ -143,12 +148,12 @@ fn truncated_damaged_oversized_and_foreign_files_do_not_count() {
 fn a_record_that_lies_is_bounded() {
     let decoded = |record: &Record| record.encode().and_then(|bytes| Record::decode(&bytes)).is_some();
     let most = START_BLOCKS as u32;
-    assert!(decoded(&record(vec![0..most], vec![])));
-    assert!(!decoded(&record(vec![0..most, 9_000_000..9_000_001], vec![])), "too many blocks");
-    assert!(!decoded(&record(vec![0..u32::MAX, 0..u32::MAX], vec![])));
-    assert!(decoded(&record(vec![9..3, u32::MAX..0], vec![u32::MAX])), "empty ranges are ignored, and unknown spans later");
+    assert!(decoded(&record(ranges(&[(0, most)]), vec![])));
+    assert!(!decoded(&record(ranges(&[(0, most), (9_000_000, 9_000_001)]), vec![])), "too many blocks");
+    assert!(!decoded(&record(ranges(&[(0, u32::MAX), (0, u32::MAX)]), vec![])));
+    assert!(decoded(&record(ranges(&[(9, 3), (u32::MAX, 0)]), vec![u32::MAX])), "empty ranges are ignored, and unknown spans later");
     assert!(!decoded(&record(vec![], (0..=START_TABLES as u32).collect())), "too many tables");
-    assert!(!decoded(&record(vec![1..2; RECORD_BYTES], vec![])), "too many bytes");
+    assert!(!decoded(&record(ranges(&[(1, 2); RECORD_BYTES]), vec![])), "too many bytes");
 }
 
 #[test]
@@ -157,18 +162,18 @@ fn a_record_that_has_grown_too_large_begins_anew() {
     record(vec![], vec![]).write(&file(cache.path()));
     let command = || open(cache.path(), &["tool"]);
     command().update(&followed(100));
-    command().update(&learned(&[1000..1000 + START_BLOCKS as u32 - 1]));
+    command().update(&learned(&[(1000, 1000 + START_BLOCKS as u32 - 1)]));
     command().update(&followed(100));
-    command().update(&learned(&[100..200]));
-    assert_eq!(expected(&command()), (StartMode::Follow, vec![100..200]));
+    command().update(&learned(&[(100, 200)]));
+    assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(100, 200)])));
 }
 
 #[test]
 fn without_a_writable_cache_nothing_is_remembered() {
     let start = ProgramStart::open(None, &program(&["tool"]), IMAGES.to_vec());
     assert!(start.mode().is_none() && start.starts().iter().all(VolumeStart::is_empty));
-    start.update(&learned(&[1..2]));
+    start.update(&learned(&[(1, 2)]));
     let missing = Path::new("/proc/no-such-directory");
-    open(missing, &["tool"]).update(&learned(&[1..2]));
+    open(missing, &["tool"]).update(&learned(&[(1, 2)]));
     assert_eq!(expected(&open(missing, &["tool"])), (StartMode::Learn, vec![]));
 }
