@@ -78,7 +78,7 @@ fn jobs_that_cannot_be_started_report_the_reason() {
     let data = Command { path: b"/etc/passwd".to_vec(), ..script("") };
     let cases = [
         (missing, 127, "pando: /bin/nothing: no such file or directory\n"),
-        (nowhere, 127, "pando: /nowhere: no such file or directory\n"),
+        (nowhere, 127, "pando: working directory /nowhere: no such file or directory\n"),
         (data, 126, "pando: /etc/passwd: permission denied\n"),
     ];
     for (command, status, words) in cases {
