@@ -10,11 +10,11 @@ mod auth;
 pub(crate) mod download;
 
 use crate::digest::Digest;
-use crate::error::Error;
+use crate::error::{Error, plain};
 use crate::limits::JSON_MAX;
 use crate::names::ImageName;
 use auth::Challenge;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -136,7 +136,7 @@ impl Repository {
                     self.wait(&mut retries);
                     continue;
                 }
-                Err(error) => return Err(self.error(format!("{part}: {error}"))),
+                Err(error) => return Err(self.error(format!("{part}: {}", text(&error)))),
             };
             match answer.status() {
                 status if status.is_success() => return Ok(answer),
@@ -197,7 +197,7 @@ impl Repository {
         let bytes = answer.body_mut().with_config().limit(JSON_MAX).read_to_vec();
         bytes.map_err(|error| match error {
             ureq::Error::BodyExceedsLimit(_) => self.error(format!("{part} has more than {JSON_MAX} bytes")),
-            error => self.error(format!("{part}: {error}")),
+            error => self.error(format!("{part}: {}", text(&error))),
         })
     }
 
@@ -234,9 +234,29 @@ fn is_loopback(registry: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether the reason of a failure may pass.
+/// Whether the reason of a failure may pass: a connection broke. A name, a certificate or a port that is wrong stays wrong.
 fn is_passing(error: &ureq::Error) -> bool {
-    matches!(error, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed)
+    match error {
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionReset
+                | ErrorKind::Interrupted
+                | ErrorKind::TimedOut
+                | ErrorKind::UnexpectedEof
+        ),
+        ureq::Error::Timeout(_) => true,
+        _ => false,
+    }
+}
+
+/// The text of a failure.
+fn text(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => plain(error),
+        error => error.to_string(),
+    }
 }
 
 fn agent(is_secure: bool) -> Agent {
