@@ -114,8 +114,8 @@ class CellInfo:
     id: int
     template: str
     arguments: Tuple[str, ...]
-    started: float
-    """Seconds since 1970."""
+    started: str
+    """The time of its start, as RFC 3339 has it."""
     memory_bytes: int
     """Its private memory now."""
     cpu_seconds: float
@@ -141,8 +141,8 @@ class Template:
     file_bytes: int
     variants: int
     """The number of its variants, each with a different memory layout."""
-    made: int
-    """Seconds since 1970."""
+    made: str
+    """The time of its creation, as RFC 3339 has it."""
     forced: bool
     """It was frozen by force, or while programs ran that do not notice that they are cloned: the random numbers of its clones
     are not guaranteed to be distinct."""
