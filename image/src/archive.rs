@@ -21,6 +21,7 @@ use tar::{Entry, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 use crate::{
     Attributes, BLOCK_SIZE, BoundedHeaders, Builder, Error, Timestamp,
     image::open_held,
+    layers::ENTRIES_MAX,
     path::{check_target, shown},
     tables::{FileRecord, NONE},
     tree::{Content, InodeId},
@@ -102,6 +103,10 @@ impl Builder {
         for entry in archive.entries_with_seek().map_err(failed)? {
             reading.add(self, entry.map_err(failed)?)?;
             headers.renew();
+            // A member may imply directories: up to half as many as its path has bytes.
+            if is_layer && self.tree.inodes.len() > ENTRIES_MAX {
+                return Err(reading.error("it has more than 8,000,000 files and directories"));
+            }
         }
         if !is_layer && self.is_container_image() {
             let advice = "`pando image load` loads it, and `pando run --image` runs it";

@@ -36,7 +36,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The prefix of other special files of AUFS, which container tools leave out.
 const AUFS: &[u8] = b".wh..wh.";
 /// Maximal number of entries of all layers together, hidden ones included: their names take about a gigabyte.
-const ENTRIES_MAX: usize = 8_000_000;
+pub(crate) const ENTRIES_MAX: usize = 8_000_000;
 
 /// The whole name and the value of an extended attribute.
 type NamedValue = (Vec<u8>, Vec<u8>);

@@ -6,7 +6,7 @@
 
 use crate::compression::decompressed;
 use crate::error::{Error, plain};
-use crate::limits::{LINKS_MAX, MEMBERS_MAX};
+use crate::limits::{LINKS_MAX, MEMBERS_MAX, NAME_MAX};
 use crate::scratch::Scratch;
 use pando_image::BoundedHeaders;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
@@ -99,11 +99,14 @@ impl Blobs {
         let mut archive = tar::Archive::new(headers.clone());
         let mut members = BTreeMap::new();
         let damaged = |problem: &str| Error::damaged(&name, problem);
-        for entry in archive.entries_with_seek().map_err(failed)? {
+        for (number, entry) in archive.entries_with_seek().map_err(failed)?.enumerate() {
             let entry = entry.map_err(failed)?;
             headers.renew();
-            if members.len() >= MEMBERS_MAX {
+            if number >= MEMBERS_MAX {
                 return Err(damaged("the archive has more than 100,000 members"));
+            }
+            if entry.path_bytes().len() > NAME_MAX || entry.link_name_bytes().is_some_and(|target| target.len() > NAME_MAX) {
+                return Err(damaged("the archive has a name of more than 4,096 bytes"));
             }
             // A name that is not text names nothing that is asked for.
             let Ok(path) = String::from_utf8(entry.path_bytes().into_owned()) else { continue };

@@ -153,6 +153,7 @@ impl ImageConfig {
             config.labels = run.labels().clone().into_iter().flatten().collect();
         }
         config.ports.sort_unstable();
+        config.ports.dedup();
         config.volumes.sort();
         config.labels.sort();
         config.check(source)?;
@@ -164,7 +165,7 @@ impl ImageConfig {
         let ImageConfig { user, environment, entrypoint, command, directory, volumes, .. } = self;
         let paths = directory.iter().chain(volumes).filter_map(|path| path.to_str());
         let strings = [environment, entrypoint, command].into_iter().flatten().map(String::as_str).chain(paths).chain([&user[..]]);
-        if strings.clone().count() > STRINGS_MAX {
+        if strings.clone().count() + self.ports.len() + self.labels.len() > STRINGS_MAX {
             return Err(Error::damaged(source, "its configuration has more than 10,000 strings"));
         }
         match strings.into_iter().find(|string| string.contains('\0')) {

@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::names::ImageName;
-use crate::store::{ImageStore, StoredImage};
+use crate::store::{ImageStore, StoredImage, is_at};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -89,6 +89,10 @@ impl ImageStore {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { name: name.into(), user: "a cell runs it".into() }),
             Err(errno) => return Err(Error::read(&path)(errno.into())),
+        }
+        // Another process may have removed it and stored it again since.
+        if !is_at(&lock, &path) {
+            return Err(Error::Missing(name.into()));
         }
         self.change_names(|names| {
             names.retain(|name, id| {

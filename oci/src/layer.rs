@@ -56,7 +56,11 @@ impl LayerArchive<'_> {
         image.save(output.as_file(), &|_| (), &image_error)?;
         output.as_file().set_permissions(Permissions::from_mode(0o400)).map_err(&failed)?;
         output.as_file().sync_all().map_err(&failed)?;
-        output.persist(&to).map_err(|error| failed(error.error))?;
+        // A stored layer is never replaced: cells may have it open.
+        match output.persist_noclobber(&to) {
+            Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error.error)),
+            _ => {}
+        }
         Ok(found)
     }
 

@@ -172,7 +172,7 @@ impl ImageStore {
 /// The manifest for this platform that a document leads to.
 fn resolve(repository: &Repository, mut document: Document, source: &str) -> Result<Document, Error> {
     for _ in 0..=INDEX_DEPTH_MAX {
-        match layout::kind(&media_type(&document), source)? {
+        match layout::kind(&media_type(&document, source)?, source)? {
             Kind::Manifest => return Ok(document),
             Kind::Index => {
                 let entry = layout::select(layout::index(&document.bytes, source)?.manifests(), source)?;
@@ -184,7 +184,13 @@ fn resolve(repository: &Repository, mut document: Document, source: &str) -> Res
 }
 
 /// The type of a document: the one that it names itself, or that of the answer.
-fn media_type(document: &Document) -> MediaType {
+///
+/// # Errors
+/// It could be read as an index and as a manifest.
+fn media_type(document: &Document, source: &str) -> Result<MediaType, Error> {
     let read: serde_json::Value = serde_json::from_slice(&document.bytes).unwrap_or_default();
-    MediaType::from(read["mediaType"].as_str().unwrap_or(&document.media_type))
+    if read.get("manifests").is_some() && read.get("layers").is_some() {
+        return Err(Error::damaged(source, "a document is an index and a manifest at once"));
+    }
+    Ok(MediaType::from(read["mediaType"].as_str().unwrap_or(&document.media_type)))
 }

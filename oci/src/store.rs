@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -127,8 +127,8 @@ impl ImageStore {
         let path = self.image_path(image.id);
         let lock = File::open(&path).map_err(|_| Error::Missing(name.into()))?;
         flock(&lock, FlockOperation::LockShared).map_err(|errno| Error::read(&path)(errno.into()))?;
-        // It may have been removed before it was locked.
-        if !path.exists() {
+        // It may have been removed before it was locked, and stored again.
+        if !is_at(&lock, &path) {
             return Err(Error::Missing(name.into()));
         }
         let layers = image.config.layers.iter().map(|layer| self.layer_path(*layer)).collect();
@@ -163,7 +163,12 @@ impl ImageStore {
     /// Records an image whose layers are stored, and gives it names.
     pub(crate) fn record(&self, config: &[u8], names: &[ImageName]) -> Result<Digest, Error> {
         let id = Digest::of(config);
-        self.write(&self.image_path(id), config)?;
+        let path = self.image_path(id);
+        // Cells that run the image have locked the file: it is not replaced by one with the same content.
+        match self.raw_config(id) {
+            Ok(_) => File::open(&path).and_then(|file| file.set_modified(SystemTime::now())).map_err(Error::write(&path))?,
+            Err(_) => self.write(&path, config)?,
+        }
         self.change_names(|all| names.iter().for_each(|name| _ = all.insert(name.whole(), id)))?;
         Ok(id)
     }
@@ -284,4 +289,10 @@ impl StoredImage {
     pub fn short_id(&self) -> String {
         self.id.hex()[..12].into()
     }
+}
+
+/// Whether a file is the one at a path.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |metadata: io::Result<fs::Metadata>| metadata.map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    inode(file.metadata()).is_some_and(|open| inode(fs::metadata(path)) == Some(open))
 }

@@ -12,7 +12,7 @@ use archives::{Fixture, Layer, archive, docker_archive, gzip, layout, zstd};
 use serde_json::json;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use tempfile::TempDir;
 
 /// A store in a directory of its own.
@@ -120,6 +120,12 @@ fn layers_are_stored_once_and_removed_with_their_last_image() {
     assert_eq!(stage.store.prune(&users, true).expect("it works").images, []);
     let open = stage.store.open("other").expect("it is there");
     assert!(matches!(stage.store.remove("other", &none, true), Err(Error::InUse { .. })));
+    // The same image again changes neither the lock nor the layers that the cell has open.
+    let inodes = || open.layers.iter().map(|layer| fs::metadata(layer).expect("it is there").ino()).collect::<Vec<_>>();
+    let before = inodes();
+    stage.store.load(&path, None, &mut |_| ()).expect("it is valid");
+    assert!(matches!(stage.store.remove("other", &none, true), Err(Error::InUse { .. })));
+    assert_eq!(inodes(), before);
     assert_eq!(stage.store.prune(&none, true).expect("it works").images, []);
     drop(open);
     assert_eq!(stage.store.remove("other", &users, true).expect("it is forced").layers.len(), 2);

@@ -56,7 +56,8 @@ impl ImageView {
         let variables = variables(config, spec.has_terminal, environment);
         let command = command_line(config, spec, command);
         let name = command.first().ok_or_else(|| ViewError::NoCommand(spec.name.clone()))?;
-        let given = |name: &str| view.variables.iter().chain(&variables).find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        // As in the program's environment, the last one counts.
+        let given = |name: &str| variables.iter().chain(&view.variables).rfind(|(known, _)| known == name).map(|(_, value)| value.clone());
         let path = given("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let path: Vec<PathBuf> = path.as_bytes().split(|byte| *byte == b':').map(|part| directory.join(OsStr::from_bytes(part))).collect();
         let program = shown.find_program(&named(name, &directory), &path)?.ok_or_else(|| ProgramError::NotFound(name.clone()))?;

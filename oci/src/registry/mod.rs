@@ -30,7 +30,7 @@ const AUTHORITIES: [&str; 4] =
 const CONNECT_MAX: Duration = Duration::from_secs(30);
 /// How long the registry may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// How long a small answer may take.
+/// How long an answer may take to begin.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// How often a request is repeated that failed for a reason that may pass.
 pub(crate) const RETRIES: u32 = 5;

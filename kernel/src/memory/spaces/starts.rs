@@ -3,7 +3,7 @@
 
 use super::page_span::PageSpan;
 use super::set::SpaceSet;
-use crate::limits::{START_BLOCKS, START_SCAN, START_TABLES};
+use crate::limits::{START_BLOCKS, START_RELEASE, START_SCAN, START_TABLES};
 use crate::memory::block::{Block, DiskId};
 use crate::memory::frames::Frames;
 use crate::memory::prefetch::{StartMode, StartTrace};
@@ -37,7 +37,7 @@ impl SpaceSet {
         let is_learned = self.start.as_ref().is_some_and(|start| start.mode == StartMode::Learn);
         if std::mem::take(&mut self.is_starting) && is_learned {
             // Marks the blocks of mappings that are gone.
-            let _ = frames.reap(START_SCAN as usize);
+            let _ = frames.reap(START_RELEASE);
             let spans = self.note_accessed(frames);
             let blocks = self.named(frames.end_marks());
             if let Some(start) = &mut self.start {

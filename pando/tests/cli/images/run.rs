@@ -47,6 +47,15 @@ fn the_configuration_says_how_the_program_runs() {
 }
 
 #[test]
+fn programs_are_found_by_the_images_path() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Cmd": ["sh", "-c", "echo found"], "Env": ["PATH=/nowhere"] }));
+    refused(&fixture.run(&[]), 127, &["`sh` was not found"]);
+    said(&fixture.run(&["-e", "PATH=/bin"]), "found\n");
+    refused(&fixture.run(&["-e", "PATH=/bin", "-e", "PATH=/nowhere"]), 127, &["`sh` was not found"]);
+}
+
+#[test]
 fn users_have_names_from_the_image() {
     needs_kvm!();
     let fixture = loaded(shell("id"));
