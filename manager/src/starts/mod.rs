@@ -28,6 +28,9 @@ const DIRECTORY: &str = "starts";
 const FILES: u64 = 512;
 /// Faults and reads of a start, in spite of its record, that are worth another record: each costs about as much as its file.
 const WORTH_LEARNING: u64 = 8;
+/// Blocks of a command's record that is not extended any more, 4 MiB. A command that accesses other files at each start, or more than a record
+/// holds, would otherwise be learned at every second start.
+const WORTH_EXTENDING: u64 = 1024;
 /// Commands whose starts are learned for the common record.
 const COMMANDS: u32 = 3;
 
@@ -86,7 +89,7 @@ impl ProgramStart {
     /// Stores what this start has shown. The files are a cache: if one cannot be written, the next start is as slow as this.
     pub fn update(&self, trace: &StartTrace) {
         match trace.mode {
-            StartMode::Follow if trace.misses >= WORTH_LEARNING => {
+            StartMode::Follow if trace.misses >= WORTH_LEARNING && self.may_extend() => {
                 let before = |fingerprint: &u64| self.command.record.as_ref().map(|record| record.start(*fingerprint)).unwrap_or_default();
                 let starts: Vec<VolumeStart> = self.fingerprints.iter().map(before).collect();
                 self.write(&Record::new(self.command.key.clone(), Origin::Incomplete, &self.fingerprints, &starts));
@@ -94,6 +97,11 @@ impl ProgramStart {
             StartMode::Follow => {}
             StartMode::Learn => self.learn(&traced_start(trace)),
         }
+    }
+
+    /// Whether the command's own record may be extended: so each command is learned a limited number of times, unless it accesses very little.
+    fn may_extend(&self) -> bool {
+        self.command.record.as_ref().is_none_or(|record| record.blocks() < WORTH_EXTENDING)
     }
 
     /// Stores what a start has accessed.

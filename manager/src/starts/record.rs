@@ -97,6 +97,11 @@ impl Record {
         self.volumes.iter().find(|volume| volume.fingerprint == fingerprint).map(VolumeRecord::start).unwrap_or_default()
     }
 
+    /// Number of blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.volumes.iter().flat_map(|volume| volume.start().blocks).map(|range| u64::from(range.end - range.start)).sum()
+    }
+
     /// Whether it names no blocks.
     pub(super) fn is_empty(&self) -> bool {
         self.volumes.iter().all(|volume| volume.blocks.is_empty())

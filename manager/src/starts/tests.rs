@@ -87,6 +87,11 @@ fn commands_of_a_program_share_what_they_have_in_common() {
     command().update(&learned(&[(305, 320)]));
     assert_eq!(expected(&command()), (StartMode::Follow, ranges(&[(300, 320)])));
     assert_eq!(expected(&open(cache.path(), &["tool", "-e"])), (StartMode::Follow, ranges(&[(100, 110)])), "others are not concerned");
+    // A large record is not extended any more.
+    command().update(&followed(100));
+    command().update(&learned(&[(1000, 3000)]));
+    command().update(&followed(100));
+    assert_eq!(expected(&command()).0, StartMode::Follow);
 }
 
 #[test]
