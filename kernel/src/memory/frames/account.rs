@@ -3,10 +3,6 @@
 //!
 //! Sharing costs the sharer nothing; a copy is charged to the writer. An account lives until its owner has closed it *and* its last
 //! frame is gone. The account of a nested cell lies below its parent's, which pays for it as well, and so on upwards.
-//!
-//! An account charges its parent in batches of up to a sixteenth of its own use, as Linux's memory cgroups do with their stocks. So a charge
-//! seldom goes further than the account itself, however deep it lies. An unused batch counts as used by the ancestors; it goes back when
-//! it exceeds two batches. A family may therefore be refused memory when it has used seven eighths of its quota.
 
 use pando_machine::PageCount;
 
@@ -19,7 +15,7 @@ pub struct AccountId(pub(in crate::memory) u32);
 pub struct Usage {
     /// Largest number of frames that it may have.
     pub quota: PageCount,
-    /// Frames in use, including tables and retired tables, and those that accounts below it hold without using them yet.
+    /// Frames in use, including tables and retired tables, by the account and those below it.
     pub used: PageCount,
     /// Tables in use among them.
     pub tables: PageCount,
@@ -43,8 +39,6 @@ struct Account {
     is_open: bool,
     /// The account below which it was opened.
     parent: Option<AccountId>,
-    /// Frames that its parent is charged with for it: at least as many as it uses.
-    charged_to_parent: u64,
     /// Number of accounts below it that are not forgotten.
     children: u32,
     /// Largest number of cells that it may pay for, itself not included.
@@ -52,16 +46,6 @@ struct Account {
     /// Number of cells that it pays for.
     cells: u32,
 }
-
-impl Account {
-    /// Frames that it charges its parent with besides those that it needs.
-    fn charge_batch(&self) -> u64 {
-        (self.usage.used.0 / 16).min(MAX_CHARGE_BATCH)
-    }
-}
-
-/// The largest batch: as in Linux's memory cgroups.
-const MAX_CHARGE_BATCH: u64 = 64;
 
 /// All accounts.
 #[derive(Debug, Default)]
@@ -92,7 +76,6 @@ impl Accounts {
 
     pub(in crate::memory) fn close(&mut self, id: AccountId) {
         self.accounts[id.0 as usize].is_open = false;
-        self.uncharge(id, 0);
         self.forget_if_empty(id);
     }
 
@@ -114,20 +97,8 @@ impl Accounts {
     }
 
     /// Whether `count` more frames are within the quotas of the account and its ancestors.
-    pub(in crate::memory) fn covers(&self, id: AccountId, mut count: u64) -> bool {
-        let mut next = Some(id);
-        while let Some(Account { usage, parent, charged_to_parent, .. }) = next.map(|id| self.accounts[id.0 as usize]) {
-            if count > usage.room() {
-                return false;
-            }
-            // Its parent must cover the frames that it is not charged with yet.
-            count = (usage.used.0 + count).saturating_sub(charged_to_parent);
-            if count == 0 {
-                return true;
-            }
-            next = parent;
-        }
-        true
+    pub(in crate::memory) fn covers(&self, id: AccountId, count: u64) -> bool {
+        count <= self.tightest(id).room()
     }
 
     /// Changes a quota. Returns the old one.
@@ -135,49 +106,16 @@ impl Accounts {
         std::mem::replace(&mut self.accounts[id.0 as usize].usage.quota, quota)
     }
 
-    pub(in crate::memory) fn charge(&mut self, id: AccountId, mut count: u64) {
-        let mut next = Some(id);
-        while let Some(id) = next {
-            let account = &mut self.accounts[id.0 as usize];
-            let usage = &mut account.usage;
+    pub(in crate::memory) fn charge(&mut self, id: AccountId, count: u64) {
+        self.for_each(id, |Account { usage, .. }| {
             usage.used += PageCount(count);
             usage.peak = usage.peak.max(usage.used);
-            let Some(parent) = account.parent else { return };
-            let missing = usage.used.0.saturating_sub(account.charged_to_parent);
-            if missing == 0 {
-                return;
-            }
-            // More than its quota allows would never be used.
-            let batch = account.charge_batch().min(account.usage.room());
-            count = if self.covers(parent, missing + batch) { missing + batch } else { missing };
-            self.accounts[id.0 as usize].charged_to_parent += count;
-            next = Some(parent);
-        }
+        });
     }
 
     pub(in crate::memory) fn discharge(&mut self, id: AccountId, count: u64) {
-        self.uncharge(id, count);
+        self.for_each(id, |Account { usage, .. }| usage.used -= PageCount(count));
         self.forget_if_empty(id);
-    }
-
-    /// Uncharges frames, and the parent of unused batches beyond two: of all, if the account is closed.
-    fn uncharge(&mut self, id: AccountId, mut count: u64) {
-        let mut next = Some(id);
-        while let Some(id) = next {
-            let account = &mut self.accounts[id.0 as usize];
-            account.usage.used -= PageCount(count);
-            if account.parent.is_none() {
-                return;
-            }
-            let batch = if account.is_open { account.charge_batch() } else { 0 };
-            let unused = account.charged_to_parent - account.usage.used.0;
-            if unused <= 2 * batch {
-                return;
-            }
-            count = unused - batch;
-            account.charged_to_parent -= count;
-            next = account.parent;
-        }
     }
 
     pub(in crate::memory) fn note_table(&mut self, id: AccountId) {
@@ -273,9 +211,7 @@ mod tests {
         let (mut accounts, ids @ [grandparent, parent, child]) = family();
         accounts.charge(grandparent, 50);
         accounts.charge(child, 40);
-        // A batch of a sixteenth at each level.
-        assert_eq!(used(&accounts, ids), [50 + 40 + 2 + 2, 42, 40]);
-        // Six are free at the top, two at each level below.
+        assert_eq!(used(&accounts, ids), [90, 40, 40]);
         assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 9));
         accounts.charge(child, 10);
         assert_eq!(used(&accounts, ids), [100, 50, 50]);
@@ -284,38 +220,6 @@ mod tests {
         accounts.discharge(child, 50);
         assert_eq!(used(&accounts, ids), [0, 0, 0]);
         assert_eq!(accounts.usage(grandparent).peak, PageCount(100));
-    }
-
-    #[test]
-    fn unused_batches_are_small_and_go_back() {
-        let (mut accounts, ids) = family();
-        let [_, parent, child] = ids;
-        for id in ids {
-            accounts.set_quota(id, PageCount(1 << 20));
-        }
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut own = [0_u64; 3];
-        for _ in 0..20_000 {
-            let index = random.usize(0..3);
-            let count = random.u64(0..40);
-            if random.bool() {
-                accounts.charge(ids[index], count);
-                own[index] += count;
-            } else {
-                let count = count.min(own[index]);
-                accounts.discharge(ids[index], count);
-                own[index] -= count;
-            }
-            let exact = [own[0] + own[1] + own[2], own[1] + own[2], own[2]];
-            for (used, exact) in used(&accounts, ids).into_iter().zip(exact) {
-                assert!(used >= exact && used - exact <= 4 * 64 && used - exact <= used / 3 + 1, "{used} for {exact}");
-            }
-        }
-        accounts.discharge(child, own[2]);
-        accounts.close(child);
-        accounts.discharge(parent, own[1]);
-        accounts.close(parent);
-        assert_eq!(used(&accounts, ids)[0], own[0], "closed accounts hold no batch");
     }
 
     #[test]

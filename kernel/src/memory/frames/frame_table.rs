@@ -177,9 +177,11 @@ impl Frames {
         if self.allocator.provide(&*self.machine, count) < count { Err(Shortage::Machine) } else { Ok(()) }
     }
 
-    /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's: the kernel edits for the good of others, and
-    /// the next flush uncharges the tables that the edit replaces. Copies of shared tables stay charged, and could be as many as the cell
-    /// has clones of spaces. So an account that exceeds its quota without its retired tables gets nothing.
+    /// Lets an edit take up to `count` frames for an account even if that exceeds its quota or an ancestor's.
+    ///
+    /// The kernel edits for the good of others, and the next flush uncharges the tables that the edit replaces. Copies of shared tables stay
+    /// charged, and could be as many as the cell has clones of spaces. So an account that exceeds its quota without its retired tables gets
+    /// nothing.
     ///
     /// # Errors
     /// The machine has too few, or the account exceeds its quota already.
