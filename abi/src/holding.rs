@@ -4,6 +4,7 @@
 //! A name is valid in one cell only. It has no meaning to other cells, and a stale one is refused.
 
 use crate::limits::MAX_HOLDINGS;
+use crate::memory::CURRENT_SPACE;
 
 /// Bits of the index in a name.
 const INDEX_BITS: u32 = MAX_HOLDINGS.trailing_zeros();
@@ -65,6 +66,12 @@ impl HoldingName {
     pub const fn current_space(self) -> u64 {
         self.space(u32::MAX)
     }
+}
+
+/// The bits of the holding that a `space` argument names in its upper half. `None`: it means a space of the caller.
+#[must_use]
+pub const fn holding_of_space(space: u64) -> Option<u64> {
+    if space == CURRENT_SPACE || space >> 32 == 0 { None } else { Some(space >> 32) }
 }
 
 /// The state of a child, as `cell_state` returns it.
@@ -188,7 +195,7 @@ pub mod limit {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChildState, ConsoleProgress, HoldingName, MAX_GENERATION};
+    use super::{ChildState, ConsoleProgress, HoldingName, MAX_GENERATION, holding_of_space};
     use crate::limits::MAX_HOLDINGS;
     use crate::memory::CURRENT_SPACE;
 
@@ -198,8 +205,9 @@ mod tests {
             let name = HoldingName::new(index, generation);
             assert_eq!(HoldingName::from_bits(name.bits()), Some(name));
             assert_eq!((name.index(), name.generation()), (index as usize, generation));
-            assert!(name.current_space() != CURRENT_SPACE && name.space(0) >> 32 != 0);
+            assert_eq!([name.current_space(), name.space(0)].map(holding_of_space), [Some(name.bits()); 2]);
         }
+        assert_eq!([CURRENT_SPACE, 0, u64::from(u32::MAX)].map(holding_of_space), [None; 3]);
         assert_eq!(HoldingName::next_generation(MAX_GENERATION), 1);
         for bits in [0, 5, u64::from(u32::MAX), 1 << 32] {
             assert_eq!(HoldingName::from_bits(bits), None, "{bits:#x}");

@@ -91,7 +91,7 @@ pub fn prefetched_root(kernel: &Kernel, volumes: Vec<Volume>, start: &ProgramSta
     let libos = Template::boot(kernel)?;
     let disks = VolumeDisks::add(kernel, volumes)?;
     if start.mode() == Some(StartMode::Learn) {
-        kernel.mark_accesses();
+        kernel.begin_access_tracking();
     }
     disks.prefetch(kernel, start.starts());
     await_libos(kernel, &libos, timings)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls about the cells that this cell holds. They change no memory of this cell, but for the buffers that they are given.
 
-use pando_abi::memory::CURRENT_SPACE;
+use pando_abi::holding::holding_of_space;
 use pando_abi::{Hypercall, Refusal};
 
 use crate::hypercall::perform;
@@ -20,14 +20,8 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::CellRaise { .. }
         | Hypercall::Grant { .. } => true,
         Hypercall::Write { .. } => false,
-        call => call.space().is_some_and(is_of_child),
+        call => call.space().and_then(holding_of_space).is_some(),
     }
-}
-
-/// Whether the space is one of a held cell.
-#[must_use]
-pub fn is_of_child(space: u64) -> bool {
-    space != CURRENT_SPACE && space >> 32 != 0
 }
 
 /// Performs a call about a held cell.
@@ -47,7 +41,7 @@ pub fn call(call: Hypercall) -> Result<u64, Refusal> {
 /// # Errors
 /// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
 pub fn write(space: u64, address: u64, bytes: &[u8]) -> Result<u64, Refusal> {
-    if !is_of_child(space) {
+    if holding_of_space(space).is_none() {
         return Err(Refusal::NoSuchHolding);
     }
     let source = bytes.as_ptr().expose_provenance() as u64;

@@ -8,7 +8,7 @@ use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use super::share::Share;
-use pando_abi::holding::limit;
+use pando_abi::holding::{holding_of_space, limit};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
@@ -130,8 +130,9 @@ impl ChildOperation {
 
 /// A call about the memory of a child: the upper half of its space names the child.
 fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
-    let Some(space) = call.space().filter(|space| *space != CURRENT_SPACE && space >> 32 != 0) else { return Ok(None) };
-    let child = holding(space >> 32)?;
+    let Some(space) = call.space() else { return Ok(None) };
+    let Some(bits) = holding_of_space(space) else { return Ok(None) };
+    let child = holding(bits)?;
     // A segment of the caller cannot be mounted in a child.
     if matches!(call, Hypercall::Share { .. }) {
         return Err(Refusal::BadArgument);

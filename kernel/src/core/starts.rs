@@ -12,14 +12,14 @@ use pando_abi::BlockNumber;
 use std::ops::Range;
 
 impl Kernel {
-    /// Marks which blocks are accessed, by any cell, until the first start that is learned is over. To be called before the blocks are
+    /// Records which blocks are accessed, by any cell, until the first start that is learned is over. To be called before the blocks are
     /// mapped.
-    pub fn mark_accesses(&self) {
-        self.shared.lock().frames.mark_accesses();
+    pub fn begin_access_tracking(&self) {
+        self.shared.lock().frames.begin_access_tracking();
     }
 
     /// Traces which blocks of its disks this cell, which must not have started, accesses until it waits for others, has used
-    /// some CPU time, or ends. [`Outcome::start`](crate::Outcome::start) then has the trace. A start that is learned needs [`Kernel::mark_accesses`].
+    /// some CPU time, or ends. [`Outcome::start`](crate::Outcome::start) then has the trace. A start that is learned needs [`Kernel::begin_access_tracking`].
     ///
     /// # Errors
     /// The cell was started before, or does not live.

@@ -58,7 +58,7 @@ fn the_accessed_blocks_are_learned() {
         });
         lab.kernel.mount_segment(id, SEGMENT).expect("the slot is free");
         lab.kernel.map_blocks(id, SEGMENT, PageCount(1000), block(2000), Permissions::READ).expect("room for tables");
-        lab.kernel.mark_accesses();
+        lab.kernel.begin_access_tracking();
         let (trace, faults) = run(&mut lab, id, StartMode::Learn);
         let (wanted, found) = (BTreeSet::from([1, 2, 600, 1003, 1100, 1207, 2513]), numbers(&trace));
         // A CPU may also mark pages that it accessed speculatively.
@@ -107,7 +107,7 @@ fn a_start_is_over_when_the_cell_waits() {
         for mode in [StartMode::Learn, StartMode::Follow] {
             let (id, disk_id) = cell(&lab, &code, &disk);
             if mode == StartMode::Learn {
-                lab.kernel.mark_accesses();
+                lab.kernel.begin_access_tracking();
             } else {
                 prefetch(&lab, disk_id, 128..129);
             }

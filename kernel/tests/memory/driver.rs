@@ -194,7 +194,7 @@ impl Driver {
         let id = self.subjects[index].id;
         // Entries of blocks come with the accessed bit or without: each start that is learned ends the marks.
         if self.tally.cells.is_multiple_of(2) {
-            self.lab.kernel.mark_accesses();
+            self.lab.kernel.begin_access_tracking();
         }
         if self.tally.cells.is_multiple_of(3) {
             let traced = self.lab.kernel.trace_start(id, StartMode::Learn);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use pando_abi::cells_device::{CALL, CALL_WORDS};
-use pando_abi::holding::ConsoleProgress;
+use pando_abi::holding::{ConsoleProgress, holding_of_space};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
@@ -76,7 +76,7 @@ fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno>
         | Hypercall::CellRaise { cell, .. }
         | Hypercall::ConsoleRead { cell, .. }
         | Hypercall::ConsoleWrite { cell, .. } => owns(cell),
-        call => call.space().is_some_and(|space| cells::is_of_child(space) && owns(space >> 32)),
+        call => call.space().and_then(holding_of_space).is_some_and(owns),
     };
     if is_allowed { Ok(()) } else { Err(Errno::EPERM) }
 }

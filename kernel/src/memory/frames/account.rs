@@ -212,7 +212,7 @@ mod tests {
         accounts.charge(grandparent, 50);
         accounts.charge(child, 40);
         assert_eq!(used(&accounts, ids), [90, 40, 40]);
-        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 9));
+        assert!(accounts.covers(child, 10) && !accounts.covers(child, 11) && !accounts.covers(parent, 11));
         accounts.charge(child, 10);
         assert_eq!(used(&accounts, ids), [100, 50, 50]);
         accounts.discharge(grandparent, 50);

@@ -32,8 +32,8 @@ pub(super) struct BlockIndex {
     groups: HashMap<(DiskId, u32), u32>,
     /// The block that could not be read, until the reader has retried.
     pub(super) unreadable: Option<Block>,
-    /// The blocks that were accessed, while that is marked.
-    pub(super) touched: Option<HashSet<Block>>,
+    /// The blocks that were accessed, while accesses are tracked.
+    pub(super) accessed: Option<HashSet<Block>>,
 }
 
 /// Blocks of a group.
@@ -53,7 +53,7 @@ impl BlockIndex {
             frames_of_disk: HashMap::new(),
             groups: HashMap::new(),
             unreadable: None,
-            touched: None,
+            accessed: None,
         }
     }
 

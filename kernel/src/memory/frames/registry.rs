@@ -101,29 +101,29 @@ impl Frames {
         self.registry.has_frames_of(disk) || self.registry.unreadable.is_some_and(|block| block.disk == disk)
     }
 
-    /// Marks the blocks that are accessed from now on: entries of blocks come without the accessed bit.
-    pub(crate) fn mark_accesses(&mut self) {
-        self.registry.touched = Some(HashSet::new());
+    /// Records the blocks that are accessed from now on: entries of blocks come without the accessed bit.
+    pub(crate) fn begin_access_tracking(&mut self) {
+        self.registry.accessed = Some(HashSet::new());
     }
 
-    /// Whether accesses are marked.
-    pub(in crate::memory) fn marks_accesses(&self) -> bool {
-        self.registry.touched.is_some()
+    /// Whether accesses are tracked.
+    pub(in crate::memory) fn tracks_accesses(&self) -> bool {
+        self.registry.accessed.is_some()
     }
 
-    /// Marks the block in a frame, if the frame is the registry's. `true`: it is.
-    pub(in crate::memory) fn note_touched(&mut self, frame: FrameId) -> bool {
-        if self.registry.touched.is_none() {
+    /// Records the block in a frame as accessed, if the frame is the registry's. `true`: it is.
+    pub(in crate::memory) fn note_accessed_frame(&mut self, frame: FrameId) -> bool {
+        if self.registry.accessed.is_none() {
             return false;
         }
         let block = self.block_in(frame);
-        self.registry.touched.iter_mut().for_each(|touched| touched.extend(block));
+        self.registry.accessed.iter_mut().for_each(|accessed| accessed.extend(block));
         block.is_some()
     }
 
-    /// Ends the marks, and returns the marked blocks.
-    pub(in crate::memory) fn end_marks(&mut self) -> HashSet<Block> {
-        self.registry.touched.take().unwrap_or_default()
+    /// Ends the tracking, and returns the accessed blocks.
+    pub(in crate::memory) fn end_access_tracking(&mut self) -> HashSet<Block> {
+        self.registry.accessed.take().unwrap_or_default()
     }
 
     /// Whether one of `count` blocks from `first` on is in memory; of many blocks, whether one near them is.

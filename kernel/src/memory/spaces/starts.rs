@@ -36,10 +36,10 @@ impl SpaceSet {
     pub(crate) fn end_start(&mut self, frames: &mut Frames) {
         let is_learned = self.start.as_ref().is_some_and(|start| start.mode == StartMode::Learn);
         if std::mem::take(&mut self.is_starting) && is_learned {
-            // Marks the blocks of mappings that are gone.
+            // Records the blocks of mappings that are gone.
             let _ = frames.reap(START_RELEASE);
             let spans = self.note_accessed(frames);
-            let blocks = self.named(frames.end_marks());
+            let blocks = self.block_ranges(frames.end_access_tracking());
             if let Some(start) = &mut self.start {
                 (start.blocks, start.spans) = (blocks, spans);
             }
@@ -52,7 +52,7 @@ impl SpaceSet {
         self.start.take()
     }
 
-    /// Marks the blocks that the CPU has accessed. Returns the spans of segments in which they lie.
+    /// Records the blocks that the CPU has accessed. Returns the spans of segments in which they lie.
     fn note_accessed(&mut self, frames: &mut Frames) -> Vec<u64> {
         let mut budget = START_SCAN;
         for tree in self.trees() {
@@ -68,7 +68,7 @@ impl SpaceSet {
     }
 
     /// Blocks of attached disks as ranges, in the cell's names and in order.
-    fn named(&self, blocks: HashSet<Block>) -> Vec<(DiskIndex, Range<BlockNumber>)> {
+    fn block_ranges(&self, blocks: HashSet<Block>) -> Vec<(DiskIndex, Range<BlockNumber>)> {
         let disks: Vec<DiskId> = self.attached().map(|(disk, _)| disk).collect();
         let name = |block: Block| Some((disks.iter().position(|disk| *disk == block.disk)? as u32, block.number.0));
         let mut numbers: Vec<(u32, u32)> = blocks.into_iter().filter_map(name).collect();

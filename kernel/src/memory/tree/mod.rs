@@ -8,8 +8,9 @@
 //! - [`block_entries`]: tables that map blocks of disks
 //! - [`edit`]: the only place that changes tables
 //! - [`reaper`]: gradual release
-//! - [`touched`]: blocks that the CPU has accessed
+//! - [`accessed_blocks`]: blocks that the CPU has accessed
 
+mod accessed_blocks;
 mod block_entries;
 mod edit;
 mod entry;
@@ -17,7 +18,6 @@ mod handle;
 mod level;
 mod lookup;
 mod reaper;
-mod touched;
 
 pub(in crate::memory) use edit::PATH_TABLES;
 pub use entry::{Entry, View};

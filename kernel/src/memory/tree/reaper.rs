@@ -13,10 +13,10 @@ impl Frames {
                 Some(Garbage::Large(huge_frame)) => self.release_large(huge_frame),
                 Some(Garbage::Table(table, level)) => {
                     if self.drop_table(table) {
+                        if level == 1 {
+                            self.note_accessed_entries(table);
+                        }
                         for entry in self.arena().load_table(table) {
-                            if level == 1 {
-                                self.note_accessed(Entry(entry));
-                            }
                             self.release_view(Entry(entry).view(level), level);
                         }
                         self.retire(table);

@@ -38,7 +38,7 @@ impl EntryChange for Replace {
         }
         if visit.is_whole() {
             if visit.level == 1 {
-                edit.frames.note_accessed(visit.old);
+                edit.frames.note_accessed_entry(visit.old);
             }
             edit.frames.release_view(visit.view, visit.level);
             return new;
@@ -150,6 +150,7 @@ impl EntryChange for Evict {
                 }
                 match folded_entry(edit.frames, table) {
                     Some(entry) => {
+                        edit.frames.note_accessed_entries(table);
                         edit.frames.release_view(visit.view, visit.level);
                         entry
                     }
@@ -159,6 +160,7 @@ impl EntryChange for Evict {
             View::Table { table, is_owned } => edit.descend(visit, (table, is_owned), self),
             View::Page { frame, .. } if visit.level == 1 => match block_entry(edit.frames, visit.old) {
                 Some(entry) => {
+                    edit.frames.note_accessed_entry(visit.old);
                     edit.frames.release(frame);
                     entry
                 }

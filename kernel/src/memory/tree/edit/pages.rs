@@ -35,7 +35,7 @@ impl Edit<'_> {
     pub(super) fn block_page(&mut self, block: Block, permissions: Permissions) -> Option<Entry> {
         let frame = self.frames.hold_block(block)?;
         let entry = Entry::page(frame, permissions, false);
-        Some(if self.frames.marks_accesses() { entry.unaccessed() } else { entry })
+        Some(if self.frames.tracks_accesses() { entry.unaccessed() } else { entry })
     }
 
     /// A copy of the registry's page of a block. `None`: the block is not in memory. No CPU has seen the registry's page at this
@@ -50,7 +50,7 @@ impl Edit<'_> {
         if self.frames.is_exclusive(frame) {
             return ExclusivePage { entry: Entry::page(frame, permissions, true), replaced: None };
         }
-        self.frames.note_touched(frame);
+        self.frames.note_accessed_frame(frame);
         let copy = self.frames.allocate(self.account, false).expect("the operation has reserved it");
         self.frames.arena().copy(frame, copy);
         ExclusivePage { entry: Entry::page(copy, permissions, true), replaced: Some(frame) }
