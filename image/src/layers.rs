@@ -3,7 +3,7 @@
 //!
 //! A layer is an image with all its content, made by [`Builder::layer`]. Stacking reads the layers' metadata only: the content of the stack
 //! stays in the layers' files, where all images with these layers share it. Names are looked up as overlayfs does: the entry of the topmost
-//! layer wins, and directories are united down to the first layer in which the name is something else, or hidden by a whiteout.
+//! layer wins, and directories are merged down to the first layer in which the name is something else, or hidden by a whiteout.
 //!
 //! Layers were made by this program, but of data from elsewhere: every position is checked.
 //!
@@ -63,7 +63,7 @@ enum Name {
 /// A directory whose content is not in the stack yet.
 struct Pending {
     id: InodeId,
-    /// The directories that it unites, the topmost first.
+    /// The directories that it merges, the topmost first.
     parts: Vec<(usize, Node)>,
 }
 
@@ -85,7 +85,7 @@ impl Builder {
     pub fn layers<'a>(layers: impl IntoIterator<Item = &'a Path>) -> Result<Builder, Error> {
         let mut builder = Builder::new();
         let layers = layers.into_iter().map(|path| builder.open_layer(path)).collect::<Result<Vec<_>, _>>()?;
-        Stack { builder, layers, entries: 0 }.unite()
+        Stack { builder, layers, entries: 0 }.merge()
     }
 
     fn open_layer(&mut self, path: &Path) -> Result<Layer, Error> {
@@ -108,7 +108,7 @@ struct Stack {
 
 impl Stack {
     /// Adds all directories, from the root on. A list instead of recursion, so that a deep tree does not overflow the stack.
-    fn unite(mut self) -> Result<Builder, Error> {
+    fn merge(mut self) -> Result<Builder, Error> {
         let mut roots = Vec::new();
         for (number, layer) in self.layers.iter().enumerate().rev() {
             let root = layer.image.node(layer.image.superblock()?.root_nid)?;
@@ -117,7 +117,7 @@ impl Stack {
             }
             roots.push((number, root));
         }
-        self.describe(InodeId::ROOT, &roots)?;
+        self.set_attributes(InodeId::ROOT, &roots)?;
         let mut pending = vec![Pending { id: InodeId::ROOT, parts: roots }];
         while let Some(directory) = pending.pop() {
             for (name, found) in self.names(&directory.parts)? {
@@ -128,7 +128,7 @@ impl Stack {
                         self.check_names(parts)?;
                         let content = Content::Directory { parent: directory.id, implied: false };
                         let id = self.builder.tree.add(Attributes::root(0o755), content)?;
-                        self.describe(id, parts)?;
+                        self.set_attributes(id, parts)?;
                         id
                     }
                 };
@@ -152,7 +152,7 @@ impl Stack {
         Ok(())
     }
 
-    /// The names in a directory that unites these.
+    /// The names in a directory that merges these.
     fn names(&mut self, parts: &[(usize, Node)]) -> Result<BTreeMap<Vec<u8>, Name>, Error> {
         let mut names: BTreeMap<Vec<u8>, Name> = BTreeMap::new();
         for &(number, node) in parts {
@@ -176,7 +176,7 @@ impl Stack {
             }
             // Whiteouts hide names of the layers below, not those of their own layer, in whatever order the archive had them.
             for name in hidden {
-                close(names.entry(name).or_insert(Name::Hidden));
+                hide_lower_layers(names.entry(name).or_insert(Name::Hidden));
             }
             if is_opaque {
                 break;
@@ -186,7 +186,7 @@ impl Stack {
     }
 
     /// Sets the attributes of a directory: those of the topmost layer that defines them.
-    fn describe(&mut self, id: InodeId, parts: &[(usize, Node)]) -> Result<(), Error> {
+    fn set_attributes(&mut self, id: InodeId, parts: &[(usize, Node)]) -> Result<(), Error> {
         for (number, node) in parts {
             let xattrs = self.layers[*number].xattrs(node)?;
             if !xattrs.iter().any(|(name, _)| name == IMPLIED) {
@@ -228,7 +228,7 @@ fn add(names: &mut BTreeMap<Vec<u8>, Name>, name: &[u8], layer: usize, node: Nod
     match names.get_mut(name) {
         Some(Name::Directory(parts, true)) if is_directory => parts.push((layer, node)),
         // It hides what lies below.
-        Some(found) => close(found),
+        Some(found) => hide_lower_layers(found),
         None => {
             let found = if is_directory { Name::Directory(vec![(layer, node)], true) } else { Name::File(layer, node) };
             names.insert(name.to_vec(), found);
@@ -237,7 +237,7 @@ fn add(names: &mut BTreeMap<Vec<u8>, Name>, name: &[u8], layer: usize, node: Nod
 }
 
 /// Lets no lower layer add to a name.
-fn close(name: &mut Name) {
+fn hide_lower_layers(name: &mut Name) {
     if let Name::Directory(_, is_open) = name {
         *is_open = false;
     }

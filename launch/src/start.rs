@@ -40,7 +40,7 @@ impl VolumeStart {
 
     /// This start and another one together.
     #[must_use]
-    pub fn and(&self, other: &VolumeStart) -> VolumeStart {
+    pub fn union(&self, other: &VolumeStart) -> VolumeStart {
         VolumeStart::new([&self.blocks[..], &other.blocks].concat(), [&self.spans[..], &other.spans].concat())
     }
 
@@ -52,7 +52,7 @@ impl VolumeStart {
 
     /// The blocks and spans that this start and another one have in common.
     #[must_use]
-    pub fn common(&self, other: &VolumeStart) -> VolumeStart {
+    pub fn intersection(&self, other: &VolumeStart) -> VolumeStart {
         let (mut blocks, mut next) = (Vec::new(), other.blocks.iter().peekable());
         for range in &self.blocks {
             while let Some(there) = next.peek() {
@@ -127,11 +127,11 @@ mod tests {
         let start = VolumeStart::new(vec![7..9, 1..3, 3..4, 8..12, 5..5], vec![4, 1, 4]);
         assert_eq!(start, VolumeStart { blocks: vec![1..4, 7..12], spans: vec![1, 4] });
         let other = VolumeStart::new(vec![4..7, 20..21], vec![2]);
-        assert_eq!(start.and(&other), VolumeStart { blocks: vec![1..12, 20..21], spans: vec![1, 2, 4] });
-        assert_eq!(start.common(&other), VolumeStart::default());
+        assert_eq!(start.union(&other), VolumeStart { blocks: vec![1..12, 20..21], spans: vec![1, 2, 4] });
+        assert_eq!(start.intersection(&other), VolumeStart::default());
         let other = VolumeStart::new(vec![0..2, 3..5, 6..8, 9..10, 11..30], vec![4, 5]);
         let common = VolumeStart { blocks: vec![1..2, 3..4, 7..8, 9..10, 11..12], spans: vec![4] };
-        assert_eq!((start.common(&other), other.common(&start)), (common.clone(), common));
+        assert_eq!((start.intersection(&other), other.intersection(&start)), (common.clone(), common));
         assert_eq!((start.count(), start.is_empty(), VolumeStart::default().is_empty()), (8, false, true));
     }
 }

@@ -4,7 +4,7 @@
 use crate::blobs::Blobs;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::found::{FoundImage, FoundLayer};
+use crate::image_parts::{ImageParts, LayerPart};
 use crate::limits::{IMAGES_MAX, JSON_MAX};
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ struct ListedImage {
 }
 
 /// The images of an archive.
-pub(crate) fn images(blobs: &Blobs) -> Result<Vec<FoundImage>, Error> {
+pub(crate) fn images(blobs: &Blobs) -> Result<Vec<ImageParts>, Error> {
     let list = blobs.small(MANIFEST, JSON_MAX)?;
     let list: Vec<ListedImage> =
         serde_json::from_slice(&list).map_err(|error| Error::damaged(&blobs.name, format!("{MANIFEST} is not valid: {error}")))?;
@@ -33,7 +33,7 @@ pub(crate) fn images(blobs: &Blobs) -> Result<Vec<FoundImage>, Error> {
     list.into_iter().map(|image| found(blobs, image)).collect()
 }
 
-fn found(blobs: &Blobs, image: ListedImage) -> Result<FoundImage, Error> {
+fn found(blobs: &Blobs, image: ListedImage) -> Result<ImageParts, Error> {
     let name = plain(&image.config);
     let config = blobs.small(name, JSON_MAX)?;
     // It is named by its digest: DIGEST.json, or blobs/sha256/DIGEST.
@@ -44,8 +44,8 @@ fn found(blobs: &Blobs, image: ListedImage) -> Result<FoundImage, Error> {
             return Err(Error::Mismatch { origin: blobs.name.clone(), part: name.into(), expected, found });
         }
     }
-    let layers = image.layers.iter().map(|layer| FoundLayer { name: plain(layer).into(), digest: None, size: None });
-    Ok(FoundImage { config, names: image.repo_tags.unwrap_or_default(), layers: layers.collect() })
+    let layers = image.layers.iter().map(|layer| LayerPart { name: plain(layer).into(), digest: None, size: None });
+    Ok(ImageParts { config, names: image.repo_tags.unwrap_or_default(), layers: layers.collect() })
 }
 
 /// A member's name without a leading `./`.

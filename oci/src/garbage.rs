@@ -15,7 +15,7 @@ pub type Users = BTreeMap<Digest, String>;
 
 /// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct Removal {
     /// Names that no image has any more.
     pub names: Vec<String>,
     /// Images.
@@ -32,10 +32,10 @@ impl ImageStore {
     ///
     /// # Errors
     /// There is no such image, it is in use, or it has several names.
-    pub fn remove(&self, name: &str, users: &Users, force: bool) -> Result<Removed, Error> {
+    pub fn remove(&self, name: &str, users: &Users, force: bool) -> Result<Removal, Error> {
         let image = self.find(name)?;
         let named: Option<ImageName> = name.parse().ok().filter(|named| image.names.contains(named));
-        let mut removed = Removed::default();
+        let mut removed = Removal::default();
         match named {
             Some(named) if image.names.len() > 1 => {
                 self.change_names(|names| _ = names.remove(&named.whole()))?;
@@ -64,8 +64,8 @@ impl ImageStore {
     ///
     /// # Errors
     /// A file cannot be removed.
-    pub fn prune(&self, users: &Users, all: bool) -> Result<Removed, Error> {
-        let mut removed = Removed::default();
+    pub fn prune(&self, users: &Users, all: bool) -> Result<Removal, Error> {
+        let mut removed = Removal::default();
         if !self.directory().exists() {
             return Ok(removed);
         }
@@ -82,7 +82,7 @@ impl ImageStore {
         Ok(removed)
     }
 
-    fn remove_image(&self, image: &StoredImage, name: &str, removed: &mut Removed) -> Result<(), Error> {
+    fn remove_image(&self, image: &StoredImage, name: &str, removed: &mut Removal) -> Result<(), Error> {
         let path = self.image_path(image.id);
         let lock = File::open(&path).map_err(Error::read(&path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -108,7 +108,7 @@ impl ImageStore {
     }
 
     /// Removes layers and stacks that no image has, unless another process adds some.
-    pub(crate) fn collect(&self, removed: &mut Removed) -> Result<(), Error> {
+    pub(crate) fn collect(&self, removed: &mut Removal) -> Result<(), Error> {
         let _lock = self.lock("lock", FlockOperation::NonBlockingLockExclusive)?;
         let images = self.all()?;
         let used: HashSet<Digest> = images.iter().flat_map(|image| image.config.layers.iter().copied()).collect();

@@ -5,7 +5,7 @@ use crate::blobs::Blobs;
 use crate::config::PLATFORM;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::found::{FoundImage, FoundLayer};
+use crate::image_parts::{ImageParts, LayerPart};
 use crate::limits::{IMAGES_MAX, INDEX_DEPTH_MAX, INDEX_MAX, JSON_MAX, LAYERS_MAX};
 use crate::names::ImageName;
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
@@ -24,7 +24,7 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
 /// The images of a layout, each for the supported platform.
-pub(crate) fn images(blobs: &Blobs) -> Result<Vec<FoundImage>, Error> {
+pub(crate) fn images(blobs: &Blobs) -> Result<Vec<ImageParts>, Error> {
     let source = &blobs.name;
     let index = index(&blobs.small(INDEX, JSON_MAX)?, source)?;
     if index.manifests().len() > IMAGES_MAX {
@@ -39,13 +39,13 @@ pub(crate) fn images(blobs: &Blobs) -> Result<Vec<FoundImage>, Error> {
     }
     for entry in index.manifests().iter().filter(|entry| !is_attestation(entry)) {
         let found = image(blobs, entry, 0)?;
-        images.push(FoundImage { names: names(entry, source), ..found });
+        images.push(ImageParts { names: names(entry, source), ..found });
     }
     Ok(images)
 }
 
 /// The image of an entry of an index.
-fn image(blobs: &Blobs, entry: &Descriptor, depth: usize) -> Result<FoundImage, Error> {
+fn image(blobs: &Blobs, entry: &Descriptor, depth: usize) -> Result<ImageParts, Error> {
     let source = &blobs.name;
     let bytes = blob(blobs, entry)?;
     match kind(entry.media_type(), source)? {
@@ -58,7 +58,7 @@ fn image(blobs: &Blobs, entry: &Descriptor, depth: usize) -> Result<FoundImage, 
             let manifest = manifest(&bytes, source)?;
             let config = blob(blobs, manifest.config())?;
             let layers = layers(&manifest, source)?;
-            Ok(FoundImage { config, names: Vec::new(), layers })
+            Ok(ImageParts { config, names: Vec::new(), layers })
         }
     }
 }
@@ -112,14 +112,14 @@ pub(crate) fn manifest(bytes: &[u8], source: &str) -> Result<ImageManifest, Erro
 }
 
 /// The layers of a manifest.
-pub(crate) fn layers(manifest: &ImageManifest, source: &str) -> Result<Vec<FoundLayer>, Error> {
+pub(crate) fn layers(manifest: &ImageManifest, source: &str) -> Result<Vec<LayerPart>, Error> {
     if manifest.layers().len() > LAYERS_MAX {
         return Err(Error::damaged(source, format!("it has {} layers, and {LAYERS_MAX} are supported", manifest.layers().len())));
     }
     manifest.layers().iter().map(|layer| found_layer(layer, source)).collect()
 }
 
-fn found_layer(layer: &Descriptor, source: &str) -> Result<FoundLayer, Error> {
+fn found_layer(layer: &Descriptor, source: &str) -> Result<LayerPart, Error> {
     let media_type = layer.media_type().to_string();
     if media_type.contains("encrypted") {
         return Err(Error::unsupported(source, "its layers are encrypted"));
@@ -132,7 +132,7 @@ fn found_layer(layer: &Descriptor, source: &str) -> Result<FoundLayer, Error> {
         return Err(Error::unsupported(source, format!("it has a layer of type {media_type}")));
     }
     let digest = digest(layer, source)?;
-    Ok(FoundLayer { name: path(&digest), digest: Some(digest), size: Some(layer.size()) })
+    Ok(LayerPart { name: path(&digest), digest: Some(digest), size: Some(layer.size()) })
 }
 
 /// The entry of an index for the supported platform.

@@ -5,8 +5,8 @@ use crate::blobs::Blobs;
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::found::FoundImage;
-use crate::garbage::Removed;
+use crate::garbage::Removal;
+use crate::image_parts::ImageParts;
 use crate::layer::LayerArchive;
 use crate::names::ImageName;
 use crate::scratch::Scratch;
@@ -82,7 +82,7 @@ impl ImageStore {
         drop(lock);
         if loaded.is_err() {
             // The layers before the damaged one; those that remain because another process loads an image go with the next removal.
-            let _ = self.collect(&mut Removed::default());
+            let _ = self.collect(&mut Removal::default());
         }
         loaded
     }
@@ -90,7 +90,7 @@ impl ImageStore {
     fn load_image(
         &self,
         blobs: &Blobs,
-        image: FoundImage,
+        image: ImageParts,
         name: Option<&ImageName>,
         scratch: &Scratch,
         progress: &mut dyn FnMut(LoadProgress),
@@ -120,7 +120,7 @@ impl ImageStore {
 }
 
 /// The images of an archive or layout.
-fn find_images(blobs: &Blobs) -> Result<Vec<FoundImage>, Error> {
+fn find_images(blobs: &Blobs) -> Result<Vec<ImageParts>, Error> {
     if blobs.has(docker::MANIFEST) {
         return docker::images(blobs);
     }

@@ -4,7 +4,7 @@
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::found::FoundLayer;
+use crate::image_parts::LayerPart;
 use crate::layer::LayerArchive;
 use crate::layout::{self, Kind};
 use crate::limits::{DECOMPRESSED_MAX, INDEX_DEPTH_MAX};
@@ -42,7 +42,7 @@ pub struct PullProgress {
 
 /// A layer that the store does not have.
 struct MissingLayer {
-    layer: FoundLayer,
+    layer: LayerPart,
     diff_id: Digest,
 }
 
@@ -146,7 +146,7 @@ impl ImageStore {
         scratch: &Scratch,
         arrived: &dyn Fn(u64),
     ) -> Result<(), Error> {
-        let MissingLayer { layer: FoundLayer { digest, size, .. }, diff_id } = missing;
+        let MissingLayer { layer: LayerPart { digest, size, .. }, diff_id } = missing;
         let (Some(digest), Some(size)) = (*digest, *size) else { return Err(Error::damaged(source, "a layer has no digest")) };
         if size > DECOMPRESSED_MAX {
             return Err(Error::damaged(source, format!("layer {digest} has {size} bytes, and {DECOMPRESSED_MAX} are supported")));

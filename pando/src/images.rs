@@ -17,7 +17,7 @@ use pando_image::escaped;
 use pando_manager::report::Progress;
 use pando_manager::template::TemplateStore;
 use pando_manager::view::{image_store, prepare_image};
-use pando_oci::{ConfigChange, ImageName, ImageStore, LoadProgress, LoadedImage, Removed, StoredImage};
+use pando_oci::{ConfigChange, ImageName, ImageStore, LoadProgress, LoadedImage, Removal, StoredImage};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -264,7 +264,7 @@ fn prune(all: bool) -> Result<u8, Failure> {
 }
 
 /// Prints what was removed, as docker does.
-fn print_removed(removed: &Removed) -> io::Result<()> {
+fn print_removed(removed: &Removal) -> io::Result<()> {
     let mut out = io::stdout().lock();
     removed.names.iter().try_for_each(|name| writeln!(out, "Untagged: {}", escaped(name)))?;
     removed.images.iter().chain(&removed.layers).try_for_each(|digest| writeln!(out, "Deleted: {digest}"))

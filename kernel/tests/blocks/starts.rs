@@ -124,7 +124,7 @@ fn a_start_is_over_when_the_cell_waits() {
 }
 
 #[test]
-fn a_record_that_lies_costs_nothing_but_its_reads() {
+fn a_wrong_record_costs_nothing_but_its_reads() {
     for mut lab in Lab::both() {
         let disk = TestDisk::new(BLOCKS);
         disk.lose(40, true);

@@ -108,14 +108,15 @@ impl ProgramStart {
     fn learn(&self, learned: &[VolumeStart]) {
         let known = self.common.record.as_ref().filter(|record| !record.is_learned_from(&self.command.key, COMMANDS));
         if known.is_some() || self.common.record.is_none() {
-            let both =
-                |(fingerprint, now): (&u64, &VolumeStart)| known.map_or_else(|| now.clone(), |known| known.start(*fingerprint).common(now));
+            let both = |(fingerprint, now): (&u64, &VolumeStart)| {
+                known.map_or_else(|| now.clone(), |known| known.start(*fingerprint).intersection(now))
+            };
             let common: Vec<VolumeStart> = self.fingerprints.iter().zip(learned).map(both).collect();
             let origin = Record::learned_from(known, &self.command.key);
             self.write(&Record::new(self.common.key.clone(), origin, &self.fingerprints, &common));
         }
         if let Some(before) = &self.command.record {
-            let with = |(fingerprint, now): (&u64, &VolumeStart)| before.start(*fingerprint).and(now);
+            let with = |(fingerprint, now): (&u64, &VolumeStart)| before.start(*fingerprint).union(now);
             let together: Vec<VolumeStart> = self.fingerprints.iter().zip(learned).map(with).collect();
             let starts = if is_within_limits(&together) { &together } else { learned };
             self.write(&Record::new(self.command.key.clone(), Origin::Complete, &self.fingerprints, starts));

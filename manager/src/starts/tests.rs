@@ -150,7 +150,7 @@ fn truncated_damaged_oversized_and_foreign_files_do_not_count() {
 }
 
 #[test]
-fn a_record_that_lies_is_bounded() {
+fn a_wrong_record_is_bounded() {
     let decoded = |record: &Record| record.encode().and_then(|bytes| Record::decode(&bytes)).is_some();
     let most = START_BLOCKS as u32;
     assert!(decoded(&record(ranges(&[(0, most)]), vec![])));

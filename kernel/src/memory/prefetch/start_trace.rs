@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start traces: which blocks of its disks a cell accesses until it waits for others, has used some CPU time, or ends. The operator can read them
-//! before the next start.
+//! Start traces: which blocks of its disks a cell accesses until it waits for others, has used some CPU time, or ends.
 //!
+//! The operator can read these blocks before the next start.
 //! Only cells that the operator names are traced. A trace has no content of blocks, only their numbers.
 
 use pando_abi::{BlockNumber, DiskIndex};

@@ -194,7 +194,9 @@ fn a_run_ends_although_its_gateway_hangs() {
             kill_process(Pid::from_child(&cell.child), Signal::TERM).expect("it is ours");
         }
         let (status, said) = cell.end();
-        assert!(status == 125 && said.contains("did not stop in time"), "{status} {said}");
+        // On a machine that is busy for seconds the gateway is replaced before the cell's end, and its replacement stops.
+        let is_replaced = said.contains("another takes its place");
+        assert!(if is_replaced { asks || status == 0 } else { status == 125 && said.contains("did not stop in time") }, "{status} {said}");
         await_ends(&[launcher, vec![gateway]].concat());
     }
 }
