@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::names::ImageName;
-use crate::store::{ImageStore, StoredImage, is_at};
+use crate::store::{ImageStore, is_at};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -51,7 +51,7 @@ impl ImageStore {
         if let Some(user) = users.get(&image.id).filter(|_| !force) {
             return Err(Error::InUse { name: name.into(), user: user.clone() });
         }
-        self.remove_image(&image, name, &mut removed)?;
+        self.remove_image(image.id, name, &mut removed)?;
         match self.collect(&mut removed) {
             // They go with the next removal.
             Err(Error::Busy) => {}
@@ -60,7 +60,8 @@ impl ImageStore {
         Ok(removed)
     }
 
-    /// Removes images without a name, or with `all` every image that nothing uses, and layers that no image has.
+    /// Removes images without a name, or with `all` every image that nothing uses, images whose configuration is damaged, and layers that no
+    /// image has.
     ///
     /// # Errors
     /// A file cannot be removed.
@@ -73,7 +74,13 @@ impl ImageStore {
             if users.contains_key(&image.id) || !image.names.is_empty() && !all {
                 continue;
             }
-            match self.remove_image(&image, &image.label(), &mut removed) {
+            match self.remove_image(image.id, &image.label(), &mut removed) {
+                Err(Error::InUse { .. }) => {}
+                outcome => outcome?,
+            }
+        }
+        for (id, _) in self.damaged()? {
+            match self.remove_image(id, &id.to_string(), &mut removed) {
                 Err(Error::InUse { .. }) => {}
                 outcome => outcome?,
             }
@@ -82,8 +89,8 @@ impl ImageStore {
         Ok(removed)
     }
 
-    fn remove_image(&self, image: &StoredImage, name: &str, removed: &mut Removal) -> Result<(), Error> {
-        let path = self.image_path(image.id);
+    fn remove_image(&self, id: Digest, name: &str, removed: &mut Removal) -> Result<(), Error> {
+        let path = self.image_path(id);
         let lock = File::open(&path).map_err(Error::read(&path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -95,15 +102,15 @@ impl ImageStore {
             return Err(Error::Missing(name.into()));
         }
         self.change_names(|names| {
-            names.retain(|name, id| {
-                if *id == image.id {
+            names.retain(|name, named| {
+                if *named == id {
                     removed.names.push(name.parse::<ImageName>().map_or_else(|_| name.clone(), |name| name.familiar()));
                 }
-                *id != image.id
+                *named != id
             });
         })?;
         fs::remove_file(&path).map_err(Error::write(&path))?;
-        removed.images.push(image.id);
+        removed.images.push(id);
         Ok(())
     }
 

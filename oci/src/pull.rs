@@ -65,7 +65,7 @@ impl ImageStore {
     #[cfg(test)]
     pub(crate) fn pull_at_once(&self, name: &ImageName, credentials: Option<Credentials>) -> Result<PulledImage, Error> {
         let mut repository = Repository::new(name, credentials);
-        repository.patience = std::time::Duration::from_millis(1);
+        repository.retry_delay = std::time::Duration::from_millis(1);
         self.pull_from(&repository, name, &|_| ())
     }
 

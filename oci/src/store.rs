@@ -74,22 +74,36 @@ impl ImageStore {
         &self.directory
     }
 
-    /// All images, the newest first.
+    /// All images whose configuration can be read, the newest first.
     ///
     /// # Errors
     /// The store cannot be read.
     pub fn all(&self) -> Result<Vec<StoredImage>, Error> {
+        self.all_and_damaged().map(|(images, _)| images)
+    }
+
+    /// The images whose configuration is damaged, with the reasons. Nothing can use them; [`ImageStore::prune`] removes them.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn damaged(&self) -> Result<Vec<(Digest, Error)>, Error> {
+        self.all_and_damaged().map(|(_, damaged)| damaged)
+    }
+
+    fn all_and_damaged(&self) -> Result<(Vec<StoredImage>, Vec<(Digest, Error)>), Error> {
         let names = self.names()?;
-        let mut images = Vec::new();
+        let (mut images, mut damaged) = (Vec::new(), Vec::new());
         for id in self.ids("images", "json")? {
             match self.image(id, &names) {
+                Ok(image) => images.push(image),
                 // Another process may have just removed it.
                 Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                image => images.push(image?),
+                Err(error @ (Error::Damaged { .. } | Error::Unsupported { .. })) => damaged.push((id, error)),
+                Err(error) => return Err(error),
             }
         }
         images.sort_by_key(|image| std::cmp::Reverse((image.loaded, image.id)));
-        Ok(images)
+        Ok((images, damaged))
     }
 
     /// Finds an image by its name, or by its ID or the beginning of it.

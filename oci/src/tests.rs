@@ -383,3 +383,20 @@ fn a_scratch_file_leaves_room_on_the_disk() {
     let file = tempfile::tempfile_in(directory.path()).expect("there is room");
     assert!(Scratch::new(directory.path()).check_room(&file).is_ok());
 }
+
+#[test]
+fn a_damaged_configuration_stops_no_other_image() {
+    let stage = Stage::new();
+    let kept = Fixture::new(two_layers());
+    let damaged = Fixture::new(vec![Layer::of(&[("bin/sh", "another shell")])]);
+    stage.load("kept.tar", &docker_archive(&kept, &["kept"])).expect("it is valid");
+    stage.load("damaged.tar", &docker_archive(&damaged, &["damaged"])).expect("it is valid");
+    fs::write(stage.store.directory().join("images").join(format!("{}.json", damaged.id())), "{}").expect("it can be written");
+    let listed = |stage: &Stage| stage.store.all().expect("it can be read").into_iter().map(|image| image.id.hex()).collect::<Vec<_>>();
+    assert_eq!(listed(&stage), [kept.id()]);
+    assert_eq!(stage.store.damaged().expect("it can be read").len(), 1);
+    assert!(matches!(stage.store.open("damaged"), Err(Error::Damaged { .. })));
+    let removed = stage.store.prune(&Users::new(), false).expect("it can be written");
+    assert_eq!((removed.images.len(), removed.layers.len(), &removed.names[..]), (1, 1, &["damaged:latest".to_string()][..]));
+    assert_eq!((listed(&stage), stage.files("layers")), (vec![kept.id()], 2));
+}

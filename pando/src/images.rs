@@ -192,7 +192,11 @@ fn import(options: &ImportOptions) -> Result<u8, Failure> {
 }
 
 fn list(quiet: bool, json: bool) -> Result<u8, Failure> {
-    let images = store()?.all()?;
+    let store = store()?;
+    let images = store.all()?;
+    for (_, error) in store.damaged()? {
+        diagnostics::note(&format!("{error}: pull or load the image again, or remove it by `pando image prune`"));
+    }
     let mut out = io::stdout().lock();
     if quiet {
         images.iter().try_for_each(|image| writeln!(out, "{}", image.short_id()))?;

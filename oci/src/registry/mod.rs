@@ -32,6 +32,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How long an answer may take to begin.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// How long a small answer may take in all.
+const SMALL_ANSWER_MAX: Duration = Duration::from_secs(300);
 /// How often a request is repeated that failed for a reason that may pass.
 pub(crate) const RETRIES: u32 = 5;
 /// The types of documents that are understood.
@@ -65,7 +67,7 @@ pub(crate) struct Repository {
     /// The header that the registry wants, once it has asked for it.
     authorization: Mutex<Option<String>>,
     /// How long to wait before the first repetition.
-    pub(crate) patience: Duration,
+    pub(crate) retry_delay: Duration,
 }
 
 /// A document, and its media type.
@@ -89,14 +91,14 @@ impl Repository {
             repository,
             credentials,
             authorization: Mutex::default(),
-            patience: Duration::from_secs(1),
+            retry_delay: Duration::from_secs(1),
         }
     }
 
     /// A manifest or an index: by tag or by digest, which is then checked.
     pub(crate) fn manifest(&self, reference: &str) -> Result<Document, Error> {
         let part = format!("manifest {reference}");
-        let mut answer = self.get(&format!("manifests/{reference}"), &[("accept", ACCEPTED)], &part)?;
+        let mut answer = self.get(&format!("manifests/{reference}"), &[("accept", ACCEPTED)], Some(SMALL_ANSWER_MAX), &part)?;
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(ToString::to_string);
         let (media_type, claimed) = (header("content-type").unwrap_or_default(), header("docker-content-digest"));
         let bytes = self.small(&mut answer, &part)?;
@@ -111,7 +113,7 @@ impl Repository {
     /// A small blob.
     pub(crate) fn blob(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         let part = format!("blob {digest}");
-        let bytes = self.small(&mut self.get(&format!("blobs/{digest}"), &[], &part)?, &part)?;
+        let bytes = self.small(&mut self.get(&format!("blobs/{digest}"), &[], Some(SMALL_ANSWER_MAX), &part)?, &part)?;
         self.check(&bytes, digest, &part)?;
         Ok(bytes)
     }
@@ -120,17 +122,18 @@ impl Repository {
     pub(crate) fn open_blob(&self, digest: Digest, offset: u64) -> Result<(impl Read + use<>, bool), Error> {
         let range = format!("bytes={offset}-");
         let headers: &[(&str, &str)] = if offset == 0 { &[] } else { &[("range", &range)] };
-        let answer = self.get(&format!("blobs/{digest}"), headers, &format!("blob {digest}"))?;
+        let answer = self.get(&format!("blobs/{digest}"), headers, None, &format!("blob {digest}"))?;
         let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
         Ok((answer.into_body().into_with_config().limit(u64::MAX).reader(), is_part))
     }
 
-    /// Asks for a part of the repository, again if the reason of a failure may pass, and with a token if the registry wants one.
-    fn get(&self, path: &str, headers: &[(&str, &str)], part: &str) -> Result<Response<Body>, Error> {
+    /// Asks for a part of the repository, again if the reason of a failure may pass, and with a token if the registry wants one. Each answer
+    /// may take as long as `limit` in all.
+    fn get(&self, path: &str, headers: &[(&str, &str)], limit: Option<Duration>, part: &str) -> Result<Response<Body>, Error> {
         let mut was_refused = false;
         let mut retries = 0;
         loop {
-            let answer = match self.ask(path, headers) {
+            let answer = match self.ask(path, headers, limit) {
                 Ok(answer) => answer,
                 Err(error) if retries < RETRIES && is_passing(&error) => {
                     self.wait(&mut retries);
@@ -151,8 +154,8 @@ impl Repository {
         }
     }
 
-    fn ask(&self, path: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, ureq::Error> {
-        let mut request = self.agent.get(format!("{}/{path}", self.place));
+    fn ask(&self, path: &str, headers: &[(&str, &str)], limit: Option<Duration>) -> Result<Response<Body>, ureq::Error> {
+        let mut request = self.agent.get(format!("{}/{path}", self.place)).config().timeout_global(limit).build();
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -165,7 +168,7 @@ impl Repository {
 
     /// Waits before a repetition, longer each time.
     pub(crate) fn wait(&self, retries: &mut u32) {
-        std::thread::sleep(self.patience * 2_u32.saturating_pow(*retries));
+        std::thread::sleep(self.retry_delay * 2_u32.saturating_pow(*retries));
         *retries += 1;
     }
 
