@@ -86,6 +86,8 @@ pub enum ChildState {
     },
     /// It is a template.
     Frozen,
+    /// It is halted, and continues when it is resumed.
+    Halted,
     /// Its program exited with this status.
     Exited(u8),
     /// This signal ended its program.
@@ -104,7 +106,7 @@ impl ChildState {
     /// Whether it has ended.
     #[must_use]
     pub const fn is_ended(self) -> bool {
-        !matches!(self, ChildState::New | ChildState::Started { .. } | ChildState::Frozen)
+        !matches!(self, ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Halted)
     }
 
     /// The result of `cell_state`.
@@ -120,6 +122,7 @@ impl ChildState {
             ChildState::MachineFull => 7,
             ChildState::Killed => 8,
             ChildState::Failed => 9,
+            ChildState::Halted => 10,
         }
     }
 
@@ -137,6 +140,7 @@ impl ChildState {
             7 => ChildState::MachineFull,
             8 => ChildState::Killed,
             9 => ChildState::Failed,
+            10 => ChildState::Halted,
             _ => return None,
         };
         if state.bits() == bits { Some(state) } else { None }
@@ -216,9 +220,9 @@ mod tests {
 
     #[test]
     fn states_and_progress_decode_to_the_encoded_ones() {
-        use ChildState::{Exited, Failed, Frozen, Killed, MachineFull, New, Quota, Signalled, Started};
+        use ChildState::{Exited, Failed, Frozen, Halted, Killed, MachineFull, New, Quota, Signalled, Started};
         let started = [false, true].map(|wants_input| Started { wants_input });
-        for state in started.into_iter().chain([New, Frozen, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed]) {
+        for state in started.into_iter().chain([New, Frozen, Halted, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed]) {
             assert_eq!(ChildState::from_bits(state.bits()), Some(state));
         }
         assert_eq!((ChildState::from_bits(0), ChildState::from_bits(1 << 8 | 1), ChildState::from_bits(1 << 16 | 4)), (None, None, None));

@@ -117,7 +117,7 @@ macro_rules! calls_about_a_space {
     };
 }
 
-calls_about_a_space!(Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, MapBlocks, Populate, Count);
+calls_about_a_space!(Map, Unmap, Protect, SpaceClone, SpaceSwitch, SpaceDestroy, Share, Inspect, Write, Read, MapBlocks, Populate, Count);
 
 hypercalls! {
     /// Ends the cell. `signal` is 0 if a program ended with `status`; otherwise it is the Linux signal that ended it, `address`
@@ -186,8 +186,8 @@ hypercalls! {
     22 CellClone cell_clone(source, quota, cells);
     /// Starts a child. Returns 0.
     23 CellRun cell_run(cell);
-    /// Makes a child a template: with `how` 0 its libOS is asked, with 1 it is frozen as it stands. It is frozen once `cell_state` reports
-    /// that. Returns 0.
+    /// Stops a child. With `how` 0 or 1 it becomes a template: its libOS is asked, or it is frozen as it stands. With 2 it is halted until
+    /// `cell_resume`. The child has stopped once `cell_state` reports that. Returns 0.
     24 CellStop cell_stop(cell, how);
     /// Ends a child and all its descendants: one that runs on another vCPU ends soon afterwards, as `cell_state` then reports, and only then are
     /// its memory and its place free. Its state and its unread output stay until the holding is dropped. Returns 0.
@@ -213,6 +213,26 @@ hypercalls! {
     /// Sends `bytes` bytes (at most 65536) at `address` to a child's input. Returns how many there was room for. With `bytes` 0, the
     /// input ends.
     33 ConsoleWrite console_write(cell, address, bytes);
+    /// Copies `bytes` bytes (1 to 4096) at `address` of `space` of a child, regardless of the permissions there, to `target` in the running
+    /// space of the caller. Returns 0.
+    34 Read read(space, address, target, bytes);
+    /// Halts a child from now on when an event of `mask` happens in it: bit 0, a debug or breakpoint exception of its program; bit 1, a
+    /// `syscall` of its program; bit 2, its libOS calls `report`. The child cannot notice it. Returns 0.
+    35 CellWatch cell_watch(cell, mask);
+    /// Lets a halted child continue. With `how` 0 it continues as its registers say, and the exception or `syscall` that halted it is
+    /// taken as handled. With 1 it also executes a single instruction, and a debug exception follows; no event comes before. With 2 the exception or
+    /// `syscall` goes to its libOS. Returns 0.
+    36 CellResume cell_resume(cell, how);
+    /// Copies state of a halted child to `address`, at most `bytes` bytes. `kind` 0: the reason for the halt, five words. 1: the
+    /// context, 22 words: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU. 2: the vector
+    /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the libOS runs.
+    /// Returns the number of bytes.
+    37 StateRead state_read(cell, kind, address, bytes);
+    /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
+    /// or the registers of its program (3). Returns 0.
+    38 StateWrite state_write(cell, kind, address, bytes);
+    /// Halts the calling cell if a parent watches for that, which finds the arguments in the reason. Returns 0.
+    39 Report report(kind, first, second, third);
 }
 
 #[cfg(test)]

@@ -25,7 +25,9 @@ pub mod memory;
 pub mod note;
 pub mod registers;
 pub mod ring;
+pub mod thread_table;
 pub mod virtual_registers;
+pub mod watch;
 
 pub use error::Refusal;
 pub use event::{Event, EventSet};

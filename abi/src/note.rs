@@ -94,6 +94,8 @@ pub mod options {
     pub const TEMPLATE: u32 = 8;
     /// The cell may have descendants: the libOS shows `/dev/cells`.
     pub const NESTING: u32 = 16;
+    /// The cell is debugged: the libOS publishes its [threads](crate::thread_table) and [reports](crate::watch::report) to the parent.
+    pub const DEBUG: u32 = 32;
 }
 
 impl ArgumentsHeader {

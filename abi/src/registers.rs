@@ -92,6 +92,13 @@ pub const USER_FLAGS: u64 = 0x0025_0dd5;
 pub const FIXED_FLAGS: u64 = 0x202;
 
 impl SavedContext {
+    /// The registers.
+    #[must_use]
+    pub const fn registers(&self) -> Registers {
+        let SavedContext { rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, .. } = *self;
+        Registers { rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags }
+    }
+
     /// The context of `registers`, interrupted for `cause`.
     #[must_use]
     pub const fn new(registers: &Registers, cause: u64, error: u64, address: u64) -> SavedContext {

@@ -159,6 +159,12 @@ impl Exception {
         self.error & 2 != 0
     }
 
+    /// Whether it serves debuggers: a debug exception, or a breakpoint.
+    #[must_use]
+    pub fn is_of_debugging(&self) -> bool {
+        matches!(self.vector, 1 | 3)
+    }
+
     /// Whether the access was an instruction fetch.
     #[must_use]
     pub fn is_fetch(&self) -> bool {

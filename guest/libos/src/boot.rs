@@ -4,6 +4,7 @@
 
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
+use pando_libos::debug::ThreadTable;
 use pando_libos::errno::Errno;
 use pando_libos::files::Files;
 use pando_libos::files::namei::LookupFlags;
@@ -51,8 +52,11 @@ pub(crate) fn boot() -> ! {
         assert_eq!(mounted, Ok(()), "nothing lies there yet");
     }
     template::freeze();
-    let start = SYSTEM.with(|system| start(system, patches));
-    upcall::enter(&start)
+    let (start, report) = SYSTEM.with(|system| {
+        let start = start(system, patches);
+        (start, system.as_mut().and_then(System::start_report))
+    });
+    upcall::enter(&start, report)
 }
 
 /// Makes the process and loads its program. Ends the cell if it cannot.
@@ -95,8 +99,10 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     system.files.sockets.monotonic_clock = Some(clock::now);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
     system.traced = header.options & options::TRACE != 0;
+    system.debugged = (header.options & options::DEBUG != 0).then(ThreadTable::default);
     system.stop_signal = Signal::from_number(header.stop_signal.into()).unwrap_or(Signal::SIGTERM);
-    if boot_arguments.header.options & options::TRAP == 0 {
+    // A debugger sees the program's code as it is in its file.
+    if boot_arguments.header.options & (options::TRAP | options::DEBUG) == 0 {
         system.memory.patches = patches;
     }
     let path = path.to_vec();

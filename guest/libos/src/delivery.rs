@@ -38,6 +38,9 @@ pub fn deliver(system: &mut System, context: &mut SavedContext) {
             let action = system.process.signals.action(signal);
             let info = system.delivered_info(info);
             trace::signal(system, &info);
+            if !system.report_signal(signal, context) {
+                continue;
+            }
             match action.disposition(signal) {
                 Disposition::Ignore => {}
                 Disposition::End => return end(system, &info, context),

@@ -16,6 +16,7 @@ pub mod calls;
 pub mod console;
 pub mod cpu_time;
 pub mod credentials;
+pub mod debug;
 pub mod delivery;
 pub mod elf;
 pub mod erofs;

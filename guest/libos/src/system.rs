@@ -26,6 +26,7 @@ use pando_rt::{clock, console, events, registers};
 
 use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
+use crate::debug::ThreadTable;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
@@ -86,6 +87,8 @@ pub struct System {
     pub stop_signal: Signal,
     /// System calls are printed.
     pub traced: bool,
+    /// The table of threads for a debugger in the parent cell, if there is one.
+    pub debugged: Option<ThreadTable>,
     /// The boot ID (`/proc/sys/kernel/random/boot_id`), once it has been read.
     pub boot_id: Option<[u8; 16]>,
     /// The generation of clones that this libOS last noticed.
@@ -117,6 +120,7 @@ impl System {
             jobs: Jobs::default(),
             stop_signal: Signal::SIGTERM,
             traced: false,
+            debugged: None,
             boot_id: None,
             generation: registers::identity().generation,
             deferred: EventSet::NONE,

@@ -53,6 +53,7 @@ pub fn handle(system: &mut System, context: &mut SavedContext) {
         }
         _ => system.memory.unsettle(context),
     }
+    system.list_threads();
     system.leave_upcall();
 }
 
@@ -124,7 +125,10 @@ fn call(system: &mut System, context: &mut SavedContext) {
                 (thread.saved.context, thread.saved.vectors) = (copy, Some(vector::VectorState::save()));
             }
         }
-        Some(Effect::Start(registers)) => start(context, &registers),
+        Some(Effect::Start(registers)) => {
+            start(context, &registers);
+            system.report_start(context);
+        }
     }
 }
 

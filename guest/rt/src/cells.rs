@@ -18,8 +18,10 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::CellState { .. }
         | Hypercall::CellLimit { .. }
         | Hypercall::CellRaise { .. }
-        | Hypercall::Grant { .. } => true,
-        Hypercall::Write { .. } => false,
+        | Hypercall::Grant { .. }
+        | Hypercall::CellWatch { .. }
+        | Hypercall::CellResume { .. } => true,
+        Hypercall::Write { .. } | Hypercall::Read { .. } => false,
         call => call.space().and_then(holding_of_space).is_some(),
     }
 }
@@ -47,6 +49,39 @@ pub fn write(space: u64, address: u64, bytes: &[u8]) -> Result<u64, Refusal> {
     let source = bytes.as_ptr().expose_provenance() as u64;
     // SAFETY: 1: it changes another cell's memory. 2: as in `call`.
     unsafe { perform(Hypercall::Write { space, address, source, bytes: bytes.len() as u64 }) }
+}
+
+/// Copies bytes at an address of a space of a child.
+///
+/// # Errors
+/// The reason for the refusal; `NoSuchHolding`: the space is not that of a child.
+pub fn read(space: u64, address: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
+    if holding_of_space(space).is_none() {
+        return Err(Refusal::NoSuchHolding);
+    }
+    let target = buffer.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
+    unsafe { perform(Hypercall::Read { space, address, target, bytes: buffer.len() as u64 }) }
+}
+
+/// Copies state of a halted child ([`pando_abi::watch::state`]). Returns the number of bytes.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn read_state(cell: u64, kind: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
+    let address = buffer.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
+    unsafe { perform(Hypercall::StateRead { cell, kind, address, bytes: buffer.len() as u64 }) }
+}
+
+/// Sets state of a halted child.
+///
+/// # Errors
+/// The reason for the refusal.
+pub fn write_state(cell: u64, kind: u64, bytes: &[u8]) -> Result<u64, Refusal> {
+    let address = bytes.as_ptr().expose_provenance() as u64;
+    // SAFETY: 1: the call only reads this memory. 2: as in `call`.
+    unsafe { perform(Hypercall::StateWrite { cell, kind, address, bytes: bytes.len() as u64 }) }
 }
 
 /// Sets the host name of a child that has not started.

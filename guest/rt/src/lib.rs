@@ -18,6 +18,7 @@ pub mod cells;
 pub mod clock;
 pub mod console;
 pub mod cpuid;
+pub mod debug;
 pub mod events;
 pub mod global;
 pub mod hypercall;

@@ -15,9 +15,10 @@ use core::ptr::addr_of_mut;
 
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS, cause};
 use pando_abi::virtual_registers::{Control, offset};
-use pando_abi::{Registers, SavedContext, layout};
+use pando_abi::{Hypercall, Registers, SavedContext, layout};
 
 use crate::hot::{HOT, STACK_SIZE};
+use crate::hypercall::perform;
 use crate::{events, failure, registers, user};
 
 /// Vector of a page fault.
@@ -194,13 +195,20 @@ fn constrain(context: &mut SavedContext) {
     context.rflags = context.rflags & USER_FLAGS | FIXED_FLAGS;
 }
 
-/// Starts the application with these registers. Code before this call does not continue: from here on the libOS runs in upcalls.
-pub fn enter(start: &Registers) -> ! {
+/// Starts the application with these registers, after a report to a debugger if there is one. Code before this call does not continue: from
+/// here on the libOS runs in upcalls.
+pub fn enter(start: &Registers, report: Option<[u64; 4]>) -> ! {
     let mut context = SavedContext::new(start, 0, 0, 0);
     constrain(&mut context);
     // SAFETY: 1: nothing has run yet that an upcall of level 0 could have interrupted. 2: as for `exception`.
     unsafe { *saved(0) = context };
     crate::vector::reset();
+    if let Some([kind, first, second, third]) = report {
+        // SAFETY: the page is mapped, aligned and writable. On level 1 the debugger finds the program's registers on level 0.
+        unsafe { addr_of_mut!((*registers::page()).control.level).write_volatile(1) };
+        // SAFETY: 1: the debugger may change level 0, to which no reference is alive. 2: vector registers survive it.
+        let _ = unsafe { perform(Hypercall::Report { kind, first, second, third }) };
+    }
     // SAFETY: the exit path takes nothing from registers or stack, and level 0 was just filled.
     unsafe { asm!("jmp pando_leave_start", options(noreturn)) };
 }

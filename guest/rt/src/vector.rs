@@ -151,6 +151,12 @@ impl VectorState {
         save(&mut self.0);
     }
 
+    /// Its address, for a debugger.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.0.as_ptr().expose_provenance() as u64
+    }
+
     /// Loads it into the CPU.
     pub fn load(&mut self) {
         restore(&mut self.0);

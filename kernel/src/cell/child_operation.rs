@@ -8,10 +8,12 @@ use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use super::share::Share;
+use super::watch::{ResumeMode, StateKind, WatchMask};
 use pando_abi::holding::{holding_of_space, limit};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
 use pando_abi::memory::CURRENT_SPACE;
-use pando_abi::{Event, HoldingName, Hypercall, Refusal};
+use pando_abi::watch::{CONTEXT_WORDS, VECTOR_BYTES};
+use pando_abi::{Event, HoldingName, Hypercall, Refusal, Registers};
 use pando_machine::PageCount;
 
 /// Bytes in the memory of the caller.
@@ -76,6 +78,24 @@ pub(crate) enum ChildOperation {
         /// The template.
         template: HoldingName,
     },
+    /// Copy state of a halted child.
+    StateRead {
+        /// The child.
+        child: HoldingName,
+        /// The part of its state.
+        kind: StateKind,
+        /// The caller's buffer.
+        buffer: CallerBytes,
+    },
+    /// Set state of a halted child.
+    StateWrite {
+        /// The child.
+        child: HoldingName,
+        /// The part of its state.
+        kind: StateKind,
+        /// The state.
+        bytes: CallerBytes,
+    },
     /// Read output of a child.
     ConsoleRead {
         /// The child.
@@ -106,7 +126,29 @@ impl ChildOperation {
             Hypercall::CellRun { cell } => apply(cell, Operation::Start)?,
             Hypercall::CellStop { cell, how: 0 } => apply(cell, Operation::Freeze(FreezeMode::Cooperative))?,
             Hypercall::CellStop { cell, how: 1 } => apply(cell, Operation::Freeze(FreezeMode::Forced))?,
+            Hypercall::CellStop { cell, how: 2 } => apply(cell, Operation::Halt)?,
             Hypercall::CellStop { .. } => return Err(Refusal::BadArgument),
+            Hypercall::CellWatch { cell, mask } => apply(cell, Operation::Watch(WatchMask::from_bits(mask)?))?,
+            Hypercall::CellResume { cell, how } => apply(cell, Operation::Resume(ResumeMode::from_bits(how)?))?,
+            Hypercall::StateRead { bytes: 0, .. } => return Err(Refusal::BadArgument),
+            Hypercall::StateRead { cell, kind, address, bytes } => ChildOperation::StateRead {
+                child: holding(cell)?,
+                kind: StateKind::from_bits(kind)?,
+                buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)?,
+            },
+            Hypercall::StateWrite { cell, kind, address, bytes } => {
+                let kind = StateKind::from_bits(kind)?;
+                let wanted = match kind {
+                    StateKind::Reason => return Err(Refusal::ReadOnly),
+                    StateKind::Context => CONTEXT_WORDS * 8,
+                    StateKind::Vector => VECTOR_BYTES,
+                    StateKind::Program => Registers::WORDS * 8,
+                };
+                if bytes != wanted as u64 {
+                    return Err(Refusal::BadArgument);
+                }
+                ChildOperation::StateWrite { child: holding(cell)?, kind, bytes: CallerBytes { address, count: wanted } }
+            }
             Hypercall::CellEnd { cell } => apply(cell, Operation::End(End::Killed))?,
             Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
             Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
@@ -207,7 +249,12 @@ mod tests {
     fn arguments_that_no_call_allows_are_refused() {
         let (cell, bad) = (HoldingName::ROOT.bits(), Err(Refusal::BadArgument));
         for call in [
-            Hypercall::CellStop { cell, how: 2 },
+            Hypercall::CellStop { cell, how: 3 },
+            Hypercall::CellWatch { cell, mask: 8 },
+            Hypercall::CellResume { cell, how: 3 },
+            Hypercall::StateRead { cell, kind: 4, address: 0, bytes: 8 },
+            Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
+            Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
             Hypercall::CellLimit { cell, kind: 3, value: 1 },
             Hypercall::CellLimit { cell, kind: 2, value: 0 },
             Hypercall::CellLimit { cell, kind: 2, value: 1001 },

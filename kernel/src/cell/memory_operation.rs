@@ -71,6 +71,17 @@ pub(crate) enum MemoryOperation {
         /// Number of bytes.
         bytes: usize,
     },
+    /// Copy to the running space.
+    Read {
+        /// The pages to read.
+        range: PageSpan,
+        /// Offset in the first of them.
+        within: u64,
+        /// Target address of the bytes.
+        target: u64,
+        /// Number of bytes.
+        bytes: usize,
+    },
     /// Create a space.
     SpaceCreate,
     /// Clone a space.
@@ -156,6 +167,15 @@ impl MemoryOperation {
                 let range = changeable(memory, space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
                 MemoryOperation::Write { range, within, source, bytes: bytes as usize }
             }
+            Hypercall::Read { space, address, target, bytes } => {
+                if bytes == 0 || bytes > MAX_WRITE_BYTES {
+                    return Err(Refusal::BadArgument);
+                }
+                let (first, within) = (address & !(PAGE_SIZE - 1), address % PAGE_SIZE);
+                let space = space_index(memory, space)?;
+                let range = memory.check(space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
+                MemoryOperation::Read { range, within, target, bytes: bytes as usize }
+            }
             Hypercall::SpaceCreate {} => MemoryOperation::SpaceCreate,
             Hypercall::SpaceClone { space } => MemoryOperation::SpaceClone(space_index(memory, space)?),
             Hypercall::SpaceSwitch { space } => MemoryOperation::SpaceSwitch(space_index(memory, space)?),
@@ -184,7 +204,12 @@ impl MemoryOperation {
             | Hypercall::CellRaise { .. }
             | Hypercall::Grant { .. }
             | Hypercall::ConsoleRead { .. }
-            | Hypercall::ConsoleWrite { .. } => return Err(Refusal::NoSuchCall),
+            | Hypercall::ConsoleWrite { .. }
+            | Hypercall::CellWatch { .. }
+            | Hypercall::CellResume { .. }
+            | Hypercall::StateRead { .. }
+            | Hypercall::StateWrite { .. }
+            | Hypercall::Report { .. } => return Err(Refusal::NoSuchCall),
         })
     }
 
@@ -232,6 +257,12 @@ impl MemoryOperation {
                 let mut copy = vec![0; *bytes];
                 memory.read(frames, *source, &mut copy, CopyAuthority::Cell)?;
                 memory.write_into(frames, range, *within, &copy)?;
+                0
+            }
+            MemoryOperation::Read { range, within, target, bytes } => {
+                let mut copy = vec![0; *bytes];
+                memory.read_from(frames, range, *within, &mut copy)?;
+                memory.write(frames, *target, &copy, CopyAuthority::Cell)?;
                 0
             }
             MemoryOperation::SpaceCreate => u64::from(memory.create_space(frames)?.0),

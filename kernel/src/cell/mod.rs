@@ -17,6 +17,7 @@ pub mod share;
 pub mod traffic;
 pub mod upcall;
 pub mod virtual_registers;
+pub(crate) mod watch;
 pub(crate) mod work;
 
 use crate::memory::{AccountId, Frames, SpaceSet};
@@ -28,6 +29,7 @@ use pando_abi::virtual_registers::Card;
 use pando_abi::{Event, EventSet};
 use pando_machine::PageCount;
 use run_state::RunState;
+use watch::Watch;
 
 /// Identifier of a cell: an index and a generation, so that a stale identifier is recognised. Only the operator knows it; cells
 /// name only the cells that they hold ([`pando_abi::holding`]).
@@ -91,6 +93,8 @@ pub struct Cell {
     /// A request of the operator to freeze or to end.
     pub(crate) stop_request: StopRequest,
     pub(crate) freeze_history: FreezeHistory,
+    /// The events that halt it for its parent. Clones are not watched.
+    pub(crate) watch: Watch,
     pub(crate) clones_made: u64,
     /// Whether the operator knows it as a template: it is then no victim when memory is short.
     pub(crate) is_template: bool,
@@ -110,6 +114,7 @@ impl Cell {
             window: None,
             stop_request: StopRequest::None,
             freeze_history: FreezeHistory::Noticed,
+            watch: Watch::default(),
             clones_made: 0,
             is_template: false,
             trains: None,

@@ -10,10 +10,11 @@ use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
 use super::share::Share;
+use super::watch::{ResumeMode, WatchMask};
 use super::{CellConfig, CellId};
 use crate::memory::{DiskId, StartMode};
 use pando_abi::{Event, Registers};
-use pando_machine::PageCount;
+use pando_machine::{Context, PageCount, VectorState};
 
 /// A verb with its arguments, all of them checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,18 @@ pub(crate) enum Operation {
     End(End),
     /// Freeze the subject.
     Freeze(FreezeMode),
+    /// Choose the events that halt the subject.
+    Watch(WatchMask),
+    /// Halt the subject until it is resumed.
+    Halt,
+    /// Let the subject continue after a halt.
+    Resume(ResumeMode),
+    /// Set the subject's context.
+    SetContext(Box<Context>),
+    /// Set the subject's vector state.
+    SetVector(VectorState),
+    /// Set the registers of the subject's program.
+    SetProgramRegisters(Box<Registers>),
     /// Withdraw a freeze. The result is 1 if the subject is not frozen yet, otherwise 0.
     WithdrawFreeze,
     /// Change or describe the subject's memory.
@@ -81,6 +94,10 @@ impl Operation {
             Operation::Start => "start",
             Operation::End(_) => "end",
             Operation::Freeze(_) => "freeze",
+            Operation::Watch(_) => "watch",
+            Operation::Halt => "halt",
+            Operation::Resume(_) => "resume",
+            Operation::SetContext(_) | Operation::SetVector(_) | Operation::SetProgramRegisters(_) => "set the state of",
             Operation::WithdrawFreeze => "withdraw the freeze of",
             Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
@@ -103,10 +120,13 @@ impl Operation {
             Operation::Clone { .. } => Requirement::Cloneable,
             Operation::Start | Operation::SetHostName(_) | Operation::TraceStart(_) | Operation::Train { .. } => Requirement::NotStarted,
             Operation::Freeze(FreezeMode::Forced) => Requirement::Started,
+            Operation::Halt => Requirement::Active,
+            Operation::Resume(_) | Operation::SetContext(_) | Operation::SetVector(_) | Operation::SetProgramRegisters(_) => Requirement::Halted,
             Operation::Memory(_) | Operation::Batch(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
             Operation::Create(_)
             | Operation::End(_)
             | Operation::Freeze(FreezeMode::Cooperative)
+            | Operation::Watch(_)
             | Operation::WithdrawFreeze
             | Operation::Limit(_)
             | Operation::LimitMemory(_)

@@ -21,6 +21,8 @@ use std::fmt;
 /// | `AwaitingFlush` | `Ready` | the flush is done |
 /// | `Running` | `Frozen` | it freezes itself, or completes a forced freeze |
 /// | `Waiting`, `Idle` | `Frozen` | it is frozen by force |
+/// | `Running`, `Idle` | `Halted` | a watched event has happened, or its parent halts it |
+/// | `Halted` | `Ready` | its parent resumes it |
 ///
 /// `Frozen` is final. A cell that has ended has no run state: the kernel keeps its outcome only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub enum RunState {
     },
     /// Waits for the machine's next flush, which will free memory.
     AwaitingFlush,
+    /// Waits until its parent resumes it.
+    Halted,
     /// Never runs again; a template, if the operator wanted one.
     Frozen,
 }
@@ -56,15 +60,15 @@ impl RunState {
     /// Whether a transition leads from this state to `next`.
     #[must_use]
     pub const fn can_become(self, next: RunState) -> bool {
-        use RunState::{AwaitingFlush, Frozen, Idle, New, Ready, Running, Throttled, Waiting};
+        use RunState::{AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
         match (self, next) {
             (New, Waiting | Frozen)
             | (Waiting, Ready | Frozen)
             | (Ready, Running { .. } | Throttled { .. })
-            | (Running { .. }, Ready | Idle { .. } | AwaitingFlush | Frozen)
-            | (Idle { .. }, Ready | Frozen)
-            | (Throttled { .. } | AwaitingFlush, Ready) => true,
-            (New | Waiting | Ready | Running { .. } | Idle { .. } | Throttled { .. } | AwaitingFlush | Frozen, _) => false,
+            | (Running { .. }, Ready | Idle { .. } | AwaitingFlush | Frozen | Halted)
+            | (Idle { .. }, Ready | Frozen | Halted)
+            | (Throttled { .. } | AwaitingFlush | Halted, Ready) => true,
+            (New | Waiting | Ready | Running { .. } | Idle { .. } | Throttled { .. } | AwaitingFlush | Halted | Frozen, _) => false,
         }
     }
 
@@ -72,7 +76,7 @@ impl RunState {
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         match self {
-            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Frozen => true,
+            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Halted | RunState::Frozen => true,
             RunState::Ready | RunState::Running { .. } | RunState::Throttled { .. } => false,
         }
     }
@@ -88,6 +92,7 @@ impl fmt::Display for RunState {
             RunState::Idle { .. } => "idle",
             RunState::Throttled { .. } => "throttled",
             RunState::AwaitingFlush => "waiting for memory",
+            RunState::Halted => "halted",
             RunState::Frozen => "frozen",
         })
     }
@@ -100,8 +105,12 @@ pub(crate) enum Requirement {
     Living,
     /// It was not started.
     NotStarted,
-    /// It was started.
+    /// It was started, and is not halted.
     Started,
+    /// It was started, and is neither halted nor frozen.
+    Active,
+    /// It is halted.
+    Halted,
     /// It neither runs nor waits for a vCPU.
     AtRest,
     /// It can be cloned: its state is complete, and the libOS expects a clone.
@@ -118,7 +127,9 @@ impl Requirement {
         match self {
             Requirement::Living => true,
             Requirement::NotStarted => matches!(state, RunState::New),
-            Requirement::Started => !matches!(state, RunState::New),
+            Requirement::Started => !matches!(state, RunState::New | RunState::Halted),
+            Requirement::Active => !matches!(state, RunState::New | RunState::Halted | RunState::Frozen),
+            Requirement::Halted => matches!(state, RunState::Halted),
             Requirement::AtRest => state.is_at_rest(),
             Requirement::Cloneable => matches!(state, RunState::Frozen | RunState::New | RunState::Idle { .. }),
             Requirement::Frozen => matches!(state, RunState::Frozen),
@@ -131,7 +142,9 @@ impl Requirement {
         match self {
             Requirement::Living => "retry",
             Requirement::NotStarted => "use a cell that was not started, such as a new clone",
-            Requirement::Started => "start it first",
+            Requirement::Started => "start or resume it first",
+            Requirement::Active => "start it, resume it, or use a clone of it",
+            Requirement::Halted => "halt it first",
             Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
             Requirement::Frozen => "freeze it first",
             Requirement::NotFrozen => "use a clone of it",
@@ -141,12 +154,12 @@ impl Requirement {
 
 #[cfg(test)]
 mod tests {
-    use super::RunState::{self, AwaitingFlush, Frozen, Idle, New, Ready, Running, Throttled, Waiting};
+    use super::RunState::{self, AwaitingFlush, Frozen, Halted, Idle, New, Ready, Running, Throttled, Waiting};
     use pando_machine::Nanos;
 
     const UNTIL: Nanos = Nanos(1);
-    const ALL: [RunState; 8] =
-        [New, Waiting, Ready, Running { vcpu: 0 }, Idle { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Frozen];
+    const ALL: [RunState; 9] =
+        [New, Waiting, Ready, Running { vcpu: 0 }, Idle { until: UNTIL }, Throttled { until: UNTIL }, AwaitingFlush, Halted, Frozen];
 
     #[test]
     fn a_vcpu_is_reached_only_from_ready_and_nothing_leaves_frozen() {
@@ -163,7 +176,7 @@ mod tests {
             assert!(new.contains(&state) && reachable(state).contains(&Frozen), "{state}");
         }
         // A vCPU completes the freeze of a cell that has work to finish.
-        for state in [Ready, Throttled { until: UNTIL }, AwaitingFlush] {
+        for state in [Ready, Throttled { until: UNTIL }, AwaitingFlush, Halted] {
             assert!(!state.can_become(Frozen), "{state}");
         }
     }

@@ -4,10 +4,11 @@
 use super::Cell;
 use super::end::{End, FaultReport};
 use super::execution::ExecutionContext;
+use super::watch::TRAP_FLAG;
 use crate::memory::{CopyError, Frames};
-use pando_abi::registers::cause;
+use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS, cause};
 use pando_abi::virtual_registers::{Control, offset};
-use pando_abi::{Event, EventSet, SavedContext};
+use pando_abi::{Event, EventSet, Registers, SavedContext};
 use pando_machine::{Exception, Nanos};
 
 /// The vector of an invalid opcode.
@@ -52,7 +53,50 @@ impl ExecutionContext {
         if level(&control, self.context.registers.rip) >= 2 {
             return Err(End::DoubleFault(report));
         }
+        // The saved flags go on stepping. Events must come again before that, as the libOS may run other threads.
+        cell.watch.is_stepping = false;
         self.enter(cell, frames, &control, Upcall { entry: control.exception_entry, cause, error, address })
+    }
+
+    /// Makes a debug exception follow the next instruction of the program.
+    ///
+    /// # Errors
+    /// The virtual registers could not be written: the cell ends.
+    pub(crate) fn trap_next(&mut self, cell: &mut Cell, frames: &mut Frames) -> Result<(), End> {
+        if level(&cell.control(frames), self.context.registers.rip) == 0 {
+            self.context.registers.rflags |= TRAP_FLAG;
+            return Ok(());
+        }
+        // The libOS runs: the program's flags are on level 0.
+        let mut registers = self.program_registers(cell, frames).map_err(end_of)?;
+        registers.rflags |= TRAP_FLAG;
+        self.set_program_registers(cell, frames, &registers).map_err(end_of)
+    }
+
+    /// The registers of the program: while the libOS runs, they are on save level 0.
+    ///
+    /// # Errors
+    /// The virtual registers could not be read.
+    pub(crate) fn program_registers(&self, cell: &mut Cell, frames: &Frames) -> Result<Registers, CopyError> {
+        if level(&cell.control(frames), self.context.registers.rip) == 0 {
+            return Ok(self.context.registers);
+        }
+        Ok(cell.saved_context(frames)?.registers())
+    }
+
+    /// Sets the registers of the program; flags that no program may set are left out.
+    ///
+    /// # Errors
+    /// The virtual registers could not be written.
+    pub(crate) fn set_program_registers(&mut self, cell: &mut Cell, frames: &mut Frames, registers: &Registers) -> Result<(), CopyError> {
+        let registers = Registers { rflags: registers.rflags & USER_FLAGS | FIXED_FLAGS, ..*registers };
+        if level(&cell.control(frames), self.context.registers.rip) == 0 {
+            self.context.registers = registers;
+            return Ok(());
+        }
+        let SavedContext { cause, error, address, .. } = cell.saved_context(frames)?;
+        let saved = SavedContext::new(&registers, cause, error, address);
+        cell.set_words(frames, offset::SAVES, &saved.to_words())
     }
 
     /// Makes the upcall for pending events, if the cell may be interrupted.
@@ -63,7 +107,8 @@ impl ExecutionContext {
         let control = cell.control(frames);
         let deliverable = control.pending & !control.mask;
         // An exception that the CPU is about to raise belongs to the interrupted instruction, and comes first.
-        let interruptible = control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
+        let interruptible = !cell.watch.is_stepping
+            && control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
         if deliverable != 0 && interruptible && control.event_entry != 0 {
             cell.counters.events += 1;
             let upcall = Upcall { entry: control.event_entry, cause: cause::EVENTS, error: deliverable, address: 0 };
@@ -140,7 +185,7 @@ impl Cell {
 }
 
 /// The libOS's nesting level: its own value, but at least 1 while it is leaving.
-fn level(control: &Control, rip: u64) -> u64 {
+pub(crate) fn level(control: &Control, rip: u64) -> u64 {
     control.level.max(u64::from(control.leaving(rip)))
 }
 

@@ -7,7 +7,7 @@ use crate::memory::{CopyAuthority, CopyError, Frames, MemoryError};
 use pando_abi::layout::{CONSOLE_RINGS, CPUID_TABLE, CPUID_TABLE_PAGES, SYSTEM, VIRTUAL_REGISTERS};
 use pando_abi::limits::{ENTROPY_BYTES, HOST_NAME_BYTES, MISSING_CALLS};
 use pando_abi::virtual_registers::{Card, Control, MissingCall, offset};
-use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SpaceIndex, cpuid};
+use pando_abi::{MapFlags, PAGE_SIZE, Permissions, SavedContext, SpaceIndex, cpuid};
 use std::time::Duration;
 
 /// Pages at the start of the system segment that the kernel keeps for the cell: the cell uses them and cannot remap them.
@@ -85,6 +85,13 @@ impl Cell {
         // The page is mapped for the cell's whole life. If it were not, zeros would describe a cell without entries.
         let _ = self.memory.read(frames, VIRTUAL_REGISTERS, &mut bytes, CopyAuthority::Operator);
         Control::from_words(words(&bytes))
+    }
+
+    /// Reads the context on save level 0.
+    pub(crate) fn saved_context(&mut self, frames: &Frames) -> Result<SavedContext, CopyError> {
+        let mut bytes = [0; SavedContext::WORDS * 8];
+        self.memory.read(frames, VIRTUAL_REGISTERS + offset::SAVES as u64, &mut bytes, CopyAuthority::Operator)?;
+        Ok(SavedContext::from_words(words(&bytes)))
     }
 
     /// Writes one word of the page.

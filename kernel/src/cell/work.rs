@@ -43,6 +43,8 @@ pub(crate) enum Work {
     Relinquish,
     /// Serve the rings.
     Doorbell,
+    /// Halt for a parent that watches for it, with these arguments.
+    Report([u64; 4]),
     /// An operation whose subject is the cell itself.
     Operation(Operation),
     /// An operation on a cell that this one holds.
@@ -81,6 +83,7 @@ impl Work {
             Hypercall::FreezeIfAsked { .. } => return Err(Refusal::BadArgument),
             Hypercall::Relinquish {} => Work::Relinquish,
             Hypercall::Doorbell {} => Work::Doorbell,
+            Hypercall::Report { kind, first, second, third } => Work::Report([kind, first, second, third]),
             Hypercall::Batch { address, calls } => Work::Operation(Operation::Batch(Batch::new(address, calls)?)),
             memory_call => Work::Operation(Operation::Memory(MemoryOperation::decode(memory_call, memory)?)),
         })

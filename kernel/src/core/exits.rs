@@ -11,12 +11,14 @@ use crate::cell::end::End;
 use crate::cell::execution::{Resumption, SpuriousFaults, UnconfirmedWrite};
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
+use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
 use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;
+use pando_abi::watch::HaltReason;
 use pando_machine::{Exception, Exit, Nanos, Root};
 
 /// The worker's next step.
@@ -54,8 +56,20 @@ pub(super) enum LeaveReason {
     },
     /// It was frozen by force; its vector state must be saved.
     ForciblyFrozen,
+    /// Its parent watches it, or halts it; its vector state must be saved.
+    Halted(HaltReason),
     /// It has ended.
     Ended(End),
+}
+
+impl LeaveReason {
+    /// Whether the cell's vector state must be saved.
+    pub(super) fn keeps_vector(&self) -> bool {
+        match self {
+            LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::ForciblyFrozen | LeaveReason::Halted(_) => true,
+            LeaveReason::Relinquished | LeaveReason::Idle { .. } | LeaveReason::Frozen { .. } | LeaveReason::Ended(_) => false,
+        }
+    }
 }
 
 /// The state that a vCPU needs to run a cell.
@@ -97,6 +111,9 @@ impl State {
         }
         if must_freeze {
             return Err(self.complete_forced_freeze(id, now));
+        }
+        if self.running(id).0.cell.watch.must_halt {
+            return Err(self.complete_halt(id, now));
         }
         if self.running(id).0.execution.unconfirmed.is_some() {
             return self.entry(id, now);
@@ -156,6 +173,9 @@ impl State {
         }
         match exit {
             Exit::Hypercall => self.hypercall(id, now),
+            Exit::Syscall if execution.is_watched(cell, frames, WatchMask::SYSCALLS) => {
+                NextStep::Leave(LeaveReason::Halted(HaltReason::Syscall))
+            }
             Exit::Syscall => execution.raise_syscall(cell, frames).map_or_else(ended, |()| NextStep::Resume),
             Exit::Exception(exception) => self.exception(id, exception),
             Exit::Interrupted => {
@@ -210,6 +230,9 @@ impl State {
             }
         }
         execution.spurious = SpuriousFaults::default();
+        if exception.is_of_debugging() && execution.is_watched(cell, frames, WatchMask::EXCEPTIONS) {
+            return NextStep::Leave(LeaveReason::Halted(execution.halt_reason(cell, exception)));
+        }
         execution.raise(cell, frames, exception).map_or_else(ended, |()| NextStep::Resume)
     }
 
@@ -273,6 +296,14 @@ impl State {
             Work::Doorbell => {
                 self.running(id).0.execution.context.registers.rax = 0;
                 NextStep::Resume
+            }
+            Work::Report(arguments) => {
+                let live = self.running(id).0;
+                live.execution.context.registers.rax = 0;
+                match live.cell.watch.mask.contains(WatchMask::REPORTS) {
+                    true => NextStep::Leave(LeaveReason::Halted(HaltReason::Report(arguments))),
+                    false => NextStep::Resume,
+                }
             }
             Work::Operation(operation) => self.operate(id, operation),
             Work::Child(operation) => self.operate_on_child(id, operation),

@@ -100,7 +100,7 @@ impl State {
     pub(super) fn request_forced_freeze(&mut self, id: CellId) {
         let Some((live, _)) = self.living(id) else { return };
         match live.execution.run_state() {
-            RunState::New | RunState::Frozen => {}
+            RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
             RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => live.cell.stop_request.freeze(FreezeMode::Forced),
             RunState::Running { vcpu } => {
@@ -145,18 +145,26 @@ impl State {
 
     /// Completes the forced freeze of a cell whose work is done: brings it to a state that can be cloned.
     pub(super) fn complete_forced_freeze(&mut self, id: CellId, now: Nanos) -> NextStep {
+        match self.bring_to_rest(id, now) {
+            Ok(()) => NextStep::Leave(LeaveReason::ForciblyFrozen),
+            Err(next) => next,
+        }
+    }
+
+    /// Makes the state of a cell complete whose work is done: no vCPU still reads a page that it has replaced, and its output is read.
+    ///
+    /// # Errors
+    /// A step that comes first.
+    pub(super) fn bring_to_rest(&mut self, id: CellId, now: Nanos) -> Result<(), NextStep> {
         let (LiveCell { cell, execution, .. }, frames) = self.running(id);
         if let Some(write) = execution.unconfirmed {
             // The write is not retried here, and a clone must not see the old page.
             if let Err(shortage) = cell.memory.renew_path(frames, write.address) {
-                return self.after_shortage(id, shortage);
+                return Err(self.after_shortage(id, shortage));
             }
             execution.unconfirmed = None;
             write.confirm(frames);
         }
-        match self.serve_rings(id, now) {
-            Ok(()) => NextStep::Leave(LeaveReason::ForciblyFrozen),
-            Err(error) => self.after_failed_copy(id, error),
-        }
+        self.serve_rings(id, now).map_err(|error| self.after_failed_copy(id, error))
     }
 }

@@ -30,6 +30,7 @@ mod tests;
 mod training;
 mod trim;
 mod trim_schedule;
+mod watching;
 mod worker;
 
 pub use error::{OperatorError, WrongState};

@@ -89,6 +89,8 @@ impl State {
                 let Holding::Template(template) = *self.holding(caller, *template)? else { return Err(Refusal::NoSuchHolding.into()) };
                 return self.invoke(Subject::Cell(child), &mut Operation::Grant { template });
             }
+            ChildOperation::StateRead { child, kind, buffer } => self.read_child_state(caller, *child, *kind, *buffer)?,
+            ChildOperation::StateWrite { child, kind, bytes } => return self.write_child_state(caller, *child, *kind, *bytes),
             ChildOperation::ConsoleRead { child, buffer } => self.read_child_console(caller, *child, *buffer)?.bits(),
             ChildOperation::ConsoleWrite { child, bytes } => self.write_child_console(caller, *child, *bytes)?,
         };
@@ -101,7 +103,7 @@ impl State {
     }
 
     /// The child of this name.
-    fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
+    pub(super) fn child(&mut self, holder: CellId, name: HoldingName) -> Result<CellId, OperationError> {
         match self.holding(holder, name)? {
             Holding::Child { cell, .. } => Ok(*cell),
             Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
@@ -134,12 +136,19 @@ impl State {
         call: Hypercall,
         started: &mut Option<MemoryOperation>,
     ) -> Result<OperationProgress, OperationError> {
-        let (live, _) = self.require(child, Requirement::AtRest)?;
+        let (live, frames) = self.require(child, Requirement::AtRest)?;
         let operation = match started {
             Some(started) => started,
             None => started.insert(MemoryOperation::decode(call, &mut live.cell.memory)?),
         };
-        // The bytes come from the caller.
+        // The bytes go to the caller, or come from it.
+        if let MemoryOperation::Read { range, within, target, bytes } = operation {
+            let (range, within, target) = (range.clone(), *within, *target);
+            let mut copy = vec![0; *bytes];
+            live.cell.memory.read_from(frames, &range, within, &mut copy)?;
+            self.write_caller(caller, target, &copy)?;
+            return Ok(OperationProgress::Done(0));
+        }
         if let MemoryOperation::Write { range, within, source, bytes } = operation {
             let bytes = self.read_caller(caller, CallerBytes { address: *source, count: *bytes })?;
             let (live, frames) = self.require(child, Requirement::AtRest)?;
@@ -150,8 +159,14 @@ impl State {
         Ok(operation.step(&mut live.cell.memory, frames)?)
     }
 
+    /// Copies bytes into the caller.
+    pub(super) fn write_caller(&mut self, caller: CellId, address: u64, bytes: &[u8]) -> Result<(), OperationError> {
+        let (live, frames) = self.require(caller, Requirement::Living)?;
+        Ok(live.cell.memory.write(frames, address, bytes, CopyAuthority::Cell)?)
+    }
+
     /// Copies bytes out of the caller.
-    fn read_caller(&mut self, caller: CellId, CallerBytes { address, count }: CallerBytes) -> Result<Vec<u8>, OperationError> {
+    pub(super) fn read_caller(&mut self, caller: CellId, CallerBytes { address, count }: CallerBytes) -> Result<Vec<u8>, OperationError> {
         let mut bytes = vec![0; count];
         let (live, frames) = self.require(caller, Requirement::Living)?;
         live.cell.memory.read(frames, address, &mut bytes, CopyAuthority::Cell)?;
@@ -166,8 +181,7 @@ impl State {
             ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
             ConsoleOutput::End => return Ok(ConsoleProgress::End),
         };
-        let (live, frames) = self.require(caller, Requirement::Living)?;
-        live.cell.memory.write(frames, buffer.address, &bytes, CopyAuthority::Cell)?;
+        self.write_caller(caller, buffer.address, &bytes)?;
         // Only now: after an error the call is made again.
         if port.consume(bytes.len()) {
             self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
@@ -244,6 +258,7 @@ fn living_state(live: &LiveCell) -> ChildState {
     match live.execution.run_state() {
         RunState::New => ChildState::New,
         RunState::Frozen => ChildState::Frozen,
+        RunState::Halted => ChildState::Halted,
         RunState::Waiting
         | RunState::Ready
         | RunState::Running { .. }

@@ -10,6 +10,7 @@ use crate::cell::execution::Vector;
 use crate::cell::run_state::RunState;
 use crate::limits::{LONE_QUANTUM, QUANTUM, RESERVED_HUGE_FRAMES};
 use crate::sched::ReadyReason;
+use pando_abi::watch::HaltReason;
 use pando_machine::{HostError, Nanos, Vcpu};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -199,7 +200,7 @@ impl Worker {
 
     /// Takes a cell off the vCPU.
     fn leave(&mut self, state: &mut State, id: CellId, leave: LeaveReason) {
-        if matches!(leave, LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::ForciblyFrozen) && self.shared.vector_owners {
+        if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
                 Ok(saved) => state.running(id).0.execution.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
@@ -223,6 +224,7 @@ impl Worker {
             }
             LeaveReason::Frozen { is_noticed } => state.freeze(id, is_noticed),
             LeaveReason::ForciblyFrozen => state.force_freeze(id),
+            LeaveReason::Halted(reason) => state.halt(id, reason),
             LeaveReason::Ended(end) => state.end(id, end),
         }
         // Requests that came while the cell was leaving.
@@ -231,6 +233,8 @@ impl Worker {
             state.end(id, end);
         } else if live.cell.stop_request.is_forced_freeze() && matches!(live.execution.run_state(), RunState::Idle { .. }) {
             state.force_freeze(id);
+        } else if live.cell.watch.must_halt && matches!(live.execution.run_state(), RunState::Idle { .. }) {
+            state.halt(id, HaltReason::Requested);
         }
     }
 }

@@ -134,4 +134,4 @@ pub fn close(lab: &mut Lab, ends: &[CellId], free: PageCount) {
 pub const ACTOR_CODE: u64 = CODE;
 
 /// The numbers of all calls about held cells.
-pub const EVERY_CALL: std::ops::RangeInclusive<u64> = 22..=33;
+pub const EVERY_CALL: std::ops::RangeInclusive<u64> = 22..=38;

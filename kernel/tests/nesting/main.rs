@@ -6,3 +6,4 @@ mod budgets;
 mod families;
 mod random;
 mod threads;
+mod watching;

@@ -104,18 +104,19 @@ impl Case {
         let name = self.name(caller);
         let child = self.child(caller, name);
         let state = child.map(|child| self.model.nodes[&child].state);
-        match self.random.u8(0..12) {
+        match self.random.u8(0..14) {
             0..4 => self.clone_held(caller, name),
             4 => self.check_verb(caller, Hypercall::CellRun { cell: name.bits() }, child, |state| match state {
                 ChildState::New => Ok(STARTED),
                 _ => Err(Refusal::WrongState),
             }),
             5 => {
-                let how = self.random.u64(0..2);
+                let how = self.random.u64(0..3);
                 // An actor never freezes itself when it is asked.
                 self.check_verb(caller, Hypercall::CellStop { cell: name.bits(), how }, child, |state| match (state, how) {
-                    (ChildState::New, 1) => Err(Refusal::WrongState),
+                    (ChildState::New | ChildState::Halted, 1 | 2) | (ChildState::Frozen, 2) => Err(Refusal::WrongState),
                     (STARTED, 1) => Ok(ChildState::Frozen),
+                    (STARTED, 2) => Ok(ChildState::Halted),
                     (state, _) => Ok(state),
                 });
             }
@@ -127,6 +128,22 @@ impl Case {
             }
             9 => self.limit(caller, name, child),
             10 => self.grant(caller, name, child),
+            11 => {
+                let how = self.random.u64(0..3);
+                self.check_verb(caller, Hypercall::CellResume { cell: name.bits(), how }, child, |state| match state {
+                    ChildState::Halted => Ok(STARTED),
+                    _ => Err(Refusal::WrongState),
+                });
+            }
+            12 => {
+                let mask = self.random.u64(0..8);
+                self.check_verb(caller, Hypercall::CellWatch { cell: name.bits(), mask }, child, Ok);
+                let read = Hypercall::StateRead { cell: name.bits(), kind: mask % 4, address: BYTES, bytes: 64 };
+                self.check_verb(caller, read, child, |state| match state {
+                    ChildState::Halted => Ok(state),
+                    _ => Err(Refusal::WrongState),
+                });
+            }
             _ => {
                 let event = Event::Interrupt as u64;
                 self.check_verb(caller, Hypercall::CellRaise { cell: name.bits(), event, value: 0 }, child, Ok);
@@ -164,6 +181,7 @@ impl Case {
         match source_state {
             None => assert_eq!(result, Err(Refusal::NoSuchHolding)),
             Some(state) if state.is_ended() => assert_eq!(result, Err(Refusal::NoSuchHolding)),
+            Some(ChildState::Halted) => assert_eq!(result, Err(Refusal::WrongState)),
             // Started actors wait, so that they can be cloned as well.
             Some(_) if !self.model.may_add(caller) => assert_eq!(result, Err(Refusal::NoMoreCells)),
             Some(_) => {
@@ -251,6 +269,7 @@ impl Case {
             let agrees = match node.state {
                 ChildState::New => state == RunState::New,
                 ChildState::Frozen => state == RunState::Frozen,
+                ChildState::Halted => state == RunState::Halted,
                 _ => matches!(state, RunState::Idle { .. }),
             };
             assert!(agrees, "{id} is {state}, but {:?} in the model", node.state);

@@ -7,6 +7,7 @@ use pando_abi::cells_device::{CALL, CALL_WORDS};
 use pando_abi::holding::{ConsoleProgress, holding_of_space};
 use pando_abi::hypercall::RECORD_WORDS;
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES, MAX_WRITE_BYTES};
+use pando_abi::watch::VECTOR_BYTES;
 use pando_abi::{HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use pando_rt::{cells, user};
 
@@ -74,6 +75,10 @@ fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno>
         | Hypercall::CellLimit { cell, .. }
         | Hypercall::CellName { cell, .. }
         | Hypercall::CellRaise { cell, .. }
+        | Hypercall::CellWatch { cell, .. }
+        | Hypercall::CellResume { cell, .. }
+        | Hypercall::StateRead { cell, .. }
+        | Hypercall::StateWrite { cell, .. }
         | Hypercall::ConsoleRead { cell, .. }
         | Hypercall::ConsoleWrite { cell, .. } => owns(cell),
         call => call.space().and_then(holding_of_space).is_some_and(owns),
@@ -87,11 +92,25 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
         Hypercall::Write { space, address, source, bytes } => cells::write(space, address, &copied(source, bytes, MAX_WRITE_BYTES)?),
         Hypercall::CellName { cell, address, bytes } => cells::set_name(cell, &copied(address, bytes, HOST_NAME_BYTES as u64)?),
         Hypercall::ConsoleWrite { cell, address, bytes } => cells::write_console(cell, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
-        Hypercall::ConsoleRead { cell, address, bytes } => {
-            if bytes > MAX_CONSOLE_BYTES {
-                return Err(Errno::EINVAL);
+        Hypercall::StateWrite { cell, kind, address, bytes } => cells::write_state(cell, kind, &copied(address, bytes, VECTOR_BYTES as u64)?),
+        Hypercall::StateRead { cell, kind, address, bytes } => {
+            let mut buffer = buffer(bytes, VECTOR_BYTES as u64)?;
+            let result = cells::read_state(cell, kind, &mut buffer);
+            if let Ok(count) = result {
+                user::write(address, &buffer[..buffer.len().min(count as usize)])?;
             }
-            let mut buffer = zeroed(bytes)?;
+            result
+        }
+        Hypercall::Read { space, address, target, bytes } => {
+            let mut buffer = buffer(bytes, MAX_WRITE_BYTES)?;
+            let result = cells::read(space, address, &mut buffer);
+            if result.is_ok() {
+                user::write(target, &buffer)?;
+            }
+            result
+        }
+        Hypercall::ConsoleRead { cell, address, bytes } => {
+            let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             check_writable(address, bytes)?;
             let result = cells::read_console(cell, &mut buffer);
             if let Ok(ConsoleProgress::Bytes { count, .. }) = result.map(ConsoleProgress::from_bits) {
@@ -103,8 +122,11 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
     })
 }
 
-/// A buffer of zeros.
-fn zeroed(bytes: u64) -> Result<Vec<u8>, Errno> {
+/// A buffer of zeros, of at most `most` bytes.
+fn buffer(bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
+    if bytes > most {
+        return Err(Errno::EINVAL);
+    }
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(bytes as usize).map_err(|_| Errno::ENOMEM)?;
     buffer.resize(bytes as usize, 0);
@@ -113,10 +135,7 @@ fn zeroed(bytes: u64) -> Result<Vec<u8>, Errno> {
 
 /// The program's bytes.
 fn copied(address: u64, bytes: u64, most: u64) -> Result<Vec<u8>, Errno> {
-    if bytes > most {
-        return Err(Errno::EINVAL);
-    }
-    let mut buffer = zeroed(bytes)?;
+    let mut buffer = buffer(bytes, most)?;
     user::read(address, &mut buffer)?;
     Ok(buffer)
 }

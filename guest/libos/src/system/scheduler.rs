@@ -131,6 +131,7 @@ impl System {
                 self.others.threads.insert(before.number, before);
             }
             self.announce_number();
+            self.list_threads();
         }
         self.others.turn_began = clock::running();
         if !is_late {

@@ -112,6 +112,15 @@ impl SpaceSet {
         Ok((tree, account, offset))
     }
 
+    /// Copies bytes out of mapped pages, from `within` bytes into the first of them on, regardless of their permissions.
+    ///
+    /// # Errors
+    /// They are not all mapped, or a block must be read first.
+    pub fn read_from(&mut self, frames: &Frames, range: &PageSpan, within: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        let tree = self.tree(range.space, range.slot).ok_or(CopyError::Refused)?;
+        tree.read(frames, range.pages.start * PAGE_SIZE + within, bytes, CopyAuthority::Operator)
+    }
+
     /// Copies bytes into mapped pages, from `within` bytes into the first of them on, regardless of their permissions.
     ///
     /// # Errors

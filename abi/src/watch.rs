@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watching children: the events that halt a watched child, and the state that its parent then reads and writes.
+
+/// Bits of the mask of `cell_watch`.
+pub mod mask {
+    /// Debug (1) and breakpoint (3) exceptions of programs.
+    pub const EXCEPTIONS: u64 = 1;
+    /// The instruction `syscall` of programs.
+    pub const SYSCALLS: u64 = 1 << 1;
+    /// The call `report` of the libOS.
+    pub const REPORTS: u64 = 1 << 2;
+    /// All bits.
+    pub const ALL: u64 = EXCEPTIONS | SYSCALLS | REPORTS;
+}
+
+/// Values of `how` of `cell_resume`.
+pub mod resume {
+    /// The child continues as its registers say.
+    pub const CONTINUE: u64 = 0;
+    /// The same, for one instruction.
+    pub const STEP: u64 = 1;
+    /// The exception or `syscall` that halted it goes to its libOS.
+    pub const DELIVER: u64 = 2;
+}
+
+/// Kinds of `state_read` and `state_write`.
+pub mod state {
+    /// The reason for the halt; read-only.
+    pub const REASON: u64 = 0;
+    /// The context.
+    pub const CONTEXT: u64 = 1;
+    /// The vector state.
+    pub const VECTOR: u64 = 2;
+    /// The registers of the program.
+    pub const PROGRAM: u64 = 3;
+}
+
+/// Words of a context: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU.
+pub const CONTEXT_WORDS: usize = crate::Registers::WORDS + 4;
+/// Bytes of a vector state.
+pub const VECTOR_BYTES: usize = 4096;
+
+/// First arguments of `report`, as this project's libOS makes it.
+pub mod report {
+    /// A program starts: its process, and the address of the [thread table](crate::thread_table).
+    pub const START: u64 = 1;
+    /// A signal is about to take effect: the thread and the signal.
+    pub const SIGNAL: u64 = 2;
+}
+
+/// Words of a reason.
+pub const REASON_WORDS: usize = 5;
+
+/// Why a child is halted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaltReason {
+    /// Its parent halted it by `cell_stop`.
+    Requested,
+    /// An exception of its program.
+    Exception {
+        /// The vector.
+        vector: u8,
+        /// The error code.
+        error: u64,
+        /// The address that a page fault touched.
+        address: u64,
+    },
+    /// Its program has executed `syscall`.
+    Syscall,
+    /// Its libOS has called `report` with these arguments.
+    Report([u64; 4]),
+}
+
+impl HaltReason {
+    /// The words that `state_read` copies.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; REASON_WORDS] {
+        match self {
+            HaltReason::Requested => [1, 0, 0, 0, 0],
+            HaltReason::Exception { vector, error, address } => [2, vector as u64, error, address, 0],
+            HaltReason::Syscall => [3, 0, 0, 0, 0],
+            HaltReason::Report([kind, first, second, third]) => [4, kind, first, second, third],
+        }
+    }
+
+    /// Decodes the words. `None`: no reason has them.
+    #[must_use]
+    pub const fn from_words(words: [u64; REASON_WORDS]) -> Option<HaltReason> {
+        Some(match words {
+            [1, 0, 0, 0, 0] => HaltReason::Requested,
+            [2, vector @ 0..=255, error, address, 0] => HaltReason::Exception { vector: vector as u8, error, address },
+            [3, 0, 0, 0, 0] => HaltReason::Syscall,
+            [4, kind, first, second, third] => HaltReason::Report([kind, first, second, third]),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HaltReason::{Exception, Report, Requested, Syscall};
+    use super::{HaltReason, REASON_WORDS};
+
+    #[test]
+    fn reasons_decode_to_the_encoded_ones() {
+        for reason in [Requested, Exception { vector: 3, error: 1, address: u64::MAX }, Syscall, Report([1, 2, 3, 4])] {
+            assert_eq!(HaltReason::from_words(reason.to_words()), Some(reason));
+        }
+        for words in [[0; REASON_WORDS], [1, 1, 0, 0, 0], [2, 256, 0, 0, 0], [5, 0, 0, 0, 0]] {
+            assert_eq!(HaltReason::from_words(words), None, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Halting cells for their parents, which read and write their state, and resuming them.
+
+use super::cell_table::LiveCell;
+use super::error::OperationError;
+use super::exits::{LeaveReason, NextStep};
+use super::holdings::Parent;
+use super::invoke::Subject;
+use super::state::State;
+use crate::cell::CellId;
+use crate::cell::child_operation::CallerBytes;
+use crate::cell::execution::Vector;
+use crate::cell::memory_operation::OperationProgress;
+use crate::cell::operation::Operation;
+use crate::cell::run_state::{Requirement, RunState};
+use crate::cell::watch::{ResumeMode, StateKind};
+use crate::memory::Frames;
+use crate::sched::ReadyReason;
+use pando_abi::watch::{CONTEXT_WORDS, HaltReason};
+use pando_abi::{HoldingName, Refusal, Registers};
+use pando_machine::{Context, Exception, Nanos, VectorState};
+
+const _: () = assert!(CONTEXT_WORDS == Context::WORDS);
+
+impl State {
+    /// Halts a started cell: at once if it waits, otherwise when a vCPU has finished its work.
+    pub(super) fn request_halt(&mut self, id: CellId) {
+        let Some((live, _)) = self.living(id) else { return };
+        match live.execution.run_state() {
+            RunState::New | RunState::Halted | RunState::Frozen => {}
+            RunState::Idle { .. } => self.halt(id, HaltReason::Requested),
+            RunState::Waiting | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => live.cell.watch.must_halt = true,
+            RunState::Running { vcpu } => {
+                live.cell.watch.must_halt = true;
+                self.notifications.interrupts.push(vcpu);
+            }
+        }
+    }
+
+    /// Halts a cell that is on no vCPU, and tells its parent.
+    pub(super) fn halt(&mut self, id: CellId, reason: HaltReason) {
+        let Some((live, _)) = self.living(id) else { return };
+        live.execution.transition(RunState::Halted);
+        live.cell.watch.must_halt = false;
+        live.cell.watch.reason = Some(reason);
+        if let Some(Parent { cell, is_holding: true, .. }) = live.parent {
+            self.raise_child_event(cell);
+        }
+    }
+
+    /// Completes the halt of a cell whose work is done.
+    pub(super) fn complete_halt(&mut self, id: CellId, now: Nanos) -> NextStep {
+        match self.bring_to_rest(id, now) {
+            Ok(()) => NextStep::Leave(LeaveReason::Halted(HaltReason::Requested)),
+            Err(next) => next,
+        }
+    }
+
+    /// Lets a halted cell continue.
+    pub(super) fn resume(&mut self, id: CellId, mode: ResumeMode) {
+        let (live, frames) = self.running(id);
+        let reason = live.cell.watch.reason.take();
+        live.cell.watch.is_stepping = mode == ResumeMode::Step;
+        let prepared = match (mode, reason) {
+            (ResumeMode::Step, _) => live.execution.trap_next(&mut live.cell, frames),
+            (ResumeMode::Deliver, Some(reason)) => deliver(live, frames, reason),
+            (ResumeMode::Continue | ResumeMode::Deliver, _) => Ok(()),
+        };
+        match prepared {
+            Ok(()) => {
+                self.make_ready(id, ReadyReason::Woken);
+                self.notifications.has_runnable_cell = true;
+            }
+            Err(end) => self.end(id, end),
+        }
+    }
+
+    /// Copies state of a halted child into its parent. Returns the number of bytes.
+    pub(super) fn read_child_state(
+        &mut self,
+        caller: CellId,
+        child: HoldingName,
+        kind: StateKind,
+        buffer: CallerBytes,
+    ) -> Result<u64, OperationError> {
+        let child = self.child(caller, child)?;
+        let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
+        let mut bytes: Vec<u8> = match (kind, &execution.vector) {
+            (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
+            (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
+            (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
+            (StateKind::Vector, Vector::Saved(saved)) => saved.words().iter().flat_map(|word| word.to_le_bytes()).collect(),
+            (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
+        };
+        bytes.truncate(buffer.count);
+        self.write_caller(caller, buffer.address, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Sets state of a halted child from bytes of its parent, which pass the checks of an image's.
+    pub(super) fn write_child_state(
+        &mut self,
+        caller: CellId,
+        child: HoldingName,
+        kind: StateKind,
+        bytes: CallerBytes,
+    ) -> Result<OperationProgress, OperationError> {
+        let child = self.child(caller, child)?;
+        self.require(child, Requirement::Halted)?;
+        let bytes = self.read_caller(caller, bytes)?;
+        let mut operation = match kind {
+            StateKind::Reason => return Err(Refusal::ReadOnly.into()),
+            StateKind::Context => {
+                let context = to_words(&bytes).try_into().ok().and_then(Context::from_words).ok_or(Refusal::BadArgument)?;
+                Operation::SetContext(Box::new(context))
+            }
+            StateKind::Program => {
+                let words = to_words(&bytes).try_into().map_err(|_| Refusal::BadArgument)?;
+                Operation::SetProgramRegisters(Box::new(Registers::from_words(words)))
+            }
+            StateKind::Vector => {
+                let (words, _) = bytes.as_chunks::<4>();
+                let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+                Operation::SetVector(VectorState::from_untrusted(&words).ok_or(Refusal::BadArgument)?)
+            }
+        };
+        self.invoke(Subject::Cell(child), &mut operation)
+    }
+}
+
+/// Delivers the event that has halted a cell to its libOS.
+fn deliver(live: &mut LiveCell, frames: &mut Frames, reason: HaltReason) -> Result<(), crate::cell::end::End> {
+    let LiveCell { cell, execution, .. } = live;
+    match reason {
+        HaltReason::Exception { vector, error, address } => {
+            execution.raise(cell, frames, Exception { vector, error: error as _, address })
+        }
+        HaltReason::Syscall => execution.raise_syscall(cell, frames),
+        HaltReason::Requested | HaltReason::Report(_) => Ok(()),
+    }
+}
+
+fn to_bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn to_words(bytes: &[u8]) -> Vec<u64> {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
