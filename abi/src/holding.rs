@@ -222,7 +222,9 @@ mod tests {
     fn states_and_progress_decode_to_the_encoded_ones() {
         use ChildState::{Exited, Failed, Frozen, Halted, Killed, MachineFull, New, Quota, Signalled, Started};
         let started = [false, true].map(|wants_input| Started { wants_input });
-        for state in started.into_iter().chain([New, Frozen, Halted, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed]) {
+        for state in
+            started.into_iter().chain([New, Frozen, Halted, Exited(0), Exited(255), Signalled(9), Quota, MachineFull, Killed, Failed])
+        {
             assert_eq!(ChildState::from_bits(state.bits()), Some(state));
         }
         assert_eq!((ChildState::from_bits(0), ChildState::from_bits(1 << 8 | 1), ChildState::from_bits(1 << 16 | 4)), (None, None, None));

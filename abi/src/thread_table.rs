@@ -16,7 +16,7 @@ pub const NAME_WORDS: usize = 2;
 /// The head of the table, which the records follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Head {
+pub struct TableHead {
     /// [`VERSION`].
     pub version: u64,
     /// The thread whose registers are on the CPU, or in save level 0 of the virtual registers while the libOS runs.
@@ -28,7 +28,7 @@ pub struct Head {
 /// A thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Record {
+pub struct ThreadRecord {
     /// Its number.
     pub number: u64,
     /// Its process.
@@ -48,31 +48,31 @@ pub struct Record {
 }
 
 /// Words of the head.
-pub const HEAD_WORDS: usize = size_of::<Head>() / 8;
+pub const HEAD_WORDS: usize = size_of::<TableHead>() / 8;
 /// Words of a record.
-pub const RECORD_WORDS: usize = size_of::<Record>() / 8;
+pub const RECORD_WORDS: usize = size_of::<ThreadRecord>() / 8;
 
-impl Head {
+impl TableHead {
     /// Decodes the words of a head.
     #[must_use]
-    pub const fn from_words(words: [u64; HEAD_WORDS]) -> Head {
+    pub const fn from_words(words: [u64; HEAD_WORDS]) -> TableHead {
         let [version, running, threads] = words;
-        Head { version, running, threads }
+        TableHead { version, running, threads }
     }
 }
 
-impl Record {
+impl ThreadRecord {
     /// Decodes the words of a record.
     #[must_use]
-    pub const fn from_words(words: [u64; RECORD_WORDS]) -> Record {
+    pub const fn from_words(words: [u64; RECORD_WORDS]) -> ThreadRecord {
         let [number, process, space, context, bases, vectors, vector_bytes, first, second] = words;
-        Record { number, process, space, context, bases, vectors, vector_bytes, name: [first, second] }
+        ThreadRecord { number, process, space, context, bases, vectors, vector_bytes, name: [first, second] }
     }
 
     /// The words of the record.
     #[must_use]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {
-        let Record { number, process, space, context, bases, vectors, vector_bytes, name: [first, second] } = self;
+        let ThreadRecord { number, process, space, context, bases, vectors, vector_bytes, name: [first, second] } = self;
         [number, process, space, context, bases, vectors, vector_bytes, first, second]
     }
 

@@ -4,7 +4,6 @@
 
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
-use pando_libos::debug::ThreadTable;
 use pando_libos::errno::Errno;
 use pando_libos::files::Files;
 use pando_libos::files::namei::LookupFlags;
@@ -18,6 +17,7 @@ use pando_libos::signals::Signal;
 use pando_libos::string_list::StringList;
 use pando_libos::system::{System, refuse};
 use pando_libos::terminal::Terminal;
+use pando_libos::thread_table::ThreadTable;
 use pando_libos::uapi::AT_FDCWD;
 use pando_libos::upcall as served;
 use pando_rt::abi::note::options;

@@ -3,6 +3,7 @@
 //! scheduler runs them ([`scheduler`]).
 
 mod connect;
+mod debugging;
 mod end;
 mod execute;
 mod fork;
@@ -26,7 +27,6 @@ use pando_rt::{clock, console, events, registers};
 
 use crate::cpu_time::CpuTime;
 use crate::credentials::Credentials;
-use crate::debug::ThreadTable;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::ipc::Ipc;
@@ -40,6 +40,7 @@ use crate::signals::Signal;
 use crate::signals::info::Info;
 use crate::terminal::{Terminal, TerminalName};
 use crate::thread::{Thread, ThreadState};
+use crate::thread_table::ThreadTable;
 use crate::timers::{ClockReadings, CpuClockTarget};
 use crate::uapi::{CAP_SYS_RESOURCE, RLIMIT_FSIZE, RLIMIT_NOFILE, SI_TIMER, SI_USER};
 use crate::wait::{Channel, ThreadNumber};

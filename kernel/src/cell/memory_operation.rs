@@ -160,20 +160,14 @@ impl MemoryOperation {
                 MemoryOperation::Protect { range: changeable(memory, space, address, pages)?, permissions }
             }
             Hypercall::Write { space, address, source, bytes } => {
-                if bytes == 0 || bytes > MAX_WRITE_BYTES {
-                    return Err(Refusal::BadArgument);
-                }
-                let (first, within) = (address & !(PAGE_SIZE - 1), address % PAGE_SIZE);
-                let range = changeable(memory, space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
+                let (first, within, pages) = pages_around(address, bytes)?;
+                let range = changeable(memory, space, first, pages)?;
                 MemoryOperation::Write { range, within, source, bytes: bytes as usize }
             }
             Hypercall::Read { space, address, target, bytes } => {
-                if bytes == 0 || bytes > MAX_WRITE_BYTES {
-                    return Err(Refusal::BadArgument);
-                }
-                let (first, within) = (address & !(PAGE_SIZE - 1), address % PAGE_SIZE);
+                let (first, within, pages) = pages_around(address, bytes)?;
                 let space = space_index(memory, space)?;
-                let range = memory.check(space, first, (within + bytes).div_ceil(PAGE_SIZE))?;
+                let range = memory.check(space, first, pages)?;
                 MemoryOperation::Read { range, within, target, bytes: bytes as usize }
             }
             Hypercall::SpaceCreate {} => MemoryOperation::SpaceCreate,
@@ -186,30 +180,8 @@ impl MemoryOperation {
             }
             Hypercall::SegmentDestroy { segment } => MemoryOperation::SegmentDestroy(segment_index(segment)?),
             Hypercall::Inspect { space, address } => MemoryOperation::Inspect { space: space_index(memory, space)?, address },
-            Hypercall::Exit { .. }
-            | Hypercall::Idle { .. }
-            | Hypercall::Freeze {}
-            | Hypercall::FreezeIfAsked { .. }
-            | Hypercall::Relinquish {}
-            | Hypercall::Doorbell {}
-            | Hypercall::Batch { .. }
-            | Hypercall::CellClone { .. }
-            | Hypercall::CellRun { .. }
-            | Hypercall::CellStop { .. }
-            | Hypercall::CellEnd { .. }
-            | Hypercall::Drop { .. }
-            | Hypercall::CellState { .. }
-            | Hypercall::CellLimit { .. }
-            | Hypercall::CellName { .. }
-            | Hypercall::CellRaise { .. }
-            | Hypercall::Grant { .. }
-            | Hypercall::ConsoleRead { .. }
-            | Hypercall::ConsoleWrite { .. }
-            | Hypercall::CellWatch { .. }
-            | Hypercall::CellResume { .. }
-            | Hypercall::StateRead { .. }
-            | Hypercall::StateWrite { .. }
-            | Hypercall::Report { .. } => return Err(Refusal::NoSuchCall),
+            // Calls that are not about memory.
+            _ => return Err(Refusal::NoSuchCall),
         })
     }
 
@@ -253,16 +225,8 @@ impl MemoryOperation {
                 memory.protect_piece(frames, range, *permissions)?;
                 return Ok(rest(range));
             }
-            MemoryOperation::Write { range, within, source, bytes } => {
-                let mut copy = vec![0; *bytes];
-                memory.read(frames, *source, &mut copy, CopyAuthority::Cell)?;
-                memory.write_into(frames, range, *within, &copy)?;
-                0
-            }
-            MemoryOperation::Read { range, within, target, bytes } => {
-                let mut copy = vec![0; *bytes];
-                memory.read_from(frames, range, *within, &mut copy)?;
-                memory.write(frames, *target, &copy, CopyAuthority::Cell)?;
+            MemoryOperation::Write { .. } | MemoryOperation::Read { .. } => {
+                self.copy(memory, frames)?;
                 0
             }
             MemoryOperation::SpaceCreate => u64::from(memory.create_space(frames)?.0),
@@ -294,6 +258,24 @@ impl MemoryOperation {
         Ok(OperationProgress::Done(result))
     }
 
+    /// Copies the bytes of a write or a read.
+    fn copy(&self, memory: &mut SpaceSet, frames: &mut Frames) -> Result<(), MemoryError> {
+        match self {
+            MemoryOperation::Write { range, within, source, bytes } => {
+                let mut copy = vec![0; *bytes];
+                memory.read(frames, *source, &mut copy, CopyAuthority::Cell)?;
+                memory.write_into(frames, range, *within, &copy)?;
+            }
+            MemoryOperation::Read { range, within, target, bytes } => {
+                let mut copy = vec![0; *bytes];
+                memory.read_from(frames, range, *within, &mut copy)?;
+                memory.write(frames, *target, &copy, CopyAuthority::Cell)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Goes on by making those of the mapped blocks present that are in memory.
     fn map_resident_next(&mut self) -> OperationProgress {
         if let MemoryOperation::MapBlocks { range, block, .. } = self {
@@ -316,6 +298,15 @@ fn space_index(memory: &SpaceSet, space: u64) -> Result<SpaceIndex, Refusal> {
         return Ok(memory.current());
     }
     u32::try_from(space).map(SpaceIndex).map_err(|_| Refusal::NoSuchSpace)
+}
+
+/// The first page of bytes that one call copies, their offset in it, and the number of pages.
+fn pages_around(address: u64, bytes: u64) -> Result<(u64, u64, u64), Refusal> {
+    if bytes == 0 || bytes > MAX_WRITE_BYTES {
+        return Err(Refusal::BadArgument);
+    }
+    let within = address % PAGE_SIZE;
+    Ok((address - within, within, (within + bytes).div_ceil(PAGE_SIZE)))
 }
 
 /// Checks a range whose mappings may change: any but the pages that the kernel keeps for the cell.

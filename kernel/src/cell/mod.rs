@@ -9,6 +9,7 @@ pub mod counters;
 pub mod end;
 pub mod execution;
 pub(crate) mod freeze;
+pub(crate) mod halt;
 pub mod image;
 pub(crate) mod memory_operation;
 pub(crate) mod operation;

@@ -10,11 +10,11 @@ use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
 use super::share::Share;
-use super::watch::{ResumeMode, WatchMask};
+use super::watch::{CpuState, ResumeMode, WatchMask};
 use super::{CellConfig, CellId};
 use crate::memory::{DiskId, StartMode};
 use pando_abi::{Event, Registers};
-use pando_machine::{Context, PageCount, VectorState};
+use pando_machine::PageCount;
 
 /// A verb with its arguments, all of them checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +38,8 @@ pub(crate) enum Operation {
     Halt,
     /// Let the subject continue after a halt.
     Resume(ResumeMode),
-    /// Set the subject's context.
-    SetContext(Box<Context>),
-    /// Set the subject's vector state.
-    SetVector(VectorState),
-    /// Set the registers of the subject's program.
-    SetProgramRegisters(Box<Registers>),
+    /// Set a part of the subject's state.
+    SetState(Box<CpuState>),
     /// Withdraw a freeze. The result is 1 if the subject is not frozen yet, otherwise 0.
     WithdrawFreeze,
     /// Change or describe the subject's memory.
@@ -97,7 +93,7 @@ impl Operation {
             Operation::Watch(_) => "watch",
             Operation::Halt => "halt",
             Operation::Resume(_) => "resume",
-            Operation::SetContext(_) | Operation::SetVector(_) | Operation::SetProgramRegisters(_) => "set the state of",
+            Operation::SetState(_) => "set the state of",
             Operation::WithdrawFreeze => "withdraw the freeze of",
             Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
@@ -121,7 +117,7 @@ impl Operation {
             Operation::Start | Operation::SetHostName(_) | Operation::TraceStart(_) | Operation::Train { .. } => Requirement::NotStarted,
             Operation::Freeze(FreezeMode::Forced) => Requirement::Started,
             Operation::Halt => Requirement::Active,
-            Operation::Resume(_) | Operation::SetContext(_) | Operation::SetVector(_) | Operation::SetProgramRegisters(_) => Requirement::Halted,
+            Operation::Resume(_) | Operation::SetState(_) => Requirement::Halted,
             Operation::Memory(_) | Operation::Batch(_) | Operation::Attach { .. } | Operation::SetRegisters(_) => Requirement::AtRest,
             Operation::Create(_)
             | Operation::End(_)

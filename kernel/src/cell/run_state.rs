@@ -76,7 +76,9 @@ impl RunState {
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         match self {
-            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Halted | RunState::Frozen => true,
+            RunState::New | RunState::Waiting | RunState::Idle { .. } | RunState::AwaitingFlush | RunState::Halted | RunState::Frozen => {
+                true
+            }
             RunState::Ready | RunState::Running { .. } | RunState::Throttled { .. } => false,
         }
     }

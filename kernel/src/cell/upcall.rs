@@ -4,7 +4,6 @@
 use super::Cell;
 use super::end::{End, FaultReport};
 use super::execution::ExecutionContext;
-use super::watch::TRAP_FLAG;
 use crate::memory::{CopyError, Frames};
 use pando_abi::registers::{FIXED_FLAGS, USER_FLAGS, cause};
 use pando_abi::virtual_registers::{Control, offset};
@@ -13,6 +12,9 @@ use pando_machine::{Exception, Nanos};
 
 /// The vector of an invalid opcode.
 const INVALID_OPCODE: u8 = 6;
+
+/// The trap flag: a debug exception follows the next instruction.
+pub(crate) const TRAP_FLAG: u64 = 1 << 8;
 
 /// An entry into the libOS, and what it is told.
 struct Upcall {
@@ -108,7 +110,9 @@ impl ExecutionContext {
         let deliverable = control.pending & !control.mask;
         // An exception that the CPU is about to raise belongs to the interrupted instruction, and comes first.
         let interruptible = !cell.watch.is_stepping
-            && control.critical == 0 && level(&control, self.context.registers.rip) == 0 && !self.context.is_raising();
+            && control.critical == 0
+            && level(&control, self.context.registers.rip) == 0
+            && !self.context.is_raising();
         if deliverable != 0 && interruptible && control.event_entry != 0 {
             cell.counters.events += 1;
             let upcall = Upcall { entry: control.event_entry, cause: cause::EVENTS, error: deliverable, address: 0 };

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watching: the events of a cell that halt it for its parent, and how it continues.
+//! Watching: the events of a cell that halt it for its parent, how it continues, and the state that its parent sets.
 
-use super::Cell;
-use super::execution::ExecutionContext;
-use super::upcall::level;
-use crate::memory::Frames;
-use pando_abi::Refusal;
 use pando_abi::watch::{HaltReason, mask, resume, state};
-use pando_machine::Exception;
-
-/// The trap flag: a debug exception follows the next instruction.
-pub(crate) const TRAP_FLAG: u64 = 1 << 8;
-/// The vector of debug exceptions.
-const DEBUG: u8 = 1;
+use pando_abi::{Refusal, Registers};
+use pando_machine::{Context, VectorState};
 
 /// A set of events that halt a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +86,37 @@ impl StateKind {
     }
 }
 
+/// State that a parent sets, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuState {
+    /// The context.
+    Context(Context),
+    /// The vector state.
+    Vector(VectorState),
+    /// The registers of the program.
+    Program(Registers),
+}
+
+impl CpuState {
+    /// Decodes bytes.
+    ///
+    /// # Errors
+    /// No cell can have this state, or no cell can have it set.
+    pub(crate) fn decode(kind: StateKind, bytes: &[u8]) -> Result<CpuState, Refusal> {
+        let words = || bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<u64>>();
+        let state = match kind {
+            StateKind::Reason => return Err(Refusal::ReadOnly),
+            StateKind::Context => words().try_into().ok().and_then(Context::from_words).map(CpuState::Context),
+            StateKind::Program => words().try_into().ok().map(|words| CpuState::Program(Registers::from_words(words))),
+            StateKind::Vector => {
+                let words: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+                VectorState::from_untrusted(&words).map(CpuState::Vector)
+            }
+        };
+        state.ok_or(Refusal::BadArgument)
+    }
+}
+
 /// How a cell is watched.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -106,20 +128,4 @@ pub(crate) struct Watch {
     pub(crate) is_stepping: bool,
     /// Why it is halted.
     pub(crate) reason: Option<HaltReason>,
-}
-
-impl ExecutionContext {
-    /// Whether an event of the program must halt the cell. Events of the libOS itself halt nothing.
-    pub(crate) fn is_watched(&self, cell: &mut Cell, frames: &Frames, event: WatchMask) -> bool {
-        cell.watch.mask.contains(event) && level(&cell.control(frames), self.context.registers.rip) == 0
-    }
-
-    /// The reason for a halt by an exception. After a step the program continues without steps.
-    pub(crate) fn halt_reason(&mut self, cell: &mut Cell, exception: Exception) -> HaltReason {
-        let Exception { vector, error, address } = exception;
-        if vector == DEBUG && std::mem::take(&mut cell.watch.is_stepping) {
-            self.context.registers.rflags &= !TRAP_FLAG;
-        }
-        HaltReason::Exception { vector, error: error.into(), address }
-    }
 }

@@ -5,7 +5,7 @@ use super::cell_table::LiveCell;
 use super::error::{OperationError, OperatorError};
 use super::holdings::{Holding, Parent};
 use super::state::State;
-use crate::cell::execution::{ExecutionContext, Vector};
+use crate::cell::execution::ExecutionContext;
 use crate::cell::freeze::FreezeMode;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
@@ -75,9 +75,7 @@ impl State {
             Operation::Watch(mask) => cell.watch.mask = *mask,
             Operation::Halt => self.request_halt(id),
             Operation::Resume(mode) => self.resume(id, *mode),
-            Operation::SetContext(context) => execution.context = **context,
-            Operation::SetProgramRegisters(registers) => execution.set_program_registers(cell, frames, registers)?,
-            Operation::SetVector(vector) => execution.vector = Vector::Saved(vector.clone()),
+            Operation::SetState(state) => execution.set_state(cell, frames, state)?,
             Operation::WithdrawFreeze => {
                 cell.stop_request.withdraw_freeze();
                 // If the event was already shown, it has no effect in the libOS.

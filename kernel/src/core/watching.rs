@@ -13,11 +13,11 @@ use crate::cell::execution::Vector;
 use crate::cell::memory_operation::OperationProgress;
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::watch::{ResumeMode, StateKind};
+use crate::cell::watch::{CpuState, ResumeMode, StateKind};
 use crate::memory::Frames;
 use crate::sched::ReadyReason;
+use pando_abi::HoldingName;
 use pando_abi::watch::{CONTEXT_WORDS, HaltReason};
-use pando_abi::{HoldingName, Refusal, Registers};
 use pando_machine::{Context, Exception, Nanos, VectorState};
 
 const _: () = assert!(CONTEXT_WORDS == Context::WORDS);
@@ -108,22 +108,7 @@ impl State {
         let child = self.child(caller, child)?;
         self.require(child, Requirement::Halted)?;
         let bytes = self.read_caller(caller, bytes)?;
-        let mut operation = match kind {
-            StateKind::Reason => return Err(Refusal::ReadOnly.into()),
-            StateKind::Context => {
-                let context = to_words(&bytes).try_into().ok().and_then(Context::from_words).ok_or(Refusal::BadArgument)?;
-                Operation::SetContext(Box::new(context))
-            }
-            StateKind::Program => {
-                let words = to_words(&bytes).try_into().map_err(|_| Refusal::BadArgument)?;
-                Operation::SetProgramRegisters(Box::new(Registers::from_words(words)))
-            }
-            StateKind::Vector => {
-                let (words, _) = bytes.as_chunks::<4>();
-                let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-                Operation::SetVector(VectorState::from_untrusted(&words).ok_or(Refusal::BadArgument)?)
-            }
-        };
+        let mut operation = Operation::SetState(Box::new(CpuState::decode(kind, &bytes)?));
         self.invoke(Subject::Cell(child), &mut operation)
     }
 }
@@ -132,9 +117,7 @@ impl State {
 fn deliver(live: &mut LiveCell, frames: &mut Frames, reason: HaltReason) -> Result<(), crate::cell::end::End> {
     let LiveCell { cell, execution, .. } = live;
     match reason {
-        HaltReason::Exception { vector, error, address } => {
-            execution.raise(cell, frames, Exception { vector, error: error as _, address })
-        }
+        HaltReason::Exception { vector, error, address } => execution.raise(cell, frames, Exception { vector, error: error as _, address }),
         HaltReason::Syscall => execution.raise_syscall(cell, frames),
         HaltReason::Requested | HaltReason::Report(_) => Ok(()),
     }
@@ -142,9 +125,4 @@ fn deliver(live: &mut LiveCell, frames: &mut Frames, reason: HaltReason) -> Resu
 
 fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn to_words(bytes: &[u8]) -> Vec<u64> {
-    let (words, _) = bytes.as_chunks::<8>();
-    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }

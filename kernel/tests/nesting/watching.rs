@@ -220,7 +220,10 @@ fn a_child_that_computes_is_halted_and_goes_on() {
             assert_eq!(call(lab, *parent, raise), Ok(0));
             assert_eq!(call_beside(lab, *parent, Hypercall::CellResume { cell, how: resume::CONTINUE }), Ok(0));
             assert_eq!(call_beside(lab, *parent, Hypercall::CellResume { cell, how: 0 }), Err(Refusal::WrongState));
-            assert_eq!(call_beside(lab, *parent, Hypercall::StateRead { cell, kind: 1, address: BYTES, bytes: 8 }), Err(Refusal::WrongState));
+            assert_eq!(
+                call_beside(lab, *parent, Hypercall::StateRead { cell, kind: 1, address: BYTES, bytes: 8 }),
+                Err(Refusal::WrongState)
+            );
         }
         assert_eq!(call_beside(lab, *parent, Hypercall::CellStop { cell, how: 2 }), Ok(0));
         family.close();
@@ -276,7 +279,7 @@ fn arbitrary_state_harms_only_the_child() {
                 let vector: Vec<u64> = (0..64).map(|_| random.u64(..)).collect();
                 assert_eq!(family.write(state::VECTOR, &vector), Err(Refusal::BadArgument), "it is too short");
             }
-            // Whatever it was given, it ends or halts again.
+            // With any state it ends or halts again.
             for _ in 0..3 {
                 let how = random.u64(0..3);
                 let cell = family.name.bits();

@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debugging: the table of threads that a debugger in the parent cell reads, and reports to it.
-
-use alloc::boxed::Box;
-use alloc::vec;
+//! Debugging: the threads for a debugger in the parent cell, and reports to it.
 
 use pando_abi::SavedContext;
-use pando_abi::thread_table::{HEAD_WORDS, MAX_THREADS, RECORD_WORDS, Record, VERSION};
+use pando_abi::thread_table::{HEAD_WORDS, RECORD_WORDS, ThreadRecord, VERSION};
 use pando_abi::watch::report;
 use pando_rt::{debug, vector};
 
+use super::System;
 use crate::signals::Signal;
-use crate::system::System;
 use crate::thread::Thread;
-
-/// The [table](pando_abi::thread_table).
-#[derive(Debug)]
-pub struct ThreadTable(Box<[u64]>);
-
-impl Default for ThreadTable {
-    fn default() -> ThreadTable {
-        ThreadTable(vec![0; HEAD_WORDS + MAX_THREADS * RECORD_WORDS].into_boxed_slice())
-    }
-}
-
-impl ThreadTable {
-    /// Its address.
-    fn address(&self) -> u64 {
-        self.0.as_ptr().expose_provenance() as u64
-    }
-}
 
 impl System {
     /// Lists the threads anew, if the cell is debugged.
@@ -68,11 +48,11 @@ impl System {
 }
 
 /// The record of a thread.
-fn record(thread: &Thread, space: u32) -> Record {
+fn record(thread: &Thread, space: u32) -> ThreadRecord {
     let saved = &thread.saved;
     let (low, high) = thread.name.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    Record {
+    ThreadRecord {
         number: thread.number.into(),
         process: thread.process.into(),
         space: space.into(),
