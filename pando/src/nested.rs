@@ -350,6 +350,6 @@ fn end_of(state: ChildState) -> End {
         ChildState::MachineFull => End::MachineFull,
         ChildState::Failed => End::Host("its program or its libOS failed".into()),
         // A frozen child writes no more output.
-        ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Killed => End::Killed,
+        ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Halted | ChildState::Killed => End::Killed,
     }
 }
