@@ -121,9 +121,12 @@ const CONNECTING: &[u32] = &[
     // To wait for events.
     nr::__NR_epoll_create1,
     nr::__NR_connect,
-    // To learn whether an address is the host's own; Landlock forbids listening.
+    // To learn whether an address is the host's own; listening is forbidden.
     nr::__NR_bind,
 ];
+
+/// Additional calls of a launcher that listens at ports of the host for its gateways, which may not do so themselves.
+const PUBLISHING: &[u32] = &[nr::__NR_listen, nr::__NR_getsockname];
 
 /// Calls that receive descriptors from another process.
 const RECEIVING: &[u32] = &[nr::__NR_recvmsg];
@@ -155,6 +158,8 @@ pub struct Needs {
     pub receiving: bool,
     /// Start and end the processes of gateways, for another process.
     pub starting: bool,
+    /// Listen at ports of the host, for the gateways that are started.
+    pub publishing: bool,
     /// Connections to an existing listening socket.
     pub serving: bool,
 }
@@ -176,6 +181,7 @@ fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
         (LISTENING, needs.connecting || needs.starting || needs.serving),
         (RECEIVING, needs.receiving || needs.starting),
         (STARTING, needs.starting),
+        (PUBLISHING, needs.publishing),
     ];
     let freely = ALLOWED.iter().chain(some.iter().filter(|(_, needed)| *needed).flat_map(|(calls, _)| *calls));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = freely.map(|call| (i64::from(*call), Vec::new())).collect();
@@ -228,7 +234,7 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
         conditions.push(only(nr::__NR_socketpair, rule(0, Dword, Eq, linux_raw_sys::net::AF_UNIX.into()))?);
     }
     if needs.connecting || needs.starting {
-        conditions.extend(sockets()?);
+        conditions.extend(sockets(needs.publishing)?);
         conditions.push((i64::from(nr::__NR_sendto), Vec::new()));
     } else {
         // Only to the connected peer: an inherited standard stream may be a socket, and could name other destinations.
@@ -244,8 +250,9 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     Ok(conditions)
 }
 
-/// Sockets of IPv4 and IPv6, for connections, datagrams and echoes; and the socket options that a gateway sets.
-fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
+/// Sockets of IPv4 and IPv6, for connections, datagrams and echoes; and the socket options that a gateway sets, or also those of listening
+/// sockets.
+fn sockets(publishing: bool) -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     use linux_raw_sys::net;
     /// The bits of a socket's type without flags.
     const TYPE: u64 = 0xf;
@@ -260,7 +267,13 @@ fn sockets() -> Result<[(i64, Vec<SeccompRule>); 2], ConfineError> {
     });
     let of_sockets = [net::SO_LINGER, net::SO_KEEPALIVE].map(|name| (net::SOL_SOCKET, name));
     let of_tcp = [net::TCP_NODELAY, net::TCP_KEEPIDLE, net::TCP_KEEPINTVL, net::TCP_KEEPCNT].map(|name| (net::IPPROTO_TCP as u32, name));
-    let set = of_sockets.into_iter().chain(of_tcp).map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
+    let of_listeners = [(net::SOL_SOCKET, net::SO_REUSEADDR), (net::IPPROTO_IPV6 as u32, net::IPV6_V6ONLY)];
+    let of_listeners = of_listeners.into_iter().filter(|_| publishing);
+    let set = of_sockets
+        .into_iter()
+        .chain(of_tcp)
+        .chain(of_listeners)
+        .map(|(level, name)| SeccompRule::new(vec![equal(1, level)?, equal(2, name)?]));
     Ok([(i64::from(nr::__NR_socket), rules(made.collect())?), (i64::from(nr::__NR_setsockopt), rules(set.collect())?)])
 }
 

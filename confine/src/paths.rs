@@ -24,6 +24,8 @@ pub struct Paths {
     pub authority: Authority,
     /// Allowed destination ports of TCP connections.
     pub ports: Ports,
+    /// Sockets may be bound to TCP ports.
+    pub may_bind: bool,
 }
 
 /// A set of ports, of other hosts and of this one.
@@ -72,16 +74,18 @@ pub fn reach() -> Enforcement {
 /// # Errors
 /// The host has Landlock and refuses.
 pub fn limit_paths(paths: &Paths) -> Result<Enforcement, ConfineError> {
-    let (limited, ports) = match &paths.ports {
+    let (mut limited, ports) = match &paths.ports {
         Ports::All => (AccessNet::BindTcp.into(), &[][..]),
         Ports::Only(ports) => (AccessNet::from_all(VERSION), &ports[..]),
     };
-    let mut rules = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(VERSION))?
-        .handle_access(limited)?
-        .scope(Scope::from_all(VERSION))?
-        .create()?;
+    if paths.may_bind {
+        limited.remove(AccessNet::BindTcp);
+    }
+    let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(VERSION))?;
+    if !limited.is_empty() {
+        rules = rules.handle_access(limited)?;
+    }
+    let mut rules = rules.scope(Scope::from_all(VERSION))?.create()?;
     for port in ports {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }

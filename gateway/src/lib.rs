@@ -47,12 +47,21 @@ pub use tap::{Tap, TapCounts};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Protocol {
     /// TCP.
     Tcp,
     /// UDP.
     Udp,
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        })
+    }
 }
 
 /// The addresses of the gateway in the network of its cells.

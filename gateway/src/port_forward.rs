@@ -2,11 +2,13 @@
 //! Port forwards: ports of the host that lead to a cell.
 
 use crate::Protocol;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 /// A port of the host, and the cell's port to which it leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortForward {
     /// The address at which the host listens; port 0 lets the host choose.
     pub host: SocketAddr,
@@ -14,6 +16,13 @@ pub struct PortForward {
     pub cell: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
+}
+
+impl fmt::Display for PortForward {
+    /// Writes it as [`FromStr`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}/{}", self.host, self.cell, self.protocol)
+    }
 }
 
 impl FromStr for PortForward {
@@ -70,6 +79,9 @@ mod tests {
         assert_eq!(forward("0.0.0.0:8080:80"), is("0.0.0.0:8080", 80, Protocol::Tcp));
         assert_eq!(forward("[::]:53:53/udp"), is("[::]:53", 53, Protocol::Udp));
         assert_eq!(forward("0:80"), is("127.0.0.1:0", 80, Protocol::Tcp));
+        for text in ["127.0.0.1:8080:80/tcp", "[::]:53:53/udp"] {
+            assert_eq!(text.parse::<PortForward>().expect("it is one").to_string(), text);
+        }
         for text in
             ["", "80", "80:", ":80", "80:0", "80:65536", "a:80", "80:b", "80:80/sctp", "::1:80:80", "host:80:80", "[1.2.3.4]:1:1", "1:2:3"]
         {

@@ -157,6 +157,9 @@ pub struct NewCell {
     /// Destinations that it may reach through a gateway of its own, as in `pando clone --allow`: such as `public` or
     /// `example.org:443`. It then has a network of its own.
     pub allow: Vec<String>,
+    /// Ports of the host that lead to it: `[ADDR:]HOST:CELL[/udp]`, as in `pando clone -p`; port 0 of the host lets the host choose. It then
+    /// has a network of its own.
+    pub publish: Vec<String>,
     /// Its standard input. `POST /v1/cells` allows more input later, `POST /v1/run` does not.
     pub input: Option<TextOrBytes>,
 }
@@ -221,6 +224,9 @@ pub struct Cell {
     pub arguments: Vec<String>,
     /// Its network addresses, if it has a network.
     pub addresses: Option<Addresses>,
+    /// The ports of the host that lead to it, while it runs.
+    #[serde(default)]
+    pub ports: Vec<PublishedPort>,
     /// When it was started, as RFC 3339 writes it, in UTC.
     #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,
@@ -230,6 +236,17 @@ pub struct Cell {
     pub cpu_seconds: f64,
     /// How it ended; missing while it runs.
     pub outcome: Option<Outcome>,
+}
+
+/// A port of the host that leads to a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PublishedPort {
+    /// The address and port at which the host listens: such as `127.0.0.1:8080`.
+    pub host: String,
+    /// The cell's port.
+    pub cell: u16,
+    /// `tcp` or `udp`.
+    pub protocol: String,
 }
 
 /// The addresses of a cell in its network.

@@ -242,14 +242,20 @@ impl NetworkOptions {
         if self.is_some() { self.gateway_rules() } else { Some(Vec::new()) }
     }
 
-    /// The rules if no other option than `--net gateway` and `--allow` is given; otherwise `None`.
+    /// The port forwards for `pando serve`.
+    pub(crate) fn published(&self) -> Vec<String> {
+        self.publish.iter().map(ToString::to_string).collect()
+    }
+
+    /// The rules if no other options than `--net gateway`, `--allow` and `-p` are given; otherwise `None`.
     fn gateway_rules(&self) -> Option<Vec<String>> {
         let NetworkOptions { net, publish, publish_all, allow, link, pcap } = self;
-        if *publish_all || !publish.is_empty() || link.is_some() || pcap.is_some() {
+        if *publish_all || link.is_some() || pcap.is_some() {
             return None;
         }
         match net {
             None | Some(Net::Gateway) if !allow.is_empty() => Some(allow.iter().map(|allowed| allowed.text().into()).collect()),
+            None if !publish.is_empty() => Some(Vec::new()),
             Some(Net::Gateway) => Some(vec![PUBLIC.into()]),
             _ => None,
         }

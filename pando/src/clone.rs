@@ -105,6 +105,7 @@ impl Clone {
         Some(NewCell {
             network: self.network.clone(),
             allow: self.connection.allowed()?,
+            publish: self.connection.published(),
             name: self.name.clone(),
             host_name: self.host_name.as_ref().or(self.name.as_ref()).cloned().or(host_name),
             ..client::new_cell(name.to_string(), &self.words, environment::given(&self.variables), &self.limits)?
@@ -153,7 +154,9 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         let request = request.ok_or(Failure::Alone)?;
         return if options.detach { client::detach(&client, &request, options.count) } else { client::attach(&client, &request) };
     }
+    // This process announces the ports of a clone that it waits for.
     if let (Some(request), true) = (&request, is_single)
+        && request.publish.is_empty()
         && let Some(status) = attach(request)?
     {
         return Ok(status);

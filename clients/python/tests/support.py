@@ -41,7 +41,7 @@ class Server:
         self.environment = environment(self.place)
         self.socket = self.place / "data/pando/run/socket"
         self._process = subprocess.Popen(
-            [program(), "serve"], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [program(), "serve", "--gateways", "2"], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         atexit.register(self.stop)
         assert self._process.stderr is not None

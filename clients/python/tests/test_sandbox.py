@@ -7,11 +7,23 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.request
 from typing import Any, List, Tuple
 
 from support import Case, server  # first: it finds the package
 
 import pando
+
+SERVING = """
+import http.server, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"from the sandbox")
+    def log_message(self, *_): pass
+threading.Thread(target=http.server.HTTPServer(("", 8000), Handler).serve_forever, daemon=True).start()
+"""
 
 INTERRUPTED = """
 import pando, sys
@@ -46,6 +58,19 @@ class Sandbox(Case):
             self.says(s.run("print(1)"), "1\n")
         with self.assertRaisesRegex(pando.SandboxEnded, "closed"):
             s.exec(["true"])
+
+    def test_servers_in_it_have_an_address_at_this_host(self) -> None:
+        with self.sandbox(publish=[8000, "127.0.0.1:0:8001/udp"]) as s:
+            self.says(s.run(SERVING), "")
+            with urllib.request.urlopen(s.url(8000), timeout=60) as answer:
+                self.assertEqual(answer.read(), b"from the sandbox")
+            with self.assertRaisesRegex(LookupError, r"publish=\[80\]"):
+                s.url(80)
+            taken = s.url(8000).rpartition(":")[2]
+            with self.assertRaisesRegex(pando.PortUnavailable, "is taken"), self.sandbox(publish=[f"{taken}:8000"]):
+                pass
+        with self.assertRaises(pando.SandboxEnded):
+            s.url(8000)
 
     def test_options_that_are_none(self) -> None:
         with self.assertRaisesRegex(TypeError, "unknown option 'memry'; the options are memory"):

@@ -259,9 +259,20 @@ fn gateway_starters_may_only_fork() {
     [nr::__NR_clone3, nr::__NR_execve, nr::__NR_kill, nr::__NR_ptrace, nr::__NR_setns, nr::__NR_unshare]
         .iter()
         .for_each(|call| assert!(!allows(&program, *call, &[0; 6]), "{call}"));
+    assert!(!allows(&program, nr::__NR_listen, &[3, 16]));
+    let publishing = filter(&Needs { starting: true, publishing: true, ..Needs::default() }).expect("a filter");
+    assert!(allows(&publishing, nr::__NR_listen, &[3, 16]) && allows(&publishing, nr::__NR_getsockname, &[3]));
     // A gateway's own filter forbids these calls.
     let gateway = filter(&Needs { connecting: true, ..Needs::default() }).expect("a filter");
-    [nr::__NR_clone, nr::__NR_pidfd_send_signal, nr::__NR_recvmsg, nr::__NR_sendmsg, nr::__NR_memfd_create, nr::__NR_eventfd2]
-        .iter()
-        .for_each(|call| assert!(!allows(&gateway, *call, &[FORK, 9, 0, 0, 0, 0]), "{call}"));
+    [
+        nr::__NR_clone,
+        nr::__NR_pidfd_send_signal,
+        nr::__NR_recvmsg,
+        nr::__NR_sendmsg,
+        nr::__NR_memfd_create,
+        nr::__NR_eventfd2,
+        nr::__NR_listen,
+    ]
+    .iter()
+    .for_each(|call| assert!(!allows(&gateway, *call, &[FORK, 9, 0, 0, 0, 0]), "{call}"));
 }

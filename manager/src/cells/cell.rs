@@ -13,6 +13,7 @@ use crate::outcome::{OWN_FAILURE, exit_status};
 use crate::template::{TemplateName, TemplateStore};
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
+use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::network::link::Link;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Kernel, Stream};
@@ -44,6 +45,8 @@ pub struct ManagedCell {
     store: TemplateStore,
     cell: CellId,
     addresses: Option<Addresses>,
+    /// The ports of the host that lead to it.
+    forwards: Vec<PortForward>,
     port: Arc<ConsolePort>,
     since: Instant,
     started: SystemTime,
@@ -124,12 +127,14 @@ impl ManagedCell {
         let guard = cell.create(kernel, &template.root)?;
         let cell = guard.id();
         let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
-        let uplink = match (&network, &addresses, slot) {
+        let (uplink, forwards) = match (&network, &addresses, slot) {
             (Some(network), Some(own), Some(slot)) => {
                 let owner = (cell, own, format!("cell {id}, {}", spec.template));
-                Some(gateways.open(kernel, owner, network, (std::mem::take(&mut spec.allow), slot))?)
+                let (allow, publish) = (std::mem::take(&mut spec.allow), std::mem::take(&mut spec.publish));
+                let (uplink, forwards) = gateways.open(kernel, owner, network, (allow, publish, slot))?;
+                (Some(uplink), forwards)
             }
-            _ => None,
+            _ => (None, Vec::new()),
         };
         let port = kernel.console(cell)?;
         // `keep` sends the rest that does not fit at once.
@@ -160,6 +165,7 @@ impl ManagedCell {
             store: manager.store.clone(),
             cell: guard.release(),
             addresses,
+            forwards,
             port,
             since,
             started,
@@ -483,6 +489,7 @@ impl ManagedCell {
             template: self.spec.template.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
+            forwards: if outcome.is_none() { self.forwards.clone() } else { Vec::new() },
             started: self.started,
             memory,
             cpu,

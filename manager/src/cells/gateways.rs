@@ -4,10 +4,10 @@
 use super::ManagerError;
 use super::tasks::lock;
 use crate::descriptors::Descriptors;
-use crate::network::{Launcher, NetworkError, Pump, PumpWaker, SharedNetwork, connect_gateway};
+use crate::network::{GatewaySpec, Launcher, NetworkError, Pump, PumpWaker, SharedNetwork, connect_gateway};
 use crate::report::{Reporter, Warning};
 use pando_confine::Ports;
-use pando_gateway::Rule;
+use pando_gateway::{PortForward, Rule};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, Kernel};
 use std::io;
@@ -107,23 +107,24 @@ impl Gateways {
         waited.ok().and_then(Result::ok).map(GatewaySlot).ok_or_else(full)
     }
 
-    /// Starts a gateway, with these rules, for a cell that is connected to a network of its own.
+    /// Starts a gateway for a cell that is connected to a network of its own. Returns its uplink and its port forwards.
     ///
     /// # Errors
-    /// Resources for another gateway are missing.
+    /// A port forward cannot listen, or resources for another gateway are missing.
     pub(crate) fn open(
         &self,
         kernel: &Arc<Kernel>,
         (cell, own, program): (CellId, &Addresses, String),
         network: &Arc<SharedNetwork>,
-        (rules, slot): (Vec<Rule>, GatewaySlot),
-    ) -> Result<CellUplink, ManagerError> {
+        (rules, forwards, slot): (Vec<Rule>, Vec<PortForward>, GatewaySlot),
+    ) -> Result<(CellUplink, Vec<PortForward>), ManagerError> {
         let Some(launcher) = &self.launcher else { return Err(ManagerError::NoGateway(self.count)) };
-        let pump = connect_gateway(kernel, (cell, own), network.id(), launcher, (rules, self.descriptors), &program, &self.reporter)?;
+        let spec = GatewaySpec { rules, forwards, descriptors: self.descriptors };
+        let (pump, forwards) = connect_gateway(kernel, (cell, own), network.id(), launcher, spec, &program, &self.reporter)?;
         let waker = pump.waker();
         let job = RunningGateway { pump, program, _network: Arc::clone(network), _slot: slot };
         self.jobs.send(job).map_err(ManagerError::internal)?;
-        Ok(CellUplink(waker))
+        Ok((CellUplink(waker), forwards))
     }
 }
 

@@ -156,7 +156,7 @@ impl Manager {
         }
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let template = self.pool.get(&spec.template).await?;
-        let slot = if spec.allow.is_empty() { None } else { Some(self.gateways.slot().await?) };
+        let slot = if spec.allow.is_empty() && spec.publish.is_empty() { None } else { Some(self.gateways.slot().await?) };
         let manager = Arc::clone(self);
         blocking(move || {
             let id = manager.next.fetch_add(1, Ordering::Relaxed);

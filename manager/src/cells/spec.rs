@@ -4,7 +4,7 @@
 use crate::limits::Limits;
 use crate::template::TemplateName;
 use crate::view::User;
-use pando_gateway::Rule;
+use pando_gateway::{PortForward, Rule};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
 use pando_machine::PageCount;
@@ -31,6 +31,8 @@ pub struct CloneSpec {
     pub network: Option<String>,
     /// The external destinations that it may reach. If there are any, it has a network of its own.
     pub allow: Vec<Rule>,
+    /// The ports of the host that lead to it. If there are any, it has a network of its own.
+    pub publish: Vec<PortForward>,
     /// The start of its standard input.
     pub input: Vec<u8>,
     /// No input follows `input`.
@@ -100,6 +102,8 @@ pub struct CellSummary {
     pub arguments: Vec<String>,
     /// Its addresses, if it has a network.
     pub addresses: Option<Addresses>,
+    /// The ports of the host that lead to it.
+    pub forwards: Vec<PortForward>,
     /// When it was started.
     pub started: SystemTime,
     /// Current size of its private memory.

@@ -8,6 +8,7 @@ use pando_image::escaped;
 use pando_kernel::OperatorError;
 use pando_launch::LaunchError;
 use pando_machine::TapError;
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
@@ -20,6 +21,9 @@ pub enum NetworkError {
     /// A port forward cannot listen, or the gateway's resources cannot be created.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The launcher cannot listen for a port forward.
+    #[error("{0}")]
+    NotListening(String),
     /// The process's limit of descriptors is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
@@ -40,6 +44,36 @@ pub enum NetworkError {
     /// The kernel has no network for it.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+}
+
+/// A gateway cannot be started.
+#[derive(Debug)]
+pub(super) enum StartError {
+    /// A port forward cannot listen.
+    NotListening(String),
+    /// The host has no process or descriptor for it, or the launcher has ended.
+    Host(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> StartError {
+        StartError::Host(error)
+    }
+}
+
+impl From<Errno> for StartError {
+    fn from(error: Errno) -> StartError {
+        StartError::Host(error.into())
+    }
+}
+
+impl From<StartError> for NetworkError {
+    fn from(error: StartError) -> NetworkError {
+        match error {
+            StartError::NotListening(reason) => NetworkError::NotListening(reason),
+            StartError::Host(error) => NetworkError::Launcher(error),
+        }
+    }
 }
 
 impl From<OperatorError> for NetworkError {

@@ -45,7 +45,7 @@ fn work(order: &GatewayConfig, bound: Option<&Gateway>, ends: Ends<'_>, launcher
     let control = ends.control.try_clone()?;
     // This process has no standard streams that anything reads.
     std::panic::set_hook(Box::new(move |what| _ = send_message(&control, &GatewayMessage::Failed(format!("it panicked: {what}")))));
-    let GatewayConfig { mut addresses, rules, resolvers, descriptors } = order.clone();
+    let GatewayConfig { mut addresses, rules, resolvers, descriptors, listeners: _ } = order.clone();
     addresses.leases = |mac| Mac(mac).address4();
     let gateway = match bound {
         Some(bound) => bound.duplicate()?,

@@ -5,12 +5,17 @@
 //! ports of gateways. It creates the resources that a gateway shares with the process of cells: two rings of frames, an eventfd for
 //! each side, and a socket pair for messages. So the process of cells creates no socket, no memory and no descriptor. When that
 //! process closes its end of the socket pair, the launcher kills the gateway's process, even if it hangs.
+//!
+//! In a service it also listens at the published ports of cells. It keeps these sockets until the cell has ended, so that a gateway that
+//! replaces another one goes on with them.
 
-use super::NetworkError;
+use super::error::{NetworkError, StartError};
 use super::gateway_process::{self, Ends};
-use super::messages::{GatewayConfig, GatewayMessage, MESSAGE_MAX, decode, encode, receive_message, send_message};
+use super::messages::{
+    Answer, GatewayConfig, GatewayMessage, ListenersId, MESSAGE_MAX, Order, decode, encode, receive_message, send_message,
+};
 use pando_confine::{ConfineError, Needs, Paths, Ports};
-use pando_gateway::Gateway;
+use pando_gateway::{Gateway, PortForward};
 use pando_machine::{RingOwner, create_rings, fork};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -22,9 +27,12 @@ use rustix::net::{
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, pidfd_open, pidfd_send_signal, setrlimit, waitid,
 };
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +49,7 @@ const OWN: usize = 32;
 #[derive(Debug)]
 pub struct Launcher {
     connection: Mutex<LauncherConnection>,
+    next_listeners: AtomicU64,
 }
 
 /// The connection for orders to the launcher.
@@ -60,6 +69,8 @@ pub(super) struct GatewayLink {
     pub(super) own: OwnedFd,
     /// Receives the gateway's messages.
     pub(super) control: OwnedFd,
+    /// Its port forwards, if the launcher listens for it.
+    pub(super) forwards: Vec<PortForward>,
 }
 
 /// The launcher's handle to a gateway's process.
@@ -87,19 +98,33 @@ impl Launcher {
             Ok(own)
         };
         let socket = started().map_err(NetworkError::Launcher)?;
-        Ok(Launcher { connection: Mutex::new(LauncherConnection { socket, is_lost: false }) })
+        let connection = Mutex::new(LauncherConnection { socket, is_lost: false });
+        Ok(Launcher { connection, next_listeners: AtomicU64::new(0) })
+    }
+
+    /// A new identifier for listening sockets.
+    pub(super) fn new_listeners(&self) -> ListenersId {
+        ListenersId(self.next_listeners.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Closes listening sockets that gateways used.
+    pub(super) fn close(&self, listeners: ListenersId) {
+        let Ok(order) = encode(&Order::Close(listeners)) else { return };
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the launcher has ended, the sockets are closed already.
+        let _ = retry_on_intr(|| send(&connection.socket, &order, SendFlags::NOSIGNAL));
     }
 
     /// Starts a gateway.
     ///
     /// # Errors
-    /// The host has no process or descriptor for it, or the launcher has ended.
-    pub(super) fn start_gateway(&self, order: &GatewayConfig) -> io::Result<GatewayLink> {
-        let order = encode(order)?;
+    /// A port forward cannot listen, the host has no process or descriptor for it, or the launcher has ended.
+    pub(super) fn start_gateway(&self, config: &GatewayConfig) -> Result<GatewayLink, StartError> {
+        let order = encode(&Order::Start(config.clone()))?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let LauncherConnection { socket, is_lost } = &mut *connection;
         if std::mem::replace(is_lost, true) {
-            return Err(io::Error::other("the process that starts gateways does not answer"));
+            return Err(io::Error::other("the process that starts gateways does not answer").into());
         }
         retry_on_intr(|| send(&*socket, &order, SendFlags::NOSIGNAL))?;
         let mut room = vec![0; MESSAGE_MAX];
@@ -108,13 +133,17 @@ impl Launcher {
         let received = retry_on_intr(|| recvmsg(&*socket, &mut [IoSliceMut::new(&mut room)], &mut passed, RecvFlags::CMSG_CLOEXEC));
         let length = match received {
             Ok(received) if received.bytes > 0 => received.bytes,
-            Ok(_) | Err(Errno::CONNRESET) => return Err(io::Error::other("the process that starts gateways has ended")),
-            Err(Errno::AGAIN) => return Err(io::Error::other("the process that starts gateways does not answer")),
+            Ok(_) | Err(Errno::CONNRESET) => return Err(io::Error::other("the process that starts gateways has ended").into()),
+            Err(Errno::AGAIN) => return Err(io::Error::other("the process that starts gateways does not answer").into()),
             Err(error) => return Err(error.into()),
         };
         *is_lost = false;
         drop(connection);
-        decode::<Result<(), String>>(&room[..length.min(MESSAGE_MAX)])?.map_err(io::Error::other)?;
+        let forwards = match decode(&room[..length.min(MESSAGE_MAX)])? {
+            Answer::Started(forwards) => forwards,
+            Answer::NotListening(reason) => return Err(StartError::NotListening(reason)),
+            Answer::Failed(reason) => return Err(io::Error::other(reason).into()),
+        };
         let rights = passed.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
             _ => None,
@@ -122,7 +151,7 @@ impl Launcher {
         let [memory, own, gateway, control] = rights
             .and_then(|descriptors| <[OwnedFd; PASSED]>::try_from(descriptors).ok())
             .ok_or_else(|| io::Error::other("this process may open no more files"))?;
-        Ok(GatewayLink { rings: RingOwner::open(memory)?, gateway, own, control })
+        Ok(GatewayLink { rings: RingOwner::open(memory)?, gateway, own, control, forwards })
     }
 }
 
@@ -134,8 +163,10 @@ fn pair() -> io::Result<[OwnedFd; 2]> {
 
 /// Runs the launcher: starts gateways on request, until the process of cells closes its end. Returns the exit status.
 fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) -> u8 {
-    let confined = confine(ports, limit);
+    // A launcher whose gateways have no forwards of their own listens for cells.
+    let confined = confine(ports, limit, bound.is_none());
     let mut children: Vec<Child> = Vec::new();
+    let mut listening: HashMap<ListenersId, Gateway> = HashMap::new();
     loop {
         let mut watched = vec![PollFd::new(orders, PollFlags::IN)];
         for Child { process, control, killed } in &children {
@@ -159,10 +190,17 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
         if !ordered {
             continue;
         }
-        let Ok(Some(order)) = receive_message::<GatewayConfig>(orders, RecvFlags::empty()) else { break };
+        let config = match receive_message(orders, RecvFlags::empty()) {
+            Ok(Some(Order::Start(config))) => config,
+            Ok(Some(Order::Close(listeners))) => {
+                listening.remove(&listeners);
+                continue;
+            }
+            Ok(None) | Err(_) => break,
+        };
         let started = match &confined {
-            Ok(()) => start(&order, bound),
-            Err(error) => Err(io::Error::other(error.to_string())),
+            Ok(()) => listen(&config, &mut listening).and_then(|listeners| Ok(start(&config, bound.or(listeners))?)),
+            Err(error) => Err(io::Error::other(error.to_string()).into()),
         };
         if answer(orders, started, &mut children).is_err() {
             break;
@@ -172,8 +210,20 @@ fn serve(orders: &OwnedFd, bound: Option<&Gateway>, ports: Ports, limit: usize) 
     0
 }
 
+/// Opens the listening sockets that a gateway needs, unless they are open.
+fn listen<'a>(config: &GatewayConfig, listening: &'a mut HashMap<ListenersId, Gateway>) -> Result<Option<&'a Gateway>, StartError> {
+    let GatewayConfig { listeners: Some((id, forwards)), rules, resolvers, descriptors, .. } = config else { return Ok(None) };
+    Ok(Some(match listening.entry(*id) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let bound = Gateway::bind(forwards, rules.clone(), resolvers.clone(), *descriptors);
+            entry.insert(bound.map_err(|error| StartError::NotListening(error.to_string()))?)
+        }
+    }))
+}
+
 /// Drops privileges that neither the launcher nor the gateways need. Gateways inherit the limits.
-fn confine(ports: Ports, limit: usize) -> Result<(), ConfineError> {
+fn confine(ports: Ports, limit: usize, publishing: bool) -> Result<(), ConfineError> {
     // A failure here leaves only a name, a stream or a limit unchanged.
     let _ = rustix::thread::set_name(c"gateways");
     if let Ok(nothing) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
@@ -184,16 +234,17 @@ fn confine(ports: Ports, limit: usize) -> Result<(), ConfineError> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let limit = Some(limit as u64).filter(|limit| current.is_none_or(|current| *limit < current)).or(current);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit.or(maximum) });
-    let paths = Paths { ports, ..Paths::default() };
+    let paths = Paths { ports, may_bind: publishing, ..Paths::default() };
     pando_confine::drop_privileges(&paths)?;
     pando_confine::limit_paths(&paths)?;
-    pando_confine::limit_calls(&Needs { starting: true, ..Needs::default() })
+    pando_confine::limit_calls(&Needs { starting: true, publishing, ..Needs::default() })
 }
 
 /// A gateway that was started, with the descriptors for the process of cells.
 struct Started {
     child: Child,
     passed: [OwnedFd; PASSED],
+    forwards: Vec<PortForward>,
 }
 
 /// Starts a gateway's process.
@@ -209,17 +260,19 @@ fn start(order: &GatewayConfig, bound: Option<&Gateway>) -> io::Result<Started> 
     let process = fork(&kept, || gateway_process::run(order, bound, ends, launcher))?;
     let process = Pid::from_raw(process).ok_or_else(|| io::Error::other("a process without a number"))?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
-    Ok(Started { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs] })
+    let forwards = bound.iter().flat_map(|bound| bound.forwards()).collect();
+    Ok(Started { child: Child { process, control, killed: false }, passed: [memory, own, gateway, theirs], forwards })
 }
 
 /// Answers an order.
-fn answer(orders: &OwnedFd, started: io::Result<Started>, children: &mut Vec<Child>) -> io::Result<()> {
-    let Started { child, passed } = match started {
+fn answer(orders: &OwnedFd, started: Result<Started, StartError>, children: &mut Vec<Child>) -> io::Result<()> {
+    let Started { child, passed, forwards } = match started {
         Ok(started) => started,
-        Err(error) => return send_message(orders, &Err::<(), String>(error.to_string())),
+        Err(StartError::NotListening(reason)) => return send_message(orders, &Answer::NotListening(reason)),
+        Err(StartError::Host(error)) => return send_message(orders, &Answer::Failed(error.to_string())),
     };
     children.push(child);
-    let bytes = encode(&Ok::<(), String>(()))?;
+    let bytes = encode(&Answer::Started(forwards))?;
     let passed = passed.each_ref().map(AsFd::as_fd);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED))];
     let mut control = SendAncillaryBuffer::new(&mut space);

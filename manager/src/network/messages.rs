@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages between the process of cells, the launcher and gateways. Each is one packet of bounded length.
 
-use pando_gateway::{GatewayAddresses, GatewayReport, Refused, Rule};
+use pando_gateway::{GatewayAddresses, GatewayReport, PortForward, Refused, Rule};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::de::DeserializeOwned;
@@ -12,6 +12,30 @@ use std::os::fd::AsFd;
 
 /// Bytes of the longest message.
 pub(super) const MESSAGE_MAX: usize = 128 << 10;
+
+/// An order to the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Start a gateway. The launcher answers with an [`Answer`].
+    Start(GatewayConfig),
+    /// Close the listening sockets of a cell that has ended. There is no answer.
+    Close(ListenersId),
+}
+
+/// The launcher's answer to an order to start a gateway.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It runs. Its port forwards have the ports that the host chose.
+    Started(Vec<PortForward>),
+    /// A port forward cannot listen.
+    NotListening(String),
+    /// The host has no process or descriptor for it.
+    Failed(String),
+}
+
+/// The identifier of a cell's listening sockets at the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ListenersId(pub(super) u64);
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +48,8 @@ pub struct GatewayConfig {
     pub resolvers: Vec<SocketAddr>,
     /// Descriptors that it may use for connections.
     pub descriptors: usize,
+    /// The port forwards for which the launcher listens, and their identifier. A gateway that replaces another one has the same.
+    pub listeners: Option<(ListenersId, Vec<PortForward>)>,
 }
 
 /// A report about a gateway, from the gateway itself or from the launcher.

@@ -172,8 +172,8 @@ impl PreparedNetwork {
                 forwards = gateway.forwards;
                 // Its process has the rest already.
                 let addresses = gateway_addresses(&own, &router, mtu)?;
-                let config = GatewayConfig { addresses, rules: Vec::new(), resolvers: Vec::new(), descriptors: 0 };
-                let started = StartedGateway::start(&gateway.launcher, config).map_err(NetworkError::Launcher)?;
+                let config = GatewayConfig { addresses, rules: Vec::new(), resolvers: Vec::new(), descriptors: 0, listeners: None };
+                let started = StartedGateway::start(&gateway.launcher, config)?;
                 let waker = Waker::Gateway(started.waker());
                 let (host_port, uplink) = connect(waker.clone())?;
                 let pump = started.pump(uplink, program, router, reporter);
@@ -260,26 +260,40 @@ fn tap(name: &str, reporter: &Reporter) -> Result<Tap, NetworkError> {
     Tap::new(device.descriptor, device.mtu).map_err(NetworkError::Thread)
 }
 
-/// Starts a gateway without port forwards for a cell that is connected to a network. It may use as many descriptors as `descriptors`.
+/// Rules and port forwards for a gateway.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GatewaySpec {
+    /// The destinations that it allows.
+    pub(crate) rules: Vec<Rule>,
+    /// The ports of the host that lead to the cell.
+    pub(crate) forwards: Vec<PortForward>,
+    /// Descriptors that it may use.
+    pub(crate) descriptors: usize,
+}
+
+/// Starts a gateway for a cell that is connected to a network. Returns its pump and its port forwards.
 ///
 /// # Errors
-/// Resources for another gateway are missing.
+/// A port forward cannot listen, or resources for another gateway are missing.
 pub(crate) fn connect_gateway(
     kernel: &Arc<Kernel>,
     (cell, own): (CellId, &Addresses),
     network: NetworkId,
     launcher: &Arc<Launcher>,
-    (rules, descriptors): (Vec<Rule>, usize),
+    spec: GatewaySpec,
     program: &str,
     reporter: &Reporter,
-) -> Result<Pump, NetworkError> {
+) -> Result<(Pump, Vec<PortForward>), NetworkError> {
+    let GatewaySpec { rules, forwards, descriptors } = spec;
     let (router, mtu) = kernel.router(network)?;
     let addresses = gateway_addresses(own, &router, mtu)?;
-    let config = GatewayConfig { addresses, rules, resolvers: resolvers::of_host(), descriptors };
-    let started = StartedGateway::start(launcher, config).map_err(NetworkError::Launcher)?;
+    let listeners = if forwards.is_empty() { None } else { Some((launcher.new_listeners(), forwards)) };
+    let config = GatewayConfig { addresses, rules, resolvers: resolvers::of_host(), descriptors, listeners };
+    let started = StartedGateway::start(launcher, config)?;
+    let forwards = started.forwards().to_vec();
     let waker = started.waker();
     let host_port = Arc::new(kernel.host_port(network, Link::default(), move || waker.wake())?);
-    Ok(started.pump(Uplink::new(host_port, Arc::clone(kernel), cell), program.into(), router, reporter.clone()))
+    Ok((started.pump(Uplink::new(host_port, Arc::clone(kernel), cell), program.into(), router, reporter.clone()), forwards))
 }
 
 /// The gateway's addresses, with a secret random seed.

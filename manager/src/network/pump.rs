@@ -7,13 +7,14 @@
 //! replaces it, also if the process ended by itself, a few times for each cell. After that, the cell goes on without an uplink.
 //! Every wait for a gateway has a limit.
 
+use super::error::StartError;
 use super::launcher::{GatewayLink, Launcher};
 use super::messages::{GatewayConfig, GatewayMessage, receive_message};
 use super::random;
 use super::uplink::Uplink;
 use crate::report::{Reporter, Warning};
 use pando_abi::frame::ETHERNET_HEADER;
-use pando_gateway::{GatewayReport, HostPort, Refused};
+use pando_gateway::{GatewayReport, HostPort, PortForward, Refused};
 use pando_kernel::network::address::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
@@ -92,8 +93,8 @@ impl StartedGateway {
     /// Starts a gateway.
     ///
     /// # Errors
-    /// The host has no process or descriptor for it.
-    pub fn start(launcher: &Arc<Launcher>, config: GatewayConfig) -> io::Result<StartedGateway> {
+    /// A port forward cannot listen, or the host has no process or descriptor for it.
+    pub(super) fn start(launcher: &Arc<Launcher>, config: GatewayConfig) -> Result<StartedGateway, StartError> {
         let link = launcher.start_gateway(&config)?;
         let event = Arc::new(link.own.try_clone()?);
         let waker = Arc::new(PumpWaker::new(&event));
@@ -103,6 +104,11 @@ impl StartedGateway {
     /// A handle that wakes and stops the pump.
     pub fn waker(&self) -> Arc<PumpWaker> {
         Arc::clone(&self.waker)
+    }
+
+    /// The port forwards for which the launcher listens.
+    pub fn forwards(&self) -> &[PortForward] {
+        &self.link.forwards
     }
 
     /// The pump between the gateway and a network with this router; `program` is the cell's program, for warnings.
@@ -129,6 +135,14 @@ pub struct Pump {
     reporter: Reporter,
     /// How often the gateway was replaced.
     replaced: u32,
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if let Some((listeners, _)) = self.config.listeners {
+            self.launcher.close(listeners);
+        }
+    }
 }
 
 /// How a gateway ended.
@@ -213,7 +227,10 @@ impl Pump {
         }
         self.replaced += 1;
         self.config.addresses.seed = random()?;
-        let link = self.launcher.start_gateway(&self.config)?;
+        let link = self.launcher.start_gateway(&self.config).map_err(|error| match error {
+            StartError::NotListening(reason) => io::Error::other(reason),
+            StartError::Host(error) => error,
+        })?;
         self.event = Arc::new(link.own.try_clone()?);
         *self.waker.event.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.event);
         self.link = Some(link);

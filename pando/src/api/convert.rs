@@ -4,6 +4,7 @@
 use super::Reason;
 use crate::api;
 use jiff::Timestamp;
+use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece};
 
@@ -44,7 +45,7 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, name, host_name, template, arguments, addresses, started, memory, cpu, outcome } = cell;
+        let CellSummary { id, name, host_name, template, arguments, addresses, forwards, started, memory, cpu, outcome } = cell;
         api::Cell {
             id,
             name,
@@ -52,12 +53,19 @@ impl From<CellSummary> for api::Cell {
             template: template.to_string(),
             arguments,
             addresses: addresses.map(Into::into),
+            ports: forwards.into_iter().map(Into::into).collect(),
             // A clock of the host that is far from the present is no reason to fail.
             started: Timestamp::try_from(started).unwrap_or_default(),
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             outcome: outcome.map(Into::into),
         }
+    }
+}
+
+impl From<PortForward> for api::PublishedPort {
+    fn from(PortForward { host, cell, protocol }: PortForward) -> api::PublishedPort {
+        api::PublishedPort { host: host.to_string(), cell, protocol: protocol.to_string() }
     }
 }
 

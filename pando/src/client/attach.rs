@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::signals::{GRACE, SIGNAL_TO_END, SignalAction, SignalHistory, ended_by};
 use axum::body::Bytes;
 use hyper::{Method, header};
+use pando_gateway::PortForward;
 use pando_manager::outcome::SIGPIPE;
 use std::cell::Cell;
 use std::io::{ErrorKind, Write};
@@ -19,15 +20,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How long the last output may take after a host signal has ended the program.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
 
-/// Creates `count` detached cells and prints their numbers.
+/// Creates `count` detached cells and prints their numbers, and the ports of the host that lead to them if the host chose these.
 ///
 /// # Errors
 /// A cell cannot be created, or its number cannot be written.
 pub(crate) fn detach(client: &Client, request: &api::NewCell, count: u32) -> Result<u8, Failure> {
+    let is_chosen = |forward: &String| forward.parse::<PortForward>().is_ok_and(|forward| forward.host.port() == 0);
+    let chooses_port = request.publish.iter().any(is_chosen);
     wait_for(async {
         for _ in 0..count {
             let cell: api::Cell = client.ask(Method::POST, "/v1/cells", request).await?;
             writeln!(std::io::stdout(), "{}", cell.id)?;
+            for port in cell.ports.iter().filter(|_| chooses_port) {
+                diagnostics::problem(&format_args!("{} is forwarded to port {} of cell {}", port.host, port.cell, cell.id));
+            }
             // A cell that has ended reads nothing.
             let _ = client.give(&format!("/v1/cells/{}/input?end=true", cell.id), Bytes::new()).await;
         }

@@ -59,8 +59,8 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
     if !json && !quiet {
         writeln!(
             out,
-            "{:>6}  {:<16} {:<16} {:<24} {:>10} {:>9}  {:<14} STATE",
-            "CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE"
+            "{:>6}  {:<16} {:<16} {:<24} {:>10} {:>9}  {:<14} {:<10} PORTS",
+            "CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE", "STATE"
         )?;
     }
     for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
@@ -75,11 +75,16 @@ pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
         let age = age(cell.started).to_string();
         let state = cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message));
         let memory = HumanBytes(cell.memory_bytes).to_string();
+        let ports: Vec<String> = cell.ports.iter().map(|port| format!("{}->{}/{}", port.host, port.cell, port.protocol)).collect();
         let arguments = table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH);
         writeln!(
             out,
-            "{:>6}  {:<16} {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state}",
-            cell.id, cell.name, cell.template, cell.cpu_seconds
+            "{:>6}  {:<16} {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state:<10} {}",
+            cell.id,
+            cell.name,
+            cell.template,
+            cell.cpu_seconds,
+            ports.join(", ")
         )?;
     }
     Ok(0)

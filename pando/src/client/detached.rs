@@ -18,7 +18,7 @@ const VIEW: &str = "`pando serve` shows programs the host's software only: creat
     restart the service, and clone the template with -d; or run the program without -d";
 /// The advice about options of a network.
 const NETWORK: &str =
-    "`pando serve` has only networks of cells and `--allow`: run the program without -d, in the background of your shell (`&`)";
+    "`pando serve` has only networks of cells, `--allow` and `-p`: run the program without -d, in the background of your shell (`&`)";
 
 /// Starts the program and prints the cell's number.
 ///
@@ -41,7 +41,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
     let allow = options.network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;
     let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
-    detach(&client, &NewCell { allow, memory, name: options.name.clone(), host_name: options.host_name(), ..cell }, 1)
+    let publish = options.network.published();
+    detach(&client, &NewCell { allow, publish, memory, name: options.name.clone(), host_name: options.host_name(), ..cell }, 1)
 }
 
 /// The first option that the service does not support for programs without a template, and what to do instead.
@@ -57,7 +58,7 @@ fn unsupported(options: &Run) -> Option<(&'static str, &'static str)> {
         (!temporary.is_empty(), "--tmpfs", VIEW),
         (root.is_some(), "--root", VIEW),
         (*bare, "--bare", VIEW),
-        (!network.publish.is_empty(), "-p", NETWORK),
+        (network.publish_all, "-P", NETWORK),
         (network.link.is_some(), "--link", NETWORK),
         (network.pcap.is_some(), "--pcap", NETWORK),
     ];

@@ -140,6 +140,7 @@ impl From<ManagerError> for Problem {
             ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } => (StatusCode::CONFLICT, "wrong-state"),
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
             ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),
+            ManagerError::Network(NetworkError::NotListening(_)) => (StatusCode::CONFLICT, "port-unavailable"),
             ManagerError::Network(_) | ManagerError::Machine(_) | ManagerError::Thread(_) | ManagerError::Internal(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "server")
             }

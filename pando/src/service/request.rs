@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// The longest time limit in seconds: a year.
 const SECONDS_MAX: f64 = 366.0 * 86_400.0;
+/// The most ports of the host that lead to a cell.
+const PORTS_MAX: usize = 64;
 /// The default time for a template to become ready, in seconds.
 const READY_SECONDS_MAX: f64 = 300.0;
 
@@ -23,10 +25,26 @@ const READY_SECONDS_MAX: f64 = 300.0;
 /// # Errors
 /// A field is invalid.
 pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
-    let api::NewCell { template, arguments, environment, memory, cpus, timeout, output_limit, input, name, host_name, network, allow } =
-        new;
-    if network.is_some() && !allow.is_empty() {
-        return Err(Problem::request("network, allow: a cell with allow has a network of its own: omit one of them"));
+    let api::NewCell {
+        template,
+        arguments,
+        environment,
+        memory,
+        cpus,
+        timeout,
+        output_limit,
+        input,
+        name,
+        host_name,
+        network,
+        allow,
+        publish,
+    } = new;
+    if network.is_some() && !(allow.is_empty() && publish.is_empty()) {
+        return Err(Problem::request("network: a cell with allow or publish has a network of its own: omit network, or these"));
+    }
+    if publish.len() > PORTS_MAX {
+        return Err(Problem::request(format!("publish: a cell can have {PORTS_MAX} ports")));
     }
     Ok(CloneSpec {
         template: template.parse().map_err(|error: String| Problem::request(error))?,
@@ -41,6 +59,11 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
             .map(|rule| rule.parse())
             .collect::<Result<_, String>>()
             .map_err(|error| Problem::request(format!("allow: {error}")))?,
+        publish: publish
+            .iter()
+            .map(|forward| forward.parse())
+            .collect::<Result<_, String>>()
+            .map_err(|error| Problem::request(format!("publish: {error}")))?,
         input: bytes(input.as_ref())?,
         input_ends,
         is_read_completely: false,

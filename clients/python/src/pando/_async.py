@@ -443,6 +443,14 @@ class AsyncSandbox:
         """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
         await (await self._started()).write_file(path, data)
 
+    async def url(self, port: int) -> str:
+        """Returns the address at which this host reaches a TCP port of the cell, one of its option `publish`.
+
+        The program must listen on all addresses of the cell, not on 127.0.0.1.
+        """
+        ports = (await (await self._started()).info()).ports
+        return _wire.url(ports, port)
+
     async def close(self) -> None:
         """Ends the cell."""
         await self._end("it was closed")

@@ -14,6 +14,8 @@ from . import _program
 from ._types import ServerMissing
 
 _SAYS_READY = "serving at"
+# The cells of a started server that can have `allow` or `publish` at a time.
+_GATEWAYS = 16
 _starting = threading.Lock()
 # Kept so that no destructor waits for them: servers outlive this process.
 _started: List[subprocess.Popen[str]] = []
@@ -44,6 +46,9 @@ def start(path: Optional[Path]) -> None:
                 "install the wheel of this package, which has one, or install Pando, or name the program in the variable PANDO"
             )
         words = [program, "serve"] + (["--socket", str(path)] if path else [])
+        # A server in a cell has no networks.
+        if not os.path.exists("/dev/cells"):
+            words += ["--gateways", str(_GATEWAYS)]
         try:
             process = subprocess.Popen(
                 words,

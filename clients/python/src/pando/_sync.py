@@ -179,6 +179,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
     exec = _waits(AsyncSandbox.exec)
     read_file = _waits(AsyncSandbox.read_file)
     write_file = _waits(AsyncSandbox.write_file)
+    url = _waits(AsyncSandbox.url)
     close = _waits(AsyncSandbox.close)
 
     def start(self) -> Self:

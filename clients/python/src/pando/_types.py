@@ -127,6 +127,8 @@ class CellInfo:
     """Its host name."""
     name: str = ""
     """Its name: the command line accepts it instead of the number."""
+    ports: Tuple[Port, ...] = ()
+    """The ports of the host that lead to it, while it runs."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,18 @@ class Addresses:
 
 
 @dataclass(frozen=True)
+class Port:
+    """A port of the host that leads to a cell."""
+
+    host: str
+    """The address and port at which the host listens."""
+    cell: int
+    """The cell's port."""
+    protocol: str
+    """tcp or udp."""
+
+
+@dataclass(frozen=True)
 class ExecResult:
     """The result of a program that was started in a cell."""
 
@@ -205,6 +219,9 @@ class Options(TypedDict, total=False):
     allow: Sequence[str]
     """Destinations outside that it may reach, such as "public" or "example.org:443", if the server was started with
     `--gateways`."""
+    publish: Sequence[Union[int, str]]
+    """Its ports that this host reaches, if the server was started with `--gateways`: a number for a port of 127.0.0.1 that the
+    host chooses, or `[ADDR:]HOST:CELL[/udp]`."""
 
 
 class SandboxOptions(Options, total=False):
@@ -323,6 +340,14 @@ class NoSuchFile(ServerError, LookupError):
     """A file of a cell cannot be read or written; the message has the reason."""
 
 
+class NoGateway(ServerError):
+    """The server was started without `--gateways`, or all gateways are in use."""
+
+
+class PortUnavailable(ServerError):
+    """A port of the host cannot be published: another program listens there, or it needs a privilege."""
+
+
 class WrongState(ServerError):
     """The operation does not fit the cell's state: it has ended."""
 
@@ -339,6 +364,8 @@ _BY_PROBLEM: Dict[str, Type[ServerError]] = {
     "cannot-be-shown": CannotBeShown,
     "machine-full": MachineFull,
     "wrong-state": WrongState,
+    "no-gateway": NoGateway,
+    "port-unavailable": PortUnavailable,
 }
 
 

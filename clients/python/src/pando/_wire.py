@@ -43,6 +43,7 @@ from ._types import (
     Options,
     Outcome,
     Piece,
+    Port,
     Reason,
     Result,
     SandboxEnded,
@@ -118,7 +119,9 @@ class Order:
 
     def body(self) -> bytes:
         given = {"base64": base64.b64encode(self.stdin).decode()} if isinstance(self.stdin, bytes) else self.stdin
-        return _json({**self.options, "template": self.template, "arguments": list(self.arguments), "input": given})
+        publish = [f"0:{port}" if isinstance(port, int) else port for port in self.options.get("publish", ())]
+        known = {"template": self.template, "arguments": list(self.arguments), "input": given, "publish": publish}
+        return _json({**self.options, **known})
 
 
 def answer(operation: Operation[T], status: int, body: bytes) -> T:
@@ -557,7 +560,21 @@ def _template(value: Mapping[str, Any]) -> Template:
 def _cell(value: Mapping[str, Any]) -> CellInfo:
     outcome = value["outcome"] and _known(Outcome, value["outcome"])
     addresses = value["addresses"] and _known(Addresses, value["addresses"])
-    return _known(CellInfo, {**value, "arguments": tuple(value["arguments"]), "outcome": outcome, "addresses": addresses})
+    ports = tuple(_known(Port, port) for port in value.get("ports", ()))
+    known = {"arguments": tuple(value["arguments"]), "outcome": outcome, "addresses": addresses, "ports": ports}
+    return _known(CellInfo, {**value, **known})
+
+
+def url(ports: Sequence[Port], cell: int) -> str:
+    """Returns the address at which the host reaches a TCP port of a cell."""
+    for port in ports:
+        if port.cell == cell and port.protocol == "tcp":
+            address, _, number = port.host.rpartition(":")
+            # A port that is published at all addresses is reached at this host's own.
+            address = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(address, address)
+            return f"http://{address}:{number}"
+    known = ", ".join(str(port.cell) for port in ports) or "none"
+    raise LookupError(f"port {cell} is not published, and {known} is: start the cell with publish=[{cell}]")
 
 
 def _nothing(_: Any) -> None:

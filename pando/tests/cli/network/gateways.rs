@@ -32,11 +32,11 @@ fn children(parent: i32, name: &str) -> Vec<i32> {
 }
 
 /// The gateways of a process of cells, by PID.
-fn gateways(parent: u32) -> Vec<i32> {
+pub(super) fn gateways(parent: u32) -> Vec<i32> {
     children(parent as i32, "gateways").into_iter().flat_map(|launcher| children(launcher, "gateway")).collect()
 }
 
-fn send(number: i32, signal: Signal) {
+pub(super) fn send(number: i32, signal: Signal) {
     kill_process(Pid::from_raw(number).expect("a process"), signal).expect("it is ours");
 }
 
@@ -140,7 +140,7 @@ fn a_gateway_that_hangs_is_replaced() {
 }
 
 /// Fetches a page from a server in a cell, through a port of the host.
-fn fetch_from_cell(port: u16) -> std::io::Result<String> {
+pub(super) fn fetch_from_cell(port: u16) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;

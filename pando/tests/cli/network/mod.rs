@@ -3,5 +3,6 @@
 
 mod captures;
 mod gateways;
+mod published;
 pub(crate) mod reach;
 mod taps;
