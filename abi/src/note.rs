@@ -72,13 +72,15 @@ pub struct ArgumentsHeader {
     pub rows: u32,
     /// Columns of the terminal, 0 if there is none.
     pub columns: u32,
-    /// Number of exports (see [`crate::channel`]), and of the strings after the environment, with the paths of the exports in the cell.
+    /// Number of exports (see [`crate::channel`]), and of the strings after those of groups, with the paths of the exports in the cell.
     pub exports: u32,
     /// The signal that the operator's request to end becomes, as Linux numbers it; 0: `SIGTERM`.
     pub stop_signal: u32,
     /// Number of paths in the cell below which nothing may be changed, and of the strings after those of exports: mount points of volumes,
     /// or files.
     pub read_only: u32,
+    /// Number of supplementary groups of the program, and of the strings after the environment's, with their numbers in decimal.
+    pub groups: u32,
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -119,8 +121,10 @@ impl ArgumentsHeader {
             exports,
             stop_signal,
             read_only,
+            groups,
         } = self;
-        let words = [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal, read_only];
+        let words =
+            [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal, read_only, groups];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
         }

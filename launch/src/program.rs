@@ -56,6 +56,8 @@ pub struct Program {
     pub user: u32,
     /// Its group ID.
     pub group: u32,
+    /// The IDs of its supplementary groups.
+    pub groups: Vec<u32>,
     /// Its memory limit, tables included.
     pub memory: PageCount,
     /// The signal that a request to end becomes; 0: `SIGTERM`. Ignored for clones of a frozen program.
@@ -95,7 +97,8 @@ impl Program {
     /// The arguments are too long, or contain a zero byte.
     pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
-        let strings = words.chain(&self.exports).chain(&self.read_only);
+        let groups: Vec<Vec<u8>> = self.groups.iter().map(|group| group.to_string().into_bytes()).collect();
+        let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -128,6 +131,7 @@ impl Program {
             exports: self.exports.len() as u32,
             stop_signal: self.stop_signal.into(),
             read_only: self.read_only.len() as u32,
+            groups: groups.len() as u32,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

@@ -101,8 +101,8 @@ pub(crate) struct ViewOptions {
     #[arg(long = "env-file", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(VariableFile::read))]
     pub(crate) variable_files: Vec<VariableFile>,
 
-    /// Run as this user and group, by name or number, as the root's /etc/passwd and /etc/group have them. Without GROUP, the group is the
-    /// user's; supplementary groups are not set [default: the image's user, or root]
+    /// Run as this user and group, by name or number, as the root's /etc/passwd and /etc/group have them. Without GROUP, the groups are the
+    /// user's [default: the image's user, or root]
     #[arg(short = 'u', long = "user", value_name = "USER[:GROUP]", value_parser = crate::options::user_name)]
     pub(crate) user: Option<UserName>,
 

@@ -71,10 +71,12 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
         pushed.map_or_else(|error| refuse(NOT_EXECUTABLE, path, &error.text()), |()| words)
     };
     let (arguments, environment) = (words(boot_arguments.header.arguments), words(boot_arguments.header.environment));
-    let credentials = Credentials::new(boot_arguments.header.user, boot_arguments.header.group);
+    let mut credentials = Credentials::new(boot_arguments.header.user, boot_arguments.header.group);
+    let groups = strings.by_ref().take(boot_arguments.header.groups as usize);
+    credentials.groups = groups.filter_map(|group| core::str::from_utf8(group).ok()?.parse().ok()).collect();
     let mut files = Files::new(
         tree(boot_arguments.header.options & options::NESTING != 0),
-        credentials,
+        credentials.clone(),
         boot_arguments.header.terminals,
         clock::wall(),
     );
@@ -98,6 +100,7 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     system.files.sockets.wall_clock = Some(clock::wall);
     system.files.sockets.monotonic_clock = Some(clock::now);
     system.connect().unwrap_or_else(|error| refuse(OWN_FAILURE, b"/etc/hosts", &error.text()));
+    system.jobs.first_credentials = Some(credentials);
     system.traced = header.options & options::TRACE != 0;
     system.debugged = (header.options & options::DEBUG != 0).then(ThreadTable::default);
     system.stop_signal = Signal::from_number(header.stop_signal.into()).unwrap_or(Signal::SIGTERM);

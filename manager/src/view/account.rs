@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The directory of homes.
 const HOMES: &str = "/home";
+/// The most supplementary groups of a user.
+const GROUPS_MAX: usize = 1024;
 /// The shell of an unknown user.
 const SHELL: &str = "/bin/sh";
 
@@ -18,6 +20,8 @@ pub struct Account {
     name: Option<String>,
     pub(super) home: PathBuf,
     shell: String,
+    /// The IDs of its supplementary groups.
+    pub(super) groups: Vec<u32>,
 }
 
 impl Account {
@@ -33,7 +37,23 @@ impl Account {
             name: field(0).map(ToString::to_string).or_else(|| is_root.then(|| "root".into())),
             home: field(5).map(PathBuf::from).filter(|home| home.is_absolute()).unwrap_or(unknown),
             shell: field(6).map_or(SHELL, |shell| *shell).into(),
+            groups: Vec::new(),
         }
+    }
+
+    /// The account with the groups of which the text of an `/etc/group` names it as a member.
+    #[must_use]
+    pub(super) fn with_groups(self, groups: &str) -> Account {
+        let name = self.name.as_deref();
+        let of_line = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let is_member = fields.len() >= 4 && name.is_some_and(|name| fields[3].split(',').any(|member| member == name));
+            fields.get(2).filter(|_| is_member)?.parse().ok().filter(|group| *group != self.user.group)
+        };
+        let mut groups: Vec<u32> = groups.lines().filter_map(of_line).take(GROUPS_MAX).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        Account { groups, ..self }
     }
 
     /// Whether its home is in the directory of homes, and so is created: the homes of system users are those of the image.
@@ -99,6 +119,13 @@ mod tests {
         assert_eq!(account(1000), is("ann", "/home/ann", "/bin/sh", true));
         assert_eq!(account(7), (None, "/home/7".into(), "/bin/sh".into(), true));
         assert_eq!(Account::find("", User::default()).name.as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn supplementary_groups_are_those_that_name_the_user() {
+        let groups = "root:x:0:\nwww-data:x:33:ann\naudio:x:29:bob,ann\nann:x:1000:ann\nvideo:x:44:bob,annie\nshort:x:5\nbad:x:y:ann\n";
+        let of = |user: u32| Account::find(USERS, User { user, group: user }).with_groups(groups).groups;
+        assert_eq!((of(1000), of(33), of(7)), (vec![29, 33], vec![], vec![]));
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl PreparedView {
             read_only: self.protected.clone(),
             user: self.user.user,
             group: self.user.group,
+            groups: self.account.groups.clone(),
             stop_signal: self.image.as_ref().and_then(|open| open.image.config.stop_signal).map_or(0, |signal| signal.0),
             ..Program::default()
         }
@@ -236,13 +237,13 @@ fn find_user(view: &View, name: &str, user: Option<&UserName>, unknown: impl Fn(
 
 /// Finds a user of the host.
 pub(super) fn host_user(environment: &HostEnvironment, user: Option<&UserName>) -> Result<(User, Account), ViewError> {
-    // The list of groups is read only for a group that is no number.
-    let needs_groups = user.and_then(|name| name.group.as_ref()).is_some_and(|group| group.parse::<u32>().is_err());
+    // The list of groups is read only for a user that is given, and not for one whose group is a number.
+    let needs_groups = user.is_some_and(|name| name.group.as_ref().is_none_or(|group| group.parse::<u32>().is_err()));
     let groups = if needs_groups { std::fs::read_to_string(GROUPS).unwrap_or_default() } else { String::new() };
     of_user("this host", &environment.users, &groups, user, |user| user)
 }
 
-/// Finds a user in these lists.
+/// Finds a user in these lists. As docker does it, a user that is given with a group has no supplementary groups.
 fn of_user(
     view: &str,
     users: &str,
@@ -251,8 +252,10 @@ fn of_user(
     unknown: impl Fn(u32) -> u32,
 ) -> Result<(User, Account), ViewError> {
     let failed = |reason| ViewError::User { view: view.into(), reason };
+    let has_group = user.is_some_and(|name| name.group.is_some());
     let user = user.map_or(Ok(User::default()), |name| resolve(name, users, groups, unknown)).map_err(failed)?;
-    Ok((user, Account::find(users, user)))
+    let account = Account::find(users, user);
+    Ok((user, if has_group { account } else { account.with_groups(groups) }))
 }
 
 /// The program, if a `-v` shows it: it may have its name in the cell only.

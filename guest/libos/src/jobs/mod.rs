@@ -13,6 +13,7 @@ use pando_abi::control::{Frame, JOBS, Kind};
 use pando_abi::ring;
 use pando_rt::console::control;
 
+use crate::credentials::Credentials;
 use crate::files::Files;
 use crate::process::{Change, ProcessNumber};
 pub use job::{FAILED, Job, Pipes};
@@ -24,9 +25,21 @@ pub struct Jobs {
     jobs: Vec<Job>,
     /// The received bytes of incomplete requests.
     pub requests: JobRequests,
+    /// The credentials with which the cell's first program was started.
+    pub first_credentials: Option<Credentials>,
 }
 
 impl Jobs {
+    /// The credentials of a job: as the first program's user and group it also has that program's supplementary groups.
+    #[must_use]
+    pub fn credentials(&self, user: u32, group: u32) -> Credentials {
+        let credentials = Credentials::new(user, group);
+        match &self.first_credentials {
+            Some(first) if (first.user, first.group) == (credentials.user, credentials.group) => first.clone(),
+            _ => credentials,
+        }
+    }
+
     /// Whether there are any.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -12,7 +12,6 @@ use pando_rt::console::control;
 use pando_rt::{clock, hypercall};
 
 use super::System;
-use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::files::namei::LookupFlags;
 use crate::jobs::file::{File, complaint};
@@ -111,7 +110,7 @@ impl System {
         self.check_room(false)?;
         let number = self.free_number()?;
         let space = hypercall::space_clone(EMPTY_SPACE.0.into()).map_err(|_| Errno::EAGAIN)?;
-        let credentials = Credentials::new(start.user, start.group);
+        let credentials = self.jobs.credentials(start.user, start.group);
         let pipes = match self.files.begin_process(number, credentials, clock::wall()) {
             Ok(pipes) => pipes,
             Err(error) => {

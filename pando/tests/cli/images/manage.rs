@@ -128,7 +128,10 @@ fn a_service_clones_templates_of_images_that_were_loaded_after_its_start() {
     for template in ["one", "two"] {
         let started = fixture.pando(&["clone", "-d", template, "hello"]);
         assert_eq!((started.status, &started.errors[..]), (0, ""));
-        service.hear(&format!("/v1/cells/{}", started.output.trim()), "33");
+        let cell = started.output.trim();
+        service.hear(&format!("/v1/cells/{cell}"), "33");
+        says(&fixture.pando(&["exec", cell, "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
+        says(&fixture.pando(&["exec", "-u", "7", cell, "id", "-G"]), "7\n");
         let described: Value = serde_json::from_str(&fixture.pando(&["template", "inspect", template]).output).expect("it is JSON");
         assert_eq!(described["image"]["name"], "app:v1");
     }

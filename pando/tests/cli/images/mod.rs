@@ -19,7 +19,7 @@ fn busybox() -> Layer {
         layer.symlink(&format!("bin/{name}"), "busybox");
     }
     layer.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nweb:x:33:44:web:/srv:/bin/sh\n");
-    layer.file("etc/group", b"root:x:0:\nwww:x:44:\nstaff:x:50:\n");
+    layer.file("etc/group", b"root:x:0:\nwww:x:44:\nstaff:x:50:\naudio:x:29:root,web\n");
     layer.file("data/old", b"old");
     layer.file("data/hidden/x", b"hidden");
     Layer(layer.bytes())

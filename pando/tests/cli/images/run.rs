@@ -29,7 +29,7 @@ fn the_configuration_says_how_the_program_runs() {
         "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["id; pwd; env; stat -c '%a %u' /work/deep /volume"], "User": "web",
         "Env": ["A=b c", "PATH=/bin", "HOME_OF=image"], "WorkingDir": "/work/deep", "Volumes": { "/volume": {} },
     }));
-    let of_web = "uid=33(web) gid=44(www)\n/work/deep\n";
+    let of_web = "uid=33(web) gid=44(www) groups=29(audio)\n/work/deep\n";
     let environment = "SHLVL=1\nHOME=/srv\nA=b c\nPATH=/bin\nHOME_OF=image\nPWD=/work/deep\n";
     let found = fixture.run(&[]);
     let sorted = |text: &str| {
@@ -40,7 +40,7 @@ fn the_configuration_says_how_the_program_runs() {
     assert_eq!((sorted(&found.output), &found.errors[..]), (sorted(&format!("{of_web}{environment}755 0\n755 0\n")), ""));
     // Arguments replace the command and follow the entrypoint.
     said(&fixture.run(&["echo one; echo $0", "zero"]), "one\nzero\n");
-    said(&fixture.run(&["--entrypoint", "id"]), "uid=33(web) gid=44(www)\n");
+    said(&fixture.run(&["--entrypoint", "id"]), "uid=33(web) gid=44(www) groups=29(audio)\n");
     said(&fixture.run(&["--entrypoint", "/bin/cat", "/data/new"]), "new");
     said(&fixture.run(&["--entrypoint", "", "pwd"]), "/work/deep\n");
     said(&fixture.run(&["-w", "/other", "--entrypoint", "pwd"]), "/other\n");
@@ -60,12 +60,12 @@ fn users_have_names_from_the_image() {
     needs_kvm!();
     let fixture = loaded(shell("id"));
     for (user, found) in [
-        ("web", "uid=33(web) gid=44(www)\n"),
-        ("33", "uid=33(web) gid=44(www)\n"),
+        ("web", "uid=33(web) gid=44(www) groups=29(audio)\n"),
+        ("33", "uid=33(web) gid=44(www) groups=29(audio)\n"),
         ("web:staff", "uid=33(web) gid=50(staff)\n"),
         ("4711", "uid=4711 gid=0(root)\n"),
         ("4711:50", "uid=4711 gid=50(staff)\n"),
-        ("root", "uid=0(root) gid=0(root)\n"),
+        ("root", "uid=0(root) gid=0(root) groups=29(audio)\n"),
     ] {
         said(&fixture.run(&["-u", user]), found);
     }
