@@ -64,5 +64,7 @@ fn build(workspace: &Path) -> Result<(), String> {
         return Err("the libOS did not build: see its messages above".into());
     }
     let built = target_directory.join(TARGET).join("release/pando-libos");
+    // The old file may be a link that other target directories share.
+    let _ = std::fs::remove_file(out.join("pando-libos"));
     std::fs::copy(&built, out.join("pando-libos")).map(|_| ()).map_err(|error| format!("the libOS is not at {}: {error}", built.display()))
 }
