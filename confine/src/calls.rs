@@ -105,6 +105,27 @@ const OWN_PROCESS: &[u32] =
 /// Calls that only write-back needs: Landlock does not cover owners and modes.
 const WRITING_BACK: &[u32] = &[nr::__NR_symlinkat, nr::__NR_fchown];
 
+/// Calls that only a file server needs, besides those of write-back: names, times and attributes of all kinds of files, by descriptors.
+const SERVING_FILES: &[u32] = &[
+    nr::__NR_linkat,
+    nr::__NR_mknodat,
+    nr::__NR_utimensat,
+    nr::__NR_preadv,
+    nr::__NR_pwritev,
+    nr::__NR_preadv2,
+    nr::__NR_pwritev2,
+    nr::__NR_getxattr,
+    nr::__NR_setxattr,
+    nr::__NR_listxattr,
+    nr::__NR_removexattr,
+    nr::__NR_fgetxattr,
+    nr::__NR_fsetxattr,
+    nr::__NR_flistxattr,
+    nr::__NR_fremovexattr,
+    nr::__NR_inotify_add_watch,
+    nr::__NR_fchdir,
+];
+
 /// Calls for existing sockets, and for connections to them.
 const LISTENING: &[u32] = &[
     nr::__NR_accept4,
@@ -162,6 +183,8 @@ pub struct Needs {
     pub publishing: bool,
     /// Connections to an existing listening socket.
     pub serving: bool,
+    /// Serve files to a cell: as write-back, and also all other names, times and attributes.
+    pub serving_files: bool,
 }
 
 /// Limits the process, from now on, to the calls that it needs once its threads run and its machine is made: no other
@@ -176,7 +199,8 @@ pub fn limit_calls(needs: &Needs) -> Result<(), ConfineError> {
 /// The filter that the kernel applies to each call.
 fn filter(needs: &Needs) -> Result<BpfProgram, ConfineError> {
     let some = [
-        (WRITING_BACK, needs.writing_back),
+        (WRITING_BACK, needs.writing_back || needs.serving_files),
+        (SERVING_FILES, needs.serving_files),
         (CONNECTING, needs.connecting || needs.starting),
         (LISTENING, needs.connecting || needs.starting || needs.serving),
         (RECEIVING, needs.receiving || needs.starting),
@@ -225,8 +249,20 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
         only(nr::__NR_prlimit64, limits.into_iter().collect::<Result<_, _>>().and_then(SeccompRule::new))?,
         only(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()))?,
         each(nr::__NR_ioctl, is_one_of(1, &requests))?,
-        each(nr::__NR_fcntl, is_one_of(1, &[DESCRIPTORS, seals].concat()))?,
     ];
+    let mut descriptors: Vec<SeccompRule> =
+        is_one_of(1, &[DESCRIPTORS, seals].concat()).map_err(|error| ConfineError::Calls(error.into()))?;
+    if needs.serving_files {
+        // The server sets the flags of its open files to the client's. None of them redirects signals.
+        let setting = || {
+            SeccompRule::new(vec![
+                SeccompCondition::new(1, Dword, Eq, nr::F_SETFL.into())?,
+                SeccompCondition::new(2, Dword, MaskedEq(nr::FASYNC.into()), 0)?,
+            ])
+        };
+        descriptors.push(setting().map_err(|error| ConfineError::Calls(error.into()))?);
+    }
+    conditions.push((i64::from(nr::__NR_fcntl), descriptors));
     if needs.starting {
         // As `fork` calls it: no thread, and no namespace.
         let fork = nr::CLONE_CHILD_CLEARTID | nr::CLONE_CHILD_SETTID | nr::SIGCHLD;
@@ -242,6 +278,11 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     }
     // Times of open files; of a link, which cannot be opened, by its name.
     let mut times = vec![rule(1, Qword, Eq, NONE)];
+    if needs.serving_files {
+        conditions.push(only(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0))?);
+        conditions.push(only(nr::__NR_fchmodat, rule(2, Dword, MaskedEq(SET_USER_ID), 0))?);
+        return Ok(conditions);
+    }
     if needs.writing_back {
         times.push(rule(3, Dword, Eq, nr::AT_SYMLINK_NOFOLLOW.into()));
         conditions.push(only(nr::__NR_fchmod, rule(1, Dword, MaskedEq(SET_USER_ID), 0))?);

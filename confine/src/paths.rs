@@ -20,6 +20,8 @@ pub struct Paths {
     pub list: Vec<PathBuf>,
     /// Readable files that may also be changed, by making, replacing and removing regular files, directories and links.
     pub change: Vec<PathBuf>,
+    /// Directories and files that are served to a cell: everything in them may be read and changed, but devices.
+    pub serve: Vec<PathBuf>,
     /// The required part of root's authority over these files; more is kept if a path itself belongs to another user.
     pub authority: Authority,
     /// Allowed destination ports of TCP connections.
@@ -98,7 +100,9 @@ pub fn limit_paths(paths: &Paths) -> Result<Enforcement, ConfineError> {
         | AccessFs::MakeSym
         | AccessFs::RemoveFile
         | AccessFs::RemoveDir;
-    for (list, access) in [(&paths.read, reading), (&paths.list, AccessFs::ReadDir.into()), (&paths.change, changing)] {
+    let serving = changing | AccessFs::Refer | AccessFs::MakeFifo | AccessFs::MakeSock;
+    let lists = [(&paths.read, reading), (&paths.list, AccessFs::ReadDir.into()), (&paths.change, changing), (&paths.serve, serving)];
+    for (list, access) in lists {
         for path in list {
             // A path that is missing, or inaccessible anyway, needs no rule.
             let Ok(opened) = PathFd::new(path) else { continue };

@@ -69,7 +69,9 @@ fn drop_bounds() -> Result<(), Errno> {
 fn needed(paths: &Paths) -> CapabilitySet {
     let caller = Caller::this();
     let reads = paths.authority.read || paths.read.iter().any(|path| !caller.reaches(path, READ));
-    let changes = paths.authority.change || paths.change.iter().any(|path| !caller.reaches(path, READ | WRITE));
+    let changes = paths.authority.change
+        || paths.serve.iter().any(|path| !caller.reaches(path, READ | WRITE))
+        || paths.change.iter().any(|path| !caller.reaches(path, READ | WRITE));
     match (reads, changes) {
         (_, true) => CHANGING,
         (true, false) => READING,

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A hostile client: whatever it sends, the server answers or ignores it, and nothing outside of its directory is read or changed.
+
+use pando_fileserver::FileServer;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::thread;
+use tempfile::TempDir;
+
+const FUSE_LOOKUP: u32 = 1;
+const FUSE_SETATTR: u32 = 4;
+const FUSE_SYMLINK: u32 = 6;
+const FUSE_MKNOD: u32 = 8;
+const FUSE_UNLINK: u32 = 10;
+const FUSE_OPEN: u32 = 14;
+const FUSE_READ: u32 = 15;
+const FUSE_IOCTL: u32 = 39;
+const ROOT: u64 = 1;
+
+/// A client of a server that runs on a thread.
+struct Client {
+    socket: OwnedFd,
+    server: thread::JoinHandle<()>,
+    last: u64,
+}
+
+impl Client {
+    fn start(root: &Path, read_only: bool, growth_max: u64) -> Client {
+        let (socket, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair of sockets");
+        let mut server = FileServer::open(root, read_only, growth_max).expect("the directory can be served");
+        let server = thread::spawn(move || server.serve(&other).expect("the socket works"));
+        Client { socket, server, last: 0 }
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        send(&self.socket, bytes, SendFlags::NOSIGNAL).expect("the server is there");
+    }
+
+    /// Sends a request, and returns the error and the body of its answer.
+    fn ask(&mut self, opcode: u32, nodeid: u64, body: &[u8]) -> (i32, Vec<u8>) {
+        self.last += 1;
+        self.send(&message(opcode, self.last, nodeid, body));
+        let mut answer = vec![0; 1 << 18];
+        loop {
+            let (length, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty()).expect("the server answers");
+            assert!(length >= 16, "an answer has a header");
+            if answer[8..16] == self.last.to_le_bytes() {
+                let error = i32::from_le_bytes(answer[4..8].try_into().expect("four bytes"));
+                return (error, answer[16..length].to_vec());
+            }
+        }
+    }
+
+    fn lookup(&mut self, parent: u64, name: &str) -> (i32, u64) {
+        let (error, body) = self.ask(FUSE_LOOKUP, parent, format!("{name}\0").as_bytes());
+        (error, body.get(..8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
+    }
+
+    fn finish(self) {
+        drop(self.socket);
+        self.server.join().expect("the server does not panic");
+    }
+}
+
+fn message(opcode: u32, unique: u64, nodeid: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = ((40 + body.len()) as u32).to_le_bytes().to_vec();
+    bytes.extend(opcode.to_le_bytes());
+    bytes.extend(unique.to_le_bytes());
+    bytes.extend(nodeid.to_le_bytes());
+    bytes.extend([0xff; 16]);
+    bytes.extend(body);
+    bytes
+}
+
+/// A directory to be served, beside a file that nobody may reach.
+fn world() -> TempDir {
+    let world = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| world.path().join(name);
+    fs::create_dir_all(path("served/sub")).expect("it was not there");
+    fs::write(path("secret"), "secret").expect("the directory is ours");
+    fs::write(path("served/file"), "text").expect("the directory is ours");
+    symlink("../secret", path("served/link")).expect("it was not there");
+    rustix::fs::mknodat(rustix::fs::CWD, path("served/fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("it was not there");
+    world
+}
+
+#[test]
+fn names_lead_nowhere_else() {
+    let world = world();
+    let mut client = Client::start(&world.path().join("served"), false, 1 << 20);
+    let (_, sub) = client.lookup(ROOT, "sub");
+    for name in ["..", ".", "../secret", "sub/..", "/etc/passwd", ""] {
+        assert_ne!(client.lookup(ROOT, name).0, 0, "{name}");
+        assert_ne!(client.lookup(sub, name).0, 0, "{name}");
+        assert_ne!(client.ask(FUSE_UNLINK, sub, format!("{name}\0").as_bytes()).0, 0, "{name}");
+    }
+    // A link is an inode of its own, and is not opened; neither is a FIFO.
+    for name in ["link", "fifo"] {
+        let (found, inode) = client.lookup(ROOT, name);
+        assert_eq!(found, 0);
+        assert_ne!(client.ask(FUSE_OPEN, inode, &[0; 8]).0, 0, "{name}");
+        let mut read = u64::MAX.to_le_bytes().to_vec();
+        read.extend([0; 8]);
+        read.extend(100_u32.to_le_bytes());
+        read.extend([0; 20]);
+        assert_ne!(client.ask(FUSE_READ, inode, &read).0, 0, "{name}");
+    }
+    // A link that the client makes is not followed either.
+    assert_eq!(client.ask(FUSE_SYMLINK, ROOT, b"own\0../secret\0").0, 0);
+    let (_, own) = client.lookup(ROOT, "own");
+    assert_ne!(client.ask(FUSE_OPEN, own, &[0; 8]).0, 0);
+    assert_ne!(client.lookup(own, "x").0, 0);
+    client.finish();
+    assert_eq!(fs::read_to_string(world.path().join("secret")).expect("it is there"), "secret");
+}
+
+#[test]
+fn a_directory_that_was_replaced_by_a_link_is_not_left() {
+    let world = world();
+    let path = |name: &str| world.path().join(name);
+    let mut client = Client::start(&path("served"), false, 1 << 20);
+    let (_, sub) = client.lookup(ROOT, "sub");
+    fs::rename(path("served/sub"), path("served/moved")).expect("it is there");
+    symlink("..", path("served/sub")).expect("it was not there");
+    assert_ne!(client.lookup(sub, "secret").0, 0, "the inode is still the directory");
+    let (_, link) = client.lookup(ROOT, "sub");
+    assert_ne!(client.lookup(link, "secret").0, 0, "the link is no directory");
+    client.finish();
+}
+
+#[test]
+fn privileges_are_not_given() {
+    let world = world();
+    let mut client = Client::start(&world.path().join("served"), false, 100);
+    let (_, file) = client.lookup(ROOT, "file");
+    let setattr = |valid: u32, size: u64, mode: u32| {
+        let mut body = [0; 88];
+        body[..4].copy_from_slice(&valid.to_le_bytes());
+        body[16..24].copy_from_slice(&size.to_le_bytes());
+        body[68..72].copy_from_slice(&mode.to_le_bytes());
+        body[76..84].copy_from_slice(&[7; 8]);
+        body
+    };
+    let before = fs::metadata(world.path().join("served/file")).expect("it is there");
+    client.ask(FUSE_SETATTR, file, &setattr(1 | 2 | 4, 0, 0o106_755));
+    let after = fs::metadata(world.path().join("served/file")).expect("it is there");
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!((after.mode() & 0o7777, after.uid(), after.gid()), (0o755, before.uid(), before.gid()));
+    // A device, a file beyond the limit, and an operation that is not served.
+    let device = [&0o020_666_u32.to_le_bytes()[..], &0x103_u32.to_le_bytes(), &[0; 8], b"null\0"].concat();
+    assert_ne!(client.ask(FUSE_MKNOD, ROOT, &device).0, 0);
+    assert_ne!(client.ask(FUSE_SETATTR, file, &setattr(8, 1000, 0)).0, 0);
+    assert_ne!(client.ask(FUSE_IOCTL, file, &[0; 32]).0, 0);
+    client.finish();
+}
+
+#[test]
+fn any_bytes_are_answered_or_ignored() {
+    let world = world();
+    for seed in 0..20 {
+        let mut client = Client::start(&world.path().join("served"), seed % 2 == 0, 1 << 20);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut answers = vec![0; 1 << 18];
+        for _ in 0..300 {
+            let body: Vec<u8> = (0..random.usize(..120)).map(|_| if random.bool() { 0 } else { random.u8(..) }).collect();
+            let mut bytes = message(random.u32(..50), random.u64(..), random.u64(..8), &body);
+            if random.u8(..4) == 0 {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            if random.u8(..8) == 0 {
+                bytes.truncate(random.usize(1..bytes.len()));
+            }
+            client.send(&bytes);
+            while recv(&client.socket, &mut answers[..], RecvFlags::DONTWAIT).is_ok() {}
+        }
+        // The server still serves.
+        assert_eq!(client.lookup(ROOT, "sub").0 == 0, world.path().join("served/sub").is_dir());
+        client.finish();
+    }
+    assert_eq!(fs::read_to_string(world.path().join("secret")).expect("it is there"), "secret");
+    assert_eq!(fs::read_dir(world.path()).expect("it is there").count(), 2);
+}
