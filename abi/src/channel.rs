@@ -13,7 +13,11 @@
 //! Remove(entry, path)                                    a file, a link, or an empty directory; a missing one is no error
 //! Lost(entry, path)                                      the content cannot be sent; the size is Linux's errno
 //! Sync                                                   answered once everything is on the host's disk
+//! Message(mount, bytes)                                  a message of FUSE for the file server of a live mount
 //! ```
+//!
+//! The operator sends messages, each with the index of its mount in four bytes before it: those of the file servers, which begin with a
+//! `fuse_out_header` and so with their length, and answers to [`Kind::Sync`] in the same form ([`Answer`]).
 
 /// Maximum length of a path and of a link's target, in bytes: Linux's own limit.
 pub const MAX_PATH: usize = 4095;
@@ -43,10 +47,13 @@ pub enum Kind {
     Sync = 7,
     /// A file whose content cannot be sent: an entry, whose size is the errno, and the path, as far as it fits.
     Lost = 8,
+    /// A message for a file server: the index of the mount, four bytes, then the message.
+    Message = 9,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [Kind::File, Kind::Data, Kind::Close, Kind::Directory, Kind::Symlink, Kind::Remove, Kind::Sync, Kind::Lost];
+    const ALL: [Kind; 9] =
+        [Kind::File, Kind::Data, Kind::Close, Kind::Directory, Kind::Symlink, Kind::Remove, Kind::Sync, Kind::Lost, Kind::Message];
 }
 
 /// The header of every record.
@@ -143,18 +150,24 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Bytes of an answer.
-    pub const SIZE: usize = 4;
+    /// Bytes of an answer: the index of no mount, and a `fuse_out_header`.
+    pub const SIZE: usize = 20;
+    /// The index that no mount has.
+    pub const NO_MOUNT: u32 = u32::MAX;
 
     /// The bytes of the answer.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Answer::SIZE] {
-        self.errno.to_le_bytes()
+        let mut bytes = [0; Answer::SIZE];
+        for (room, word) in bytes.chunks_exact_mut(4).zip([Answer::NO_MOUNT, 16, self.errno]) {
+            room.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
     }
 
     /// Decodes an answer.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Answer::SIZE]) -> Answer {
-        Answer { errno: u32::from_le_bytes(bytes) }
+        Answer { errno: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) }
     }
 }

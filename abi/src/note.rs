@@ -9,7 +9,7 @@
 //!
 //! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero
 //! byte: the program's path, its working directory, the arguments (`argv`, the program's name first), the environment,
-//! the path of each export in the cell, and each path that is read-only. A clone of a program that has frozen itself
+//! the path of each export in the cell, each path that is read-only, and the mount point of each live mount. A clone of a program that has frozen itself
 //! gets a block of its own, of which only arguments, environment and options are used: the rest is unchanged.
 
 use crate::layout::VOLUME_SLOTS;
@@ -81,6 +81,8 @@ pub struct ArgumentsHeader {
     pub read_only: u32,
     /// Number of supplementary groups of the program, and of the strings after the environment's, with their numbers in decimal.
     pub groups: u32,
+    /// Number of live mounts (see [`crate::channel`]), and of the strings after those, with their mount points.
+    pub mounts: u32,
 }
 
 /// Bits of [`ArgumentsHeader::options`].
@@ -122,9 +124,24 @@ impl ArgumentsHeader {
             stop_signal,
             read_only,
             groups,
+            mounts,
         } = self;
-        let words =
-            [arguments, environment, strings, terminals, options, user, group, rows, columns, exports, stop_signal, read_only, groups];
+        let words = [
+            arguments,
+            environment,
+            strings,
+            terminals,
+            options,
+            user,
+            group,
+            rows,
+            columns,
+            exports,
+            stop_signal,
+            read_only,
+            groups,
+            mounts,
+        ];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());
         }

@@ -23,4 +23,4 @@ pub use root::{Root, VolumeDisks};
 pub use start::{VolumeStart, traced_start};
 pub use streams::{carry_input, carry_output};
 pub use volume::Volume;
-pub use write_back::{Export, FailureReason, WriteBack, WriteBackReport, WriteFailure, apply_records};
+pub use write_back::{AnswerSender, Export, FailureReason, FileServers, WriteBack, WriteBackReport, WriteFailure, apply_records};

@@ -48,6 +48,8 @@ pub struct Program {
     pub exports: Vec<Vec<u8>>,
     /// Mount points of volumes, and files, that the cell's programs may not change.
     pub read_only: Vec<Vec<u8>>,
+    /// The mount points of live mounts, in the order of their indices on the channel.
+    pub mounts: Vec<Vec<u8>>,
     /// Which of its streams are terminals.
     pub terminals: Terminals,
     /// How its system calls are handled.
@@ -98,7 +100,7 @@ impl Program {
     pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
         let groups: Vec<Vec<u8>> = self.groups.iter().map(|group| group.to_string().into_bytes()).collect();
-        let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only);
+        let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only).chain(&self.mounts);
         let mut bytes = Vec::new();
         for string in strings {
             if string.contains(&0) {
@@ -132,6 +134,7 @@ impl Program {
             stop_signal: self.stop_signal.into(),
             read_only: self.read_only.len() as u32,
             groups: groups.len() as u32,
+            mounts: self.mounts.len() as u32,
         };
         Ok(header.to_bytes().into_iter().chain(bytes).collect())
     }

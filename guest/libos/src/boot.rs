@@ -2,6 +2,8 @@
 //! Boot of the libOS up to the program's first instruction. Everything that does not depend on the program happens before the
 //! freeze.
 
+use alloc::vec::Vec;
+
 use pando_libos::credentials::Credentials;
 use pando_libos::erofs::Image;
 use pando_libos::errno::Errno;
@@ -83,18 +85,24 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
     for path in strings.by_ref().take(boot_arguments.header.exports as usize) {
         files.export(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
-    // After everything is mounted: mount points below them are changes.
-    for path in strings.take(boot_arguments.header.read_only as usize) {
-        files.protect(path).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
-    }
-    match files.find(AT_FDCWD, directory, LookupFlags::FOLLOW).and_then(|inode| files.change_directory(inode)) {
-        Ok(()) => {}
-        Err(error) => refuse(OWN_FAILURE, directory, &error.text()),
+    let read_only: Vec<&[u8]> = strings.by_ref().take(boot_arguments.header.read_only as usize).collect();
+    for path in strings.take(boot_arguments.header.mounts as usize) {
+        files.mount_live(path, time(clock::wall())).unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
     }
     let header = boot_arguments.header;
     let raw = header.options & options::RAW_TERMINAL != 0;
     let terminal = Terminal::new(header.terminals, raw, [header.rows as u16, header.columns as u16]);
     let system = slot.insert(System::new(files, terminal, Random::default()));
+    // After everything is mounted: mount points below them are changes.
+    for path in read_only {
+        let protected = system.await_mounts(|system| system.files.protect(path));
+        protected.unwrap_or_else(|error| refuse(OWN_FAILURE, path, &error.text()));
+    }
+    let entered = system.await_mounts(|system| {
+        let inode = system.files.find(AT_FDCWD, directory, LookupFlags::FOLLOW)?;
+        system.files.change_directory(inode)
+    });
+    entered.unwrap_or_else(|error| refuse(OWN_FAILURE, directory, &error.text()));
     // Keys may be signals, so they are read even if the program does not read.
     system.take_typed();
     system.files.sockets.wall_clock = Some(clock::wall);
@@ -121,7 +129,10 @@ fn start(slot: &mut Option<System>, patches: Patches) -> Registers {
 
 /// Loads the program into the fresh process.
 fn load(system: &mut System, request: Request) -> Result<Registers, LoadError> {
-    let prepared = prepare(&system.files, request)?;
+    let prepared = system.await_mounts(|system| match prepare(&system.files, request.clone()) {
+        Err(error) if error.errno() == Errno::QUEUED => Err(Errno::QUEUED),
+        prepared => Ok(prepared),
+    })??;
     system.load(prepared)
 }
 

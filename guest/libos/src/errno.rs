@@ -9,6 +9,8 @@ use crate::erofs;
 
 /// The number of [`Errno::WAITS`], which no error of Linux has that programs see.
 const WAITS: u32 = 512;
+/// The number of [`Errno::QUEUED`], which programs do not see either.
+const QUEUED: u32 = 529;
 
 /// Declares the errors with their texts. The numbers are those of `linux-raw-sys`.
 macro_rules! errors {
@@ -20,6 +22,8 @@ macro_rules! errors {
             $($(#[doc = $doc])+ $name = errno::$name as u16,)*
             /// The call waits, and is made again. Programs never see it.
             WAITS = WAITS as u16,
+            /// The call needs the answer of a file server, and is made again then. Programs never see it.
+            QUEUED = QUEUED as u16,
         }
 
         impl Errno {
@@ -29,6 +33,7 @@ macro_rules! errors {
                 match self {
                     $(Errno::$name => concat!($($doc),+).trim_ascii(),)*
                     Errno::WAITS => "the call waits",
+                    Errno::QUEUED => "the call waits for a file server",
                 }
             }
 
@@ -38,6 +43,7 @@ macro_rules! errors {
                 match number {
                     $(errno::$name => Some(Errno::$name),)*
                     WAITS => Some(Errno::WAITS),
+                    QUEUED => Some(Errno::QUEUED),
                     _ => None,
                 }
             }

@@ -10,6 +10,7 @@ mod fork;
 mod freeze;
 mod jobs;
 pub mod messages;
+mod mounts;
 pub mod scheduler;
 mod segments;
 mod send;
@@ -486,6 +487,7 @@ impl System {
         console::flush();
         // The host reports its own write errors to the operator; the program has ended.
         self.take_over_all();
+        self.finish_mounts();
         let _ = self.files.sync_all();
         self.write_last_output();
     }

@@ -469,7 +469,9 @@ pub fn perform(system: &mut System, number: u64, arguments: [u64; 6]) -> u64 {
         count_missing(number);
         return Errno::ENOSYS.to_result();
     };
-    handler(system, arguments).unwrap_or_else(Errno::to_result)
+    let outcome =
+        if system.files.mounts.is_empty() { handler(system, arguments) } else { system.with_mounts(|system| handler(system, arguments)) };
+    outcome.unwrap_or_else(Errno::to_result)
 }
 
 /// Names of calls in a line of the list of calls that are not served.

@@ -25,6 +25,8 @@ pub struct Call {
     pub again: bool,
     /// When its waiting ends.
     pub deadline: Option<u64>,
+    /// When it was first made, if that matters.
+    pub began: Option<u64>,
     /// Its progress: bytes that were moved, or the number of an object that it has made.
     pub done: u64,
     /// Signals do not interrupt its waiting, except for one that ends the process.

@@ -33,6 +33,8 @@ pub enum Channel {
     Messages(u32),
     /// A message has come to this POSIX message queue. Threads on this channel take it before others are woken or notified.
     Receivers(u32),
+    /// A file server has answered the request of this number.
+    Answer(u64),
     /// A file lock was released.
     Locks,
     /// An inotify event has occurred.

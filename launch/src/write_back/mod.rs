@@ -26,7 +26,7 @@ use rustix::time::Timespec;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use stream::Incoming;
 use write_target::WriteTarget;
@@ -89,9 +89,20 @@ impl WriteBack {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(channel: Arc<ConsolePort>, exports: Vec<Export>, replaced: Arc<Replaced>, quota: u64) -> std::io::Result<WriteBack> {
+    pub fn start(
+        channel: Arc<ConsolePort>,
+        exports: Vec<Export>,
+        replaced: Arc<Replaced>,
+        quota: u64,
+        mut servers: impl FileServers + 'static,
+    ) -> std::io::Result<WriteBack> {
+        let answers = AnswerSender { channel: Arc::clone(&channel), turn: Arc::default() };
+        servers.start(answers.clone())?;
         let body = move || {
-            let report = apply_records(exports, replaced, quota, Incoming::new(&channel), |answer| channel.send(answer));
+            let mut writer = Writer::new(exports, replaced, quota);
+            let served = writer.serve(Incoming::new(&channel), |reply| answers.send(&reply.to_bytes()), &mut servers);
+            let report = writer.finish(served);
+            servers.end();
             // A waiting `sync` of the cell learns that no answer comes. Further records are discarded, so that the cell does not block.
             channel.close_input();
             while channel.receive().is_some() {}
@@ -108,6 +119,48 @@ impl WriteBack {
     }
 }
 
+/// Sends a cell the answers on its channel, each whole.
+#[derive(Clone)]
+pub struct AnswerSender {
+    channel: Arc<ConsolePort>,
+    /// Held while an answer is sent: the channel may have room for a part only.
+    turn: Arc<Mutex<()>>,
+}
+
+impl AnswerSender {
+    /// Sends an answer; waits while the channel is full. `false`: the cell has ended.
+    pub fn send(&self, answer: &[u8]) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.channel.send(answer)
+    }
+}
+
+/// The file servers of a cell's live mounts, which get the cell's messages.
+pub trait FileServers: Send {
+    /// Begins to send the servers' answers, each with the index of its mount before it.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    fn start(&mut self, answers: AnswerSender) -> std::io::Result<()>;
+
+    /// Passes on a message. Never waits.
+    fn send(&mut self, mount: u32, message: &[u8]);
+
+    /// The cell sends no more.
+    fn end(&mut self);
+}
+
+/// No file servers: the cell has no live mounts.
+impl FileServers for () {
+    fn start(&mut self, _answers: AnswerSender) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn send(&mut self, _mount: u32, _message: &[u8]) {}
+
+    fn end(&mut self) {}
+}
+
 /// Applies the records in a stream of bytes to its end; all exports together may grow by `quota` bytes. `answer` receives the answers, and
 /// returns whether the cell still reads them.
 pub fn apply_records(
@@ -118,10 +171,8 @@ pub fn apply_records(
     mut answer: impl FnMut(&[u8]) -> bool,
 ) -> WriteBackReport {
     let mut writer = Writer::new(exports, replaced, quota);
-    if writer.serve(stream, |reply| answer(&reply.to_bytes())).is_err() {
-        writer.report.stopped = Some("the cell sent a malformed record: nothing more is written back");
-    }
-    writer.report
+    let served = writer.serve(stream, |reply| answer(&reply.to_bytes()), &mut ());
+    writer.finish(served)
 }
 
 /// A record that no libOS sends.
@@ -180,7 +231,12 @@ impl Writer {
     }
 
     /// Applies records to the end. `answer` returns whether the cell still reads answers.
-    fn serve(&mut self, mut incoming: impl Read, mut answer: impl FnMut(Answer) -> bool) -> Result<(), ProtocolError> {
+    fn serve(
+        &mut self,
+        mut incoming: impl Read,
+        mut answer: impl FnMut(Answer) -> bool,
+        servers: &mut impl FileServers,
+    ) -> Result<(), ProtocolError> {
         let mut body = Vec::new();
         loop {
             let mut head = [0; Header::SIZE];
@@ -193,11 +249,24 @@ impl Writer {
             if incoming.read_exact(&mut body).is_err() {
                 return Ok(());
             }
+            if header.kind == Kind::Message {
+                let (mount, message) = body.split_first_chunk().ok_or(ProtocolError)?;
+                servers.send(u32::from_le_bytes(*mount), message);
+                continue;
+            }
             self.record(header.kind, &body)?;
             if header.kind == Kind::Sync && !answer(self.answer()) {
                 return Ok(());
             }
         }
+    }
+
+    /// The report, once the stream has ended.
+    fn finish(mut self, served: Result<(), ProtocolError>) -> WriteBackReport {
+        if served.is_err() {
+            self.report.stopped = Some("the cell sent a malformed record: nothing more is written back");
+        }
+        self.report
     }
 
     fn record(&mut self, kind: Kind, body: &[u8]) -> Result<(), ProtocolError> {
@@ -210,7 +279,7 @@ impl Writer {
                 let replaced = Arc::clone(&self.replaced);
                 self.with_file(|file| file.finish(&replaced).map(|()| None));
             }
-            Kind::Sync => {}
+            Kind::Sync | Kind::Message => {}
             Kind::File | Kind::Directory | Kind::Symlink | Kind::Remove | Kind::Lost => {
                 let named = NamedEntry::parse(body)?;
                 // An incomplete file never becomes complete.

@@ -93,10 +93,14 @@ impl Host {
     fn replies_with(&self, exports: Vec<Export>, records: &Records) -> (Vec<u32>, Option<WriteBackReport>) {
         let mut writer = Writer::new(exports, Arc::default(), u64::MAX);
         let mut answers = Vec::new();
-        let sense = writer.serve(&records.0[..], |answer| {
-            answers.push(answer.errno);
-            true
-        });
+        let sense = writer.serve(
+            &records.0[..],
+            |answer| {
+                answers.push(answer.errno);
+                true
+            },
+            &mut (),
+        );
         let report = std::mem::take(&mut writer.report);
         drop(writer);
         (answers, sense.ok().map(|()| report))

@@ -66,6 +66,7 @@ fn set_permissions(system: &mut System, inode: InodeRef, mode: u64) -> Result<u6
     if !files.current.credentials.keeps_group_id(status.gid) {
         permissions &= !S_ISGID;
     }
+    files.chmod_live(inode, permissions)?;
     files.owner_mut(inode, now())?.permissions = permissions;
     Ok(0)
 }
@@ -125,6 +126,7 @@ fn set_owner(system: &mut System, inode: InodeRef, user: u32, group: u32) -> Res
     if !is_directory {
         owner.remove_privileges(keeps_group_id);
     }
+    files.note_owner(inode);
     Ok(0)
 }
 
@@ -223,6 +225,12 @@ fn set_times(system: &mut System, inode: InodeRef, [accessed, modified]: [NewTim
         files.check(inode, WRITE)?;
     }
     let now = now();
+    let at = |wanted| match wanted {
+        NewTime::Now => Some(None),
+        NewTime::Same => None,
+        NewTime::At(time) => Some(Some(time)),
+    };
+    files.set_times_live(inode, at(accessed), at(modified))?;
     let id = files.tree.copy_up(inode)?;
     let times = &mut files.tree.node_mut(id)?.times;
     for (time, wanted) in [(&mut times.accessed, accessed), (&mut times.modified, modified)] {

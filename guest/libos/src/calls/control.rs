@@ -38,6 +38,7 @@ pub fn dup3(system: &mut System, [fd, to, flags, ..]: [u64; 6]) -> Result<u64, E
     if fd as u32 == to as u32 || flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
+    system.files.settle_replaced(to)?;
     system.files.duplicate(fd, DescriptorTarget::At(u64::from(to as u32)), flags & O_CLOEXEC != 0)
 }
 
@@ -130,6 +131,7 @@ pub fn fsync(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     system.take_over_all();
+    system.files.sync_live(fd)?;
     system.files.sync_open(fd).map(|()| 0)
 }
 

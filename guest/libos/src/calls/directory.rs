@@ -75,6 +75,7 @@ fn list(
     let DirectoryFile(directory) = file.downcast().ok_or(Errno::ENOTDIR)?;
     let mut position = file.offset;
     let directory = system.files.tree.real_inode(directory);
+    system.files.check_listing(directory, position)?;
     // A removed directory has no entries, not even `.`.
     if system.files.status(directory)?.links == 0 {
         return Err(Errno::ENOENT);
@@ -156,7 +157,10 @@ pub fn readlinkat(system: &mut System, [directory, path, address, size, ..]: [u6
             &text
         }
         InodeRef::Descriptor(_) => return Err(Errno::EINVAL),
-        _ => files.tree.target(inode)?,
+        _ => {
+            files.check_target(inode)?;
+            files.tree.target(inode)?
+        }
     };
     let to = UserRange::new(address, (target.len() as u64).min(size))?;
     let done = deliver(to, &target[..to.length() as usize])?;

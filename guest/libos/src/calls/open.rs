@@ -118,8 +118,12 @@ fn await_other_end(system: &mut System, fd: u64) -> Result<u64, Errno> {
 
 /// `close(fd)`.
 pub fn close(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
+    let written = system.files.settle(fd);
+    if written == Err(Errno::QUEUED) {
+        return Err(Errno::QUEUED);
+    }
     system.files.close(fd)?;
-    Ok(0)
+    written.map(|()| 0)
 }
 
 /// `close_range(first, last, flags)`.

@@ -36,7 +36,11 @@ pub fn truncate(system: &mut System, [path, length, ..]: [u64; 6]) -> Result<u64
         return Ok(0);
     }
     let id = files.tree.copy_up(inode)?;
+    files.check_handle(id)?;
     resize(system, id, length)?;
+    // A file server closes the file again.
+    system.files.write_back();
+    system.files.release(inode);
     system.files.notify_at(AT_FDCWD, &path, 0, IN_MODIFY);
     Ok(0)
 }
@@ -109,6 +113,7 @@ pub fn fallocate(system: &mut System, [fd, mode, offset, length, ..]: [u64; 6]) 
     if mode & (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) == 0 {
         check_growth(system, id, end)?;
     }
+    system.files.check_content(InodeRef::Node(id), 0, u64::MAX)?;
     // Only the part that becomes zero is shown: mappings may have other changes that were not taken over yet.
     let size = system.files.tree.node(id)?.content()?.size();
     let zero = if mode & both != 0 { offset.min(size)..end } else { size..end };

@@ -33,6 +33,9 @@ pub fn lstat(system: &mut System, [path, status, ..]: [u64; 6]) -> Result<u64, E
 
 /// `fstat(fd, status)`.
 pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Errno> {
+    if let Ok(inode) = system.files.inode(fd) {
+        system.files.check_attributes(inode, true)?;
+    }
     let file_status = system.files.status_of(system.files.raw_file(fd)?)?;
     write(status, &file_status.to_stat())?;
     Ok(0)
@@ -42,6 +45,7 @@ pub fn fstat(system: &mut System, [fd, status, ..]: [u64; 6]) -> Result<u64, Err
 pub fn newfstatat(system: &mut System, [directory, path, status, flags, ..]: [u64; 6]) -> Result<u64, Errno> {
     check(flags)?;
     let inode = system.files.find_at(directory, &user::path(path)?, flags)?;
+    system.files.check_attributes(inode, true)?;
     write(status, &system.files.status(inode)?.to_stat())?;
     Ok(0)
 }
@@ -58,6 +62,7 @@ pub fn statx(system: &mut System, [directory, path, flags, mask, status, _]: [u6
     } else {
         system.files.find_at(directory, &user::path(path)?, flags)?
     };
+    system.files.check_attributes(inode, true)?;
     write(status, &system.files.status(inode)?.to_statx())?;
     Ok(0)
 }

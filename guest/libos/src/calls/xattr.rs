@@ -84,9 +84,12 @@ fn hand_over(bytes: &[u8], address: u64, room: u64) -> Result<u64, Errno> {
     if done < length { Err(Errno::EFAULT) } else { Ok(length) }
 }
 
-fn get(system: &System, inode: InodeRef, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
+fn get(system: &mut System, inode: InodeRef, [attribute, value, size]: [u64; 3]) -> Result<u64, Errno> {
     let name = name(attribute)?;
     check(system, inode, &name, READ)?;
+    if let Some(bytes) = system.files.attribute_live(inode, &name)? {
+        return hand_over(&bytes, value, size);
+    }
     hand_over(system.files.tree.attribute(inode, &name)?, value, size)
 }
 
@@ -104,11 +107,16 @@ fn set(system: &mut System, inode: InodeRef, [attribute, value, size, flags]: [u
     bytes.resize(size, 0);
     read(value, &mut bytes)?;
     check(system, inode, &name, WRITE)?;
-    system.files.tree.set_attribute(inode, &name, bytes.into(), how, now())?;
+    if !system.files.set_attribute_live(inode, &name, Some((&bytes, how)))? {
+        system.files.tree.set_attribute(inode, &name, bytes.into(), how, now())?;
+    }
     Ok(0)
 }
 
-fn list(system: &System, inode: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+fn list(system: &mut System, inode: InodeRef, [address, size]: [u64; 2]) -> Result<u64, Errno> {
+    if let Some(names) = system.files.attribute_names_live(inode)? {
+        return hand_over(&names, address, size);
+    }
     let is_root = system.files.current.credentials.is_capable(CAP_SYS_ADMIN);
     let mut names = vec![];
     system.files.tree.attribute_names(inode, |prefix, rest| {
@@ -125,7 +133,9 @@ fn list(system: &System, inode: InodeRef, [address, size]: [u64; 2]) -> Result<u
 fn remove(system: &mut System, inode: InodeRef, attribute: u64) -> Result<u64, Errno> {
     let name = name(attribute)?;
     check(system, inode, &name, WRITE)?;
-    system.files.tree.remove_attribute(inode, &name, now())?;
+    if !system.files.set_attribute_live(inode, &name, None)? {
+        system.files.tree.remove_attribute(inode, &name, now())?;
+    }
     Ok(0)
 }
 

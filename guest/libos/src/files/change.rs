@@ -68,7 +68,10 @@ impl Files {
                 Body::Symlink(target.into())
             }
         };
-        self.tree.create(NameAt { directory: found.directory, name: name.bytes() }, body, owner, now)?;
+        let at = NameAt { directory: found.directory, name: name.bytes() };
+        if self.create_live(at, &body, owner.permissions, true)?.is_none() {
+            self.tree.create(at, body, owner, now)?;
+        }
         self.notify_name(found.directory, name.bytes(), matches!(new, NewNode::Directory), IN_CREATE);
         Ok(())
     }
@@ -110,7 +113,10 @@ impl Files {
         if matches!(self.tree.real_inode(inode), InodeRef::Node(id) if self.tree.node(id).is_ok_and(is_nameless)) {
             return Err(Errno::ENOENT);
         }
-        self.tree.link(inode, NameAt { directory: found.directory, name: name.bytes() }, now)?;
+        let at = NameAt { directory: found.directory, name: name.bytes() };
+        if !self.link_live(inode, at)? {
+            self.tree.link(inode, at, now)?;
+        }
         if let InodeRef::Node(id) = self.tree.real_inode(inode) {
             self.tree.node_mut(id)?.temporary = false;
         }
@@ -151,7 +157,7 @@ impl Files {
         if self.tree.is_mount(there.inode) || self.tree.real_inode(there.inode) == self.tree.real_inode(self.current.root) {
             return Err(Errno::EBUSY);
         }
-        if !self.tree.is_empty(there.inode)? {
+        if !self.is_live(there.inode) && !self.tree.is_empty(there.inode)? {
             return Err(Errno::ENOTEMPTY);
         }
         self.remove(&there, now)
@@ -173,6 +179,7 @@ impl Files {
 
     /// Removes a name, and its file if that was its last name and no process has it open.
     fn remove(&mut self, there: &FoundEntry, now: Time) -> Result<(), Errno> {
+        self.unlink_live(there.named(), there.is_directory)?;
         self.keep_if_open(there.inode)?;
         let unlinked = self.tree.unlink(there.named(), now)?;
         if !there.is_directory {
@@ -242,9 +249,12 @@ impl Files {
         }
         self.check_move(&moved, new.directory, target.as_ref(), exchange)?;
         let name = NameAt { directory: new.directory, name: new_name.bytes() };
+        self.rename_live(moved.named(), name, flags)?;
         if exchange {
             self.tree.exchange(moved.named(), name, now)?;
             if let Some(target) = target {
+                self.moved_live(name);
+                self.moved_live(moved.named());
                 self.notify_exchanged(&moved, &target);
             }
             return Ok(());
@@ -253,6 +263,7 @@ impl Files {
             self.keep_if_open(target.inode)?;
         }
         let replaced = self.tree.rename(moved.named(), name, now)?;
+        self.moved_live(name);
         self.notify_moved((moved.directory, moved.name.bytes()), (new.directory, new_name.bytes()), moved.is_directory);
         if let Some(replaced) = replaced.filter(|_| !moved.is_directory) {
             self.notify_self(replaced, IN_ATTRIB);
@@ -336,7 +347,9 @@ impl Files {
             return Err(Errno::EBUSY);
         }
         match target {
-            Some(target) if target.is_directory && !exchange && !self.tree.is_empty(target.inode)? => Err(Errno::ENOTEMPTY),
+            Some(target) if target.is_directory && !exchange && !self.is_live(target.inode) && !self.tree.is_empty(target.inode)? => {
+                Err(Errno::ENOTEMPTY)
+            }
             _ => Ok(()),
         }
     }

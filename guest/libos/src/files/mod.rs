@@ -20,6 +20,7 @@ pub mod file_operations;
 pub mod id_table;
 pub mod inotify;
 pub mod locks;
+pub mod mounts;
 pub mod mqueue;
 pub mod namei;
 mod notify;
@@ -73,6 +74,7 @@ use file_operations::{FileOperations, OffsetUse};
 use id_table::IdTable;
 use inotify::Inotifies;
 use locks::{FileKey, Locks};
+use mounts::Mounts;
 use mqueue::MessageQueues;
 use namei::LookupCache;
 use pidfd::PidFiles;
@@ -216,6 +218,8 @@ pub struct Files {
     others: BTreeMap<ProcessNumber, ProcessFiles>,
     /// Channels whose files have changed and whose waiters have not been woken yet.
     pub changed: Vec<Channel>,
+    /// The live mounts.
+    pub mounts: Mounts,
     /// The exports to the host.
     exports: Vec<Export>,
     /// The directory of the last path lookup.
@@ -254,6 +258,7 @@ impl Files {
             thread: FIRST,
             others: BTreeMap::new(),
             changed: Vec::new(),
+            mounts: Mounts::default(),
             exports: Vec::new(),
             recent: RefCell::default(),
             readahead: Readahead::default(),
@@ -364,12 +369,22 @@ impl Files {
 
     /// Frees a file without names, if no process has it open.
     pub fn release(&mut self, inode: InodeRef) {
-        if let InodeRef::Node(id) = self.tree.real_inode(inode)
-            && self.tree.node(id).is_ok_and(|node| node.links == 0)
-            && !self.is_open(InodeRef::Node(id))
-        {
+        let InodeRef::Node(id) = self.tree.real_inode(inode) else { return };
+        let Ok(node) = self.tree.node(id) else { return };
+        let (is_live, has_names) = (node.live.is_some(), node.links > 0);
+        if has_names && !is_live || self.is_open(InodeRef::Node(id)) {
+            return;
+        }
+        if is_live {
+            self.release_live(id);
+        }
+        if !has_names {
             self.notify_gone(InodeRef::Node(id));
+            let live = self.tree.node_mut(id).ok().and_then(|node| node.live.take());
             self.tree.forget(id);
+            if let Some(live) = live {
+                self.forget_live(&live, id);
+            }
         }
     }
 }

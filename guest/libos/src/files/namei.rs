@@ -206,7 +206,7 @@ impl Files {
             (Some((_, name)), Some(directory)) => walk.run(directory, DIRECTORY, name)?,
             _ => walk.run(base, self.type_and_owner(base)?, path)?,
         };
-        if let (Some((above, _)), None, Some(directory)) = (split, cached, walk.above) {
+        if let (Some((above, _)), None, Some(directory)) = (split, cached, walk.above.filter(|above| !self.is_live(*above))) {
             self.recent.borrow_mut().note((root, base), above, directory, self.tree.changes());
         }
         if way.resolve & RESOLVE_NO_XDEV != 0 && found.inode.is_some_and(|inode| self.tree.volume_of(inode) != self.tree.volume_of(base)) {
@@ -422,10 +422,12 @@ impl<'a> PathWalk<'a> {
             let last = if at_end { RawLastComponent::Name(name) } else { RawLastComponent::Dot };
             Ok(Some(ParentLookup { directory, last, inode, slash }))
         };
-        let inode = match self.files.lookup(directory, name) {
+        let known = self.files.check_name(directory, name, at_end);
+        let inode = match known.and_then(|()| self.files.lookup(directory, name)) {
             Err(Errno::ENOENT) if at_end => return found(None),
             inode => inode?,
         };
+        self.files.check_attributes(inode, at_end)?;
         let metadata = self.files.type_and_owner(inode)?;
         let follow = !at_end || if slash { self.way.strict } else { self.way.follow };
         if metadata.0 != Some(FileType::Symlink) || !follow {
@@ -437,6 +439,7 @@ impl<'a> PathWalk<'a> {
         }
         self.links += 1;
         let is_magic = !matches!(inode, InodeRef::Proc(link) if link.is_plain_link());
+        self.files.check_target(inode)?;
         match self.files.target(inode)? {
             LinkTarget::Inode(_) if is_magic && self.way.resolve & RESOLVE_NO_MAGICLINKS != 0 => Err(Errno::ELOOP),
             LinkTarget::Inode(_) if is_magic && self.way.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0 => Err(Errno::EXDEV),

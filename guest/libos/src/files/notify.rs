@@ -17,10 +17,14 @@ use crate::credentials::READ;
 use crate::errno::Errno;
 use crate::random::Random;
 use crate::uapi::{
-    AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_DONT_FOLLOW, IN_EXCL_UNLINK, IN_ISDIR, IN_MOVED_FROM, IN_MOVED_TO,
-    IN_ONLYDIR, O_RDONLY,
+    AT_FDCWD, AT_SYMLINK_NOFOLLOW, IN_ATTRIB, IN_CLOSE_NOWRITE, IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_DONT_FOLLOW,
+    IN_EXCL_UNLINK, IN_ISDIR, IN_MODIFY, IN_MOVE_SELF, IN_MOVED_FROM, IN_MOVED_TO, IN_ONLYDIR, O_RDONLY,
 };
 use crate::wait::Channel;
+
+/// The events that the host reports of files of mounts: changes.
+const OUTSIDE_EVENTS: u32 =
+    IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVED_FROM | IN_MOVED_TO | IN_MOVE_SELF;
 
 impl FileOperations for InotifyId {
     fn link_text(&self, _files: &Files, _file: &OpenFile) -> Result<Vec<u8>, Errno> {
@@ -88,6 +92,7 @@ impl Files {
             return Err(Errno::ENOTDIR);
         }
         self.check(inode, READ)?;
+        self.watch_live(inode, OUTSIDE_EVENTS)?;
         self.inotifies.get_mut(id)?.watch((status.device, status.number), mask)
     }
 
@@ -194,6 +199,15 @@ impl Files {
             self.changed.push(Channel::Notes);
             self.inotifies.happened(old, IN_MOVED_FROM | directory, cookie, from.1);
             self.inotifies.happened(new, IN_MOVED_TO | directory, cookie, to.1);
+        }
+    }
+
+    /// Notifies the watches of a file of a mount of a change that the host has reported.
+    pub(super) fn notify_outside(&mut self, inode: InodeRef, name: &[u8], mask: u32, cookie: u32) {
+        if let Some((key, _)) = self.watched(inode) {
+            self.changed.push(Channel::Notes);
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            self.inotifies.happened(key, mask, cookie, name);
         }
     }
 

@@ -54,7 +54,7 @@ impl Files {
             if !create {
                 return Err(Errno::ENOENT);
             }
-            let id = self.create(&found, Body::Regular(Content::default()), mode, now)?;
+            let id = self.create(&found, mode, flags & O_EXCL != 0, now)?;
             self.notify_opened(&found, InodeRef::Node(id), IN_OPEN);
             return Ok(self.named(OpenFile::new(RegularFile::Node(id), file_flags(flags)), &found));
         };
@@ -87,11 +87,15 @@ impl Files {
     ///
     /// # Errors
     /// `EISDIR`: the last component is no name. `EACCES`, `ENOENT`, `ENOSPC`, `EIO`.
-    fn create(&mut self, found: &LookupResult, body: Body, mode: u64, now: Time) -> Result<NodeId, Errno> {
+    fn create(&mut self, found: &LookupResult, mode: u64, exclusive: bool, now: Time) -> Result<NodeId, Errno> {
         let LastComponent::Name(name) = &found.last else { return Err(Errno::EISDIR) };
         self.check_change(found.directory)?;
         let owner = self.new_owner(found.directory, mode, false)?;
-        let id = self.tree.create(NameAt { directory: found.directory, name: name.bytes() }, body, owner, now)?;
+        let (at, body) = (NameAt { directory: found.directory, name: name.bytes() }, Body::Regular(Content::default()));
+        let id = match self.create_live(at, &body, owner.permissions, exclusive)? {
+            Some(id) => id,
+            None => self.tree.create(at, body, owner, now)?,
+        };
         self.notify_name(found.directory, name.bytes(), false, IN_CREATE);
         Ok(id)
     }
@@ -203,6 +207,11 @@ impl Files {
     }
 
     fn open_regular(&mut self, inode: InodeRef, flags: u64, now: Time) -> Result<FileObject, Errno> {
+        if let InodeRef::Node(id) = self.tree.real_inode(inode)
+            && (wants(flags).1 || flags & O_TRUNC != 0)
+        {
+            self.check_handle(id)?;
+        }
         if flags & O_TRUNC != 0 {
             let id = self.tree.copy_up(inode)?;
             let node = self.tree.node_mut(id)?;
@@ -296,7 +305,7 @@ impl Files {
     /// # Errors
     /// `ENOSPC`; `EOPNOTSUPP`: the inode is in a pseudo filesystem.
     pub fn nameless(&mut self, inode: InodeRef, owner: Owner, now: Time) -> Result<NodeId, Errno> {
-        let volume = self.tree.volume_of(inode).ok_or(Errno::EOPNOTSUPP)?;
+        let volume = self.tree.volume_of(inode).filter(|_| !self.is_live(inode)).ok_or(Errno::EOPNOTSUPP)?;
         self.tree.make(volume, Body::Regular(Content::default()), owner, now)
     }
 }

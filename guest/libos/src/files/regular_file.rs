@@ -77,6 +77,9 @@ impl RegularFile {
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { transfer.offset.unwrap_or(position) };
         content.check_write(start, length)?;
+        files.check_write(id, start, length)?;
+        let node = files.tree.node_mut(id)?;
+        let content = node.content_mut()?;
         let room = SIZE_MAX.min(files.current.file_size_max).checked_sub(start).ok_or(Errno::EFBIG)?;
         if room == 0 && length > 0 {
             return Err(Errno::EFBIG);
@@ -106,6 +109,7 @@ impl FileOperations for RegularFile {
 
     fn seek_data(&self, files: &Files, offset: i64, data: bool) -> Result<u64, Errno> {
         let whole;
+        // Every part of a server's file may be data.
         let content = match self.real(&files.tree) {
             RegularFile::Image(_, file) => {
                 whole = Content::above(file);
@@ -137,6 +141,8 @@ impl FileOperations for RegularFile {
                 if matches!(self, RegularFile::Image(..)) {
                     files.replace_object(transfer.file, RegularFile::Node(id));
                 }
+                let length = transfer.ranges.iter().map(|range| range.length()).sum();
+                files.check_read(id, start, length)?;
                 let node = files.tree.node_mut(id)?;
                 if updates_time {
                     node.times.accessed = accessed(&node.times, time(transfer.now));
@@ -183,6 +189,7 @@ impl FileOperations for RegularFile {
         };
         let mut done = 0;
         let length = buffer.len() as u64;
+        files.check_content(InodeRef::Node(id), offset, length)?;
         files.tree.node(id)?.content()?.read(offset, length, |piece| {
             let bytes = user::fetch(piece, &mut buffer[done..done + piece.len()]);
             done += bytes;
@@ -242,6 +249,7 @@ impl FileOperations for RegularFile {
         let file = if sharing == Sharing::Writes { RegularFile::Node(self.copy_up(files, number)?) } else { self.real(&files.tree) };
         match file {
             RegularFile::Node(node) => {
+                files.map_live(node, sharing)?;
                 if sharing == Sharing::Writes && writes {
                     files.tree.node(node)?.content()?.check_write(0, 1)?;
                 }

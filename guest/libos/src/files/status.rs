@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! File metadata, in the layouts of `stat` and `statx`.
 
+use super::mounts::LiveInode;
 use super::tree::content::PAGE;
 use super::tree::node::{Body, Node, Times};
 use super::tree::volume::VolumeIndex;
@@ -135,7 +136,10 @@ impl Status {
         let (size, blocks, numbers) = match &node.body {
             Body::Regular(content) => (content.size(), content.blocks(), (0, 0)),
             Body::Directory(_) => (PAGE, 1, (0, 0)),
-            Body::Symlink(target) => (target.len() as u64, 0, (0, 0)),
+            Body::Symlink(target) => {
+                let unread = node.live.as_deref().map_or(0, LiveInode::size);
+                ((target.len() as u64).max(unread), 0, (0, 0))
+            }
             Body::Special(_, numbers) => (0, 0, *numbers),
         };
         Status {

@@ -24,7 +24,7 @@ const SPACE_LEAST: u64 = 128 << 10;
 const SPACE_MOST: u64 = 6 << 20;
 
 /// The parameters of `execveat`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// The directory from which the path is resolved: a descriptor, or [`AT_FDCWD`].
     pub directory: u64,
@@ -177,6 +177,7 @@ fn find(files: &Files, directory: u64, path: &[u8], flags: u64) -> Result<FoundF
         _ => return Err(Errno::EACCES),
     }
     files.check_not_written(inode)?;
+    files.check_content(inode, 0, u64::MAX)?;
     Ok(FoundFile { program: Program { inode, name }, source: ProgramSource::new(&files.tree, inode)? })
 }
 

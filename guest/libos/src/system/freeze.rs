@@ -71,6 +71,8 @@ impl System {
         self.generation = registers::generation();
         console::begin_anew();
         self.terminal.ended = false;
+        // The file servers are the source's.
+        self.files.mounts.disconnect();
         self.files.saw_clone();
         self.memory.note_clone();
         self.boot_id = None;

@@ -146,17 +146,24 @@ impl System {
     /// Loads a program.
     fn load_job(&mut self, wanted: JobRequest) -> Result<Registers, JobRefusal> {
         let JobRequest { path, directory, arguments, environment } = wanted;
-        let standing = self.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW).and_then(|inode| self.files.change_directory(inode));
+        let standing = self.await_mounts(|system| {
+            let inode = system.files.find(AT_FDCWD, &directory, LookupFlags::FOLLOW)?;
+            system.files.change_directory(inode)
+        });
         standing.map_err(|error| JobRefusal::new("working directory ", &directory, &error.into()))?;
         let path = if path.contains(&b'/') {
             path
         } else {
             let search_path = environment.iter().find_map(|line| line.strip_prefix(b"PATH=")).unwrap_or_default();
-            search(&self.files, &path, search_path).map_err(|error| JobRefusal::of_search(&path, error))?
+            self.await_mounts(|system| search(&system.files, &path, search_path)).map_err(|error| JobRefusal::of_search(&path, error))?
         };
         let named = path.clone();
         let request = Request { directory: AT_FDCWD, path, flags: 0, arguments, environment, stack_limit: STACK_LIMIT };
-        let loaded = prepare(&self.files, request).and_then(|prepared| self.load(prepared));
+        let prepared = self.await_mounts(|system| match prepare(&system.files, request.clone()) {
+            Err(error) if error.errno() == Errno::QUEUED => Err(Errno::QUEUED),
+            prepared => Ok(prepared),
+        });
+        let loaded = prepared.map_err(LoadError::from).and_then(|prepared| self.load(prepared?));
         loaded.map_err(|error| JobRefusal::new("", &named, &error))
     }
 

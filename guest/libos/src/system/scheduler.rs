@@ -332,6 +332,7 @@ impl System {
             }
         }
         self.pump_jobs();
+        self.take_answers();
         while let Some(channel) = self.files.changed.pop() {
             self.wake(channel);
         }

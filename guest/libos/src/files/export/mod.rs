@@ -16,6 +16,7 @@ use pando_rt::global::{Global, OnOwnPage};
 
 use super::Files;
 use super::directory_file::DirectoryFile;
+use super::mounts::Mounts;
 use super::namei::{LastComponent, LookupFlags};
 use super::tree::InodeRef;
 use super::tree::volume::{ImageInode, VolumeIndex};
@@ -55,16 +56,20 @@ pub struct Export {
     host_state: HostState,
 }
 
-/// The channel to the operator.
-struct Operator;
+/// The channel to the operator, which also carries the messages of live mounts.
+struct Operator<'a>(&'a mut Mounts);
 
-impl Channel for Operator {
+impl Channel for Operator<'_> {
     fn send(&mut self, bytes: &[u8]) {
         channel::send(bytes);
     }
 
     fn receive(&mut self, room: &mut [u8]) -> usize {
-        channel::receive(room)
+        let Ok(answer) = self.0.receive_sync() else { return 0 };
+        let bytes = answer.to_bytes();
+        let count = room.len().min(bytes.len());
+        room[..count].copy_from_slice(&bytes[..count]);
+        count
     }
 }
 
@@ -117,7 +122,10 @@ impl Files {
         };
         let Some(number) = self.exports.iter().position(is_it) else { return Ok(()) };
         let path = self.path_in_volume(fd, inode, volume);
-        ROOM.0.with(|room| self.sync_export(number, path.as_deref(), &mut Operator, room))
+        let mut mounts = core::mem::take(&mut self.mounts);
+        let done = ROOM.0.with(|room| self.sync_export(number, path.as_deref(), &mut Operator(&mut mounts), room));
+        self.mounts = mounts;
+        done
     }
 
     /// Sends all changes of every export, and waits until the host has them.
@@ -128,7 +136,10 @@ impl Files {
         if self.exports.is_empty() {
             return Ok(());
         }
-        ROOM.0.with(|room| self.sync_all_through(&mut Operator, room))
+        let mut mounts = core::mem::take(&mut self.mounts);
+        let done = ROOM.0.with(|room| self.sync_all_through(&mut Operator(&mut mounts), room));
+        self.mounts = mounts;
+        done
     }
 
     /// Sends all changes of every export through this channel, collecting records in this buffer.

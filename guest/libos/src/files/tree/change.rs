@@ -4,7 +4,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::directory::Directory;
+use super::directory::{Dentry, Directory};
 use super::node::{Body, Node, NodeId, Times};
 use super::volume::{ImageInode, Volume, VolumeIndex};
 use super::{InodeRef, Tree};
@@ -44,6 +44,7 @@ impl Tree {
             origin: None,
             temporary: false,
             attributes: BTreeMap::new(),
+            live: None,
         };
         let id = self.nodes.add(node)?;
         self.next_number += 1;
@@ -177,6 +178,79 @@ impl Tree {
         let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
         self.volumes.push(Volume { image, bytes, parent: at.directory, is_read_only: false });
         self.graft(at, InodeRef::Image(ImageInode { volume, nid: image.root() }), now)
+    }
+
+    /// Adds a volume without an image of its own, below which all files are nodes.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there are too many.
+    pub fn add_volume(&mut self, parent: InodeRef) -> Result<VolumeIndex, Errno> {
+        let volume = VolumeIndex(u8::try_from(self.volumes.len()).map_err(|_| Errno::ENOMEM)?);
+        let root = *self.volume(VolumeIndex::ROOT)?;
+        self.volumes.push(Volume { parent, is_read_only: false, ..root });
+        Ok(volume)
+    }
+
+    /// Adds the root of a volume as a node.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`.
+    pub fn add_root(&mut self, volume: VolumeIndex, node: Node) -> Result<NodeId, Errno> {
+        let id = self.add_node(node)?;
+        let root = ImageInode { volume, nid: self.volume(volume)?.image.root() };
+        self.nodes_of_inodes.insert(root, id);
+        Ok(id)
+    }
+
+    /// Adds a node without a name.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn add_node(&mut self, node: Node) -> Result<NodeId, Errno> {
+        self.room()?;
+        self.nodes.add(node)
+    }
+
+    /// Lets a name lead to a node. Times stay: the directory's are a server's.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `ENOTDIR`; `ENOENT`: the directory is gone.
+    pub fn attach(&mut self, at: NameAt<'_>, id: NodeId) -> Result<(), Errno> {
+        self.room()?;
+        let directory = self.copied(at.directory)?;
+        self.node_mut(directory)?.directory_mut()?.put(at.name, InodeRef::Node(id), false);
+        self.changes += 1;
+        let node = self.node_mut(id)?;
+        match &mut node.body {
+            Body::Directory(body) => {
+                body.parent = at.directory;
+                node.links = node.links.max(2);
+                let links = &mut self.node_mut(directory)?.links;
+                *links = links.saturating_add(1);
+            }
+            _ => node.links = node.links.saturating_add(1),
+        }
+        Ok(())
+    }
+
+    /// Removes the name of a node. Times stay.
+    pub fn detach(&mut self, at: NameAt<'_>) {
+        let Ok(directory) = self.copied(at.directory) else { return };
+        let Ok(body) = self.node_mut(directory).and_then(|node| node.directory_mut()) else { return };
+        let Dentry::Leads(InodeRef::Node(id)) = body.get(at.name) else { return };
+        body.remove(at.name, false);
+        self.changes += 1;
+        let Ok(node) = self.node_mut(id) else { return };
+        let is_directory = node.kind() == FileType::Directory;
+        node.links = if is_directory { 0 } else { node.links.saturating_sub(1) };
+        if is_directory && let Ok(above) = self.node_mut(directory) {
+            above.links = above.links.saturating_sub(1);
+        }
+    }
+
+    /// The node of a directory that is one already.
+    fn copied(&self, directory: InodeRef) -> Result<NodeId, Errno> {
+        if let InodeRef::Node(id) = self.real_inode(directory) { Ok(id) } else { Err(Errno::EIO) }
     }
 
     /// Mounts a directory at a name.

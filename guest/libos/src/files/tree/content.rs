@@ -5,7 +5,9 @@
 //! zero. So a large file of which one page changes costs one page.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,6 +103,48 @@ pub struct Content {
     changed: u64,
     /// Its seals; `None`: it cannot be sealed.
     pub seals: Option<u32>,
+    /// The changes that a file server does not have; `None`: it is a file of no mount.
+    unsent: Option<Changes>,
+    /// Why the server could not read the content, for the call that has asked.
+    read_error: Cell<Option<Errno>>,
+}
+
+/// The changes of a content, in the order in which they are to be made elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The least size that the file had.
+    pub cut: Option<u64>,
+    /// The parts that were written, in order, apart from each other.
+    pub ranges: Vec<Range<u64>>,
+    /// The size, if it was set to more than that.
+    pub end: Option<u64>,
+}
+
+impl Changes {
+    fn is_none(&self) -> bool {
+        *self == Changes::default()
+    }
+
+    fn write(&mut self, part: Range<u64>) {
+        if part.is_empty() {
+            return;
+        }
+        let first = self.ranges.partition_point(|range| range.end < part.start);
+        let last = self.ranges.partition_point(|range| range.start <= part.end);
+        let joined = self.ranges[first..last].iter().fold(part, |all, range| all.start.min(range.start)..all.end.max(range.end));
+        self.ranges.splice(first..last, [joined]);
+    }
+
+    fn resize(&mut self, before: u64, size: u64) {
+        if size < before {
+            self.cut = Some(self.cut.map_or(size, |cut| cut.min(size)));
+            self.ranges.retain_mut(|range| {
+                range.end = range.end.min(size);
+                !range.is_empty()
+            });
+        }
+        self.end = Some(size);
+    }
 }
 
 impl Content {
@@ -108,6 +152,90 @@ impl Content {
     #[must_use]
     pub fn above(below: ImageFile) -> Content {
         Content { size: below.size(), below: Some(below), visible_size: below.size(), ..Content::default() }
+    }
+
+    /// The content of a file of a server, of which nothing was read.
+    #[must_use]
+    pub fn unread(size: u64) -> Content {
+        Content { size, visible_size: size, unsent: Some(Changes::default()), ..Content::default() }
+    }
+
+    /// The first part of a range that must be read from the file's server.
+    #[must_use]
+    pub fn missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+        /// Bytes that are read ahead.
+        const AHEAD: u64 = 256 << 10;
+        self.unsent.as_ref()?;
+        let known = self.size.min(self.visible_size);
+        let mut number = range.start / PAGE;
+        let end = range.end.min(known);
+        while number * PAGE < end && self.pages.contains_key(&number) {
+            number += 1;
+        }
+        let start = number * PAGE;
+        if start >= end {
+            return None;
+        }
+        let behind = self.pages.range(number..).next().map_or(known, |(next, _)| (next * PAGE).min(known));
+        Some(start..behind.min(end.max(start.saturating_add(AHEAD))))
+    }
+
+    /// Fills the missing pages of a range with what the file's server has read, or notes why it has not.
+    pub fn fill(&mut self, offset: u64, length: u64, bytes: Result<&[u8], Errno>) {
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
+            Err(error) => return self.read_error.set(Some(error)),
+        };
+        let end = offset.saturating_add(length).min(self.visible_size);
+        let mut at = offset;
+        while at < end {
+            let number = at / PAGE;
+            if let Entry::Vacant(vacant) = self.pages.entry(number) {
+                let start = (at - offset) as usize;
+                let piece = bytes.get(start..bytes.len().min(start + PAGE as usize)).unwrap_or_default();
+                let page = Page::blank().and_then(|mut page| {
+                    page.reach(piece.len())?;
+                    page.0[..piece.len()].copy_from_slice(piece);
+                    Ok(page)
+                });
+                match page {
+                    Ok(page) => vacant.insert(Some(page)),
+                    Err(error) => return self.read_error.set(Some(error)),
+                };
+                self.present += 1;
+            }
+            at = (number + 1) * PAGE;
+        }
+    }
+
+    /// The number of pages here.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// Why the file's server could not read the content, once.
+    #[must_use]
+    pub fn take_read_error(&self) -> Option<Errno> {
+        self.read_error.take()
+    }
+
+    /// Forgets everything that was read: the file has changed, and has this size now.
+    pub fn forget(&mut self, size: u64) {
+        self.note_change();
+        self.pages.clear();
+        (self.size, self.visible_size, self.present) = (size, size, 0);
+    }
+
+    /// Whether there are changes that a file server does not have.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.unsent.as_ref().is_some_and(|unsent| !unsent.is_none())
+    }
+
+    /// Removes the changes that a file server does not have.
+    pub fn take_changes(&mut self) -> Changes {
+        self.unsent.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     /// Checks that its seals permit writing so many bytes.
@@ -220,6 +348,9 @@ impl Content {
                 Err(error) => return Err(error),
             }
         }
+        if let Some(unsent) = &mut self.unsent {
+            unsent.write(offset..offset + done);
+        }
         Ok(done)
     }
 
@@ -250,6 +381,9 @@ impl Content {
     /// `ENOSPC`, `EIO`: the last page could not be created.
     pub fn resize(&mut self, size: u64) -> Result<(), Errno> {
         self.note_change();
+        if let Some(unsent) = &mut self.unsent {
+            unsent.resize(self.size, size);
+        }
         if size < self.size {
             let whole = size.div_ceil(PAGE);
             self.drop_pages(whole);
@@ -275,6 +409,9 @@ impl Content {
     pub fn punch(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
         self.note_change();
         let end = offset.saturating_add(length).min(self.size.next_multiple_of(PAGE));
+        if let Some(unsent) = &mut self.unsent {
+            unsent.write(offset.min(self.size)..end.min(self.size));
+        }
         let mut at = offset;
         while at < end {
             let (number, within) = (at / PAGE, at % PAGE);

@@ -86,6 +86,12 @@ impl Directory {
         }
     }
 
+    /// The number of a name that only the overlay has.
+    #[must_use]
+    pub fn number(&self, name: &[u8]) -> Option<u64> {
+        self.names.get(name)?.number
+    }
+
     /// The names that only the overlay has, from this number on.
     pub fn added(&self, from: u64) -> impl Iterator<Item = (u64, &[u8], InodeRef)> {
         self.order.range(from..).filter_map(|(&number, name)| match self.get(name) {

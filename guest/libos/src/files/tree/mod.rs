@@ -341,6 +341,7 @@ impl Tree {
             origin: Some(image),
             temporary: false,
             attributes: self.attributes_below(image)?,
+            live: None,
         })?;
         self.nodes_of_inodes.insert(image, id);
         self.owned += 1;

@@ -11,6 +11,7 @@ use super::volume::{ImageInode, VolumeIndex};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
+use crate::files::mounts::LiveInode;
 
 /// The type-specific part of a node.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub struct Node {
     pub temporary: bool,
     /// Its extended attributes.
     pub attributes: Values,
+    /// What the cache of a mount knows of it besides.
+    pub live: Option<Box<LiveInode>>,
 }
 
 impl Node {

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends what calls want from file servers, and brings their answers into the cache.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::freshness::ENTRY_VALID;
+use super::protocol::{
+    Attributes, Body, DATA_MAX, Entry, NO_HANDLE, OUT_HEADER, PANDO_NOTIFY_CHANGE, PANDO_NOTIFY_END, listing, long, word,
+};
+use super::{Purpose, Scan, Validity, Want, answer_header};
+use crate::errno::Errno;
+use crate::files::Files;
+use crate::files::tree::InodeRef;
+use crate::files::tree::content::PAGE;
+use crate::files::tree::directory::Dentry;
+use crate::files::tree::node::{Body as NodeBody, NodeId};
+use crate::uapi::{FUSE_GETATTR, FUSE_LOOKUP, FUSE_READ, FUSE_READDIRPLUS, FUSE_READLINK};
+
+/// Most bytes of content that one call asks for at once: requests are sent in one go.
+const AHEAD: u64 = 2 << 20;
+/// Most bytes of a file whose content is asked for together with its name.
+const SMALL: u64 = 64 << 10;
+/// Files that are asked for ahead of a program that reads those of a directory in the order of its listing.
+const SCAN: usize = 32;
+/// How long their names then need no new question.
+const SCAN_VALID: u64 = 20_000_000;
+/// Files that a program has asked for in that order before.
+const SCAN_MIN: u32 = 3;
+/// Names that did not exist which are kept, for calls that are made again.
+const MISSING_MAX: usize = 64;
+
+/// A request for a part of a directory's names.
+fn read_directory(offset: u64) -> Body {
+    Body::default().longs(&[NO_HANDLE, offset]).words(&[DATA_MAX as u32, 0]).longs(&[0]).words(&[0, 0])
+}
+
+impl Files {
+    /// Queues the requests for what the running call wants. Returns the number of the request on whose answer it waits.
+    pub fn request_wants(&mut self, now: u64) -> Option<u64> {
+        let mut last = self.mounts.take_awaited();
+        for want in self.mounts.take_wants() {
+            last = self.request_want(want, now).or(last);
+        }
+        last
+    }
+
+    fn request_want(&mut self, want: Want, now: u64) -> Option<u64> {
+        let id = match &want {
+            Want::Name(id, _) | Want::Attributes(id) | Want::Listing(id) | Want::Content(id, ..) | Want::Target(id) | Want::Handle(id) => {
+                *id
+            }
+            Want::Writes => return self.mounts.requests.keys().next_back().copied(),
+        };
+        let live = self.tree.node(id).ok()?.live.as_deref()?;
+        let (mount, nodeid) = (live.mount, live.nodeid);
+        let mounts = &mut self.mounts;
+        Some(match &want {
+            Want::Name(directory, name) => return Some(self.request_name((mount, nodeid), *directory, name, now)),
+            Want::Attributes(_) => mounts.request(mount, FUSE_GETATTR, nodeid, &Body::default().longs(&[0, 0]), Purpose::Cache(want, now)),
+            Want::Listing(_) => {
+                mounts.request(mount, FUSE_READDIRPLUS, nodeid, &read_directory(0), Purpose::Listing(id, BTreeSet::new(), now))
+            }
+            Want::Target(_) => mounts.request(mount, FUSE_READLINK, nodeid, &Body::default(), Purpose::Cache(want, now)),
+            Want::Content(_, offset, length) => return self.request_content((mount, nodeid), id, *offset, *length, now),
+            Want::Handle(_) | Want::Writes => return None,
+        })
+    }
+
+    /// Queues the requests for a name, and for its content if a listing has shown that it is a small file. If names are asked for in the
+    /// order of their listing, those of the next files follow.
+    fn request_name(&mut self, server: (u8, u64), directory: NodeId, name: &[u8], now: u64) -> u64 {
+        let number = self.tree.node(directory).ok().and_then(|node| node.directory().ok()?.number(name));
+        let before = self.mounts.named.take();
+        let follows = |before: &Scan| before.directory == directory && number == before.number.checked_add(1);
+        let opened = before.filter(follows).map_or(0, |before| before.opened + 1);
+        self.mounts.named = number.map(|number| Scan { directory, number, opened });
+        let first = self.request_file(server, directory, name, Validity { at: now, until: 0 });
+        if let Some(number) = number.filter(|_| opened >= SCAN_MIN) {
+            let Ok(entries) = self.tree.node(directory).and_then(|node| node.directory()) else { return first };
+            let next: Vec<(u64, Box<[u8]>)> = entries.added(number + 1).take(SCAN).map(|(number, name, _)| (number, name.into())).collect();
+            let valid = Validity { at: now, until: now.saturating_add(SCAN_VALID) };
+            for (_, name) in &next {
+                self.request_file(server, directory, name, valid);
+            }
+            if let Some((last, _)) = next.last() {
+                self.mounts.named = Some(Scan { directory, number: *last, opened });
+            }
+        }
+        first
+    }
+
+    /// Queues the requests for a name, and for its content if it is a small file. Returns the number of the last one.
+    fn request_file(&mut self, (mount, nodeid): (u8, u64), directory: NodeId, name: &[u8], valid: Validity) -> u64 {
+        let known = self.tree.node(directory).ok().and_then(|node| match node.directory().ok()?.get(name) {
+            Dentry::Leads(InodeRef::Node(id)) => Some(id),
+            _ => None,
+        });
+        let want = Want::Name(directory, name.into());
+        let purpose = Purpose::Name(want, valid);
+        let first = self.mounts.request(mount, FUSE_LOOKUP, nodeid, &Body::default().string(name), purpose);
+        let content = known.and_then(|id| {
+            let node = self.tree.node(id).ok()?;
+            let (size, nodeid) = (node.content().ok()?.size(), node.live.as_deref()?.nodeid);
+            let missing = node.content().ok()?.missing(0..size).filter(|_| size <= SMALL)?;
+            self.request_content((mount, nodeid), id, missing.start, missing.end - missing.start, valid.at)
+        });
+        content.unwrap_or(first)
+    }
+
+    /// Queues requests for a part of a file, in whole pages.
+    fn request_content(&mut self, (mount, nodeid): (u8, u64), id: NodeId, offset: u64, length: u64, now: u64) -> Option<u64> {
+        // Whole pages: the file may have grown.
+        let end = offset.saturating_add(length.min(AHEAD)).next_multiple_of(PAGE);
+        let (mut at, mut last) = (offset, None);
+        while at < end {
+            let size = (end - at).min(DATA_MAX as u64);
+            let body = Body::default().longs(&[NO_HANDLE, at]).words(&[size as u32, 0]).longs(&[0]).words(&[0, 0]);
+            last = Some(self.mounts.request(mount, FUSE_READ, nodeid, &body, Purpose::Cache(Want::Content(id, at, size), now)));
+            at += size;
+        }
+        last
+    }
+
+    /// Takes the answers that have come.
+    pub fn take_answers(&mut self) {
+        if self.mounts.list.iter().all(|mount| mount.is_dead) {
+            return;
+        }
+        let (messages, is_open) = self.mounts.receive();
+        for message in messages {
+            let (mount, message) = (word(&message, 0), &message[4..]);
+            match u8::try_from(mount) {
+                Ok(mount) => self.take_answer(mount, message),
+                Err(_) => self.mounts.synced.push_back(pando_rt::abi::channel::Answer { errno: word(message, 4) }),
+            }
+        }
+        if !is_open {
+            self.mounts.disconnect();
+        }
+        self.mounts.send();
+    }
+
+    fn take_answer(&mut self, mount: u8, message: &[u8]) {
+        let (unique, error) = answer_header(message);
+        let body = message.get(OUT_HEADER..).unwrap_or_default();
+        match (unique, error) {
+            (0, PANDO_NOTIFY_CHANGE) => return self.take_change(mount, body),
+            (0, PANDO_NOTIFY_END) => {
+                if let Some(dead) = self.mounts.list.get_mut(usize::from(mount)) {
+                    dead.is_dead = true;
+                }
+                return self.mounts.fail_requests(Some(mount));
+            }
+            _ => {}
+        }
+        // An answer that nobody has asked for.
+        let Some((of, purpose)) = self.mounts.requests.remove(&unique) else { return };
+        if of != mount {
+            return;
+        }
+        let outcome = match error {
+            0 => Ok(body),
+            error => Err(Errno::from_number(error.unsigned_abs())
+                .filter(|error| !matches!(error, Errno::WAITS | Errno::QUEUED))
+                .unwrap_or(Errno::EIO)),
+        };
+        match purpose {
+            Purpose::Nothing => {}
+            Purpose::Call(thread, key) => {
+                self.mounts.outcomes.insert(thread, (key, outcome.map(Vec::from)));
+            }
+            Purpose::Write(id) => self.take_written(id, outcome.err()),
+            // The listing goes on with a new request, and the call waits for its last one.
+            Purpose::Listing(id, names, at) => return self.take_listing(unique, id, names, at, outcome),
+            Purpose::Cache(want, at) => self.take_cached(want, Validity { at, until: 0 }, outcome),
+            Purpose::Name(want, valid) => self.take_cached(want, valid, outcome),
+        }
+        self.mounts.answered.push(unique);
+    }
+
+    fn take_cached(&mut self, want: Want, valid: Validity, outcome: Result<&[u8], Errno>) {
+        match want {
+            Want::Name(directory, name) => {
+                let entered = match outcome.map(Entry::parse) {
+                    Ok(Some(entry)) if entry.nodeid != 0 => self.enter_live(directory, &name, &entry, valid).map(drop),
+                    Ok(_) => Err(Errno::ENOENT),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = entered {
+                    self.leave_live(directory, &name);
+                    let mut missing = self.mounts.missing.borrow_mut();
+                    if missing.len() >= MISSING_MAX {
+                        missing.pop_front();
+                    }
+                    missing.push_back((directory, name, error, valid.at));
+                }
+            }
+            Want::Attributes(id) => match outcome.ok().and_then(Attributes::of_answer) {
+                Some(attributes) => self.set_attributes(id, &attributes, valid),
+                // The last ones stay: the file is gone, or its server fails at the next call.
+                None => {
+                    if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
+                        live.checked = valid;
+                    }
+                }
+            },
+            Want::Target(id) => {
+                if let Ok(node) = self.tree.node_mut(id) {
+                    node.body = NodeBody::Symlink(outcome.ok().filter(|target| !target.is_empty()).unwrap_or(b"?").into());
+                }
+            }
+            Want::Content(id, offset, length) => {
+                if let Ok(content) = self.tree.node_mut(id).and_then(|node| node.content_mut()) {
+                    content.fill(offset, length, outcome);
+                }
+            }
+            Want::Listing(_) | Want::Handle(_) | Want::Writes => {}
+        }
+    }
+
+    fn take_listing(&mut self, unique: u64, id: NodeId, mut names: BTreeSet<Box<[u8]>>, at: u64, outcome: Result<&[u8], Errno>) {
+        let (entries, next) = listing(outcome.unwrap_or_default());
+        let is_complete = next == 0;
+        let valid = Validity { at, until: at.saturating_add(ENTRY_VALID) };
+        for (name, entry) in entries {
+            // Without memory for it, the name is missing in the listing.
+            let _ = self.enter_live(id, &name, &entry, valid);
+            names.insert(name);
+        }
+        let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return self.mounts.answered.push(unique) };
+        let (mount, nodeid) = (live.mount, live.nodeid);
+        if !is_complete {
+            // It takes the place of the answered request, so that the call waits for the whole.
+            let next = self.mounts.request(mount, FUSE_READDIRPLUS, nodeid, &read_directory(next), Purpose::Nothing);
+            self.mounts.requests.remove(&next);
+            self.mounts.renumber_last(unique);
+            self.mounts.requests.insert(unique, (mount, Purpose::Listing(id, names, at)));
+            return;
+        }
+        let known: Vec<Box<[u8]>> = self.tree.node(id).and_then(|node| node.directory()).map_or_else(
+            |_| Vec::new(),
+            |directory| directory.added(0).filter(|(_, name, _)| !names.contains(*name)).map(|(_, name, _)| name.into()).collect(),
+        );
+        for name in known {
+            self.leave_live(id, &name);
+        }
+        if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
+            live.listed = valid;
+        }
+        self.mounts.answered.push(unique);
+    }
+
+    /// Takes over a change that others made: tells it to watches, and lets the cache ask again.
+    fn take_change(&mut self, mount: u8, body: &[u8]) {
+        let (nodeid, mask, cookie, name) = (long(body, 0), word(body, 8), word(body, 12), body.get(16..).unwrap_or_default());
+        let Some(id) = self.mounts.list.get(usize::from(mount)).and_then(|mount| mount.nodes.get(&nodeid)).copied() else { return };
+        if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
+            (live.checked, live.listed) = (Validity { at: live.checked.at, until: 0 }, Validity { at: live.listed.at, until: 0 });
+        }
+        self.notify_outside(InodeRef::Node(id), name, mask, cookie);
+    }
+}

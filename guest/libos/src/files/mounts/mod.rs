@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Live bind mounts: directories of the host that a file server serves to the cell, by the messages of FUSE.
+//!
+//! The files of a mount are nodes of the overlay like all others: a cache of the host's. Before a call uses a name, attributes, a listing
+//! or content, it checks that the cache has it and that it is new enough ([`freshness`]). If not, it records what it wants and fails with
+//! [`Errno::QUEUED`]. The dispatcher sends the requests and lets the thread wait; the answers update the nodes ([`answers`]), and the call
+//! is made again. Changes of names and attributes go to the server first ([`changes`]). Changes of content are made in the cache, and
+//! written back at the end of the call ([`content`]).
+
+pub mod answers;
+pub mod changes;
+pub mod content;
+mod evict;
+pub mod freshness;
+mod nodes;
+pub mod protocol;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use pando_rt::abi::channel::{Answer, Header, Kind};
+use pando_rt::console::channel;
+
+use super::tree::node::NodeId;
+use super::tree::volume::VolumeIndex;
+use crate::errno::Errno;
+use crate::wait::ThreadNumber;
+use protocol::{Body, IN_HEADER, OUT_HEADER, long, word};
+
+/// Bytes of answers that are read at once.
+const PIECE: usize = 64 << 10;
+
+/// What the cache knows of a file of a mount, besides the node.
+#[derive(Debug)]
+pub struct LiveInode {
+    /// The mount.
+    pub mount: u8,
+    /// The server's number of the inode.
+    pub nodeid: u64,
+    /// How often the server has told it.
+    lookups: u64,
+    /// When its attributes were asked for, and until when they hold in any case.
+    checked: Validity,
+    /// The name that was looked up last, and the validity of that.
+    entry: Option<(NodeId, Box<[u8]>, Validity)>,
+    /// The validity of its listing.
+    listed: Validity,
+    /// The handle for writing.
+    handle: Option<u64>,
+    /// Writes that the server has not answered.
+    in_flight: u32,
+    /// The first error of a write since the last report.
+    error: Option<Errno>,
+    /// Its size and times of change at the server when its content was read.
+    version: Option<protocol::Attributes>,
+    /// It was mapped shared: its content stays.
+    pub is_mapped: bool,
+    /// Its owner in the cell, if a program of the cell has set it: the host's stays.
+    owner: Option<(u32, u32)>,
+    /// The host reports its changes.
+    is_watched: bool,
+}
+
+/// How new something in the cache is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Validity {
+    /// When it was asked for; 0: never.
+    at: u64,
+    /// Until when it needs no new question.
+    until: u64,
+}
+
+/// Something that a call needs from a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// The file of a name.
+    Name(NodeId, Box<[u8]>),
+    /// The attributes of a file.
+    Attributes(NodeId),
+    /// All names of a directory.
+    Listing(NodeId),
+    /// The content of a file: offset and length.
+    Content(NodeId, u64, u64),
+    /// The target of a symbolic link.
+    Target(NodeId),
+    /// The handle for writing a file.
+    Handle(NodeId),
+    /// The answers to all writes.
+    Writes,
+}
+
+/// The purpose of a request that is not answered yet.
+#[derive(Debug)]
+enum Purpose {
+    /// An answer for the cache, asked for at this time.
+    Cache(Want, u64),
+    /// A name for the cache, with its validity.
+    Name(Want, Validity),
+    /// A listing that goes on: the names so far.
+    Listing(NodeId, BTreeSet<Box<[u8]>>, u64),
+    /// An answer for the call of a thread, with the key of the request.
+    Call(ThreadNumber, u64),
+    /// A write of this file.
+    Write(NodeId),
+    /// None: the answer does not matter.
+    Nothing,
+}
+
+/// A name that did not exist, with its directory, the error, and the time of the question.
+type MissingName = (NodeId, Box<[u8]>, Errno, u64);
+
+/// Names of a directory that are asked for in the order of its listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scan {
+    directory: NodeId,
+    /// The number of the last name.
+    number: u64,
+    /// How many names before it were asked for in order.
+    opened: u32,
+}
+
+/// A mount.
+#[derive(Debug)]
+struct Mount {
+    /// The nodes of the server's inodes.
+    nodes: BTreeMap<u64, NodeId>,
+    volume: VolumeIndex,
+    /// The server is gone.
+    is_dead: bool,
+    /// The number of nodes after which the next eviction comes.
+    kept: usize,
+}
+
+/// All mounts, and the requests to their servers.
+#[derive(Debug, Default)]
+pub struct Mounts {
+    list: Vec<Mount>,
+    requests: BTreeMap<u64, (u8, Purpose)>,
+    last: u64,
+    wants: RefCell<Vec<Want>>,
+    /// The request on whose answer the running call waits.
+    awaited: Option<u64>,
+    outcomes: BTreeMap<ThreadNumber, (u64, Result<Vec<u8>, Errno>)>,
+    /// Names that did not exist when the server was asked.
+    missing: RefCell<VecDeque<MissingName>>,
+    /// The name that was asked for last.
+    named: Option<Scan>,
+    /// When the running call was first made.
+    pub began: u64,
+    /// Files that may have changes to be written back.
+    writable: BTreeSet<NodeId>,
+    /// Records that were not sent yet.
+    out: Vec<u8>,
+    /// Bytes of answers that are not complete.
+    incoming: Vec<u8>,
+    /// Answers to [`Kind::Sync`].
+    synced: VecDeque<Answer>,
+    /// Requests that were answered since the scheduler last looked.
+    pub answered: Vec<u64>,
+}
+
+impl Mounts {
+    /// Whether there is no mount.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether there are answers to be expected.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Forgets the requests: the servers are another cell's. All uses of the mounts fail from now on.
+    pub fn disconnect(&mut self) {
+        self.list.iter_mut().for_each(|mount| mount.is_dead = true);
+        self.fail_requests(None);
+    }
+
+    /// Fails the requests to a mount, or to all.
+    fn fail_requests(&mut self, mount: Option<u8>) {
+        let failed: Vec<u64> =
+            self.requests.iter().filter(|(_, (of, _))| mount.is_none_or(|mount| mount == *of)).map(|(unique, _)| *unique).collect();
+        for unique in failed {
+            if let Some((_, Purpose::Call(thread, key))) = self.requests.remove(&unique) {
+                self.outcomes.insert(thread, (key, Err(Errno::EIO)));
+            }
+            self.answered.push(unique);
+        }
+    }
+
+    /// Records what a call needs. Returns the error with which it ends for now.
+    fn want(&self, want: Want) -> Errno {
+        let mut wants = self.wants.borrow_mut();
+        if !wants.contains(&want) {
+            wants.push(want);
+        }
+        Errno::QUEUED
+    }
+
+    /// Removes what the running call needs.
+    fn take_wants(&mut self) -> Vec<Want> {
+        core::mem::take(&mut *self.wants.borrow_mut())
+    }
+
+    /// Queues a request. Returns its number.
+    fn request(&mut self, mount: u8, opcode: u32, nodeid: u64, body: &Body, purpose: Purpose) -> u64 {
+        self.last += 1;
+        let (unique, length) = (self.last, IN_HEADER + body.0.len());
+        let header = Header { kind: Kind::Message, length: (4 + length) as u32 };
+        self.out.extend_from_slice(&header.to_bytes());
+        self.out.extend_from_slice(&u32::from(mount).to_le_bytes());
+        let message = Body::default().words(&[length as u32, opcode]).longs(&[unique, nodeid]).words(&[0; 4]);
+        self.out.extend_from_slice(&message.0);
+        self.out.extend_from_slice(&body.0);
+        self.requests.insert(unique, (mount, purpose));
+        unique
+    }
+
+    /// Asks a server to do something for the running call, which is made again at the answer.
+    ///
+    /// # Errors
+    /// The server's; `QUEUED`: it has not answered yet. `EIO`: it is gone.
+    fn ask(&mut self, thread: ThreadNumber, mount: u8, opcode: u32, nodeid: u64, body: &Body) -> Result<Vec<u8>, Errno> {
+        let key = fold(opcode, nodeid, &body.0);
+        if let Some((of, outcome)) = self.outcomes.remove(&thread)
+            && of == key
+        {
+            return outcome;
+        }
+        self.check_alive(mount)?;
+        self.awaited = Some(self.request(mount, opcode, nodeid, body, Purpose::Call(thread, key)));
+        Err(Errno::QUEUED)
+    }
+
+    /// Checks that the server of a mount is there.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn check_alive(&self, mount: u8) -> Result<(), Errno> {
+        if self.list.get(usize::from(mount)).is_some_and(|mount| !mount.is_dead) { Ok(()) } else { Err(Errno::EIO) }
+    }
+
+    /// The number of the request on which the running call waits, if it does.
+    pub fn take_awaited(&mut self) -> Option<u64> {
+        self.awaited.take()
+    }
+
+    /// Whether a request was answered.
+    #[must_use]
+    pub fn is_answered(&self, unique: u64) -> bool {
+        !self.requests.contains_key(&unique)
+    }
+
+    /// Drops the outcome of a call that is over.
+    pub fn finish_call(&mut self, thread: ThreadNumber) {
+        self.outcomes.remove(&thread);
+    }
+
+    /// Sends the queued requests.
+    pub fn send(&mut self) {
+        if !self.out.is_empty() {
+            channel::send(&self.out);
+            self.out.clear();
+            self.out.shrink_to(PIECE);
+        }
+    }
+
+    /// Reads the answers that have come, as messages. Returns `false` if the operator will send no more.
+    fn receive(&mut self) -> (Vec<Vec<u8>>, bool) {
+        let mut is_open = true;
+        loop {
+            let start = self.incoming.len();
+            self.incoming.resize(start + PIECE, 0);
+            let received = channel::try_receive(&mut self.incoming[start..]);
+            self.incoming.truncate(start + received.unwrap_or(0));
+            match received {
+                Some(0) => is_open = false,
+                Some(_) => continue,
+                None => {}
+            }
+            break;
+        }
+        (self.take_messages(), is_open)
+    }
+
+    /// Removes the complete messages from the bytes that have come.
+    fn take_messages(&mut self) -> Vec<Vec<u8>> {
+        let (mut messages, mut at) = (Vec::new(), 0);
+        while let Some(rest) = self.incoming.get(at..).filter(|rest| rest.len() >= 4 + OUT_HEADER) {
+            let length = (word(rest, 4) as usize).max(OUT_HEADER) + 4;
+            let Some(message) = rest.get(..length) else { break };
+            messages.push(message.to_vec());
+            at += length;
+        }
+        self.incoming.drain(..at);
+        messages
+    }
+
+    /// Waits for the answer to [`Kind::Sync`].
+    ///
+    /// # Errors
+    /// `EIO`: the operator will send no more.
+    pub fn receive_sync(&mut self) -> Result<Answer, Errno> {
+        loop {
+            if let Some(answer) = self.synced.pop_front() {
+                return Ok(answer);
+            }
+            let mut piece = [0; 1024];
+            let count = channel::receive(&mut piece);
+            if count == 0 {
+                return Err(Errno::EIO);
+            }
+            self.incoming.extend_from_slice(&piece[..count]);
+            // Messages for mounts stay until they are read.
+            self.sort_out_syncs();
+        }
+    }
+
+    /// Takes the answers to [`Kind::Sync`] out of the bytes that have come.
+    fn sort_out_syncs(&mut self) {
+        let messages = self.take_messages();
+        let rest = core::mem::take(&mut self.incoming);
+        for message in messages {
+            if word(&message, 0) == u32::MAX {
+                self.synced.push_back(Answer { errno: word(&message, 8) });
+            } else {
+                self.incoming.extend_from_slice(&message);
+            }
+        }
+        self.incoming.extend_from_slice(&rest);
+    }
+}
+
+/// A number that tells requests of a call apart (FNV-1a).
+fn fold(opcode: u32, nodeid: u64, body: &[u8]) -> u64 {
+    let head = u64::from(opcode).to_le_bytes().into_iter().chain(nodeid.to_le_bytes());
+    head.chain(body.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The header of an answer: number and error.
+fn answer_header(message: &[u8]) -> (u64, i32) {
+    (long(message, 8), word(message, 4).cast_signed())
+}
+
+impl Mounts {
+    /// Gives the request that was queued last another number.
+    fn renumber_last(&mut self, unique: u64) {
+        let tail = self.out.iter().len();
+        // The queued bytes end with the message's header and its body, a structure of forty bytes.
+        let at = tail - IN_HEADER - 40 + 8;
+        self.out[at..at + 8].copy_from_slice(&unique.to_le_bytes());
+    }
+}
