@@ -13,6 +13,7 @@ pub mod environment;
 pub mod host;
 pub mod limits;
 pub mod machine;
+pub mod mounts;
 pub mod network;
 pub mod outcome;
 pub mod output_file;

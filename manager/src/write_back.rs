@@ -2,6 +2,7 @@
 //! Writable volumes: the cell's changes are written back to the host.
 
 use crate::host;
+use crate::mounts::LiveMounts;
 use pando_image::Replaced;
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Export, FailureReason, LaunchError, WriteBack, WriteBackReport, WriteFailure};
@@ -96,18 +97,27 @@ impl Exports {
         self.list.iter().map(|(_, cell, _)| cell.clone()).collect()
     }
 
-    /// Starts the write-back of the cell's changes on a thread of its own. The volumes may grow by `most` bytes. `None` if there is
-    /// no writable volume.
+    /// Starts the write-back of the cell's changes, and forwards the messages of its live mounts, on threads of their own. The volumes may
+    /// grow by `most` bytes. `None` if there is neither.
     ///
     /// # Errors
     /// The cell has ended, or the host has no thread.
-    pub fn write_back(self, kernel: &Kernel, cell: CellId, most: u64) -> Result<Option<RunningExports>, WriteBackError> {
-        if self.is_empty() {
+    pub fn write_back(
+        self,
+        kernel: &Kernel,
+        cell: CellId,
+        most: u64,
+        mounts: LiveMounts,
+    ) -> Result<Option<RunningExports>, WriteBackError> {
+        if self.is_empty() && mounts.is_empty() {
             return Ok(None);
         }
         let channel = kernel.channel(cell).map_err(LaunchError::from)?;
         let (names, exports) = self.list.into_iter().map(|(name, _, export)| (name, export)).unzip();
-        Ok(Some(RunningExports { names, thread: WriteBack::start(channel, exports, self.replaced, most).map_err(WriteBackError::Thread)? }))
+        Ok(Some(RunningExports {
+            names,
+            thread: WriteBack::start(channel, exports, self.replaced, most, mounts).map_err(WriteBackError::Thread)?,
+        }))
     }
 }
 

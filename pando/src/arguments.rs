@@ -129,8 +129,9 @@ pub(crate) struct ViewOptions {
     pub(crate) bare: bool,
 
     /// Show a file or directory of the host at the path CELL (repeatable). The program's changes are written to the host when it syncs or
-    /// ends; with `:ro` it can make none. PATH alone shows it under its own name, and the changes are lost with the cell
-    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
+    /// ends (`:copy`, the default). With `:live` each side sees the other's changes at once; with `:ro` or `:live,ro` the program can make
+    /// none; with `:snapshot`, or PATH alone, which shows it under its own name, they are lost with the cell
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:MODE]", value_parser = OsStringValueParser::new().try_map(crate::options::volume))]
     pub(crate) volumes: Vec<VolumeSpec>,
 }
 

@@ -23,6 +23,7 @@ use pando_launch::{Calls, Program};
 use pando_machine::PageCount;
 use pando_manager::cell::CellSpec;
 use pando_manager::limits::Limits;
+use pando_manager::mounts::LiveMounts;
 use pando_manager::network::PreparedNetwork;
 use pando_manager::root::RootGuard;
 use pando_manager::template::{OpenTemplate, TemplateRef, TemplateStore};
@@ -229,5 +230,5 @@ fn single(
         observer,
         start: None,
     };
-    run::finish(&single, &ready.kernel, cell, view, network, timings)
+    run::finish(&single, &ready.kernel, cell, (view, LiveMounts::default()), network, timings)
 }

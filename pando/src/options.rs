@@ -11,14 +11,22 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Parses `HOST:CELL[:ro]`. `PATH` alone, made absolute, is shown under its own name, and changes of it are lost with the cell.
+/// Parses `HOST:CELL[:MODE]`. `PATH` alone, made absolute, is shown under its own name, and changes of it are lost with the cell.
 pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     let parts: Vec<&OsStr> = text.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes).collect();
-    let (host, cell, writable, read_only) = match parts[..] {
-        [path] => (path, path, false, false),
-        [host, cell] => (host, cell, true, false),
-        [host, cell, mode] if mode == "ro" => (host, cell, false, true),
-        [_, _, mode] => return Err(format!("only `ro` may follow the second colon, not `{}`", mode.display())),
+    let (host, cell, writable, read_only, live) = match parts[..] {
+        [path] => (path, path, false, false, false),
+        [host, cell] => (host, cell, true, false, false),
+        [host, cell, mode] => match mode.as_bytes() {
+            b"copy" => (host, cell, true, false, false),
+            b"live" => (host, cell, false, false, true),
+            b"live,ro" | b"ro,live" => (host, cell, false, true, true),
+            b"ro" => (host, cell, false, true, false),
+            b"snapshot" => (host, cell, false, false, false),
+            _ => {
+                return Err(format!("`live`, `live,ro`, `ro`, `copy` or `snapshot` may follow the second colon, not `{}`", mode.display()));
+            }
+        },
         _ => return Err("too many colons: give HOST:CELL or HOST:CELL:ro; a path with a colon cannot be named".into()),
     };
     if host.is_empty() || cell.is_empty() {
@@ -33,7 +41,7 @@ pub(crate) fn volume(text: OsString) -> Result<VolumeSpec, String> {
     }
     let host = absolute(host)?;
     let cell = if parts.len() > 1 { without_dots(Path::new(cell))? } else { host.clone() };
-    Ok(VolumeSpec { host, cell, writable, read_only })
+    Ok(VolumeSpec { host, cell, writable, read_only, live })
 }
 
 /// Resolves `.` and `..` in a path of the cell lexically: it contains no links yet.
@@ -164,7 +172,7 @@ mod tests {
 
     /// The paths, whether changes go back, and whether there may be any.
     fn volume(text: &str) -> Result<(String, String, bool, bool), String> {
-        let VolumeSpec { host, cell, writable, read_only } = super::volume(text.into())?;
+        let VolumeSpec { host, cell, writable, read_only, .. } = super::volume(text.into())?;
         Ok((host.display().to_string(), cell.display().to_string(), writable, !read_only))
     }
 
@@ -172,6 +180,12 @@ mod tests {
     fn volumes_are_read_as_people_write_them() {
         assert_eq!(volume("/a:/b"), Ok(("/a".into(), "/b".into(), true, true)));
         assert_eq!(volume("/a:/b:ro"), Ok(("/a".into(), "/b".into(), false, false)));
+        let is_live = |text: &str| super::volume(text.into()).map(|volume| (volume.live, volume.read_only));
+        assert_eq!(is_live("/a:/b:live"), Ok((true, false)));
+        assert_eq!(is_live("/a:/b:live,ro"), Ok((true, true)));
+        assert_eq!(is_live("/a:/b:copy"), Ok((false, false)));
+        assert_eq!(volume("/a:/b:copy"), volume("/a:/b"));
+        assert_eq!(volume("/a:/b:snapshot"), Ok(("/a".into(), "/b".into(), false, true)));
         let here = std::env::current_dir().expect("the test stands somewhere").display().to_string();
         assert_eq!(volume("./a"), Ok((format!("{here}/a"), format!("{here}/a"), false, true)));
         assert_eq!(volume("a:/b"), Ok((format!("{here}/a"), "/b".into(), true, true)));

@@ -17,6 +17,7 @@ use pando_kernel::{End, Kernel, Outcome};
 use pando_launch::{Calls, LaunchError, Program, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
+use pando_manager::mounts::{self, LiveMounts};
 use pando_manager::network::{NetworkReport, NetworkSpec, PreparedNetwork};
 use pando_manager::outcome::{OWN_FAILURE, exit_status, is_chosen};
 use pando_manager::report::Reporter;
@@ -57,6 +58,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let mut view = PreparedView::for_run(&spec, options.arguments(), &caller)?;
     let program = view.program(&spec, &caller);
     let start = ProgramStart::open(caller.cache.as_deref(), &program, mem::take(&mut view.fingerprints));
+    let growth_max = options.write_limit.in_bytes();
+    let mounts = mounts::start(&view.live, growth_max).map_err(|(volume, reason)| ViewError::Volume { volume, reason })?;
     timings.end("view");
     let limits = Limits::from(&options.limits);
     let memory = limits.memory();
@@ -81,7 +84,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
         observer: &observer,
         start: Some(&start),
     };
-    finish(&single, &kernel, cell, view, network, &mut timings)
+    finish(&single, &kernel, cell, (view, mounts), network, &mut timings)
 }
 
 /// Options for the only cell of this process.
@@ -112,11 +115,11 @@ pub(crate) fn finish(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
     cell: CellGuard,
-    view: PreparedView,
+    files: (PreparedView, LiveMounts),
     network: PreparedNetwork,
     timings: &mut Timings,
 ) -> Result<u8, Failure> {
-    let EndedCell { outcome, network, is_complete } = run_attached(single, kernel, cell, view, network, timings)?;
+    let EndedCell { outcome, network, is_complete } = run_attached(single, kernel, cell, files, network, timings)?;
     timings.end("program");
     if let (Some(start), Some(trace)) = (single.start, &outcome.start) {
         start.update(trace);
@@ -149,7 +152,7 @@ fn run_attached(
     single: &Single<'_>,
     kernel: &Arc<Kernel>,
     cell: CellGuard,
-    mut view: PreparedView,
+    (mut view, mounts): (PreparedView, LiveMounts),
     network: PreparedNetwork,
     timings: &mut Timings,
 ) -> Result<EndedCell, Failure> {
@@ -159,7 +162,7 @@ fn run_attached(
     let receiving = network.has_gateway();
     announce(network.forwards(), single.publish);
     let network = network.connect(kernel, cell.id())?;
-    let write_back = view.exports.write_back(kernel, cell.id(), single.written)?;
+    let write_back = view.exports.write_back(kernel, cell.id(), single.written, mounts)?;
     let time_limits = TimeLimits::start(kernel).map_err(Failure::Thread)?;
     let signals = Signals::pass_on(kernel, Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();

@@ -64,7 +64,7 @@ impl Plan {
     /// # Errors
     /// A file cannot be found, or the template exists already.
     pub fn new(spec: TemplateSpec, store: &TemplateStore, environment: &HostEnvironment) -> Result<Plan, TemplateError> {
-        if let Some(volume) = spec.view.volumes.iter().find(|volume| volume.writable) {
+        if let Some(volume) = spec.view.volumes.iter().find(|volume| volume.writable || volume.live) {
             let reason = "clones cannot write to the host: add `:ro`".into();
             return Err(ViewError::Volume { volume: volume.host.clone(), reason }.into());
         }

@@ -128,6 +128,7 @@ impl Manifest {
             cell: cell.clone(),
             writable: false,
             read_only: false,
+            live: false,
         });
         let entrypoint = Some(self.program.clone().into_os_string());
         let image = self.image.as_ref().map(|(id, _)| ImageSpec { name: id.clone(), entrypoint, has_terminal: false });

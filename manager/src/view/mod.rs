@@ -250,6 +250,15 @@ impl View {
         Ok(place)
     }
 
+    /// Makes a mount point for a directory of the host that is not part of the view's images. Returns the path without links.
+    ///
+    /// # Errors
+    /// The directory is the host kernel's, or another file is in the way.
+    fn mount_point(&mut self, host: &Path, cell: &Path) -> Result<Vec<u8>, ViewError> {
+        refuse_kernel(&host.canonicalize().map_err(|source| Error::Host { path: host.into(), source })?)?;
+        self.add_directory(cell)
+    }
+
     /// Keeps files readable that were replaced or removed.
     fn read_replaced(&mut self, replaced: &Arc<Replaced>) {
         for volume in &mut self.volumes {

@@ -8,6 +8,7 @@ use super::spec::{User, UserName, ViewSpec, VolumeSpec};
 use super::{View, ViewError};
 use crate::environment::{HostEnvironment, ProgramError, lines};
 use crate::host;
+use crate::mounts::LiveVolume;
 use crate::write_back::Exports;
 use pando_confine::{Authority, Paths};
 use pando_image::Error;
@@ -39,6 +40,8 @@ pub struct PreparedView {
     pub user: User,
     /// The container image that is its root; held, so that it is not removed.
     pub image: Option<OpenImage>,
+    /// The live mounts, whose servers are not started yet.
+    pub live: Vec<LiveVolume>,
     /// The volumes that are written back.
     pub exports: Exports,
     /// The host paths that are needed for that.
@@ -91,8 +94,9 @@ impl PreparedView {
             view.empty_directory(path, *permissions)?;
         }
         let (mut exports, mut change) = (Exports::default(), Vec::from_iter(environment.cache.clone()));
+        let mut live = Vec::new();
         let (mut shown, mut protected): (Vec<(PathBuf, &Path)>, Vec<Vec<u8>>) = Default::default();
-        for (index, VolumeSpec { host, cell, writable, read_only }) in spec.volumes.iter().enumerate() {
+        for (index, VolumeSpec { host, cell, writable, read_only, live: is_live }) in spec.volumes.iter().enumerate() {
             // A repeated volume counts once.
             if spec.volumes[..index].contains(&spec.volumes[index]) {
                 continue;
@@ -102,6 +106,15 @@ impl PreparedView {
                 ViewError::Image(Error::Host { path, source }) if path == *host => format!("cannot read it: {}", host::plain(&source)),
                 error => error.to_string(),
             };
+            if *is_live {
+                LiveVolume::check(host).map_err(|error| failed(host::plain(&error)))?;
+                let mount_point = view.mount_point(host, cell).map_err(|error| failed(not_shown(error)))?;
+                if *read_only {
+                    protected.push(mount_point.clone());
+                }
+                live.push(LiveVolume { host: host.clone(), cell: mount_point, read_only: *read_only });
+                continue;
+            }
             // Leftovers of a killed process are removed before the view is made.
             let export = if *writable { Some(Exports::open(host).map_err(|error| failed(host::plain(&error)))?) } else { None };
             let place: PathBuf = OsString::from_vec(view.show(host, cell).map_err(|error| failed(not_shown(error)))?).into();
@@ -131,6 +144,7 @@ impl PreparedView {
             directory,
             user,
             image,
+            live,
             exports,
             protected,
             visible,
@@ -157,6 +171,7 @@ impl PreparedView {
             environment,
             exports: self.exports.in_cell(),
             read_only: self.protected.clone(),
+            mounts: self.live.iter().map(|volume| volume.cell.clone()).collect(),
             user: self.user.user,
             group: self.user.group,
             groups: self.account.groups.clone(),

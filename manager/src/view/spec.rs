@@ -36,6 +36,8 @@ pub struct VolumeSpec {
     pub writable: bool,
     /// The cell's programs may not change it.
     pub read_only: bool,
+    /// It is a live mount: changes on either side are seen by the other.
+    pub live: bool,
 }
 
 /// A container image of the store, and how its program is started.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Forwards messages between a cell and its file servers. Nothing here waits for a server: one that does not answer in time is given up.
+
+use pando_launch::{AnswerSender, FileServers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a server may take for an answer while it has requests: disks may be slow.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How often a thread looks for requests that the server's socket had no room for.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes of requests that wait for a server: a libOS does not send more than a few MiB ahead.
+const WAITING_MAX: usize = 64 << 20;
+/// Most bytes of a message.
+const MESSAGE_MAX: usize = pando_fileserver::MESSAGE_MAX;
+/// Bytes before a message: the index of its mount.
+const INDEX: usize = 4;
+/// The code of the notification that a server is gone, as the libOS knows it.
+const END: i32 = 0x5058;
+/// Bytes of a `fuse_out_header`.
+const OUT_HEADER: usize = 16;
+/// The opcodes without an answer: `FUSE_FORGET` and `FUSE_BATCH_FORGET`.
+const UNANSWERED: [u32; 2] = [2, 42];
+
+/// The live mounts of a cell, with a connection to each file server.
+#[derive(Debug, Default)]
+pub struct LiveMounts {
+    servers: Vec<Arc<Server>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// The connection to a file server.
+#[derive(Debug)]
+struct Server {
+    socket: OwnedFd,
+    queue: Mutex<Queue>,
+}
+
+/// The requests to a server.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those that its socket had no room for. An empty one ends the connection.
+    waiting: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Requests that it has not answered.
+    unanswered: u64,
+    /// When it last answered, or got its first request.
+    heard: Option<Instant>,
+    /// It is given up.
+    is_dead: bool,
+}
+
+impl LiveMounts {
+    pub(super) fn new(sockets: Vec<OwnedFd>) -> LiveMounts {
+        let servers = sockets.into_iter().map(|socket| Arc::new(Server { socket, queue: Mutex::default() })).collect();
+        LiveMounts { servers, threads: Vec::new() }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+}
+
+impl FileServers for LiveMounts {
+    fn start(&mut self, answers: AnswerSender) -> io::Result<()> {
+        for (index, server) in (0..).zip(&self.servers) {
+            let (server, answers) = (Arc::clone(server), answers.clone());
+            let thread = std::thread::Builder::new().name("mount".into()).spawn(move || server.carry_answers(index, &answers))?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, mount: u32, message: &[u8]) {
+        if let Some(server) = self.servers.get(mount as usize)
+            && message.len() <= MESSAGE_MAX
+        {
+            server.push(message.to_vec());
+        }
+    }
+
+    fn end(&mut self) {
+        // The servers do what they have been asked for, and end.
+        self.servers.iter().for_each(|server| server.push(Vec::new()));
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Server {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request, or lets it wait.
+    fn push(&self, message: Vec<u8>) {
+        let mut queue = self.queue();
+        if queue.is_dead {
+            return;
+        }
+        let is_answered = message.get(4..8).is_none_or(|opcode| UNANSWERED.iter().all(|other| other.to_le_bytes() != *opcode));
+        if is_answered && !message.is_empty() {
+            queue.unanswered += 1;
+            queue.heard.get_or_insert_with(Instant::now);
+        }
+        queue.bytes += message.len();
+        queue.waiting.push_back(message);
+        if queue.bytes > WAITING_MAX {
+            queue.is_dead = true;
+        }
+        self.send_waiting(&mut queue);
+    }
+
+    /// Sends what the socket has room for.
+    fn send_waiting(&self, queue: &mut Queue) {
+        while let Some(message) = queue.waiting.front() {
+            match retry_on_intr(|| send(&self.socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)) {
+                Ok(_) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS) => return,
+                Err(_) => queue.is_dead = true,
+            }
+            queue.bytes -= queue.waiting.pop_front().map_or(0, |message| message.len());
+        }
+    }
+
+    /// Carries the server's answers to the cell until one of them has ended.
+    fn carry_answers(&self, index: u32, answers: &AnswerSender) {
+        let mut message = vec![0; INDEX + MESSAGE_MAX];
+        message[..INDEX].copy_from_slice(&index.to_le_bytes());
+        while let Ok(length) = self.receive(&mut message[INDEX..]) {
+            let header = &message[INDEX..INDEX + length];
+            // Notifications have the number 0.
+            if length >= OUT_HEADER && header[8..OUT_HEADER] != [0; 8] {
+                let mut queue = self.queue();
+                queue.unanswered = queue.unanswered.saturating_sub(1);
+                queue.heard = (queue.unanswered > 0).then(Instant::now);
+            }
+            let is_whole = length >= OUT_HEADER && header[..4] == (length as u32).to_le_bytes();
+            if !is_whole || !answers.send(&message[..INDEX + length]) {
+                break;
+            }
+        }
+        self.queue().is_dead = true;
+        let mut end = message[..INDEX].to_vec();
+        end.extend((OUT_HEADER as u32).to_le_bytes());
+        end.extend(END.to_le_bytes());
+        end.extend(0_u64.to_le_bytes());
+        answers.send(&end);
+    }
+
+    /// Receives the server's next message. Returns an error if there are no more, or if the server is given up.
+    fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let (has_waiting, heard) = {
+                let mut queue = self.queue();
+                self.send_waiting(&mut queue);
+                if queue.is_dead {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                (!queue.waiting.is_empty(), queue.heard)
+            };
+            if heard.is_some_and(|heard| heard.elapsed() > ANSWER_MAX) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let interval = if has_waiting { INTERVAL } else { Duration::from_secs(1) };
+            let interval = Timespec::try_from(interval).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
+            if retry_on_intr(|| poll(&mut wait, Some(&interval)))? == 0 {
+                continue;
+            }
+            return match retry_on_intr(|| recv(&self.socket, &mut room[..], RecvFlags::DONTWAIT)) {
+                Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((length, _)) => Ok(length),
+                Err(Errno::AGAIN) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+}
