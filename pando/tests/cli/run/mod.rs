@@ -3,6 +3,7 @@
 
 mod confinement;
 mod limits;
+mod live;
 mod memory;
 mod nested;
 mod processor;
