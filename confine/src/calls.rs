@@ -250,19 +250,7 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
         only(nr::__NR_tgkill, rule(0, Dword, Eq, own.into()))?,
         each(nr::__NR_ioctl, is_one_of(1, &requests))?,
     ];
-    let mut descriptors: Vec<SeccompRule> =
-        is_one_of(1, &[DESCRIPTORS, seals].concat()).map_err(|error| ConfineError::Calls(error.into()))?;
-    if needs.serving_files {
-        // The server sets the flags of its open files to the client's. None of them redirects signals.
-        let setting = || {
-            SeccompRule::new(vec![
-                SeccompCondition::new(1, Dword, Eq, nr::F_SETFL.into())?,
-                SeccompCondition::new(2, Dword, MaskedEq(nr::FASYNC.into()), 0)?,
-            ])
-        };
-        descriptors.push(setting().map_err(|error| ConfineError::Calls(error.into()))?);
-    }
-    conditions.push((i64::from(nr::__NR_fcntl), descriptors));
+    conditions.push((i64::from(nr::__NR_fcntl), of_descriptors(needs, seals)?));
     if needs.starting {
         // As `fork` calls it: no thread, and no namespace.
         let fork = nr::CLONE_CHILD_CLEARTID | nr::CLONE_CHILD_SETTID | nr::SIGCHLD;
@@ -289,6 +277,19 @@ fn conditions(needs: &Needs) -> Result<Vec<(i64, Vec<SeccompRule>)>, ConfineErro
     }
     conditions.push(each(nr::__NR_utimensat, times.into_iter().collect())?);
     Ok(conditions)
+}
+
+/// The requests on descriptors (`fcntl`).
+fn of_descriptors(needs: &Needs, seals: &[u32]) -> Result<Vec<SeccompRule>, ConfineError> {
+    let rule = |command: u32| SeccompRule::new(vec![SeccompCondition::new(1, Dword, Eq, command.into())?]);
+    let setting = || {
+        let command = SeccompCondition::new(1, Dword, Eq, nr::F_SETFL.into())?;
+        SeccompRule::new(vec![command, SeccompCondition::new(2, Dword, MaskedEq(nr::FASYNC.into()), 0)?])
+    };
+    // A file server sets the flags of its open files to the client's. None of them redirects signals.
+    let settings = needs.serving_files.then(setting);
+    let rules = DESCRIPTORS.iter().chain(seals).map(|command| rule(*command)).chain(settings);
+    rules.collect::<Result<_, _>>().map_err(|error| ConfineError::Calls(error.into()))
 }
 
 /// Sockets of IPv4 and IPv6, for connections, datagrams and echoes; and the socket options that a gateway sets, or also those of listening

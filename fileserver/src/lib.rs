@@ -17,7 +17,7 @@ use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use growth::Growth;
 use linux_raw_sys::general::O_NONBLOCK;
-use message::{FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, FUSE_SETATTR, FUSE_WRITE, Header, NO_HANDLE};
+use message::{FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, FUSE_SETATTR, FUSE_WRITE, NO_HANDLE, RequestHeader};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -96,7 +96,7 @@ impl FileServer {
 
     /// Handles one message.
     fn handle(&mut self, socket: &impl AsFd, request: &mut [u8], reply: &mut [u8]) -> io::Result<()> {
-        let Some(header) = Header::parse(request) else { return Ok(()) };
+        let Some(header) = RequestHeader::parse(request) else { return Ok(()) };
         // Not even root of the cell acts as another user of the host than the server's own.
         message::clear_credentials(request);
         let checked = message::check(&header, request, self.is_read_only).and_then(|()| self.charge(&header, request));
@@ -121,7 +121,7 @@ impl FileServer {
     }
 
     /// Lets the library answer a message that was checked.
-    fn perform(&self, socket: &impl AsFd, header: &Header, request: &mut [u8], reply: &mut [u8]) -> io::Result<()> {
+    fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<()> {
         let context = Context::default();
         // A read without a handle opens the file for itself.
         let is_directory = header.opcode == FUSE_READDIRPLUS;
@@ -159,13 +159,13 @@ impl FileServer {
     }
 
     /// Watches a directory for changes by others.
-    fn watch(&mut self, header: &Header, request: &[u8]) -> Result<(), Errno> {
+    fn watch(&mut self, header: &RequestHeader, request: &[u8]) -> Result<(), Errno> {
         let path = self.files.readlinkat_proc_file(header.nodeid).map_err(|error| errno(&error))?;
         self.watches.add(&path, header.nodeid, message::watch_mask(request))
     }
 
     /// Charges a request that makes a file larger.
-    fn charge(&mut self, header: &Header, request: &[u8]) -> Result<(), Errno> {
+    fn charge(&mut self, header: &RequestHeader, request: &[u8]) -> Result<(), Errno> {
         let end = match header.opcode {
             FUSE_WRITE => message::write_end(request),
             FUSE_SETATTR => message::new_size(request),
@@ -178,7 +178,7 @@ impl FileServer {
 }
 
 /// Sends an answer without data: an error, or success.
-fn refuse(socket: &impl AsFd, header: &Header, error: Option<Errno>) -> io::Result<()> {
+fn refuse(socket: &impl AsFd, header: &RequestHeader, error: Option<Errno>) -> io::Result<()> {
     // Forgetting has no answer.
     if matches!(header.opcode, message::FUSE_FORGET | message::FUSE_BATCH_FORGET) {
         return Ok(());

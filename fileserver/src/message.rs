@@ -59,7 +59,7 @@ const NAME_MAX: usize = 255;
 
 /// The part of `struct fuse_in_header` that the server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct RequestHeader {
     /// The operation.
     pub opcode: u32,
     /// The number of the request, which its answer has.
@@ -82,11 +82,11 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-impl Header {
+impl RequestHeader {
     /// Parses the header of a message. `None`: it is no message, or its length is not that of the packet.
-    pub fn parse(message: &[u8]) -> Option<Header> {
+    pub fn parse(message: &[u8]) -> Option<RequestHeader> {
         let length = word(message, 0)?;
-        let header = Header { opcode: word(message, 4)?, unique: long(message, 8)?, nodeid: long(message, 16)? };
+        let header = RequestHeader { opcode: word(message, 4)?, unique: long(message, 8)?, nodeid: long(message, 16)? };
         (message.len() >= HEADER && length as usize == message.len()).then_some(header)
     }
 }
@@ -174,7 +174,7 @@ fn layout(opcode: u32) -> Option<(usize, usize)> {
 }
 
 /// The names in a request.
-pub(crate) fn names(header: &Header, message: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn names(header: &RequestHeader, message: &[u8]) -> Vec<Vec<u8>> {
     let Some((fixed, strings)) = layout(header.opcode) else { return Vec::new() };
     let rest = message.get(HEADER + fixed..).unwrap_or_default();
     rest.split(|byte| *byte == 0).take(strings).map(Vec::from).collect()
@@ -184,7 +184,7 @@ pub(crate) fn names(header: &Header, message: &[u8]) -> Vec<Vec<u8>> {
 ///
 /// # Errors
 /// The number of the error for the client.
-pub(crate) fn check(header: &Header, message: &mut [u8], is_read_only: bool) -> Result<(), Errno> {
+pub(crate) fn check(header: &RequestHeader, message: &mut [u8], is_read_only: bool) -> Result<(), Errno> {
     let (fixed, strings) = layout(header.opcode).ok_or(Errno::NOSYS)?;
     let body = message.get(HEADER + fixed..).ok_or(Errno::INVAL)?;
     if body.iter().filter(|byte| **byte == 0).count() < strings || strings > 0 && body.is_empty() {
@@ -251,7 +251,7 @@ pub(crate) fn check(header: &Header, message: &mut [u8], is_read_only: bool) -> 
 }
 
 /// Checks the names in a request: each is one component, and neither `.` nor `..`. Only attributes of users are served.
-fn check_names(header: &Header, message: &[u8]) -> Result<(), Errno> {
+fn check_names(header: &RequestHeader, message: &[u8]) -> Result<(), Errno> {
     let names = names(header, message);
     match header.opcode {
         FUSE_SETXATTR | FUSE_GETXATTR | FUSE_REMOVEXATTR => {

@@ -55,7 +55,7 @@ pub fn start(volumes: &[LiveVolume], growth_max: u64) -> Result<LiveMounts, (Pat
 
 /// The paths to which the process of a server confines itself.
 fn paths(root: &Path) -> Paths {
-    // The server cannot know the owners of all files. What root keeps of its authority, Landlock and the filter of calls limit.
+    // The server cannot know the owners of all files. Landlock and the filter of calls limit the authority that root keeps.
     let authority = if geteuid().is_root() { Authority { read: true, change: true } } else { Authority::default() };
     Paths { serve: vec![root.into()], authority, ..Paths::default() }
 }

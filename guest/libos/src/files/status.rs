@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! File metadata, in the layouts of `stat` and `statx`.
 
-use super::mounts::LiveInode;
 use super::tree::content::PAGE;
-use super::tree::node::{Body, Node, Times};
+use super::tree::node::{Body, LiveInode, Node, Times};
 use super::tree::volume::VolumeIndex;
 use crate::credentials::Credentials;
 use crate::credentials::Owner;

@@ -2,7 +2,7 @@
 //! Live mounts: each side sees the other's changes, programs work as on the host, and a server that is gone harms only its mount.
 
 use crate::case::PANDO;
-use pando_testing::needs_kvm;
+use pando_testing::{host_program, needs_kvm};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -75,10 +75,10 @@ fn directory() -> TempDir {
 fn programs_see_what_they_see_on_the_host() {
     needs_kvm!();
     let (native, host) = (directory(), directory());
-    let expected = Command::new("sh").args(["-c", WORK]).current_dir(native.path()).output().expect("there is a shell");
+    let expected = Command::new(host_program("sh")).args(["-c", WORK]).current_dir(native.path()).output().expect("there is a shell");
     let output = run(host.path(), "live", WORK);
     assert_eq!(text(&output), text(&expected));
-    let differences = Command::new("diff").arg("-r").args([native.path(), host.path()]).output().expect("there is diff");
+    let differences = Command::new(host_program("diff")).arg("-r").args([native.path(), host.path()]).output().expect("there is diff");
     // The archive has times and owners.
     let differences = text(&differences).lines().filter(|line| !line.contains("t.tar")).collect::<String>();
     assert_eq!(differences, "");

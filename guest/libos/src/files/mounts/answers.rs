@@ -7,15 +7,15 @@ use alloc::vec::Vec;
 
 use super::freshness::ENTRY_VALID;
 use super::protocol::{
-    Attributes, Body, DATA_MAX, Entry, NO_HANDLE, OUT_HEADER, PANDO_NOTIFY_CHANGE, PANDO_NOTIFY_END, listing, long, word,
+    Attributes, Body, DATA_MAX, NO_HANDLE, OUT_HEADER, PANDO_NOTIFY_CHANGE, PANDO_NOTIFY_END, ServerEntry, listing, long, word,
 };
-use super::{Purpose, Scan, Validity, Want, answer_header};
+use super::{Purpose, Scan, Want, answer_header};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::tree::InodeRef;
 use crate::files::tree::content::PAGE;
 use crate::files::tree::directory::Dentry;
-use crate::files::tree::node::{Body as NodeBody, NodeId};
+use crate::files::tree::node::{Body as NodeBody, NodeId, Validity};
 use crate::uapi::{FUSE_GETATTR, FUSE_LOOKUP, FUSE_READ, FUSE_READDIRPLUS, FUSE_READLINK};
 
 /// Most bytes of content that one call asks for at once: requests are sent in one go.
@@ -183,7 +183,7 @@ impl Files {
     fn take_cached(&mut self, want: Want, valid: Validity, outcome: Result<&[u8], Errno>) {
         match want {
             Want::Name(directory, name) => {
-                let entered = match outcome.map(Entry::parse) {
+                let entered = match outcome.map(ServerEntry::parse) {
                     Ok(Some(entry)) if entry.nodeid != 0 => self.enter_live(directory, &name, &entry, valid).map(drop),
                     Ok(_) => Err(Errno::ENOENT),
                     Err(error) => Err(error),

@@ -5,13 +5,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::nodes::ROOT;
-use super::protocol::{Body as Message, Entry, long};
-use super::{Validity, protocol};
+use super::protocol;
+use super::protocol::{Body as Message, ServerEntry, long};
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::status::device;
-use crate::files::tree::node::{Body, NodeId};
+use crate::files::tree::node::{Body, NodeId, Validity};
 use crate::files::tree::{InodeRef, NameAt, XattrCondition};
 use crate::uapi::{
     FATTR_ATIME, FATTR_ATIME_NOW, FATTR_MODE, FATTR_MTIME, FATTR_MTIME_NOW, FUSE_CREATE, FUSE_GETXATTR, FUSE_LINK, FUSE_LISTXATTR,
@@ -75,10 +75,10 @@ impl Files {
             }
         };
         let answer = self.ask_server(above, opcode, &message)?;
-        let entry = Entry::parse(&answer).ok_or(Errno::EIO)?;
+        let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
         let id = self.enter_live(above.id, at.name, &entry, self.own_change())?;
         if opcode == FUSE_CREATE {
-            self.set_handle(id, long(&answer, Entry::SIZE));
+            self.set_handle(id, long(&answer, ServerEntry::SIZE));
         }
         if let (Body::Symlink(target), Ok(node)) = (body, self.tree.node_mut(id)) {
             node.body = Body::Symlink(target.clone());
@@ -119,7 +119,7 @@ impl Files {
         let Some(above) = self.server_inode(at.directory) else { return Ok(false) };
         let target = self.server_inode(inode).filter(|target| target.mount == above.mount).ok_or(Errno::EXDEV)?;
         let answer = self.ask_server(above, FUSE_LINK, &Message::default().longs(&[target.nodeid]).string(at.name))?;
-        let entry = Entry::parse(&answer).ok_or(Errno::EIO)?;
+        let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
         self.enter_live(above.id, at.name, &entry, self.own_change())?;
         Ok(true)
     }

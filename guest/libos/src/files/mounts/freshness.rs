@@ -4,13 +4,13 @@
 //! A file that a call names is looked up again by each call, and a directory on the way to it after a second. A listing brings attributes
 //! that hold for a second.
 
-use super::{LiveInode, Want};
+use super::Want;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::tree::InodeRef;
 use crate::files::tree::directory::Dentry;
-use crate::files::tree::node::{Body, NodeId};
+use crate::files::tree::node::{Body, LiveInode, NodeId};
 
 /// How long a directory on the way to a file, and what a listing has brought, needs no new question: as virtiofs does with `cache=auto`.
 pub(super) const ENTRY_VALID: u64 = 1_000_000_000;

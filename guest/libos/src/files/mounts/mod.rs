@@ -23,7 +23,7 @@ use core::cell::RefCell;
 use pando_rt::abi::channel::{Answer, Header, Kind};
 use pando_rt::console::channel;
 
-use super::tree::node::NodeId;
+use super::tree::node::{NodeId, Validity};
 use super::tree::volume::VolumeIndex;
 use crate::errno::Errno;
 use crate::wait::ThreadNumber;
@@ -31,46 +31,6 @@ use protocol::{Body, IN_HEADER, OUT_HEADER, long, word};
 
 /// Bytes of answers that are read at once.
 const PIECE: usize = 64 << 10;
-
-/// What the cache knows of a file of a mount, besides the node.
-#[derive(Debug)]
-pub struct LiveInode {
-    /// The mount.
-    pub mount: u8,
-    /// The server's number of the inode.
-    pub nodeid: u64,
-    /// How often the server has told it.
-    lookups: u64,
-    /// When its attributes were asked for, and until when they hold in any case.
-    checked: Validity,
-    /// The name that was looked up last, and the validity of that.
-    entry: Option<(NodeId, Box<[u8]>, Validity)>,
-    /// The validity of its listing.
-    listed: Validity,
-    /// The handle for writing.
-    handle: Option<u64>,
-    /// Writes that the server has not answered.
-    in_flight: u32,
-    /// The first error of a write since the last report.
-    error: Option<Errno>,
-    /// Its size and times of change at the server when its content was read.
-    version: Option<protocol::Attributes>,
-    /// It was mapped shared: its content stays.
-    pub is_mapped: bool,
-    /// Its owner in the cell, if a program of the cell has set it: the host's stays.
-    owner: Option<(u32, u32)>,
-    /// The host reports its changes.
-    is_watched: bool,
-}
-
-/// How new something in the cache is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Validity {
-    /// When it was asked for; 0: never.
-    at: u64,
-    /// Until when it needs no new question.
-    until: u64,
-}
 
 /// Something that a call needs from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::protocol::{Attributes, Body as Message, Entry};
-use super::{LiveInode, Mount, Purpose, Validity};
+use super::protocol::{Attributes, Body as Message, ServerEntry};
+use super::{Mount, Purpose};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
@@ -15,7 +15,7 @@ use crate::files::namei::{LastComponent, LookupFlags};
 use crate::files::status::{made_up, minor, numbers};
 use crate::files::tree::content::Content;
 use crate::files::tree::directory::Dentry;
-use crate::files::tree::node::{Body, Node, NodeId, Times};
+use crate::files::tree::node::{Body, ContentVersion, LiveInode, Node, NodeId, Times, Validity};
 use crate::files::tree::volume::VolumeIndex;
 use crate::files::tree::{InodeRef, NameAt, Tree};
 use crate::uapi::{AT_FDCWD, FUSE_FORGET, FUSE_RELEASE, FUSE_ROOT_ID};
@@ -57,7 +57,7 @@ impl Files {
     }
 
     /// The node of an inode of the server, which is made if it is new.
-    fn live_node(&mut self, mount: u8, parent: NodeId, entry: &Entry) -> Result<NodeId, Errno> {
+    fn live_node(&mut self, mount: u8, parent: NodeId, entry: &ServerEntry) -> Result<NodeId, Errno> {
         let kind = FileType::from_mode(entry.attributes.mode).ok_or(Errno::EIO)?;
         let Mount { nodes, volume, .. } = self.mounts.list.get(usize::from(mount)).ok_or(Errno::EIO)?;
         if let Some(id) = nodes.get(&entry.nodeid)
@@ -94,7 +94,7 @@ impl Files {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`.
-    pub(super) fn enter_live(&mut self, directory: NodeId, name: &[u8], entry: &Entry, valid: super::Validity) -> Result<NodeId, Errno> {
+    pub(super) fn enter_live(&mut self, directory: NodeId, name: &[u8], entry: &ServerEntry, valid: Validity) -> Result<NodeId, Errno> {
         let mount = self.tree.node(directory)?.live.as_deref().ok_or(Errno::EIO)?.mount;
         let id = self.live_node(mount, directory, entry)?;
         let at = NameAt { directory: InodeRef::Node(directory), name };
@@ -148,9 +148,8 @@ impl Files {
         node.number = number;
         node.hidden_links = links.saturating_sub(node.links);
         let is_quiet = live.in_flight == 0 && !live.is_mapped;
-        let is_same = live
-            .version
-            .is_some_and(|before| (before.size, before.times.modified, before.times.changed) == (size, times.modified, times.changed));
+        let version = ContentVersion { size, modified: times.modified, changed: times.changed };
+        let is_same = live.version == Some(version);
         let mut is_written = false;
         if let Body::Regular(content) = &mut node.body {
             is_written = content.is_dirty();
@@ -159,7 +158,7 @@ impl Files {
             }
         }
         if is_quiet && !is_written {
-            live.version = Some(*attributes);
+            live.version = Some(version);
             node.times = times;
         }
     }
@@ -199,32 +198,6 @@ impl Files {
         if let Some(handle) = live.handle.take() {
             self.mounts.writable.remove(&id);
             self.mounts.request(mount, FUSE_RELEASE, nodeid, &Message::default().longs(&[handle, 0, 0]), Purpose::Nothing);
-        }
-    }
-}
-
-impl LiveInode {
-    /// Its size at the server, when its attributes were last told.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.version.map_or(0, |version| version.size)
-    }
-
-    fn new(mount: u8, nodeid: u64) -> LiveInode {
-        LiveInode {
-            mount,
-            nodeid,
-            lookups: 0,
-            checked: Validity::default(),
-            entry: None,
-            listed: Validity::default(),
-            handle: None,
-            in_flight: 0,
-            error: None,
-            version: None,
-            is_mapped: false,
-            owner: None,
-            is_watched: false,
         }
     }
 }

@@ -120,33 +120,33 @@ impl Attributes {
 
 /// A file that a name leads to (`struct fuse_entry_out`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ServerEntry {
     /// The server's number of the inode; 0: none.
     pub nodeid: u64,
     /// Its attributes.
     pub attributes: Attributes,
 }
 
-impl Entry {
+impl ServerEntry {
     /// Bytes of a `struct fuse_entry_out`.
     pub const SIZE: usize = ENTRY + ATTR;
 
     /// Parses a `struct fuse_entry_out`.
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Entry> {
-        Some(Entry { nodeid: long(bytes, 0), attributes: Attributes::parse(bytes.get(ENTRY..)?)? })
+    pub fn parse(bytes: &[u8]) -> Option<ServerEntry> {
+        Some(ServerEntry { nodeid: long(bytes, 0), attributes: Attributes::parse(bytes.get(ENTRY..)?)? })
     }
 }
 
 /// A name in a listing, with its file.
-pub type ListedEntry = (Box<[u8]>, Entry);
+pub type ListedEntry = (Box<[u8]>, ServerEntry);
 
 /// The entries of a listing (`struct fuse_direntplus`), and the offset behind the last of them.
 #[must_use]
 pub fn listing(bytes: &[u8]) -> (Vec<ListedEntry>, u64) {
     let (mut entries, mut at, mut next) = (Vec::new(), 0, 0);
-    while let Some(entry) = bytes.get(at..).and_then(Entry::parse) {
-        let dirent = at + Entry::SIZE;
+    while let Some(entry) = bytes.get(at..).and_then(ServerEntry::parse) {
+        let dirent = at + ServerEntry::SIZE;
         let length = word(bytes, dirent + 16) as usize;
         let Some(name) = bytes.get(dirent + DIRENT..dirent + DIRENT + length) else { break };
         next = long(bytes, dirent + 8);

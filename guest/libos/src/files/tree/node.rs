@@ -11,7 +11,6 @@ use super::volume::{ImageInode, VolumeIndex};
 use crate::credentials::Owner;
 use crate::erofs::{FileType, Time};
 use crate::errno::Errno;
-use crate::files::mounts::LiveInode;
 
 /// The type-specific part of a node.
 #[derive(Debug)]
@@ -47,6 +46,84 @@ impl Times {
     }
 }
 
+/// The state of a file of a live mount, besides the node: what the server calls it, and how new the cache is.
+#[derive(Debug)]
+pub struct LiveInode {
+    /// The mount.
+    pub mount: u8,
+    /// The server's number of the inode.
+    pub nodeid: u64,
+    /// How often the server has told it.
+    pub(in crate::files) lookups: u64,
+    /// When its attributes were asked for, and until when they hold in any case.
+    pub(in crate::files) checked: Validity,
+    /// The name that was looked up last, and the validity of that.
+    pub(in crate::files) entry: Option<(NodeId, Box<[u8]>, Validity)>,
+    /// The validity of its listing.
+    pub(in crate::files) listed: Validity,
+    /// The handle for writing.
+    pub(in crate::files) handle: Option<u64>,
+    /// Writes that the server has not answered.
+    pub(in crate::files) in_flight: u32,
+    /// The first error of a write since the last report.
+    pub(in crate::files) error: Option<Errno>,
+    /// The content at the server when it was last asked for.
+    pub(in crate::files) version: Option<ContentVersion>,
+    /// It was mapped shared: its content stays.
+    pub is_mapped: bool,
+    /// Its owner in the cell, if a program of the cell has set it: the host's stays.
+    pub(in crate::files) owner: Option<(u32, u32)>,
+    /// The host reports its changes.
+    pub(in crate::files) is_watched: bool,
+}
+
+/// How new something in the cache is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::files) struct Validity {
+    /// When it was asked for; 0: never.
+    pub(in crate::files) at: u64,
+    /// Until when it needs no new question.
+    pub(in crate::files) until: u64,
+}
+
+/// A version of a file's content at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::files) struct ContentVersion {
+    /// Bytes.
+    pub size: u64,
+    /// When the content changed.
+    pub modified: Time,
+    /// When anything changed.
+    pub changed: Time,
+}
+
+impl LiveInode {
+    /// Its size at the server, when its attributes were last told.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.version.map_or(0, |version| version.size)
+    }
+
+    /// A file of which nothing is known yet.
+    pub(in crate::files) fn new(mount: u8, nodeid: u64) -> LiveInode {
+        LiveInode {
+            mount,
+            nodeid,
+            lookups: 0,
+            checked: Validity::default(),
+            entry: None,
+            listed: Validity::default(),
+            handle: None,
+            in_flight: 0,
+            error: None,
+            version: None,
+            is_mapped: false,
+            owner: None,
+            is_watched: false,
+        }
+    }
+}
+
 /// A file of the overlay.
 #[derive(Debug)]
 pub struct Node {
@@ -72,7 +149,7 @@ pub struct Node {
     pub temporary: bool,
     /// Its extended attributes.
     pub attributes: Values,
-    /// What the cache of a mount knows of it besides.
+    /// Its state as a file of a live mount.
     pub live: Option<Box<LiveInode>>,
 }
 
