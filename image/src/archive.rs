@@ -62,18 +62,18 @@ impl Builder {
     /// [`Error::Host`], [`Error::NotAFile`], [`Error::Archive`]; those of [`Builder::file`] and [`Builder::symlink`].
     pub fn archive(&mut self, path: &Path) -> Result<(), Error> {
         let (file, version) = open_held(path)?;
-        self.read_archive(path, file, version, false)
+        self.read_archive(path, file, version, None)
     }
 
     /// Adds the content of a container image's layer: an open tar archive, called `name` in errors. Absolute names are relative to its root,
     /// as container tools take them, and whiteouts are files. Directories that the archive does not have itself get the attribute
-    /// [`IMPLIED`](crate::layers::IMPLIED).
+    /// [`IMPLIED`](crate::layers::IMPLIED). Temporary files are in the directory `scratch`.
     ///
     /// # Errors
     /// As [`Builder::archive`].
-    pub fn layer(&mut self, name: &Path, file: File) -> Result<(), Error> {
+    pub fn layer(&mut self, name: &Path, file: File, scratch: &Path) -> Result<(), Error> {
         let version = version_of(&file)?;
-        self.read_archive(name, file, version, true)?;
+        self.read_archive(name, file, version, Some(scratch))?;
         self.mark_implied()
     }
 
@@ -82,18 +82,18 @@ impl Builder {
     /// # Errors
     /// As [`Builder::archive`]; [`Error::Write`] for the temporary file.
     pub fn archive_stream(&mut self, name: &Path, mut stream: impl Read) -> Result<(), Error> {
-        let mut file = spool()?;
+        let mut file = spool(None)?;
         io::copy(&mut stream, &mut file).map_err(|source| Error::Host { path: name.into(), source })?;
         let version = version_of(&file)?;
-        self.read_archive(name, file, version, false)
+        self.read_archive(name, file, version, None)
     }
 
-    fn read_archive(&mut self, path: &Path, file: File, version: Version, is_layer: bool) -> Result<(), Error> {
+    fn read_archive(&mut self, path: &Path, file: File, version: Version, layer: Option<&Path>) -> Result<(), Error> {
         let name = self.tree.intern(path.as_os_str().as_bytes())?;
         let number = self.tree.add_file(FileRecord { directory: NONE, name, version })?;
         let file = Arc::new(file);
         self.tree.held.push((number, Arc::clone(&file)));
-        let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None, is_layer };
+        let mut reading = Reading { path, file: Arc::clone(&file), size: version.size, number, sparse: None, layer };
         reading.refuse_compressed()?;
         let failed = |error: io::Error| Error::Archive { path: path.into(), problem: plain(&error) };
         let mut position = &*file;
@@ -104,11 +104,11 @@ impl Builder {
             reading.add(self, entry.map_err(failed)?)?;
             headers.renew();
             // A member may imply directories: up to half as many as its path has bytes.
-            if is_layer && self.tree.inodes.len() > ENTRIES_MAX {
+            if layer.is_some() && self.tree.inodes.len() > ENTRIES_MAX {
                 return Err(reading.error("it has more than 8,000,000 files and directories"));
             }
         }
-        if !is_layer && self.is_container_image() {
+        if layer.is_none() && self.is_container_image() {
             let advice = "`pando image load` loads it, and `pando run --image` runs it";
             return Err(reading.error(format!("it is a container image and no root file system: {advice}")));
         }
@@ -153,8 +153,8 @@ struct Reading<'a> {
     /// Its number among the files of the tree.
     number: u32,
     sparse: Option<Sparse>,
-    /// It is a layer of a container image.
-    is_layer: bool,
+    /// The directory for temporary files, if it is a layer of a container image.
+    layer: Option<&'a Path>,
 }
 
 /// A temporary file for sparse files, whose pieces in the archive an image cannot refer to.
@@ -245,7 +245,7 @@ impl Reading<'_> {
         if name.len() > NAME_MAX {
             return refused("is longer than 4096 bytes");
         }
-        if name.starts_with(b"/") && !self.is_layer {
+        if name.starts_with(b"/") && self.layer.is_none() {
             return refused("is absolute: create the archive with relative names");
         }
         let names: Vec<&[u8]> = name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -317,7 +317,7 @@ impl Reading<'_> {
         let mut sparse = match self.sparse.take() {
             Some(sparse) => sparse,
             None => {
-                let file = spool()?;
+                let file = spool(self.layer)?;
                 let version = version_of(&file)?;
                 let name = builder.tree.intern(self.path.as_os_str().as_bytes())?;
                 let number = builder.tree.add_file(FileRecord { directory: NONE, name, version })?;
@@ -421,8 +421,9 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     Some(Timestamp { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
 }
 
-fn spool() -> Result<File, Error> {
-    tempfile::tempfile().map_err(spool_error)
+/// A temporary file without a name, in this directory or in the host's.
+fn spool(directory: Option<&Path>) -> Result<File, Error> {
+    directory.map_or_else(tempfile::tempfile, tempfile::tempfile_in).map_err(spool_error)
 }
 
 fn spool_error(source: io::Error) -> Error {

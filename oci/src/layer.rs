@@ -46,7 +46,7 @@ impl LayerArchive<'_> {
         }
         let to = path(found);
         let mut builder = Builder::new();
-        builder.layer(Path::new(&label), file).map_err(Error::from)?;
+        builder.layer(Path::new(&label), file, scratch.directory()).map_err(Error::from)?;
         let image = builder.image()?;
         let failed = Error::write(&to);
         let directory = to.parent().unwrap_or(Path::new("."));

@@ -27,6 +27,11 @@ impl Scratch {
         Scratch { directory: directory.into(), max: DECOMPRESSED_MAX }
     }
 
+    /// The directory of temporary files.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Copies a stream to a nameless file. Pieces of zeros become holes. `name` stands in errors; `progress` receives the bytes so far.
     pub(crate) fn copy(&self, name: &str, stream: &mut dyn Read, progress: &mut dyn FnMut(u64)) -> Result<File, Error> {
         let failed = Error::write(&self.directory);

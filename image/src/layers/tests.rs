@@ -68,7 +68,7 @@ fn layer(archive: &[u8]) -> Result<Builder, Error> {
     let mut file = tempfile::tempfile().expect("there is room");
     file.write_all(archive).expect("there is room");
     let mut builder = Builder::new();
-    builder.layer(Path::new("layer"), file).map(|()| builder)
+    builder.layer(Path::new("layer"), file, &std::env::temp_dir()).map(|()| builder)
 }
 
 /// The stack of these layers, the lowest first, and the directory of their files.
