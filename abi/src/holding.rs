@@ -187,6 +187,40 @@ impl ConsoleProgress {
     }
 }
 
+/// Facts about a child for `cell_state`.
+pub mod fact {
+    /// Its state ([`ChildState`](super::ChildState)).
+    pub const STATE: u64 = 0;
+    /// Its CPU time in nanoseconds.
+    pub const CPU: u64 = 1;
+    /// Pages that it uses.
+    pub const USED: u64 = 2;
+    /// The most pages that it has used.
+    pub const PEAK: u64 = 3;
+    /// Its exits.
+    pub const EXITS: u64 = 4;
+}
+
+/// Ways to stop a child for `cell_stop`.
+pub mod stop {
+    /// Its libOS is asked to freeze it.
+    pub const ASK: u64 = 0;
+    /// It is frozen as it stands.
+    pub const FORCE: u64 = 1;
+    /// It is halted, until it is resumed.
+    pub const HALT: u64 = 2;
+    /// An earlier request to freeze is withdrawn.
+    pub const WITHDRAW: u64 = 3;
+}
+
+/// Ports of a child for `console_read` and `console_write`.
+pub mod port {
+    /// The console, with its standard streams.
+    pub const CONSOLE: u64 = 0;
+    /// The control channel ([`crate::control`]).
+    pub const CONTROL: u64 = 1;
+}
+
 /// Kinds of limits for `cell_limit`.
 pub mod limit {
     /// Memory in pages.

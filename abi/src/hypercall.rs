@@ -187,16 +187,18 @@ hypercalls! {
     /// Starts a child. Returns 0.
     23 CellRun cell_run(cell);
     /// Stops a child. With `how` 0 or 1 it becomes a template: its libOS is asked, or it is frozen as it stands. With 2 it is halted until
-    /// `cell_resume`. The child has stopped once `cell_state` reports that. Returns 0.
+    /// `cell_resume`. The child has stopped once `cell_state` reports that. Returns 0. With 3 a request to freeze is withdrawn: returns 1 if
+    /// that was in time, and 0 if the child is frozen.
     24 CellStop cell_stop(cell, how);
     /// Ends a child and all its descendants: one that runs on another vCPU ends soon afterwards, as `cell_state` then reports, and only then are
     /// its memory and its place free. Its state and its unread output stay until the holding is dropped. Returns 0.
     25 CellEnd cell_end(cell);
     /// Gives up a holding. A child ends. Returns 0.
     26 Drop drop(holding);
-    /// Returns the state of a child: its kind in bits 0 to 7, and in bits 8 to 15 the exit status, the signal that ended it, or whether it has
-    /// asked for input.
-    27 CellState cell_state(cell);
+    /// Returns a fact about a child. `fact` 0: its state, with the kind in bits 0 to 7, and in bits 8 to 15 the exit status, the signal that
+    /// ended it, or whether it has asked for input. 1: its CPU time in nanoseconds. 2 and 3: the pages that it uses, its descendants
+    /// included, and the most that it has used. 4: its exits.
+    27 CellState cell_state(cell, fact);
     /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
     /// thousandths of a CPU. A memory limit below the child's use is refused. Returns 0.
     28 CellLimit cell_limit(cell, kind, value);
@@ -207,12 +209,14 @@ hypercalls! {
     30 CellRaise cell_raise(cell, event, value);
     /// Gives a child a holding of the caller's own template. Returns the child's name for it.
     31 Grant grant(cell, holding);
-    /// Copies output of a child, at most `bytes` bytes (1 to 65536) of one stream, to `address`. Returns the number of bytes in bits 0 to 31
-    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read.
-    32 ConsoleRead console_read(cell, address, bytes);
+    /// Copies output of a child, at most `bytes` bytes (at most 65536) of one stream, to `address`. Returns the number of bytes in bits 0 to 31
+    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read. `port` is 0 for its
+    /// console, and 1 for its control channel, which is opened by the first call. With `bytes` 0, the stream with the tag `address` is closed
+    /// for reading: the child's writes to it fail as those to a pipe without a reader.
+    32 ConsoleRead console_read(cell, address, bytes, port);
     /// Sends `bytes` bytes (at most 65536) at `address` to a child's input. Returns how many there was room for. With `bytes` 0, the
-    /// input ends.
-    33 ConsoleWrite console_write(cell, address, bytes);
+    /// input ends. `port` is that of `console_read`.
+    33 ConsoleWrite console_write(cell, address, bytes, port);
     /// Copies `bytes` bytes (1 to 4096) at `address` of `space` of a child, regardless of the permissions there, to `target` in the running
     /// space of the caller. Returns 0.
     34 Read read(space, address, target, bytes);

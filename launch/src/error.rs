@@ -9,6 +9,9 @@ pub enum LaunchError {
     /// The kernel refused a request.
     #[error(transparent)]
     Kernel(#[from] OperatorError),
+    /// The kernel that runs this process's own cell refused a request about a nested cell.
+    #[error(transparent)]
+    Nested(std::io::Error),
     /// The root image could not be written.
     #[error(transparent)]
     Image(#[from] pando_image::Error),

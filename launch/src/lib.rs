@@ -8,6 +8,8 @@
 mod error;
 mod jobs;
 mod libos;
+mod nested;
+mod operator;
 mod program;
 mod root;
 mod start;
@@ -18,6 +20,8 @@ mod write_back;
 pub use error::LaunchError;
 pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task};
 pub use libos::{Template, open_libos};
+pub use nested::NestedCells;
+pub use operator::{CellUse, Operator};
 pub use program::{Calls, Program, Terminals};
 pub use root::{Root, VolumeDisks};
 pub use start::{VolumeStart, traced_start};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs, and the cells that are created for them.
 
-use crate::{LaunchError, Root};
-use pando_abi::layout::{ARGUMENTS, ARGUMENTS_SIZE};
+use crate::{LaunchError, Operator, Root};
+use pando_abi::layout::ARGUMENTS_SIZE;
 use pando_abi::note::{ArgumentsHeader, options};
-use pando_kernel::{CellId, Kernel};
+use pando_kernel::CellId;
 use pando_machine::PageCount;
 
 /// Which standard streams are terminals.
@@ -76,19 +76,14 @@ impl Program {
     ///
     /// # Errors
     /// The arguments are too long, or there is not enough memory.
-    pub fn prepare(&self, kernel: &Kernel, root: &Root) -> Result<CellId, LaunchError> {
+    pub fn prepare(&self, operator: &dyn Operator, root: &Root) -> Result<CellId, LaunchError> {
         let block = self.argument_block()?;
-        let cell = kernel.clone_cell(root.cell, self.memory)?;
-        let allowed = match self.descendants {
-            0 => Ok(()),
-            cells => kernel.allow_children(cell, cells, root.cell).map(drop),
-        };
-        match allowed.and_then(|()| kernel.write(cell, ARGUMENTS, &block)) {
+        let cell = operator.clone_cell(root.cell, self.memory, self.descendants)?;
+        match operator.write_arguments(cell, &block) {
             Ok(()) => Ok(cell),
             Err(error) => {
-                let _ = kernel.end(cell, pando_kernel::End::Killed);
-                let _ = kernel.collect(cell);
-                Err(error.into())
+                operator.discard(cell);
+                Err(error)
             }
         }
     }
@@ -97,7 +92,7 @@ impl Program {
     ///
     /// # Errors
     /// The arguments are too long, or contain a zero byte.
-    pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
+    fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
         let groups: Vec<Vec<u8>> = self.groups.iter().map(|group| group.to_string().into_bytes()).collect();
         let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only).chain(&self.mounts);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies a console's bytes from and to host files, with back-pressure in both directions.
 
-use pando_kernel::{CellId, ConsolePort, End, Kernel, Stream};
+use crate::Operator;
+use pando_kernel::{CellId, ConsolePort, End, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 use std::io;
@@ -41,7 +42,7 @@ pub fn carry_input(
 /// # Errors
 /// A host file could not be written; the cell has been terminated.
 pub fn carry_output(
-    kernel: &Kernel,
+    operator: &dyn Operator,
     cell: CellId,
     port: &ConsolePort,
     (output, errors): (impl AsFd, impl AsFd),
@@ -54,7 +55,7 @@ pub fn carry_output(
             // The output up to the limit is written; the cell may have ended meanwhile.
             is_within_limit = false;
             bytes.truncate(left as usize);
-            let _ = kernel.end(cell, End::OutputLimit);
+            let _ = operator.end(cell, End::OutputLimit);
         }
         left -= bytes.len() as u64;
         let written = match stream {
@@ -68,7 +69,7 @@ pub fn carry_output(
             Err(Errno::PIPE) => port.close_stream(stream),
             Err(errno) => {
                 // It may have ended meanwhile.
-                let _ = kernel.end(cell, End::Killed);
+                let _ = operator.end(cell, End::Killed);
                 return Err(errno.into());
             }
         }

@@ -2,7 +2,7 @@
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
 use pando_abi::cells_device::{CALL, CALL_WORDS, PATH};
-use pando_abi::holding::{ChildState, ConsoleProgress};
+use pando_abi::holding::{ChildState, ConsoleProgress, fact, port};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -162,23 +162,51 @@ impl CellsDevice {
         self.call(Hypercall::CellEnd { cell: child.bits() }).map(drop)
     }
 
+    /// Freezes a child, or withdraws that ([`pando_abi::holding::stop`]). The result is that of the call.
+    ///
+    /// # Errors
+    /// It has ended, or was not started.
+    pub fn stop(&self, child: HoldingName, how: u64) -> Result<u64> {
+        self.perform("freeze a nested cell", Hypercall::CellStop { cell: child.bits(), how })
+    }
+
+    /// Gives up a child, which ends. Its name becomes stale.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn give_up(&self, child: HoldingName) -> Result<()> {
+        self.perform("give up a nested cell", Hypercall::Drop { holding: child.bits() }).map(drop)
+    }
+
     /// The state of a child.
     ///
     /// # Errors
     /// There is no such child.
     pub fn state(&self, child: HoldingName) -> Result<ChildState> {
-        let state = self.perform("look at a nested cell", Hypercall::CellState { cell: child.bits() })?;
+        let state = self.fact(child, fact::STATE)?;
         ChildState::from_bits(state).ok_or_else(|| Error::other("the kernel has returned an invalid state of a cell"))
     }
 
-    /// Reads output of a child. Never waits.
+    /// A fact about a child ([`pando_abi::holding::fact`]).
     ///
     /// # Errors
     /// There is no such child.
-    pub fn read_console(&self, child: HoldingName, buffer: &mut [u8]) -> Result<ConsoleRead> {
+    pub fn fact(&self, child: HoldingName, fact: u64) -> Result<u64> {
+        self.perform("look at a nested cell", Hypercall::CellState { cell: child.bits(), fact })
+    }
+
+    /// Reads output of a child from one of its ports ([`pando_abi::holding::port`]). Never waits.
+    ///
+    /// # Errors
+    /// There is no such child, or its control channel cannot be opened any more.
+    ///
+    /// # Panics
+    /// The buffer is empty.
+    pub fn read_console(&self, child: HoldingName, port: u64, buffer: &mut [u8]) -> Result<ConsoleRead> {
         use pando_abi::ring::{ERRORS, OUTPUT};
+        assert!(!buffer.is_empty(), "there is room for output");
         let address = buffer.as_mut_ptr().expose_provenance() as u64;
-        let call = Hypercall::ConsoleRead { cell: child.bits(), address, bytes: buffer.len() as u64 };
+        let call = Hypercall::ConsoleRead { cell: child.bits(), address, bytes: buffer.len() as u64, port };
         Ok(match ConsoleProgress::from_bits(self.perform("read from a nested cell", call)?) {
             ConsoleProgress::Nothing => ConsoleRead::Nothing,
             ConsoleProgress::End => ConsoleRead::End,
@@ -188,16 +216,25 @@ impl CellsDevice {
         })
     }
 
-    /// Sends bytes to the input of a child. Returns how many there was room for. Never waits.
+    /// Closes an output stream of a child, by its tag, for reading: the child's writes to it fail as those to a pipe without a reader.
     ///
     /// # Errors
     /// There is no such child.
-    pub fn write_console(&self, child: HoldingName, bytes: &[u8]) -> Result<usize> {
+    pub fn close_stream(&self, child: HoldingName, stream: u32) -> Result<()> {
+        let call = Hypercall::ConsoleRead { cell: child.bits(), address: stream.into(), bytes: 0, port: port::CONSOLE };
+        self.perform("close a stream of a nested cell", call).map(drop)
+    }
+
+    /// Sends bytes to the input of a port of a child. Returns how many there was room for. Never waits.
+    ///
+    /// # Errors
+    /// There is no such child, or its control channel cannot be opened any more.
+    pub fn write_console(&self, child: HoldingName, port: u64, bytes: &[u8]) -> Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
         let address = bytes.as_ptr().expose_provenance() as u64;
-        let call = Hypercall::ConsoleWrite { cell: child.bits(), address, bytes: bytes.len() as u64 };
+        let call = Hypercall::ConsoleWrite { cell: child.bits(), address, bytes: bytes.len() as u64, port };
         self.perform("write to a nested cell", call).map(|count| count as usize)
     }
 
@@ -206,7 +243,7 @@ impl CellsDevice {
     /// # Errors
     /// There is no such child.
     pub fn close_input(&self, child: HoldingName) -> Result<()> {
-        self.perform("write to a nested cell", Hypercall::ConsoleWrite { cell: child.bits(), address: 0, bytes: 0 }).map(drop)
+        self.perform("write to a nested cell", Hypercall::ConsoleWrite { cell: child.bits(), address: 0, bytes: 0, port: port::CONSOLE }).map(drop)
     }
 
     /// Forgets the events so far: the device is readable again after the next one.

@@ -3,8 +3,8 @@
 
 use crate::limits::Limits;
 use crate::time_limits::TimeLimits;
-use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError, Outcome};
-use pando_launch::{LaunchError, Program, Root};
+use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome};
+use pando_launch::{LaunchError, Operator, Program, Root};
 use std::sync::Arc;
 
 /// A cell to create.
@@ -20,7 +20,7 @@ pub struct CellSpec {
 
 /// A cell that is terminated when this is dropped; the drop waits for its end.
 pub struct CellGuard {
-    kernel: Arc<Kernel>,
+    operator: Arc<dyn Operator>,
     cell: CellId,
     is_released: bool,
 }
@@ -30,22 +30,18 @@ impl CellSpec {
     ///
     /// # Errors
     /// There is not enough memory, or its arguments and environment are too long.
-    pub fn create(&self, kernel: &Arc<Kernel>, root: &Root) -> Result<CellGuard, LaunchError> {
-        let guard = CellGuard::new(kernel, self.program.prepare(kernel, root)?);
-        self.limits.apply(kernel, guard.cell)?;
+    pub fn create(&self, operator: Arc<dyn Operator>, root: &Root) -> Result<CellGuard, LaunchError> {
+        let cell = self.program.prepare(&*operator, root)?;
+        let guard = CellGuard { operator, cell, is_released: false };
+        self.limits.apply(&*guard.operator, cell)?;
         if let Some(name) = &self.host_name {
-            kernel.set_host_name(guard.cell, name)?;
+            guard.operator.set_host_name(guard.cell, name)?;
         }
         Ok(guard)
     }
 }
 
 impl CellGuard {
-    /// Guards a cell.
-    pub(crate) fn new(kernel: &Arc<Kernel>, cell: CellId) -> CellGuard {
-        CellGuard { kernel: Arc::clone(kernel), cell, is_released: false }
-    }
-
     /// The cell.
     pub fn id(&self) -> CellId {
         self.cell
@@ -56,7 +52,7 @@ impl CellGuard {
     /// # Errors
     /// It has ended.
     pub fn console(&self) -> Result<Arc<ConsolePort>, LaunchError> {
-        Ok(self.kernel.console(self.cell)?)
+        self.operator.console(self.cell)
     }
 
     /// Starts it, and its time limit.
@@ -64,7 +60,7 @@ impl CellGuard {
     /// # Errors
     /// It has ended.
     pub fn start(&self, limits: &Limits, time_limits: &TimeLimits) -> Result<(), LaunchError> {
-        self.kernel.start(self.cell)?;
+        self.operator.start(self.cell)?;
         if let Some(time) = limits.time {
             time_limits.limit(self.cell, time, End::TimedOut);
         }
@@ -73,7 +69,7 @@ impl CellGuard {
 
     /// Terminates it; it may have ended by itself.
     pub fn end(&self, end: End) {
-        let _ = self.kernel.end(self.cell, end);
+        let _ = self.operator.end(self.cell, end);
     }
 
     /// Waits until it has ended, and returns its outcome.
@@ -81,7 +77,7 @@ impl CellGuard {
     /// # Errors
     /// The outcome was taken already.
     pub fn wait(&self) -> Result<Outcome, LaunchError> {
-        Ok(wait(&self.kernel, self.cell)?)
+        wait(&*self.operator, self.cell)
     }
 
     /// Releases the cell without terminating it.
@@ -95,8 +91,8 @@ impl Drop for CellGuard {
     fn drop(&mut self) {
         if !self.is_released {
             // It may have ended, and its outcome may have been taken.
-            let _ = self.kernel.end(self.cell, End::Killed);
-            let _ = self.kernel.wait(self.cell);
+            let _ = self.operator.end(self.cell, End::Killed);
+            let _ = self.operator.wait(self.cell);
         }
     }
 }
@@ -105,12 +101,12 @@ impl Drop for CellGuard {
 ///
 /// # Errors
 /// The outcome was taken already.
-pub(crate) fn wait(kernel: &Kernel, cell: CellId) -> Result<Outcome, OperatorError> {
-    match kernel.wait(cell) {
-        Err(OperatorError::Froze) => {
+pub(crate) fn wait(operator: &dyn Operator, cell: CellId) -> Result<Outcome, LaunchError> {
+    match operator.wait(cell) {
+        Err(LaunchError::Kernel(OperatorError::Froze)) => {
             // Nothing else terminates it.
-            let _ = kernel.end(cell, End::Killed);
-            kernel.wait(cell)
+            let _ = operator.end(cell, End::Killed);
+            operator.wait(cell)
         }
         ended => ended,
     }

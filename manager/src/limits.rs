@@ -2,7 +2,8 @@
 //! The resource limits of a cell.
 
 use crate::host;
-use pando_kernel::{CellId, Kernel, OperatorError, Share};
+use pando_kernel::{CellId, Share};
+use pando_launch::{LaunchError, Operator};
 use pando_machine::PageCount;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ impl Limits {
     ///
     /// # Errors
     /// The cell has ended.
-    pub fn apply(&self, kernel: &Kernel, cell: CellId) -> Result<(), OperatorError> {
-        self.share.map_or(Ok(()), |share| kernel.set_share(cell, share))
+    pub fn apply(&self, operator: &dyn Operator, cell: CellId) -> Result<(), LaunchError> {
+        self.share.map_or(Ok(()), |share| operator.set_share(cell, share))
     }
 }

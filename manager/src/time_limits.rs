@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time limits of cells.
 
-use pando_kernel::{CellId, End, Kernel};
+use pando_kernel::{CellId, End};
+use pando_launch::Operator;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -26,13 +27,12 @@ impl TimeLimits {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(kernel: &Arc<Kernel>) -> std::io::Result<TimeLimits> {
+    pub fn start(operator: Arc<dyn Operator>) -> std::io::Result<TimeLimits> {
         let (requests, received) = mpsc::channel();
-        let kernel = Arc::clone(kernel);
         let body = move || {
             watch(&received, &mut |cell, end| {
                 // Most have ended by themselves; IDs are never reused.
-                let _ = kernel.end(cell, end);
+                let _ = operator.end(cell, end);
             });
         };
         std::thread::Builder::new().name("watch".into()).spawn(body)?;

@@ -139,7 +139,6 @@ impl Run {
     /// The first option that a nested cell does not support.
     pub(crate) fn unsupported_inside(&self) -> Option<&'static str> {
         let options = [
-            (self.detach, "-d"),
             (!self.view.volumes.is_empty(), "-v"),
             (self.view.root.is_some(), "--root"),
             (self.view.image.is_some(), "--image"),

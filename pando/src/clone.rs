@@ -216,7 +216,7 @@ fn single(
 ) -> Result<u8, Failure> {
     let host_name = options.host_name.as_deref().or(options.name.as_deref()).unwrap_or(ready.template.name());
     let spec = CellSpec { host_name: Some(host_name.into()), ..ready.spec.clone() };
-    let cell = spec.create(&ready.kernel, &ready.root)?;
+    let cell = spec.create(Arc::<Kernel>::clone(&ready.kernel), &ready.root)?;
     timings.end("cell");
     let name = ready.template.name().as_ref();
     let single = Single {

@@ -6,7 +6,7 @@ use crate::client;
 use crate::failure::Failure;
 use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
-use crate::signals::{SIGNAL_TO_END, Signals};
+use crate::signals::Signals;
 use crate::stats;
 use crate::terminal::{self, RawTerminal};
 use crate::{diagnostics, environment, messages, nested};
@@ -37,11 +37,11 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     if options.terminal && !terminal::is_there() {
         return Err(Failure::NoTerminal);
     }
-    if let Some(device) = nested::device()? {
-        return nested::run(options, device);
-    }
     if options.detach {
         return client::run(options);
+    }
+    if let Some(device) = nested::device()? {
+        return nested::run(options, device);
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
     let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, descendants: options.nest, ..program };
-    let cell = CellSpec { program, limits, host_name: options.host_name() }.create(&kernel, &root)?;
+    let cell = CellSpec { program, limits, host_name: options.host_name() }.create(Arc::<Kernel>::clone(&kernel), &root)?;
     if let Some(mode) = start.mode() {
         kernel.trace_start(cell.id(), mode).map_err(LaunchError::from)?;
     }
@@ -124,18 +124,22 @@ pub(crate) fn finish(
     if let (Some(start), Some(trace)) = (single.start, &outcome.start) {
         start.update(trace);
     }
-    let is_reported = !is_chosen(&outcome.end);
     match single.stats {
         // The table's first line reports how the cell ended.
         Some(StatsFormat::Table) => eprint!("{}", escaped_lines(&stats::table(single.name, &outcome, &network, timings))),
         Some(StatsFormat::Json) => eprintln!("{}", stats::json(&outcome, &network, timings)),
-        None if is_reported && outcome.end == End::Quota => {
-            diagnostics::problem(&format_args!("{}: {}: give it more with --memory", single.name.display(), outcome.end));
-        }
-        None if is_reported => diagnostics::problem(&format_args!("{}: {}", single.name.display(), outcome.end)),
-        None => {}
+        None => report_end(single.name, &outcome.end),
     }
     Ok(if is_complete { exit_status(&outcome.end) } else { OWN_FAILURE })
+}
+
+/// Reports an end that the program did not choose.
+pub(crate) fn report_end(name: &OsStr, end: &End) {
+    if is_chosen(end) {
+        return;
+    }
+    let advice = if *end == End::Quota { ": give it more with --memory" } else { "" };
+    diagnostics::problem(&format_args!("{}: {end}{advice}", name.display()));
 }
 
 /// The result of a cell that has ended.
@@ -163,8 +167,8 @@ fn run_attached(
     announce(network.forwards(), single.publish);
     let network = network.connect(kernel, cell.id())?;
     let write_back = view.exports.write_back(kernel, cell.id(), single.written, mounts)?;
-    let time_limits = TimeLimits::start(kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(kernel, Some(cell.id()), &time_limits)?;
+    let time_limits = TimeLimits::start(Arc::<Kernel>::clone(kernel)).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(Arc::<Kernel>::clone(kernel), Some(cell.id()), &time_limits)?;
     let unread = Arc::<AtomicBool>::default();
     carry_input(&port, std::io::stdin(), complain(&unread)).map_err(Failure::Thread)?;
     let terminal = single.terminal.then(RawTerminal::enter).transpose().map_err(Failure::Terminal)?;
@@ -172,7 +176,7 @@ fn run_attached(
     timings.end("confinement");
 
     cell.start(&single.limits, &time_limits)?;
-    let carried = carry_output(kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
+    let carried = carry_output(&**kernel, cell.id(), &port, (std::io::stdout().lock(), std::io::stderr()), single.limits.output);
     let mut outcome = cell.wait()?;
     drop(terminal);
     let network = network.finish().map_err(Failure::Gateway);
@@ -183,12 +187,7 @@ fn run_attached(
         outcome.end = End::OutputLimit;
     }
     let network = network?;
-    // The kernel reports one signal for every request to end; the host has several.
-    if let (End::Signalled { signal, .. }, Some(requested)) = (&mut outcome.end, signals.requested())
-        && *signal == SIGNAL_TO_END
-    {
-        *signal = requested;
-    }
+    signals.name_request(&mut outcome.end);
     Ok(EndedCell { outcome, network, is_complete: written.is_complete() && !unread.load(Ordering::Relaxed) })
 }
 
@@ -214,7 +213,7 @@ fn announce(forwards: &[PortForward], requested: &[PortForward]) {
 }
 
 /// Reports that standard input could not be read, and sets the flag.
-fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
+pub(crate) fn complain(unread: &Arc<AtomicBool>) -> impl FnOnce(std::io::Error) + Send + use<> {
     let unread = Arc::clone(unread);
     move |error| {
         diagnostics::problem(&format_args!("cannot read standard input: {}", host::plain(&error)));

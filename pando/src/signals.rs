@@ -8,7 +8,8 @@
 use crate::failure::Failure;
 use crate::terminal;
 use pando_abi::Event;
-use pando_kernel::{CellId, End, Kernel};
+use pando_kernel::{CellId, End};
+use pando_launch::Operator;
 use pando_manager::time_limits::TimeLimits;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator;
@@ -67,7 +68,7 @@ impl SignalHistory {
 
 /// The state of the signal thread.
 struct Receiver {
-    kernel: Arc<Kernel>,
+    operator: Arc<dyn Operator>,
     target: Target,
     requested: Arc<AtomicU8>,
     before: SignalHistory,
@@ -76,12 +77,12 @@ struct Receiver {
 
 impl Signals {
     /// Starts to forward signals to a cell, or to none.
-    pub(crate) fn pass_on(kernel: &Arc<Kernel>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
+    pub(crate) fn pass_on(operator: Arc<dyn Operator>, cell: Option<CellId>, time_limits: &TimeLimits) -> Result<Signals, Failure> {
         let mut signals = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT]).map_err(Failure::Signals)?;
         let (handle, requested) = (signals.handle(), Arc::<AtomicU8>::default());
         let target = Arc::new(Mutex::new(cell));
         let mut receiver = Receiver {
-            kernel: Arc::clone(kernel),
+            operator,
             target: Arc::clone(&target),
             requested: Arc::clone(&requested),
             before: SignalHistory::default(),
@@ -97,9 +98,20 @@ impl Signals {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = cell;
     }
 
-    /// The signal by which the host asked the program to end, if one did.
-    pub(crate) fn requested(&self) -> Option<u8> {
-        Some(self.requested.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    /// Whether the host asked the program to end.
+    pub(crate) fn are_requests(&self) -> bool {
+        self.requested.load(Ordering::Relaxed) != 0
+    }
+
+    /// Names the signal by which the host asked the program to end: the kernel reports one signal for every such request.
+    pub(crate) fn name_request(&self, end: &mut End) {
+        let requested = self.requested.load(Ordering::Relaxed);
+        if let End::Signalled { signal, .. } = end
+            && *signal == SIGNAL_TO_END
+            && requested != 0
+        {
+            *signal = requested;
+        }
     }
 }
 
@@ -121,7 +133,7 @@ impl Receiver {
         if matches!(signal, SIGWINCH | SIGCONT) {
             let _ = terminal::resume();
             let [rows, columns] = terminal::window();
-            let _ = self.kernel.set_window(cell, rows, columns);
+            let _ = self.operator.set_window(cell, rows, columns);
             return;
         }
         let action = self.before.receive(signal);
@@ -129,12 +141,12 @@ impl Receiver {
             self.requested.store(signal as u8, Ordering::Relaxed);
         }
         match action {
-            SignalAction::Interrupt => _ = self.kernel.interrupt(cell),
+            SignalAction::Interrupt => _ = self.operator.interrupt(cell),
             SignalAction::RequestEnd => {
-                self.kernel.raise(cell, Event::Terminate);
+                self.operator.raise(cell, Event::Terminate);
                 self.time_limits.limit(cell, GRACE, ended_by(signal as u8));
             }
-            SignalAction::End => _ = self.kernel.end(cell, ended_by(signal as u8)),
+            SignalAction::End => _ = self.operator.end(cell, ended_by(signal as u8)),
         }
     }
 }

@@ -16,7 +16,7 @@ use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
 use pando_confine::Needs;
 use pando_image::escaped;
-use pando_kernel::ConsolePort;
+use pando_kernel::{ConsolePort, Kernel};
 use pando_kernel::limits::TRACES;
 use pando_launch::carry_output;
 use pando_manager::limits::Limits;
@@ -199,14 +199,14 @@ fn create(options: &CreateOptions) -> Result<u8, Failure> {
     let kernel = Arc::new(machine::start(plan.memory(), machine::vcpus_for_many_cells(), false, &plan.view.visible, &mut timings)?);
     let libos = machine::libos(&kernel, &mut timings)?;
     // Both start threads, which a confined process cannot.
-    let time_limits = TimeLimits::start(&kernel).map_err(Failure::Thread)?;
-    let signals = Signals::pass_on(&kernel, None, &time_limits)?;
+    let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&kernel)).map_err(Failure::Thread)?;
+    let signals = Signals::pass_on(Arc::<Kernel>::clone(&kernel), None, &time_limits)?;
     // Compression starts no thread; writing the file needs the same calls as a write-back.
     machine::limit_calls(Needs { writing_back: true, ..Needs::default() })?;
     let limit = options.limits.output_limit.map(Size::in_bytes);
     let mut output = |cell, port: &ConsolePort| {
         let streams = (std::io::stdout().lock(), std::io::stderr());
-        carry_output(&kernel, cell, port, streams, limit).map(drop)
+        carry_output(&*kernel, cell, port, streams, limit).map(drop)
     };
     let workshop = Workshop { kernel: &kernel, libos: &libos, time_limits: &time_limits };
     plan.create(workshop, &mut output, &|cell| signals.aim(cell))?;

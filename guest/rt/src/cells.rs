@@ -20,7 +20,9 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::CellRaise { .. }
         | Hypercall::Grant { .. }
         | Hypercall::CellWatch { .. }
-        | Hypercall::CellResume { .. } => true,
+        | Hypercall::CellResume { .. }
+        // Without room for bytes it closes a stream.
+        | Hypercall::ConsoleRead { bytes: 0, .. } => true,
         Hypercall::Write { .. } | Hypercall::Read { .. } => false,
         call => call.space().and_then(holding_of_space).is_some(),
     }
@@ -94,22 +96,23 @@ pub fn set_name(cell: u64, name: &[u8]) -> Result<u64, Refusal> {
     unsafe { perform(Hypercall::CellName { cell, address, bytes: name.len() as u64 }) }
 }
 
-/// Reads output of a child. The result is [`pando_abi::holding::ConsoleProgress`].
+/// Reads output of a child from one of its ports ([`pando_abi::holding::port`]). The result is
+/// [`pando_abi::holding::ConsoleProgress`].
 ///
 /// # Errors
 /// The reason for the refusal.
-pub fn read_console(cell: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
+pub fn read_console(cell: u64, port: u64, buffer: &mut [u8]) -> Result<u64, Refusal> {
     let address = buffer.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: 1: it writes into the buffer, which is exclusively the caller's. 2: as in `call`.
-    unsafe { perform(Hypercall::ConsoleRead { cell, address, bytes: buffer.len() as u64 }) }
+    unsafe { perform(Hypercall::ConsoleRead { cell, address, bytes: buffer.len() as u64, port }) }
 }
 
-/// Sends bytes to the input of a child; none end it. Returns how many there was room for.
+/// Sends bytes to the input of a port of a child; none end it. Returns how many there was room for.
 ///
 /// # Errors
 /// The reason for the refusal.
-pub fn write_console(cell: u64, bytes: &[u8]) -> Result<u64, Refusal> {
+pub fn write_console(cell: u64, port: u64, bytes: &[u8]) -> Result<u64, Refusal> {
     let address = bytes.as_ptr().expose_provenance() as u64;
     // SAFETY: 1: the call only reads this memory. 2: as in `call`.
-    unsafe { perform(Hypercall::ConsoleWrite { cell, address, bytes: bytes.len() as u64 }) }
+    unsafe { perform(Hypercall::ConsoleWrite { cell, address, bytes: bytes.len() as u64, port }) }
 }

@@ -9,7 +9,7 @@ use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use super::share::Share;
 use super::watch::{ResumeMode, StateKind, WatchMask};
-use pando_abi::holding::{holding_of_space, limit};
+use pando_abi::holding::{fact, holding_of_space, limit, port, stop};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::watch::{CONTEXT_WORDS, VECTOR_BYTES};
@@ -62,8 +62,13 @@ pub(crate) enum ChildOperation {
     },
     /// Give up a holding.
     Drop(HoldingName),
-    /// Report the state of a child.
-    State(HoldingName),
+    /// Report a fact about a child.
+    State {
+        /// The child.
+        child: HoldingName,
+        /// The fact.
+        fact: Fact,
+    },
     /// Set the host name of a child.
     Name {
         /// The child.
@@ -98,18 +103,49 @@ pub(crate) enum ChildOperation {
     },
     /// Read output of a child.
     ConsoleRead {
-        /// The child.
-        child: HoldingName,
+        /// The child's port.
+        port: ChildPort,
         /// Memory for the output.
         buffer: CallerBytes,
     },
+    /// Close an output stream of a child for reading.
+    ConsoleClose {
+        /// The child's port.
+        port: ChildPort,
+        /// The stream's tag.
+        stream: u32,
+    },
     /// Write to the input of a child, or end it if there are no bytes.
     ConsoleWrite {
-        /// The child.
-        child: HoldingName,
+        /// The child's port.
+        port: ChildPort,
         /// The bytes.
         bytes: CallerBytes,
     },
+}
+
+/// A port of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChildPort {
+    /// The child.
+    pub(crate) child: HoldingName,
+    /// It is the control channel, not the console.
+    pub(crate) is_control: bool,
+}
+
+/// A fact about a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fact {
+    /// Its state.
+    State,
+    /// Its CPU time.
+    Cpu,
+    /// The pages that it uses.
+    Used,
+    /// The most pages that it has used.
+    Peak,
+    /// Its exits.
+    Exits,
 }
 
 impl ChildOperation {
@@ -124,9 +160,10 @@ impl ChildOperation {
                 ChildOperation::Clone { source: holding(source)?, limits: limits(quota, cells)? }
             }
             Hypercall::CellRun { cell } => apply(cell, Operation::Start)?,
-            Hypercall::CellStop { cell, how: 0 } => apply(cell, Operation::Freeze(FreezeMode::Cooperative))?,
-            Hypercall::CellStop { cell, how: 1 } => apply(cell, Operation::Freeze(FreezeMode::Forced))?,
-            Hypercall::CellStop { cell, how: 2 } => apply(cell, Operation::Halt)?,
+            Hypercall::CellStop { cell, how: stop::ASK } => apply(cell, Operation::Freeze(FreezeMode::Cooperative))?,
+            Hypercall::CellStop { cell, how: stop::FORCE } => apply(cell, Operation::Freeze(FreezeMode::Forced))?,
+            Hypercall::CellStop { cell, how: stop::HALT } => apply(cell, Operation::Halt)?,
+            Hypercall::CellStop { cell, how: stop::WITHDRAW } => apply(cell, Operation::WithdrawFreeze)?,
             Hypercall::CellStop { .. } => return Err(Refusal::BadArgument),
             Hypercall::CellWatch { cell, mask } => apply(cell, Operation::Watch(WatchMask::from_bits(mask)?))?,
             Hypercall::CellResume { cell, how } => apply(cell, Operation::Resume(ResumeMode::from_bits(how)?))?,
@@ -153,17 +190,20 @@ impl ChildOperation {
             Hypercall::CellLimit { cell, kind, value } => apply(cell, limiting(kind, value)?)?,
             Hypercall::CellRaise { cell, event, value } => apply(cell, raising(event, value)?)?,
             Hypercall::Drop { holding: name } => ChildOperation::Drop(holding(name)?),
-            Hypercall::CellState { cell } => ChildOperation::State(holding(cell)?),
+            Hypercall::CellState { cell, fact } => ChildOperation::State { child: holding(cell)?, fact: decode_fact(fact)? },
             Hypercall::CellName { cell, address, bytes } => {
                 ChildOperation::Name { child: holding(cell)?, name: caller_bytes(address, bytes, HOST_NAME_BYTES as u64)? }
             }
             Hypercall::Grant { cell, holding: template } => ChildOperation::Grant { child: holding(cell)?, template: holding(template)? },
-            Hypercall::ConsoleRead { bytes: 0, .. } => return Err(Refusal::BadArgument),
-            Hypercall::ConsoleRead { cell, address, bytes } => {
-                ChildOperation::ConsoleRead { child: holding(cell)?, buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+            Hypercall::ConsoleRead { cell, address: tag, bytes: 0, port } => {
+                let stream = u32::try_from(tag).map_err(|_| Refusal::BadArgument)?;
+                ChildOperation::ConsoleClose { port: child_port(cell, port)?, stream }
             }
-            Hypercall::ConsoleWrite { cell, address, bytes } => {
-                ChildOperation::ConsoleWrite { child: holding(cell)?, bytes: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+            Hypercall::ConsoleRead { cell, address, bytes, port } => {
+                ChildOperation::ConsoleRead { port: child_port(cell, port)?, buffer: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
+            }
+            Hypercall::ConsoleWrite { cell, address, bytes, port } => {
+                ChildOperation::ConsoleWrite { port: child_port(cell, port)?, bytes: caller_bytes(address, bytes, MAX_CONSOLE_BYTES)? }
             }
             memory_call => return of_child_memory(memory_call),
         }))
@@ -185,6 +225,26 @@ fn of_child_memory(call: Hypercall) -> Result<Option<ChildOperation>, Refusal> {
 
 fn holding(bits: u64) -> Result<HoldingName, Refusal> {
     HoldingName::from_bits(bits).ok_or(Refusal::NoSuchHolding)
+}
+
+fn child_port(cell: u64, port: u64) -> Result<ChildPort, Refusal> {
+    let child = holding(cell)?;
+    match port {
+        port::CONSOLE => Ok(ChildPort { child, is_control: false }),
+        port::CONTROL => Ok(ChildPort { child, is_control: true }),
+        _ => Err(Refusal::BadArgument),
+    }
+}
+
+fn decode_fact(fact: u64) -> Result<Fact, Refusal> {
+    match fact {
+        fact::STATE => Ok(Fact::State),
+        fact::CPU => Ok(Fact::Cpu),
+        fact::USED => Ok(Fact::Used),
+        fact::PEAK => Ok(Fact::Peak),
+        fact::EXITS => Ok(Fact::Exits),
+        _ => Err(Refusal::BadArgument),
+    }
 }
 
 fn limits(quota: u64, cells: u64) -> Result<ChildLimits, Refusal> {
@@ -249,20 +309,22 @@ mod tests {
     fn arguments_that_no_call_allows_are_refused() {
         let (cell, bad) = (HoldingName::ROOT.bits(), Err(Refusal::BadArgument));
         for call in [
-            Hypercall::CellStop { cell, how: 3 },
+            Hypercall::CellStop { cell, how: 4 },
             Hypercall::CellWatch { cell, mask: 8 },
             Hypercall::CellResume { cell, how: 3 },
             Hypercall::StateRead { cell, kind: 4, address: 0, bytes: 8 },
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
+            Hypercall::CellState { cell, fact: 5 },
             Hypercall::CellLimit { cell, kind: 3, value: 1 },
             Hypercall::CellLimit { cell, kind: 2, value: 0 },
             Hypercall::CellLimit { cell, kind: 2, value: 1001 },
             Hypercall::CellRaise { cell, event: 0, value: 0 },
             Hypercall::CellClone { source: cell, quota: 1 << 20, cells: 1 << 32 },
             Hypercall::CellName { cell, address: 0, bytes: 65 },
-            Hypercall::ConsoleRead { cell, address: 0, bytes: 0 },
-            Hypercall::ConsoleWrite { cell, address: 0, bytes: 65537 },
+            Hypercall::ConsoleRead { cell, address: 1 << 32, bytes: 0, port: 0 },
+            Hypercall::ConsoleRead { cell, address: 0, bytes: 1, port: 2 },
+            Hypercall::ConsoleWrite { cell, address: 0, bytes: 65537, port: 0 },
         ] {
             assert_eq!(ChildOperation::decode(call), bad, "{call:?}");
         }

@@ -27,7 +27,7 @@ use execution::ExecutionContext;
 use freeze::{FreezeHistory, StopRequest};
 use image::CellRecord;
 use pando_abi::virtual_registers::Card;
-use pando_abi::{Event, EventSet};
+use pando_abi::{Event, EventSet, HoldingName};
 use pando_machine::PageCount;
 use run_state::RunState;
 use watch::Watch;
@@ -46,7 +46,20 @@ impl std::fmt::Display for CellId {
     }
 }
 
+impl From<HoldingName> for CellId {
+    /// The identifier by which an operator knows a cell that it holds: a program that is the operator of its cell's children.
+    fn from(name: HoldingName) -> CellId {
+        CellId { index: name.index() as u32, generation: name.generation() }
+    }
+}
+
 impl CellId {
+    /// The name of the holding that this is the identifier of.
+    #[must_use]
+    pub fn holding(self) -> HoldingName {
+        HoldingName::new(self.index, self.generation)
+    }
+
     /// The identifier as the result of an operation.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)

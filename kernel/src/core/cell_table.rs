@@ -74,6 +74,12 @@ impl LiveCell {
         iter::once(console).chain(control.as_deref_mut()).for_each(|device| device.take_final_output(frames, &mut cell.memory));
     }
 
+    /// Whether its parent has something new to look at: output, room for input, or a first request for it.
+    pub(super) fn take_change(&self) -> bool {
+        let is_changed = self.console.port().take_change();
+        self.control.as_ref().is_some_and(|control| control.port().take_change()) | is_changed
+    }
+
     /// Closes the cell's ports: it writes no more output.
     pub(super) fn close(&self) {
         self.console.port().close();

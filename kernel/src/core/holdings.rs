@@ -28,6 +28,8 @@ pub(super) enum Holding {
         cell: CellId,
         /// The holder's end of its console, readable after its end.
         console: Arc<ConsolePort>,
+        /// The same of its control channel, if the holder has opened it.
+        control: Option<Arc<ConsolePort>>,
     },
     /// A template that the holder may clone.
     Template(CellId),
@@ -83,6 +85,11 @@ impl Holdings {
     pub(super) fn get(&self, name: HoldingName) -> Result<&Holding, Refusal> {
         let slot = self.slots.get(name.index()).filter(|slot| slot.generation == name.generation());
         slot.and_then(|slot| slot.holding.as_ref()).ok_or(Refusal::NoSuchHolding)
+    }
+
+    /// Finds a holding, to change it.
+    pub(super) fn get_mut(&mut self, name: HoldingName) -> Option<&mut Holding> {
+        self.slots.get_mut(name.index()).filter(|slot| slot.generation == name.generation())?.holding.as_mut()
     }
 
     /// Removes a holding; its name becomes stale.

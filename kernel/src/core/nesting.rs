@@ -10,16 +10,16 @@ use super::holdings::{Holding, Parent};
 use super::invoke::Subject;
 use super::state::State;
 use crate::cell::CellId;
-use crate::cell::child_operation::{CallerBytes, ChildLimits, ChildOperation};
+use crate::cell::child_operation::{CallerBytes, ChildLimits, ChildOperation, ChildPort, Fact};
 use crate::cell::end::{End, Outcome};
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
 use crate::device::console::{ConsoleOutput, ConsolePort, Stream};
 use crate::limits::ORPHANS_PIECE;
-use crate::memory::CopyAuthority;
+use crate::memory::{CopyAuthority, Frames};
 use pando_abi::holding::{ChildState, ConsoleProgress};
-use pando_abi::{Event, HoldingName, Hypercall, Refusal, ring};
+use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use std::sync::Arc;
 
 impl Kernel {
@@ -75,9 +75,9 @@ impl State {
                 }
                 0
             }
-            ChildOperation::State(child) => {
+            ChildOperation::State { child, fact } => {
                 let child = self.child(caller, *child)?;
-                self.child_state(child).bits()
+                self.child_fact(child, *fact)
             }
             ChildOperation::Name { child, name } => {
                 let child = self.child(caller, *child)?;
@@ -91,8 +91,9 @@ impl State {
             }
             ChildOperation::StateRead { child, kind, buffer } => self.read_child_state(caller, *child, *kind, *buffer)?,
             ChildOperation::StateWrite { child, kind, bytes } => return self.write_child_state(caller, *child, *kind, *bytes),
-            ChildOperation::ConsoleRead { child, buffer } => self.read_child_console(caller, *child, *buffer)?.bits(),
-            ChildOperation::ConsoleWrite { child, bytes } => self.write_child_console(caller, *child, *bytes)?,
+            ChildOperation::ConsoleRead { port, buffer } => self.read_child_port(caller, *port, *buffer)?.bits(),
+            ChildOperation::ConsoleClose { port, stream } => self.close_child_stream(caller, *port, *stream)?,
+            ChildOperation::ConsoleWrite { port, bytes } => self.write_child_port(caller, *port, *bytes)?,
         };
         Ok(OperationProgress::Done(result))
     }
@@ -110,11 +111,30 @@ impl State {
         }
     }
 
-    /// The child of this name, and its console.
-    fn child_console(&mut self, holder: CellId, name: HoldingName) -> Result<(CellId, Arc<ConsolePort>), OperationError> {
+    /// The child of this name, and its port. A control channel is opened if it was not.
+    fn child_port(&mut self, holder: CellId, port: ChildPort) -> Result<(CellId, Arc<ConsolePort>), OperationError> {
+        let name = port.child;
         match self.holding(holder, name)? {
-            Holding::Child { cell, console } => Ok((*cell, Arc::clone(console))),
+            Holding::Child { cell, console, .. } if !port.is_control => Ok((*cell, Arc::clone(console))),
+            Holding::Child { cell, control: Some(control), .. } => Ok((*cell, Arc::clone(control))),
+            Holding::Child { cell, control: None, .. } => {
+                let cell = *cell;
+                let opened = self.control(cell)?;
+                if let Some(Holding::Child { control, .. }) = self.running(holder).0.holdings.get_mut(name) {
+                    *control = Some(Arc::clone(&opened));
+                }
+                Ok((cell, opened))
+            }
             Holding::Template(_) => Err(Refusal::NoSuchHolding.into()),
+        }
+    }
+
+    /// Lets a child look at a port after a change.
+    fn notify_child(&mut self, child: CellId, port: ChildPort) {
+        if port.is_control {
+            self.raise_at_once(child, Event::Control);
+        } else {
+            self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
         }
     }
 
@@ -123,7 +143,7 @@ impl State {
         let (live, frames) = self.running(child);
         frames.set_cell_quota(live.cell.memory.account(), limits.cells);
         let console = Arc::clone(live.console.port());
-        let name = self.running(holder).0.holdings.insert(Holding::Child { cell: child, console });
+        let name = self.running(holder).0.holdings.insert(Holding::Child { cell: child, console, control: None });
         // There was room when the child's place was reserved.
         Ok(name.ok_or(Refusal::TooMany)?.bits())
     }
@@ -174,8 +194,8 @@ impl State {
     }
 
     /// Copies output of a child into its parent.
-    fn read_child_console(&mut self, caller: CellId, child: HoldingName, buffer: CallerBytes) -> Result<ConsoleProgress, OperationError> {
-        let (child, port) = self.child_console(caller, child)?;
+    fn read_child_port(&mut self, caller: CellId, from: ChildPort, buffer: CallerBytes) -> Result<ConsoleProgress, OperationError> {
+        let (child, port) = self.child_port(caller, from)?;
         let (stream, bytes) = match port.peek(buffer.count) {
             ConsoleOutput::Bytes(stream, bytes) => (stream, bytes),
             ConsoleOutput::Nothing => return Ok(ConsoleProgress::Nothing),
@@ -184,23 +204,44 @@ impl State {
         self.write_caller(caller, buffer.address, &bytes)?;
         // Only now: after an error the call is made again.
         if port.consume(bytes.len()) {
-            self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
+            self.notify_child(child, from);
         }
-        let stream = match stream {
-            Stream::Output => ring::OUTPUT,
-            Stream::Errors => ring::ERRORS,
-            Stream::Notes => ring::NOTES,
-        };
-        Ok(ConsoleProgress::Bytes { count: bytes.len() as u32, stream })
+        Ok(ConsoleProgress::Bytes { count: bytes.len() as u32, stream: stream.tag() })
+    }
+
+    /// Closes an output stream of a child for reading.
+    fn close_child_stream(&mut self, caller: CellId, from: ChildPort, stream: u32) -> Result<u64, OperationError> {
+        let stream = Stream::from_tag(stream).ok_or(Refusal::BadArgument)?;
+        let (child, port) = self.child_port(caller, from)?;
+        port.drop_stream(stream);
+        self.notify_child(child, from);
+        Ok(0)
     }
 
     /// Sends bytes of a parent to the input of its child. Returns their number.
-    fn write_child_console(&mut self, caller: CellId, child: HoldingName, bytes: CallerBytes) -> Result<u64, OperationError> {
-        let (child, port) = self.child_console(caller, child)?;
+    fn write_child_port(&mut self, caller: CellId, to: ChildPort, bytes: CallerBytes) -> Result<u64, OperationError> {
+        let (child, port) = self.child_port(caller, to)?;
         let bytes = if bytes.count == 0 { Vec::new() } else { self.read_caller(caller, bytes)? };
         let count = port.append_input(&bytes);
-        self.notifications.has_runnable_cell |= self.raise(child, Event::Console);
+        self.notify_child(child, to);
         Ok(count as u64)
+    }
+
+    /// A fact about a child, living or ended.
+    fn child_fact(&mut self, child: CellId, fact: Fact) -> u64 {
+        if fact == Fact::State {
+            return self.child_state(child).bits();
+        }
+        let ended = self.cells.outcome(child).map(|outcome| (outcome.counters, outcome.usage));
+        let of_living = |(live, frames): (&mut LiveCell, &mut Frames)| (live.cell.counters, frames.usage(live.cell.memory.account()));
+        let Some((counters, usage)) = ended.or_else(|| self.living(child).map(of_living)) else { return 0 };
+        match fact {
+            Fact::State => 0,
+            Fact::Cpu => u64::try_from(counters.cpu.as_nanos()).unwrap_or(u64::MAX >> 1),
+            Fact::Used => usage.used.0,
+            Fact::Peak => usage.peak.0,
+            Fact::Exits => counters.exits,
+        }
     }
 
     /// The state of a child, as its parent sees it.
@@ -247,7 +288,7 @@ impl State {
     pub(super) fn notify_parent_of_output(&mut self, id: CellId) {
         let Some((live, _)) = self.living(id) else { return };
         if let Some(Parent { cell, is_holding: true, .. }) = live.parent
-            && live.console.port().take_change()
+            && live.take_change()
         {
             self.raise_child_event(cell);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operator's ends of a cell's console, channel and control channel.
 
+use super::error::OperationError;
 use super::state::State;
 use super::{Kernel, OperatorError};
 use crate::cell::CellId;
@@ -34,6 +35,23 @@ impl State {
             }
         })
     }
+
+    /// The operator's or the parent's end of a cell's control channel, opened if there is none yet.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it is frozen.
+    pub(super) fn control(&mut self, id: CellId) -> Result<Arc<ConsolePort>, OperationError> {
+        let waker = self.control_waker(id);
+        let (live, _) = self.require(id, Requirement::NotFrozen)?;
+        if let Some(control) = &live.control {
+            return Ok(Arc::clone(control.port()));
+        }
+        let control = live.control.insert(Box::new(Console::control(waker)));
+        let port = Arc::clone(control.port());
+        // The rings are initialised when the kernel next serves them.
+        self.raise_at_once(id, Event::Control);
+        Ok(port)
+    }
 }
 
 impl Kernel {
@@ -66,17 +84,6 @@ impl Kernel {
     /// # Errors
     /// There is no such living cell, or it is frozen.
     pub fn control(&self, id: CellId) -> Result<Arc<ConsolePort>, OperatorError> {
-        self.attempt("open the control channel of", |state| {
-            let waker = state.control_waker(id);
-            let (live, _) = state.require(id, Requirement::NotFrozen)?;
-            if let Some(control) = &live.control {
-                return Ok(Arc::clone(control.port()));
-            }
-            let control = live.control.insert(Box::new(Console::control(waker)));
-            let port = Arc::clone(control.port());
-            // The rings are initialised when the kernel next serves them.
-            state.raise_at_once(id, Event::Control);
-            Ok(port)
-        })
+        self.attempt("open the control channel of", |state| state.control(id))
     }
 }

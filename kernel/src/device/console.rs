@@ -28,6 +28,29 @@ pub enum Stream {
     Notes,
 }
 
+impl Stream {
+    /// The stream with a tag of a descriptor.
+    #[must_use]
+    pub fn from_tag(tag: u32) -> Option<Stream> {
+        match tag {
+            OUTPUT => Some(Stream::Output),
+            ERRORS => Some(Stream::Errors),
+            NOTES => Some(Stream::Notes),
+            _ => None,
+        }
+    }
+
+    /// Its tag in descriptors.
+    #[must_use]
+    pub fn tag(self) -> u32 {
+        match self {
+            Stream::Output => OUTPUT,
+            Stream::Errors => ERRORS,
+            Stream::Notes => NOTES,
+        }
+    }
+}
+
 /// The result of a non-blocking read of a cell's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsoleOutput {
@@ -151,12 +174,7 @@ impl ConsolePort {
 
     /// Closes a stream for reading: the cell's later writes to it complete as [`UNREAD`], and its unread output is dropped.
     pub fn close_stream(&self, stream: Stream) {
-        let mut buffers = self.lock();
-        buffers.unread.push(stream);
-        buffers.output.retain(|(other, _)| *other != stream);
-        buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
-        buffers.is_cell_waiting = false;
-        drop(buffers);
+        self.drop_stream(stream);
         (self.wake)();
     }
 
@@ -233,6 +251,17 @@ impl ConsolePort {
         self.lock().input_wanted
     }
 
+    /// Closes a stream for reading, as [`ConsolePort::close_stream`] does.
+    pub(crate) fn drop_stream(&self, stream: Stream) {
+        let mut buffers = self.lock();
+        if !buffers.unread.contains(&stream) {
+            buffers.unread.push(stream);
+        }
+        buffers.output.retain(|(other, _)| *other != stream);
+        buffers.output_bytes = buffers.output.iter().map(|(_, bytes)| bytes.len()).sum();
+        buffers.is_cell_waiting = false;
+    }
+
     /// Whether there was new output, room for input, a first request for it, or the end, since this was last asked.
     pub(crate) fn take_change(&self) -> bool {
         mem::take(&mut self.lock().is_changed)
@@ -281,8 +310,25 @@ impl ConsolePort {
     /// A port without a console; `wake` is called, without any lock, when its owner has sent something or made room.
     #[must_use]
     pub fn detached(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
-        let buffers = Buffers { input_wanted: true, ..Buffers::default() };
-        Arc::new(ConsolePort { buffers: Mutex::new(buffers), changed: Condvar::new(), wake: Box::new(wake) })
+        let port = ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake: Box::new(wake) };
+        port.want_input();
+        Arc::new(port)
+    }
+
+    /// The same for a cell that has not asked for input yet: the owner calls [`ConsolePort::want_input`] when it does.
+    #[must_use]
+    pub fn of_remote_cell(wake: impl Fn() + Send + Sync + 'static) -> Arc<ConsolePort> {
+        Arc::new(ConsolePort { buffers: Mutex::default(), changed: Condvar::new(), wake: Box::new(wake) })
+    }
+
+    /// Records that the cell asks for input.
+    pub fn want_input(&self) {
+        let mut buffers = self.lock();
+        if !buffers.input_wanted {
+            buffers.input_wanted = true;
+            buffers.announce();
+            self.changed.notify_all();
+        }
     }
 
     /// Takes up to `most` bytes of input. The second value is `true` if the input has ended with them.
@@ -306,6 +352,11 @@ impl ConsolePort {
             buffers.announce();
             self.changed.notify_all();
         }
+    }
+
+    /// Whether the owner has left as much output unread as a cell's console holds.
+    pub fn is_full(&self) -> bool {
+        self.lock().output_bytes >= CONSOLE_BYTES
     }
 
     /// How many bytes of output the owner has not read; its next read calls `wake`.
@@ -408,15 +459,10 @@ impl Console {
         // The ring's length bounds the loop even if the cell's count keeps growing.
         for _ in 0..self.transmit.length() {
             let Some(descriptor) = self.transmit.next(frames, memory) else { break };
-            let stream = match descriptor.tag {
-                OUTPUT => Stream::Output,
-                ERRORS => Stream::Errors,
-                NOTES => Stream::Notes,
-                _ => {
-                    self.finish_transmit(frames, memory, FAULTED)?;
-                    moved = true;
-                    continue;
-                }
+            let Some(stream) = Stream::from_tag(descriptor.tag) else {
+                self.finish_transmit(frames, memory, FAULTED)?;
+                moved = true;
+                continue;
             };
             let length = descriptor.length.min(MAX_DESCRIPTOR_BYTES);
             // The cell may have shortened the descriptor since its first part was sent.
@@ -485,12 +531,8 @@ impl Console {
                 moved = true;
                 continue;
             }
+            self.port.want_input();
             let mut buffers = self.port.lock();
-            if !buffers.input_wanted {
-                buffers.input_wanted = true;
-                buffers.announce();
-                self.port.changed.notify_all();
-            }
             if buffers.input.is_empty() && !buffers.input_closed {
                 break;
             }

@@ -105,7 +105,7 @@ fn a_child_that_needs_more_than_its_family_has_ends_alone() {
         // A populate that the family cannot pay is refused; touching the pages one by one ends the child.
         assert_eq!(call(&mut lab, child, Hypercall::Populate { space: u64::MAX, address: 0x6000_0000, pages: 5000 }), Err(Refusal::Quota));
         lab.kernel.write(child, BYTES, b"x").expect("it waits");
-        let state = call(&mut lab, parent, Hypercall::CellState { cell: name.bits() }).expect("it is held");
+        let state = call(&mut lab, parent, Hypercall::CellState { cell: name.bits(), fact: 0 }).expect("it is held");
         assert!(matches!(ChildState::from_bits(state), Some(ChildState::Started { .. } | ChildState::Quota)));
         assert!(waits(&lab, parent));
         close(&mut lab, &[parent, root], free);
@@ -138,7 +138,7 @@ fn memory_may_run_out_at_any_step_of_a_start() {
             let value = 5000;
             assert_eq!(call(&mut lab, grandparent, Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value }), Ok(0));
             for (child, id) in lab.kernel.children(parent).expect("it lives") {
-                let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits);
+                let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits(), fact: 0 }).ok().and_then(ChildState::from_bits);
                 match state {
                     Some(ChildState::Quota) => ended += 1,
                     Some(ChildState::Started { .. }) if waits(&lab, id) => worked += 1,
@@ -181,7 +181,7 @@ fn the_largest_cell_of_the_largest_family_makes_room() {
         lab.kernel.start(id).expect("it was not started");
         lab.run_all();
         for (child, wanted) in [(quiet, ChildState::New), (hungry, ChildState::MachineFull)] {
-            let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits);
+            let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits(), fact: 0 }).ok().and_then(ChildState::from_bits);
             assert_eq!(state, Some(wanted));
         }
         assert!(waits(&lab, parent) && waits(&lab, bystander));

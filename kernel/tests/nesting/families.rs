@@ -18,7 +18,7 @@ const STARTED: ChildState = ChildState::Started { wants_input: false };
 
 /// The state of a child, as its parent learns it.
 fn state(lab: &mut Lab, parent: CellId, child: HoldingName) -> Option<ChildState> {
-    call(lab, parent, Hypercall::CellState { cell: child.bits() }).ok().and_then(ChildState::from_bits)
+    call(lab, parent, Hypercall::CellState { cell: child.bits(), fact: 0 }).ok().and_then(ChildState::from_bits)
 }
 
 #[test]
@@ -62,10 +62,10 @@ fn names_that_a_cell_does_not_hold_are_refused() {
         let calls = [
             Hypercall::CellRun { cell },
             Hypercall::CellEnd { cell },
-            Hypercall::CellState { cell },
+            Hypercall::CellState { cell, fact: 0 },
             Hypercall::CellStop { cell, how: 1 },
             Hypercall::CellLimit { cell, kind: limit::CELLS, value: 100 },
-            Hypercall::ConsoleRead { cell, address: BYTES, bytes: 10 },
+            Hypercall::ConsoleRead { cell, address: BYTES, bytes: 10, port: 0 },
             Hypercall::Drop { holding: cell },
             Hypercall::Unmap { space: name.current_space(), address: ACTOR_CODE, pages: 1 },
             Hypercall::CellClone { source: cell, quota: 300, cells: 0 },
@@ -187,7 +187,7 @@ fn bytes_travel_between_parent_and_child() {
         let root = template(&lab);
         let parent = start(&mut lab, root, QUOTA, 1);
         let (name, child) = start_child(&mut lab, parent, PageCount(300), 0).expect("room");
-        let read = Hypercall::ConsoleRead { cell: name.bits(), address: BYTES, bytes: 4 };
+        let read = Hypercall::ConsoleRead { cell: name.bits(), address: BYTES, bytes: 4, port: 0 };
         let progress = |lab: &mut Lab| call(lab, parent, read).map(ConsoleProgress::from_bits);
         assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Nothing));
         // The child posts a descriptor: its text lies where its bytes are.
@@ -201,14 +201,14 @@ fn bytes_travel_between_parent_and_child() {
         lab.kernel.read(parent, BYTES, &mut seen).expect("it waits");
         assert_eq!(&seen, b"outp");
         // Where nothing is mapped, nothing is lost.
-        let lost = Hypercall::ConsoleRead { cell: name.bits(), address: 0x5000_0000, bytes: 4 };
+        let lost = Hypercall::ConsoleRead { cell: name.bits(), address: 0x5000_0000, bytes: 4, port: 0 };
         assert_eq!(call(&mut lab, parent, lost), Err(Refusal::BadAddress));
         assert_eq!(call(&mut lab, parent, Hypercall::CellEnd { cell: name.bits() }), Ok(0));
         assert_eq!(progress(&mut lab), Ok(ConsoleProgress::Bytes { count: 2, stream: OUTPUT }));
         assert_eq!(progress(&mut lab), Ok(ConsoleProgress::End));
         assert_eq!(state(&mut lab, parent, name), Some(ChildState::Killed));
         // Input for an ended child is dropped, as by a closed terminal.
-        assert_eq!(call(&mut lab, parent, Hypercall::ConsoleWrite { cell: name.bits(), address: BYTES, bytes: 4 }), Ok(4));
+        assert_eq!(call(&mut lab, parent, Hypercall::ConsoleWrite { cell: name.bits(), address: BYTES, bytes: 4, port: 0 }), Ok(4));
         close(&mut lab, &[parent, root], free);
     }
 }

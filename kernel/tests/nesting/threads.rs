@@ -68,7 +68,7 @@ fn parent(asm: &mut Asm) {
     let (next, drop) = (asm.label(), asm.label());
     asm.call_kernel(Hypercall::CellClone { source: HoldingName::ROOT.bits(), quota: 2000, cells: 3 });
     asm.mov(R12, Rax).cmp_imm(R12, 0).jump_if(Condition::Sign, next);
-    for number in [Hypercall::CellRun { cell: 0 }, Hypercall::Relinquish {}, Hypercall::CellState { cell: 0 }] {
+    for number in [Hypercall::CellRun { cell: 0 }, Hypercall::Relinquish {}, Hypercall::CellState { cell: 0, fact: 0 }] {
         asm.mov(Rdi, R12).mov_imm(Rax, number.encode().0).hypercall();
     }
     // The child may run: then its memory is refused.

@@ -65,7 +65,7 @@ impl Family {
     }
 
     fn state(&mut self) -> Option<ChildState> {
-        self.call(Hypercall::CellState { cell: self.name.bits() }).ok().and_then(ChildState::from_bits)
+        self.call(Hypercall::CellState { cell: self.name.bits(), fact: 0 }).ok().and_then(ChildState::from_bits)
     }
 
     fn read<const N: usize>(&mut self, kind: u64) -> [u64; N] {

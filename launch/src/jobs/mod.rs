@@ -7,9 +7,9 @@ mod multiplexer;
 pub use command::{Command, Task};
 pub use multiplexer::Multiplexer;
 
-use crate::LaunchError;
+use crate::{LaunchError, Operator};
 use pando_abi::control::{FIRST_PROGRAM, Frame, JOBS, Kind};
-use pando_kernel::{CellId, ConsolePort, Kernel};
+use pando_kernel::{CellId, ConsolePort};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -99,10 +99,10 @@ impl Jobs {
     ///
     /// # Errors
     /// There is no such running cell, it is frozen, or no thread can be started.
-    pub fn open(kernel: &Kernel, cell: CellId) -> Result<Jobs, LaunchError> {
+    pub fn open(operator: &dyn Operator, cell: CellId) -> Result<Jobs, LaunchError> {
         let signal = Arc::<WorkSignal>::default();
         let notifier = Arc::clone(&signal);
-        let (jobs, mut multiplexer) = Jobs::with_multiplexer(kernel, cell, move || notifier.ring())?;
+        let (jobs, mut multiplexer) = Jobs::with_multiplexer(operator, cell, move || notifier.ring())?;
         let body = move || {
             while multiplexer.turn() {
                 signal.wait();
@@ -118,11 +118,11 @@ impl Jobs {
     /// # Errors
     /// There is no such running cell, or it is frozen.
     pub fn with_multiplexer(
-        kernel: &Kernel,
+        operator: &dyn Operator,
         cell: CellId,
         ring: impl Fn() + Send + Sync + 'static,
     ) -> Result<(Jobs, Multiplexer), LaunchError> {
-        Ok(Jobs::with_port(kernel.control(cell)?, ring))
+        Ok(Jobs::with_port(operator.control(cell)?, ring))
     }
 
     /// The same over a port that replaces a cell's control channel.

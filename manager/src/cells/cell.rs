@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
-use super::gateways::{CellUplink, GatewaySlot};
 use super::log::Log;
-use super::pool::{LoadedTemplate, NameLock};
+use super::networks::{CellConnection, RequestedNetwork};
+use super::gateways::GatewaySlot;
+use super::pool::{LoadedTemplate, NameLock, TemplatePool};
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
-use crate::network::SharedNetwork;
 use crate::outcome::{OWN_FAILURE, exit_status};
-use crate::template::{TemplateName, TemplateStore};
+use crate::template::TemplateName;
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
-use pando_kernel::network::link::Link;
-use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Kernel, Stream};
-use pando_launch::{Command, Job, Jobs, Program};
+use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
+use pando_launch::{CellUse, Command, Job, Jobs, Operator, Program};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -41,8 +40,8 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 pub struct ManagedCell {
     pub(super) id: u64,
     spec: CloneSpec,
-    kernel: Arc<Kernel>,
-    store: TemplateStore,
+    operator: Arc<dyn Operator>,
+    pool: Arc<TemplatePool>,
     cell: CellId,
     addresses: Option<Addresses>,
     /// The ports of the host that lead to it.
@@ -87,10 +86,8 @@ pub(super) struct CellState {
 struct CellResources {
     /// Its template.
     template: Arc<LoadedTemplate>,
-    /// Its gateway.
-    _uplink: Option<CellUplink>,
     /// Its network.
-    _network: Option<Arc<SharedNetwork>>,
+    _connection: CellConnection,
 }
 
 impl ManagedCell {
@@ -115,28 +112,19 @@ impl ManagedCell {
         template: Arc<LoadedTemplate>,
         slot: Option<GatewaySlot>,
     ) -> Result<Arc<ManagedCell>, ManagerError> {
-        let Manager { kernel, time_limits, networks, gateways, budget, .. } = manager;
+        let Manager { operator, time_limits, networks, budget, .. } = manager;
         let (since, started) = (Instant::now(), SystemTime::now());
-        // The network is created before the cell, so that it is removed after it.
-        let network = match &spec.network {
-            Some(name) => Some(networks.get(name)?),
-            None => slot.as_ref().map(|_| networks.create()).transpose()?,
-        };
+        let requested = networks.as_ref().map_or(Ok(RequestedNetwork::default()), |networks| networks.request(&spec, slot))?;
         let host_name = host_name(&spec, id);
         let cell = CellSpec { program: program(&spec, &template), limits: spec.limits, host_name: Some(host_name) };
-        let guard = cell.create(kernel, &template.root)?;
+        let guard = cell.create(Arc::clone(operator), &template.root)?;
         let cell = guard.id();
-        let addresses = network.as_ref().map(|network| kernel.plug(cell, network.id(), Link::default())).transpose()?;
-        let (uplink, forwards) = match (&network, &addresses, slot) {
-            (Some(network), Some(own), Some(slot)) => {
-                let owner = (cell, own, format!("cell {id}, {}", spec.template));
-                let (allow, publish) = (std::mem::take(&mut spec.allow), std::mem::take(&mut spec.publish));
-                let (uplink, forwards) = gateways.open(kernel, owner, network, (allow, publish, slot))?;
-                (Some(uplink), forwards)
-            }
-            _ => (None, Vec::new()),
+        let mut connection = match networks {
+            Some(networks) => networks.connect((id, cell), &mut spec, requested)?,
+            None => CellConnection::default(),
         };
-        let port = kernel.console(cell)?;
+        let (addresses, forwards) = (connection.addresses, std::mem::take(&mut connection.forwards));
+        let port = operator.console(cell)?;
         // `keep` sends the rest that does not fit at once.
         let input = Bytes::from(std::mem::take(&mut spec.input));
         if input.is_empty() && spec.input_ends {
@@ -156,13 +144,13 @@ impl ManagedCell {
             has_exceeded_output: false,
             cause: None,
             outcome: None,
-            resources: Some(CellResources { template, _uplink: uplink, _network: network }),
+            resources: Some(CellResources { template, _connection: connection }),
         };
         Ok(Arc::new(ManagedCell {
             id,
             spec,
-            kernel: Arc::clone(kernel),
-            store: manager.store.clone(),
+            operator: Arc::clone(operator),
+            pool: Arc::clone(&manager.pool),
             cell: guard.release(),
             addresses,
             forwards,
@@ -227,7 +215,7 @@ impl ManagedCell {
         loop {
             bell.mark_unchanged();
             // The remaining output of an ended cell is short.
-            let is_over = self.kernel.inspect(self.cell).is_err();
+            let is_over = self.operator.usage(self.cell).is_none();
             let waits = {
                 let mut state = self.lock();
                 let is_full = state.waiters.values().any(|next| state.log.is_full_from(*next));
@@ -257,7 +245,7 @@ impl ManagedCell {
         drop(state);
         if exceeds || (is_short && !self.make_way(manager)) {
             // It may have ended by itself.
-            let _ = self.kernel.end(self.cell, End::OutputLimit);
+            let _ = self.operator.end(self.cell, End::OutputLimit);
         }
         self.changed.send_replace(());
     }
@@ -293,7 +281,7 @@ impl ManagedCell {
             peak: PageCount(0),
             exits: 0,
         };
-        let outcome = match wait(&self.kernel, self.cell) {
+        let outcome = match wait(&*self.operator, self.cell) {
             Ok(outcome) => outcome,
             Err(error) => return unknown(error.to_string()),
         };
@@ -351,11 +339,11 @@ impl ManagedCell {
     pub fn signal(&self, signal: CellSignal) {
         match signal {
             // It may have ended.
-            CellSignal::Interrupt => _ = self.kernel.interrupt(self.cell),
-            CellSignal::Terminate => self.kernel.raise(self.cell, pando_abi::Event::Terminate),
+            CellSignal::Interrupt => _ = self.operator.interrupt(self.cell),
+            CellSignal::Terminate => self.operator.raise(self.cell, pando_abi::Event::Terminate),
             CellSignal::Kill => {
                 self.lock().cause.get_or_insert(EndReason::Killed);
-                let _ = self.kernel.end(self.cell, End::Killed);
+                let _ = self.operator.end(self.cell, End::Killed);
                 self.changed.send_replace(());
             }
             CellSignal::Other(number) => _ = self.with_jobs("send a signal to", |jobs| jobs.signal_first(number)),
@@ -382,7 +370,7 @@ impl ManagedCell {
     /// programs in it get the same. `None`: it has ended.
     pub fn configuration(&self) -> Option<ProgramConfiguration> {
         let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template))?;
-        let manifest = template.template.manifest();
+        let manifest = template.manifest();
         let own = self.spec.environment.iter().map(|line| String::from_utf8_lossy(line).into_owned());
         let pair = |line: String| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
         Some(ProgramConfiguration {
@@ -404,7 +392,7 @@ impl ManagedCell {
             none => {
                 let (bell, mut notified) = watch::channel(());
                 let (jobs, mut multiplexer) =
-                    Jobs::with_multiplexer(&self.kernel, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
+                    Jobs::with_multiplexer(&*self.operator, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
                 tokio::spawn(async move {
                     while multiplexer.turn() && notified.changed().await.is_ok() {
                         tokio::task::yield_now().await;
@@ -437,20 +425,19 @@ impl ManagedCell {
     }
 
     fn create_template(&self, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
-        let ManagedCell { kernel, cell, id, .. } = self;
+        let ManagedCell { operator, cell, id, .. } = self;
         let ended = || ManagerError::Ended { cell: *id, action: "freeze" };
         let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template)).ok_or_else(ended)?;
-        let requested = if by_force { kernel.freeze_as_it_stands(*cell) } else { kernel.ask_to_freeze(*cell) };
-        requested.map_err(|_| ended())?;
-        if !kernel.wait_frozen_for(*cell, FREEZE_MAX)? && kernel.withdraw_freeze(*cell)? {
+        operator.freeze(*cell, by_force).map_err(|_| ended())?;
+        if !operator.wait_frozen(*cell, Some(FREEZE_MAX))? && operator.withdraw_freeze(*cell)? {
             return Err(ManagerError::NotFrozen { cell: *id, seconds: FREEZE_MAX.as_secs() });
         }
-        kernel.wait_frozen(*cell)?;
-        let stored = self.store.save_clone(&template.template, kernel, *cell, name);
+        operator.wait_frozen(*cell, None)?;
+        let stored = self.pool.keep_clone(&template, *cell, name, by_force);
         self.lock().cause.get_or_insert(if stored.is_ok() { EndReason::Frozen } else { EndReason::Killed });
         // The cell does not continue, whether it was stored or not.
-        let _ = kernel.end(*cell, End::Killed);
-        Ok(stored?)
+        let _ = operator.end(*cell, End::Killed);
+        stored
     }
 
     /// Waits until it has ended.
@@ -478,9 +465,9 @@ impl ManagedCell {
     /// Its state.
     pub fn summary(&self) -> CellSummary {
         let outcome = self.lock().outcome.clone();
-        let (memory, cpu) = match self.kernel.inspect(self.cell) {
-            Ok((_, counters, usage)) => (usage.used, counters.cpu),
-            Err(_) => (PageCount(0), outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu)),
+        let (memory, cpu) = match self.operator.usage(self.cell) {
+            Some(CellUse { memory, cpu }) => (memory, cpu),
+            None => (PageCount(0), outcome.as_ref().map_or(Duration::ZERO, |outcome| outcome.cpu)),
         };
         CellSummary {
             id: self.id,
@@ -522,7 +509,7 @@ fn program(spec: &CloneSpec, template: &LoadedTemplate) -> Program {
     Program {
         arguments: spec.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
         environment: spec.environment.clone(),
-        memory: spec.limits.memory.unwrap_or(template.template.memory()),
+        memory: spec.limits.memory.unwrap_or(template.memory()),
         ..Program::default()
     }
 }

@@ -1,35 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A kernel with loaded templates and many cells, for a front end that serves clients.
+//! A kernel with loaded templates and many cells, for a front end that serves clients. In a cell, the kernel is the one that runs this cell.
 //!
-//! The directory of templates is authoritative and shared with every other process. All threads of this module are started before the
+//! On a host, the directory of templates is authoritative and shared with every other process. All threads of this module are started before the
 //! process confines itself; blocking work runs on the threads of the caller's tokio runtime.
 
 mod budget;
 mod cell;
 mod error;
+mod files;
 mod gateways;
+mod held;
 mod log;
 mod names;
+mod networks;
 mod pool;
 mod reader;
+mod shelf;
 mod spec;
 mod tasks;
 
 use crate::descriptors::Descriptors;
 use crate::environment::HostEnvironment;
 use crate::machine;
-use crate::network::NamedNetworks;
 use crate::template::{PROGRAMS, TemplateName, TemplateRef, TemplateSpec, TemplateStore, create_private_directory};
 use crate::time_limits::TimeLimits;
 use crate::timings::Timings;
 use crate::view::{self, PreparedView};
 use budget::Budget;
-use gateways::Gateways;
+use files::FileTemplates;
+use held::HeldTemplates;
 use names::NameReservation;
+use networks::CellNetworks;
 use pando_confine::Paths;
-use pando_kernel::Kernel;
-use pando_machine::PageCount;
+use pando_launch::{NestedCells, Operator};
+use pando_machine::{CellsDevice, PageCount};
 use pool::TemplatePool;
+use shelf::TemplateShelf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +47,7 @@ pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use reader::Reader;
+pub use shelf::TemplateSummary;
 pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.
@@ -66,12 +73,12 @@ pub struct ManagerConfig {
 /// A kernel with its templates and cells. Lock order: first `starting`, then one of `cells`, a cell's jobs and the networks' names; then a cell's state or
 /// the kernel's locks. The pool's locks are taken while no other is held.
 pub struct Manager {
-    kernel: Arc<Kernel>,
+    operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,
     environment: HostEnvironment,
     store: TemplateStore,
-    networks: NamedNetworks,
-    gateways: Gateways,
+    /// `None`: it runs in a cell.
+    networks: Option<CellNetworks>,
     time_limits: TimeLimits,
     /// The memory limit of all cells together.
     memory: PageCount,
@@ -98,27 +105,68 @@ impl Manager {
         let mut timings = Timings::start();
         let kernel = Arc::new(machine::start(memory, machine::vcpus_for_many_cells(), false, &visible, &mut timings)?);
         let libos = machine::libos(&kernel, &mut timings)?;
-        let time_limits = TimeLimits::start(&kernel).map_err(ManagerError::Thread)?;
-        let gateways = gateways.threads(&environment.reporter)?;
+        let operator: Arc<dyn Operator> = kernel.clone();
+        let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
+        let networks = CellNetworks::new(Arc::clone(&kernel), gateways.threads(&environment.reporter)?);
         let shared = (environment.clone(), store.clone());
-        let pool = TemplatePool::new(Arc::clone(&kernel), libos, time_limits.clone(), shared, descriptors.templates);
-        let networks = NamedNetworks::new(Arc::clone(&kernel));
-        let free_at_start = kernel.free() + kernel.registry().used;
-        Ok(Manager {
-            kernel,
-            pool: Arc::new(pool),
+        let shelf = FileTemplates::new(kernel, libos, time_limits.clone(), shared, descriptors.templates);
+        Ok(Manager::new(operator, Box::new(shelf), Some(networks), (environment, store), (memory, time_limits)))
+    }
+
+    /// Starts all threads of a manager that runs in a cell.
+    ///
+    /// # Errors
+    /// There is not enough memory for the threads.
+    pub fn start_nested(device: CellsDevice, config: ManagerConfig) -> Result<Manager, ManagerError> {
+        let ManagerConfig { environment, store, memory, .. } = config;
+        let operator: Arc<dyn Operator> = Arc::new(NestedCells::start(device)?);
+        let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
+        let shelf = HeldTemplates::new(Arc::clone(&operator), time_limits.clone(), environment.clone());
+        Ok(Manager::new(operator, Box::new(shelf), None, (environment, store), (memory, time_limits)))
+    }
+
+    fn new(
+        operator: Arc<dyn Operator>,
+        shelf: Box<dyn TemplateShelf>,
+        networks: Option<CellNetworks>,
+        (environment, store): (HostEnvironment, TemplateStore),
+        (memory, time_limits): (PageCount, TimeLimits),
+    ) -> Manager {
+        Manager {
+            free_at_start: operator.available(),
+            operator,
+            pool: Arc::new(TemplatePool::new(shelf, environment.reporter.clone())),
             environment,
             store,
             networks,
-            gateways,
             time_limits,
             memory,
-            free_at_start,
             budget: Budget::for_memory(memory),
             next: AtomicU64::new(1),
             cells: Mutex::default(),
             starting: Mutex::default(),
-        })
+        }
+    }
+
+    /// Whether it runs in a cell: its templates have no files then.
+    pub fn is_nested(&self) -> bool {
+        self.networks.is_none()
+    }
+
+    /// All templates. May block.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub fn templates(&self) -> Result<Vec<TemplateSummary>, ManagerError> {
+        Ok(self.pool.all()?)
+    }
+
+    /// The template of a name. May block.
+    ///
+    /// # Errors
+    /// There is none, or it is damaged.
+    pub fn template(&self, name: &TemplateName) -> Result<TemplateSummary, ManagerError> {
+        Ok(self.pool.describe(name)?)
     }
 
     /// The directory of templates.
@@ -142,7 +190,7 @@ impl Manager {
             running: self.cells().iter().filter(|cell| !cell.has_ended()).count(),
             memory: self.memory,
             free: PageCount(self.memory.0.saturating_sub(self.used().0)),
-            gateways: self.gateways.count(),
+            gateways: self.networks.as_ref().map_or(0, CellNetworks::gateways),
         }
     }
 
@@ -154,9 +202,18 @@ impl Manager {
         if self.used() >= self.memory {
             return Err(ManagerError::MemoryFull(self.memory));
         }
+        match &self.networks {
+            None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),
+            None if !spec.publish.is_empty() => return Err(ManagerError::NotInside("publish (-p)")),
+            None if !spec.allow.is_empty() => return Err(ManagerError::NotInside("allow (--allow)")),
+            _ => {}
+        }
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let template = self.pool.get(&spec.template).await?;
-        let slot = if spec.allow.is_empty() && spec.publish.is_empty() { None } else { Some(self.gateways.slot().await?) };
+        let slot = match &self.networks {
+            Some(networks) => networks.slot(&spec).await?,
+            None => None,
+        };
         let manager = Arc::clone(self);
         blocking(move || {
             let id = manager.next.fetch_add(1, Ordering::Relaxed);
@@ -204,15 +261,8 @@ impl Manager {
     ///
     /// # Errors
     /// There is none, or the host refuses.
-    pub async fn remove_template(self: &Arc<Self>, name: TemplateName) -> Result<(), ManagerError> {
-        let (manager, lock) = (Arc::clone(self), self.pool.lock_name(&name).await);
-        blocking(move || {
-            let _lock = lock;
-            manager.store.remove(&name)?;
-            manager.pool.tidy();
-            Ok(())
-        })
-        .await
+    pub async fn remove_template(&self, name: TemplateName) -> Result<(), ManagerError> {
+        self.pool.remove(name).await
     }
 
     /// Stores an uploaded template after checking that it is undamaged.
@@ -236,8 +286,7 @@ impl Manager {
     pub async fn freeze(&self, cell: Arc<ManagedCell>, name: TemplateName, replaces: bool, by_force: bool) -> Result<(), ManagerError> {
         let lock = self.pool.lock_name(&name).await;
         // Checked first: a name that exists must not cost the cell its life.
-        let (store, checked) = (self.store.clone(), name.clone());
-        blocking(move || Ok(store.check_free(&checked, replaces)?)).await?;
+        self.pool.check_free(name.clone(), replaces).await?;
         let permit = self.pool.freezer().await?;
         cell.freeze(name, (lock, permit), by_force).await
     }
@@ -268,7 +317,7 @@ impl Manager {
 
     /// The memory of cells and templates, without cached file blocks, which are evicted for them.
     fn used(&self) -> PageCount {
-        PageCount(self.free_at_start.0.saturating_sub((self.kernel.free() + self.kernel.registry().used).0))
+        PageCount(self.free_at_start.0.saturating_sub(self.operator.available().0))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ManagedCell>>> {

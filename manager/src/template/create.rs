@@ -101,10 +101,10 @@ impl Plan {
     /// Creates the program's cell.
     fn prepare(&self, Workshop { kernel, libos, .. }: Workshop<'_>) -> Result<PreparedProgram, TemplateError> {
         let Plan { spec: TemplateSpec { view, limits, .. }, environment, .. } = self;
-        let root = RootGuard::new(kernel, Root::new(kernel, libos, self.view.volumes.clone())?);
+        let root = RootGuard::new(Arc::<Kernel>::clone(kernel), Root::new(kernel, libos, self.view.volumes.clone())?);
         let program = Program { memory: self.memory, is_template: true, ..self.view.program(view, environment) };
         let spec = CellSpec { program, limits: *limits, host_name: None };
-        let cell = spec.create(kernel, &root)?;
+        let cell = spec.create(Arc::<Kernel>::clone(kernel), &root)?;
         Ok(PreparedProgram { cell, spec, _root: root })
     }
 
@@ -155,7 +155,7 @@ impl Plan {
         let arguments = training.arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         let program = Program { arguments, environment: Vec::new(), is_template: false, ..spec.program.clone() };
         let limits = Limits { share: None, time: training.time(&self.spec.limits), ..self.spec.limits };
-        let clone = CellSpec { program, limits, host_name: None }.create(kernel, template)?;
+        let clone = CellSpec { program, limits, host_name: None }.create(Arc::<Kernel>::clone(kernel), template)?;
         kernel.train(template.cell(), clone.id())?;
         let port = clone.console()?;
         port.close_input();

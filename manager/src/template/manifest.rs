@@ -5,10 +5,12 @@ use super::{TemplateError, TemplateName, TemplateSpec};
 use crate::environment::HostEnvironment;
 use crate::host;
 use crate::view::{ImageSpec, PreparedView, User, ViewSpec, VolumeSpec};
+use pando_launch::Program;
 use pando_machine::PageCount;
 use pando_store::TemplateFile;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -95,8 +97,33 @@ impl Manifest {
         })
     }
 
+    /// The recipe of a template in a cell, which sees the files that the cell sees.
+    ///
+    /// # Errors
+    /// A path or an argument is not UTF-8.
+    pub(crate) fn held(spec: &TemplateSpec, program: &Program) -> Result<Manifest, TemplateError> {
+        let text = |word: &Vec<u8>| String::from_utf8(word.clone()).map_err(|error| TemplateError::NotUtf8(OsString::from_vec(error.into_bytes())));
+        Ok(Manifest {
+            name: spec.name.to_string(),
+            program: text(&program.path)?.into(),
+            arguments: program.arguments.iter().map(text).collect::<Result<_, _>>()?,
+            root: None,
+            image: None,
+            temporary: Vec::new(),
+            bare: false,
+            volumes: Vec::new(),
+            user: (program.user, program.group),
+            environment: program.environment.iter().filter_map(|line| String::from_utf8(line.clone()).ok()).collect(),
+            directory: Some(text(&program.directory)?.into()),
+            fingerprint: 0,
+            memory: program.memory.0,
+            made: now(),
+            standard: spec.is_standard,
+        })
+    }
+
     /// The recipe of a clone that becomes a template of its own.
-    pub(super) fn renamed(&self, name: &TemplateName) -> Manifest {
+    pub(crate) fn renamed(&self, name: &TemplateName) -> Manifest {
         Manifest { name: name.to_string(), made: now(), standard: false, ..self.clone() }
     }
 

@@ -124,7 +124,7 @@ fn load_volumes(saved: &TemplateFile, kernel: &Arc<Kernel>, volumes: Vec<Volume>
         // No cell uses them.
         disks.iter().for_each(|disk| _ = kernel.remove_disk(*disk));
     }
-    let root = RootGuard::new(kernel, Root::loaded(loaded?, volumes, disks));
+    let root = RootGuard::new(Arc::<Kernel>::clone(kernel), Root::loaded(loaded?, volumes, disks));
     kernel.prefetch(root.cell()).map_err(LaunchError::from)?;
     Ok(root)
 }

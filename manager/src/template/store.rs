@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory of templates: one file per variant, under the template's name.
 
-use super::{OpenTemplate, TemplateError, TemplateName, TemplateRef};
+use super::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateRef};
 use crate::environment::HostEnvironment;
 use crate::report::Reporter;
 use pando_kernel::{CellId, Kernel};
@@ -165,12 +165,12 @@ impl TemplateStore {
         self.keep_first(name, 1)
     }
 
-    /// Stores a frozen clone of a template as a template of its own; see [`pando_store::save`].
+    /// Stores a frozen clone of a template, which was created as the manifest says, as a template of its own; see [`pando_store::save`].
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save_clone(&self, template: &OpenTemplate, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
-        let manifest = template.manifest().renamed(name);
+    pub fn save_clone(&self, template: &Manifest, kernel: &Kernel, clone: CellId, name: &TemplateName) -> Result<(), TemplateError> {
+        let manifest = template.renamed(name);
         pando_store::save(kernel, clone, &self.file(name), &manifest.encode())?;
         self.keep_first(name, 1)
     }

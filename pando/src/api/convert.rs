@@ -6,7 +6,7 @@ use crate::api;
 use jiff::Timestamp;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
-use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece};
+use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary};
 
 /// The message of a cell that was terminated because there is no memory for its output.
 const LOG_LIMIT: &str = "end or remove some cells, or start the service with more memory (--memory)";
@@ -83,6 +83,21 @@ impl From<OutputPiece> for api::Piece {
                 api::Piece::Said { number: position, next, dropped_bytes: 0, stream: stream.into(), data: api::TextOrBytes::of(bytes) }
             }
             OutputPiece::Ended(outcome) => api::Piece::Ended { outcome: outcome.into() },
+        }
+    }
+}
+
+impl From<TemplateSummary> for api::Template {
+    fn from(summary: TemplateSummary) -> api::Template {
+        let TemplateSummary { name, manifest, variants, file_bytes, is_forced } = summary;
+        api::Template {
+            name: name.to_string(),
+            memory_bytes: manifest.memory().bytes(),
+            variants,
+            file_bytes,
+            made: api::timestamp(manifest.made),
+            forced: is_forced,
+            arguments: manifest.arguments,
         }
     }
 }

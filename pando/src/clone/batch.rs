@@ -6,7 +6,7 @@ use super::{Clone, ReadyTemplate};
 use crate::diagnostics;
 use crate::failure::Failure;
 use pando_confine::Needs;
-use pando_kernel::{End, Outcome, Stream};
+use pando_kernel::{End, Kernel, Outcome, Stream};
 use pando_manager::cell::CellSpec;
 use pando_manager::outcome::exit_status;
 use pando_manager::time_limits::TimeLimits;
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Exit status: some clones failed.
 const SOME_FAILED: u8 = 1;
@@ -40,7 +40,7 @@ struct CloneBatch<'a> {
 /// # Errors
 /// A clone could not be created, or its output could not be written.
 pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure> {
-    let time_limits = TimeLimits::start(&ready.kernel).map_err(Failure::Thread)?;
+    let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&ready.kernel)).map_err(Failure::Thread)?;
     let batch = CloneBatch { options, ready, time_limits, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process cannot start threads, so all are started before; they wait for this lock.
@@ -95,7 +95,7 @@ impl CloneBatch<'_> {
     fn clone(&self, number: u32) -> Result<Outcome, Failure> {
         let ReadyTemplate { kernel, root, spec, template } = self.ready;
         let spec = CellSpec { host_name: Some(format!("{}-{number}", template.name())), ..spec.clone() };
-        let cell = spec.create(kernel, root)?;
+        let cell = spec.create(Arc::<Kernel>::clone(kernel), root)?;
         let port = cell.console()?;
         port.close_input();
         cell.start(&spec.limits, &self.time_limits)?;

@@ -14,13 +14,13 @@ mod streams;
 
 use crate::failure::Failure;
 use crate::size::Size;
-use crate::{diagnostics, environment, socket};
+use crate::{diagnostics, environment, nested, socket};
 use axum::Router;
 use axum::routing::get;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pando_confine::Needs;
-use pando_machine::PageCount;
+use pando_machine::{CellsDevice, PageCount};
 use pando_manager::cells::{Manager, ManagerConfig, PreparedGateways};
 use pando_manager::descriptors::Descriptors;
 use pando_manager::template::{TemplateStore, create_private_directory};
@@ -68,6 +68,9 @@ pub(crate) struct Serve {
 /// # Errors
 /// There is no KVM, or the socket cannot be opened.
 pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
+    if let Some(device) = nested::device()? {
+        return serve_inside(options, device);
+    }
     pando_confine::forbid_dumps()?;
     let descriptors = Descriptors::divide();
     descriptors.check_service()?;
@@ -78,8 +81,7 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
     let environment = environment::caller();
     let store = TemplateStore::of(&environment)?;
     store.create_directory()?;
-    let is_inherited = inherited.is_some();
-    let ServiceSocket { listener, path, own_directory } = inherited.map_or_else(|| ServiceSocket::open(options), |it| Ok(it.into()))?;
+    let socket = ServiceSocket::open(options, inherited)?;
     // It takes some milliseconds, so a process that runs one program does without it: no call that it keeps reaches any of these.
     match pando_machine::unshare_namespaces() {
         Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(Failure::Namespaces(error)),
@@ -91,23 +93,47 @@ pub(crate) fn serve(options: &Serve) -> Result<u8, Failure> {
         store,
         memory: options.memory.map_or(PageCount(host::memory().0 / 2), Size::pages),
         shown: options.show.clone(),
-        writable: own_directory.iter().cloned().collect(),
+        writable: socket.own_directory.iter().cloned().collect(),
         descriptors,
     };
     let manager = Manager::start(config, gateways)?;
+    let needs = Needs { writing_back: true, serving: true, receiving: options.gateways > 0, ..Needs::default() };
+    answer(manager, socket, descriptors.connections, Some(needs))
+}
+
+/// Serves in a cell, which confines the process already.
+fn serve_inside(options: &Serve, device: CellsDevice) -> Result<u8, Failure> {
+    let refused = [(!options.show.is_empty(), "--show"), (options.gateways > 0, "--gateways")];
+    if let Some((_, option)) = refused.into_iter().find(|(is_given, _)| *is_given) {
+        return Err(Failure::NotInside(option));
+    }
+    let descriptors = Descriptors::divide();
+    descriptors.check_service()?;
+    let environment = environment::caller();
+    // No files are stored there. Its path tells clients that the service is theirs.
+    let store = TemplateStore::of(&environment)?;
+    let inherited = if options.socket.is_none() { socket::inherited()? } else { None };
+    let socket = ServiceSocket::open(options, inherited)?;
+    let memory = options.memory.map_or_else(host::memory, Size::pages);
+    let config = ManagerConfig { environment, store, memory, shown: Vec::new(), writable: Vec::new(), descriptors };
+    answer(Manager::start_nested(device, config)?, socket, descriptors.connections, None)
+}
+
+/// Answers requests until a signal comes, on at most `connections` at a time. Limits the process to the system calls that it needs.
+fn answer(manager: Manager, socket: ServiceSocket, connections: usize, needs: Option<Needs>) -> Result<u8, Failure> {
+    let ServiceSocket { listener, path, is_inherited, .. } = socket;
     let runtime = runtime().map_err(Failure::Thread)?;
     let served = runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        machine::limit_calls(Needs { writing_back: true, serving: true, receiving: options.gateways > 0, ..Needs::default() })
-            .map_err(Failure::from)?;
+        needs.map_or(Ok(()), machine::limit_calls)?;
         diagnostics::note(&format_args!("serving at {}", path.display()));
         let stopped = async move {
             tokio::select! { _ = terminated.recv() => {}, _ = interrupted.recv() => {} };
         };
         // Cells end with the process, and so do requests that wait for them.
         tokio::select! {
-            served = connections::answer(listener, router(manager), descriptors.connections) => served,
+            served = connections::answer(listener, router(manager), connections) => served,
             () = stopped => Ok(()),
         }
         .map_err(Failure::Print)
@@ -127,24 +153,22 @@ struct ServiceSocket {
     /// The directory of the default socket. It is writable, to remove the socket at the end. A directory given with `--socket` may hold
     /// other files: the next service replaces a leftover socket there.
     own_directory: Option<PathBuf>,
+    /// The service manager opened it, and keeps it.
+    is_inherited: bool,
 }
 
 impl ServiceSocket {
-    /// Listens on the socket of the options, or on the default one.
-    fn open(options: &Serve) -> Result<ServiceSocket, Failure> {
+    /// Takes the inherited socket, or listens on that of the options or on the default one.
+    fn open(options: &Serve, inherited: Option<(UnixListener, PathBuf)>) -> Result<ServiceSocket, Failure> {
+        if let Some((listener, path)) = inherited {
+            return Ok(ServiceSocket { listener, path, own_directory: None, is_inherited: true });
+        }
         let path = options.socket.clone().map_or_else(socket::default_path, Ok)?;
         let own_directory = path.parent().filter(|_| options.socket.is_none()).map(PathBuf::from);
         if let Some(directory) = &own_directory {
             create_private_directory(directory).map_err(|source| Failure::Socket { path: directory.clone(), source })?;
         }
-        Ok(ServiceSocket { listener: socket::listen(&path)?, path, own_directory })
-    }
-}
-
-impl From<(UnixListener, PathBuf)> for ServiceSocket {
-    /// A socket that the service manager opened, and keeps.
-    fn from((listener, path): (UnixListener, PathBuf)) -> ServiceSocket {
-        ServiceSocket { listener, path, own_directory: None }
+        Ok(ServiceSocket { listener: socket::listen(&path)?, path, own_directory, is_inherited: false })
     }
 }
 

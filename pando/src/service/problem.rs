@@ -112,6 +112,7 @@ fn of_view(error: &ViewError) -> (StatusCode, &'static str) {
 fn of_launch(error: &LaunchError) -> (StatusCode, &'static str) {
     match error {
         LaunchError::Kernel(error) => of_kernel(error),
+        LaunchError::Nested(_) => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
         LaunchError::CellOver => (StatusCode::CONFLICT, "wrong-state"),
         _ => (StatusCode::UNPROCESSABLE_ENTITY, "bad-request"),
     }
@@ -135,6 +136,7 @@ impl From<ManagerError> for Problem {
         let (status, word) = match &error {
             ManagerError::MemoryFull(_) | ManagerError::TooManyFiles => (StatusCode::SERVICE_UNAVAILABLE, "machine-full"),
             ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
+            ManagerError::NotInside(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
             ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),
             ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } => (StatusCode::CONFLICT, "wrong-state"),

@@ -11,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use pando_manager::cells::{CellSignal, CloneSpec, ManagedCell, Manager, OutputPiece, Reader};
+use pando_manager::cells::{CellSignal, CloneSpec, ManagedCell, Manager, ManagerError, OutputPiece, Reader};
 use pando_manager::template::{OpenTemplate, TemplateName, TemplateRef};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -75,9 +75,7 @@ async fn server(State(manager): State<Arc<Manager>>) -> Json<api::Server> {
 #[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = Vec<api::Template>)))]
 async fn templates(State(manager): State<Arc<Manager>>) -> RouteResult<Json<Vec<api::Template>>> {
     blocking(move || {
-        let all = manager.store().all()?;
-        // A damaged template does not hide the others.
-        Ok(Json(all.into_iter().filter_map(|(name, _)| template_of(&manager, &name).ok()).collect()))
+        Ok(Json(manager.templates()?.into_iter().map(api::Template::from).collect()))
     })
     .await
 }
@@ -91,14 +89,14 @@ async fn make_template(
     let name = name(&new.name)?;
     let options = request::template(&new, name.clone())?;
     manager.create_template(options).await?;
-    blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
+    blocking(move || Ok((StatusCode::CREATED, Json(manager.template(&name)?.into())))).await
 }
 
 /// Returns a template's description.
 #[utoipa::path(get, path = "/v1/templates/{name}", params(("name" = String, Path)), responses((status = 200, body = api::Template), (status = 404, body = api::Problem)))]
 async fn template(State(manager): State<Arc<Manager>>, Path(text): Path<String>) -> RouteResult<Json<api::Template>> {
     let name = name(&text)?;
-    blocking(move || Ok(Json(template_of(&manager, &name)?))).await
+    blocking(move || Ok(Json(manager.template(&name)?.into()))).await
 }
 
 /// Removes a template; its clones continue.
@@ -114,6 +112,7 @@ async fn remove_template(State(manager): State<Arc<Manager>>, Path(text): Path<S
 async fn save_template(State(manager): State<Arc<Manager>>, Path(text): Path<String>) -> RouteResult<Response> {
     let name = name(&text)?;
     let path = blocking(move || {
+        refuse_inside(&manager)?;
         // A damaged template is not passed on.
         let path = manager.store().pick_variant(&name);
         manager.store().open(&TemplateRef::Stored(name))?;
@@ -157,6 +156,7 @@ async fn load_template(
     body: Body,
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
     let name = name(&text)?;
+    refuse_inside(&manager)?;
     let store = manager.store().clone();
     let incoming = blocking(move || Ok(store.temporary_file()?)).await?;
     let mut file = tokio::fs::File::from_std(incoming.reopen().map_err(Problem::server)?);
@@ -173,7 +173,7 @@ async fn load_template(
     }
     file.flush().await.map_err(Problem::server)?;
     manager.adopt_template(incoming, name.clone(), query.replace).await?;
-    blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
+    blocking(move || Ok((StatusCode::CREATED, Json(manager.template(&name)?.into())))).await
 }
 
 /// Clones a template, waits until the clone has ended, and returns its output.
@@ -381,7 +381,7 @@ async fn freeze(
 ) -> RouteResult<(StatusCode, Json<api::Template>)> {
     let (cell, name) = (manager.find(&id)?, name(&new.name)?);
     manager.freeze(cell, name.clone(), new.replace, new.force).await?;
-    blocking(move || Ok((StatusCode::CREATED, Json(template_of(&manager, &name)?)))).await
+    blocking(move || Ok((StatusCode::CREATED, Json(manager.template(&name)?.into())))).await
 }
 
 /// Whether the input ends.
@@ -408,19 +408,9 @@ async fn input(
     }
 }
 
-/// A template's description for clients.
-fn template_of(manager: &Manager, name: &TemplateName) -> RouteResult<api::Template> {
-    let (found, files) = (manager.store().open(&TemplateRef::Stored(name.clone()))?, manager.store().variants(name));
-    let manifest = found.manifest();
-    Ok(api::Template {
-        name: name.to_string(),
-        arguments: manifest.arguments.clone(),
-        memory_bytes: found.memory().bytes(),
-        variants: files.len(),
-        file_bytes: files.iter().map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum(),
-        made: api::timestamp(manifest.made),
-        forced: found.is_forced(),
-    })
+/// Refuses to transfer templates of a service in a cell, which have no files.
+fn refuse_inside(manager: &Manager) -> RouteResult<()> {
+    if manager.is_nested() { Err(ManagerError::NotInside("the file of a template").into()) } else { Ok(()) }
 }
 
 fn name(text: &str) -> RouteResult<TemplateName> {

@@ -71,7 +71,7 @@ fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno>
         Hypercall::CellRun { cell }
         | Hypercall::CellStop { cell, .. }
         | Hypercall::CellEnd { cell }
-        | Hypercall::CellState { cell }
+        | Hypercall::CellState { cell, .. }
         | Hypercall::CellLimit { cell, .. }
         | Hypercall::CellName { cell, .. }
         | Hypercall::CellRaise { cell, .. }
@@ -91,7 +91,7 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
     Ok(match call {
         Hypercall::Write { space, address, source, bytes } => cells::write(space, address, &copied(source, bytes, MAX_WRITE_BYTES)?),
         Hypercall::CellName { cell, address, bytes } => cells::set_name(cell, &copied(address, bytes, HOST_NAME_BYTES as u64)?),
-        Hypercall::ConsoleWrite { cell, address, bytes } => cells::write_console(cell, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
+        Hypercall::ConsoleWrite { cell, address, bytes, port } => cells::write_console(cell, port, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
         Hypercall::StateWrite { cell, kind, address, bytes } => {
             cells::write_state(cell, kind, &copied(address, bytes, VECTOR_BYTES as u64)?)
         }
@@ -111,10 +111,10 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
             }
             result
         }
-        Hypercall::ConsoleRead { cell, address, bytes } => {
+        Hypercall::ConsoleRead { cell, address, bytes, port } if bytes > 0 => {
             let mut buffer = buffer(bytes, MAX_CONSOLE_BYTES)?;
             check_writable(address, bytes)?;
-            let result = cells::read_console(cell, &mut buffer);
+            let result = cells::read_console(cell, port, &mut buffer);
             if let Ok(ConsoleProgress::Bytes { count, .. }) = result.map(ConsoleProgress::from_bits) {
                 user::write(address, &buffer[..buffer.len().min(count as usize)])?;
             }

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nested cells: the [`Operator`] of a process that runs in a cell. It asks the kernel that runs this cell, by `/dev/cells`.
+//!
+//! A thread carries the bytes of all children between the device and ports of this process, so that callers use the same ports as on a host.
+
+mod child;
+mod thread;
+
+use crate::operator::{CellUse, Operator};
+use crate::{LaunchError, Root};
+use child::{Child, Port};
+use pando_abi::holding::{ChildState, fact, port, stop};
+use pando_abi::layout::ARGUMENTS;
+use pando_abi::{Event, HoldingName};
+use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome, Share};
+use pando_machine::{CellsDevice, ConsoleRead, PageCount};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thread::Shared;
+
+/// The cells that this process has made in its own cell. They end when this is dropped.
+pub struct NestedCells(Arc<Shared>);
+
+impl NestedCells {
+    /// Starts the thread that serves the device.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(device: CellsDevice) -> Result<NestedCells, LaunchError> {
+        let shared = Arc::new(Shared::new(device).map_err(LaunchError::Thread)?);
+        let served = Arc::clone(&shared);
+        std::thread::Builder::new().name("nested cells".into()).spawn(move || served.run()).map_err(LaunchError::Thread)?;
+        Ok(NestedCells(shared))
+    }
+
+    /// The root that this cell was cloned from, without this cell's changes.
+    #[must_use]
+    pub fn root() -> Root {
+        Root::loaded(CellId::from(HoldingName::ROOT), Vec::new(), Vec::new())
+    }
+
+    /// A port whose owner wakes the thread.
+    fn port(&self, number: u64) -> Port {
+        let waker = Arc::clone(&self.0.waker);
+        Port::new(number, move || waker.wake())
+    }
+
+    /// Uses a child.
+    fn with<T>(&self, cell: CellId, action: impl FnOnce(&CellsDevice, &mut Child) -> Result<T, LaunchError>) -> Result<T, LaunchError> {
+        let mut children = self.0.lock();
+        let child = children.get_mut(&cell).ok_or(OperatorError::NoSuchCell(cell))?;
+        if let Some(Outcome { end, .. }) = &child.outcome {
+            return Err(OperatorError::Ended { cell, end: end.clone() }.into());
+        }
+        action(&self.0.device, child)
+    }
+
+    /// Uses the device for a child.
+    fn ask<T>(
+        &self,
+        cell: CellId,
+        action: impl FnOnce(&CellsDevice, HoldingName) -> std::io::Result<T>,
+    ) -> Result<T, LaunchError> {
+        self.with(cell, |device, child| action(device, child.name).map_err(LaunchError::Nested))
+    }
+}
+
+impl Drop for NestedCells {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+impl Operator for NestedCells {
+    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError> {
+        let device = &self.0.device;
+        let name = device.clone_cell(source.holding(), memory.0, descendants).map_err(LaunchError::Nested)?;
+        let cell = CellId::from(name);
+        self.0.lock().insert(cell, Child::new(name, self.port(port::CONSOLE)));
+        if descendants > 0
+            && let Err(error) = device.grant_root(name)
+        {
+            self.discard(cell);
+            return Err(LaunchError::Nested(error));
+        }
+        Ok(cell)
+    }
+
+    fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.write(name, ARGUMENTS, block))
+    }
+
+    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
+        let thousandths = (share.part() * 1000.0).ceil() as u64;
+        self.ask(cell, |device, name| device.set_limit(name, pando_abi::holding::limit::CPU, thousandths))
+    }
+
+    fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {
+        self.ask(cell, |device, held| device.set_name(held, name))
+    }
+
+    fn set_window(&self, cell: CellId, rows: u16, columns: u16) -> Result<(), LaunchError> {
+        let size = u64::from(rows) << 16 | u64::from(columns);
+        self.ask(cell, |device, name| device.raise(name, Event::WindowSize, size))
+    }
+
+    fn start(&self, cell: CellId) -> Result<(), LaunchError> {
+        self.with(cell, |device, child| {
+            device.run(child.name).map_err(LaunchError::Nested)?;
+            child.is_watched = true;
+            Ok(())
+        })?;
+        self.0.waker.wake();
+        Ok(())
+    }
+
+    fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError> {
+        self.with(cell, |device, child| {
+            // The first reason counts.
+            child.reason.get_or_insert(end);
+            child.is_watched = true;
+            if child.state == ChildState::Frozen {
+                child.state = ChildState::Started { wants_input: true };
+            }
+            device.end(child.name).map_err(LaunchError::Nested)
+        })?;
+        self.0.waker.wake();
+        Ok(())
+    }
+
+    fn raise(&self, cell: CellId, event: Event) {
+        // It may have ended.
+        let _ = self.ask(cell, |device, name| device.raise(name, event, 0));
+    }
+
+    fn interrupt(&self, cell: CellId) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.raise(name, Event::Interrupt, 0))
+    }
+
+    fn console(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError> {
+        self.with(cell, |_, child| Ok(Arc::clone(&child.console.port)))
+    }
+
+    fn control(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError> {
+        let new = self.port(port::CONTROL);
+        let opened = self.with(cell, |device, child| {
+            if let Some(control) = &child.control {
+                return Ok(Arc::clone(&control.port));
+            }
+            // The first call opens it, so there is nothing to read yet.
+            let first: ConsoleRead = device.read_console(child.name, port::CONTROL, &mut [0]).map_err(LaunchError::Nested)?;
+            debug_assert_eq!(first, ConsoleRead::Nothing);
+            Ok(Arc::clone(&child.control.insert(new).port))
+        })?;
+        self.0.waker.wake();
+        Ok(opened)
+    }
+
+    fn freeze(&self, cell: CellId, by_force: bool) -> Result<(), LaunchError> {
+        let how = if by_force { stop::FORCE } else { stop::ASK };
+        self.ask(cell, |device, name| device.stop(name, how).map(drop))?;
+        self.0.waker.wake();
+        Ok(())
+    }
+
+    fn withdraw_freeze(&self, cell: CellId) -> Result<bool, LaunchError> {
+        self.ask(cell, |device, name| device.stop(name, stop::WITHDRAW).map(|is_in_time| is_in_time != 0))
+    }
+
+    fn wait_frozen(&self, cell: CellId, limit: Option<Duration>) -> Result<bool, LaunchError> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut children = self.0.lock();
+        loop {
+            let child = children.get(&cell).ok_or(OperatorError::NoSuchCell(cell))?;
+            if let Some(Outcome { end, .. }) = &child.outcome {
+                return Err(OperatorError::Ended { cell, end: end.clone() }.into());
+            }
+            if child.state == ChildState::Frozen {
+                return Ok(true);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            children = match left {
+                None => self.0.changed().wait(children).expect("no holder of this lock panics"),
+                Some(Duration::ZERO) => return Ok(false),
+                Some(left) => self.0.changed().wait_timeout(children, left).expect("no holder of this lock panics").0,
+            };
+        }
+    }
+
+    fn wait(&self, cell: CellId) -> Result<Outcome, LaunchError> {
+        let mut children = self.0.lock();
+        loop {
+            let child = children.get_mut(&cell).ok_or(OperatorError::NoSuchCell(cell))?;
+            if let Some(outcome) = child.outcome.take() {
+                let name = child.name;
+                children.remove(&cell);
+                // It has ended, so nothing else is lost.
+                let _ = self.0.device.give_up(name);
+                return Ok(outcome);
+            }
+            if child.state == ChildState::Frozen {
+                return Err(OperatorError::Froze.into());
+            }
+            children = self.0.changed().wait(children).expect("no holder of this lock panics");
+        }
+    }
+
+    fn usage(&self, cell: CellId) -> Option<CellUse> {
+        let facts = self.ask(cell, |device, name| Ok((device.fact(name, fact::USED)?, device.fact(name, fact::CPU)?)));
+        facts.ok().map(|(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu) })
+    }
+
+    fn discard(&self, cell: CellId) {
+        if let Some(child) = self.0.lock().remove(&cell) {
+            child.close();
+            // The device gives it up at the end of this process at the latest.
+            let _ = self.0.device.give_up(child.name);
+        }
+    }
+
+    fn discard_root(&self, root: Root) {
+        self.discard(root.cell());
+    }
+
+    fn available(&self) -> PageCount {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0_u64);
+        PageCount(kilobytes / 4)
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operators: what runs cells for a process. The host's process asks its [`Kernel`]; a process in a cell asks the kernel that runs its own
+//! cell, by `/dev/cells` ([`NestedCells`](crate::NestedCells)).
+
+use crate::{LaunchError, Root};
+use pando_abi::Event;
+use pando_abi::layout::ARGUMENTS;
+use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share};
+use pando_machine::PageCount;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a living cell uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellUse {
+    /// Memory.
+    pub memory: PageCount,
+    /// CPU time.
+    pub cpu: Duration,
+}
+
+/// Runs cells. A front end over this works on a host and in a cell alike.
+pub trait Operator: Send + Sync {
+    /// Clones a cell that is frozen or not started. The clone is not started. It may have `descendants`, which are clones of the root.
+    ///
+    /// # Errors
+    /// The source runs, there are too many cells, or there is not enough memory.
+    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError>;
+
+    /// Writes the argument block of a cell that has not started.
+    ///
+    /// # Errors
+    /// It was started, or there is not enough memory.
+    fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError>;
+
+    /// Limits a cell to a share of one vCPU's time.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError>;
+
+    /// Sets the host name of a cell that has not started.
+    ///
+    /// # Errors
+    /// There is no such cell, or it was started.
+    fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError>;
+
+    /// Sets the size of a cell's terminal.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn set_window(&self, cell: CellId, rows: u16, columns: u16) -> Result<(), LaunchError>;
+
+    /// Starts a cell.
+    ///
+    /// # Errors
+    /// It was started before.
+    fn start(&self, cell: CellId) -> Result<(), LaunchError>;
+
+    /// Ends a cell in any state.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError>;
+
+    /// Raises an event for a cell. For one that has ended it has no effect.
+    fn raise(&self, cell: CellId, event: Event);
+
+    /// Interrupts a cell's program, as Ctrl-C does.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn interrupt(&self, cell: CellId) -> Result<(), LaunchError>;
+
+    /// The operator's end of a cell's console; stays readable after the cell's end.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn console(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError>;
+
+    /// The operator's end of a cell's control channel, opened if there is none yet.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it is frozen.
+    fn control(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError>;
+
+    /// Makes a cell a template: its program is asked, or it is frozen as it stands with `by_force`.
+    ///
+    /// # Errors
+    /// There is no such living cell, or it was not started.
+    fn freeze(&self, cell: CellId, by_force: bool) -> Result<(), LaunchError>;
+
+    /// Withdraws a request to freeze. Returns whether that was in time; `false`: the cell is frozen.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn withdraw_freeze(&self, cell: CellId) -> Result<bool, LaunchError>;
+
+    /// Waits until a cell has frozen, or until the time is over. Returns whether it has frozen.
+    ///
+    /// # Errors
+    /// It ended instead.
+    fn wait_frozen(&self, cell: CellId, limit: Option<Duration>) -> Result<bool, LaunchError>;
+
+    /// Waits until a cell has ended, and forgets it.
+    ///
+    /// # Errors
+    /// There is no such cell, or it froze instead; then it still exists.
+    fn wait(&self, cell: CellId) -> Result<Outcome, LaunchError>;
+
+    /// What a living cell uses. `None`: it has ended.
+    fn usage(&self, cell: CellId) -> Option<CellUse>;
+
+    /// Ends a cell whose outcome nobody will ask for, and forgets it.
+    fn discard(&self, cell: CellId);
+
+    /// Discards a root with its disks. Its clones continue, except that they cannot read the disks.
+    fn discard_root(&self, root: Root);
+
+    /// Memory that is free for cells.
+    fn available(&self) -> PageCount;
+}
+
+impl Operator for Kernel {
+    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError> {
+        let cell = Kernel::clone_cell(self, source, memory)?;
+        if descendants > 0
+            && let Err(error) = self.allow_children(cell, descendants, source)
+        {
+            self.discard(cell);
+            return Err(error.into());
+        }
+        Ok(cell)
+    }
+
+    fn write_arguments(&self, cell: CellId, block: &[u8]) -> Result<(), LaunchError> {
+        Ok(self.write(cell, ARGUMENTS, block)?)
+    }
+
+    fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
+        Ok(Kernel::set_share(self, cell, share)?)
+    }
+
+    fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {
+        Ok(Kernel::set_host_name(self, cell, name)?)
+    }
+
+    fn set_window(&self, cell: CellId, rows: u16, columns: u16) -> Result<(), LaunchError> {
+        Ok(Kernel::set_window(self, cell, rows, columns)?)
+    }
+
+    fn start(&self, cell: CellId) -> Result<(), LaunchError> {
+        Ok(Kernel::start(self, cell)?)
+    }
+
+    fn end(&self, cell: CellId, end: End) -> Result<(), LaunchError> {
+        Ok(Kernel::end(self, cell, end)?)
+    }
+
+    fn raise(&self, cell: CellId, event: Event) {
+        Kernel::raise(self, cell, event);
+    }
+
+    fn interrupt(&self, cell: CellId) -> Result<(), LaunchError> {
+        Ok(Kernel::interrupt(self, cell)?)
+    }
+
+    fn console(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError> {
+        Ok(Kernel::console(self, cell)?)
+    }
+
+    fn control(&self, cell: CellId) -> Result<Arc<ConsolePort>, LaunchError> {
+        Ok(Kernel::control(self, cell)?)
+    }
+
+    fn freeze(&self, cell: CellId, by_force: bool) -> Result<(), LaunchError> {
+        Ok(if by_force { self.freeze_as_it_stands(cell) } else { self.ask_to_freeze(cell) }?)
+    }
+
+    fn withdraw_freeze(&self, cell: CellId) -> Result<bool, LaunchError> {
+        Ok(Kernel::withdraw_freeze(self, cell)?)
+    }
+
+    fn wait_frozen(&self, cell: CellId, limit: Option<Duration>) -> Result<bool, LaunchError> {
+        match limit {
+            Some(limit) => Ok(self.wait_frozen_for(cell, limit)?),
+            None => Ok(Kernel::wait_frozen(self, cell).map(|()| true)?),
+        }
+    }
+
+    fn wait(&self, cell: CellId) -> Result<Outcome, LaunchError> {
+        Ok(Kernel::wait(self, cell)?)
+    }
+
+    fn usage(&self, cell: CellId) -> Option<CellUse> {
+        let (_, counters, usage) = self.inspect(cell).ok()?;
+        Some(CellUse { memory: usage.used, cpu: counters.cpu })
+    }
+
+    fn discard(&self, cell: CellId) {
+        // It may have ended, and its outcome may have been taken.
+        let _ = Kernel::end(self, cell, End::Killed);
+        let _ = self.collect(cell);
+    }
+
+    fn discard_root(&self, root: Root) {
+        for disk in root.clear(self) {
+            // A clone that nobody waits for keeps its disk until the kernel ends.
+            let _ = self.remove_disk(disk);
+        }
+    }
+
+    fn available(&self) -> PageCount {
+        // Cached blocks are evicted for cells.
+        self.free() + self.registry().used
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The templates of a service on a host: each file that was cloned, as it was when it was opened.
+//!
+//! The directory of templates is authoritative, so `pando template` needs no server. A replaced file is another template; the
+//! loaded old one is released when its last clone has ended.
+
+use super::ManagerError;
+use super::budget::Budget;
+use super::pool::{LoadState, LoadedTemplate, collect_output, with_output};
+use super::shelf::{TemplateShelf, TemplateSummary};
+use super::tasks::lock;
+use crate::environment::HostEnvironment;
+use crate::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
+use crate::time_limits::TimeLimits;
+use pando_kernel::{CellId, Kernel};
+use pando_launch::Template;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A file's identity: device, inode, length, and time of change.
+pub(super) type FileVersion = (u64, u64, u64, i64, i64);
+
+/// The loaded templates. Its locks are held for short sections, one at a time.
+pub(super) struct FileTemplates {
+    kernel: Arc<Kernel>,
+    libos: Template,
+    time_limits: TimeLimits,
+    environment: HostEnvironment,
+    store: TemplateStore,
+    loaded: Mutex<BTreeMap<PathBuf, Arc<LoadedTemplate>>>,
+    /// The budget of descriptors of all loaded templates.
+    descriptors: Arc<Budget>,
+    /// Incremented at each use of a loaded template.
+    uses: AtomicU64,
+}
+
+impl FileTemplates {
+    pub(super) fn new(
+        kernel: Arc<Kernel>,
+        libos: Template,
+        time_limits: TimeLimits,
+        (environment, store): (HostEnvironment, TemplateStore),
+        descriptors: usize,
+    ) -> FileTemplates {
+        let descriptors = Budget::new(descriptors as u64);
+        let (loaded, uses) = (Mutex::default(), AtomicU64::new(0));
+        FileTemplates { kernel, libos, time_limits, environment, store, loaded, descriptors, uses }
+    }
+
+    /// The loaded template of a file, if neither the file nor what it sees has changed.
+    fn find(&self, path: &Path) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+        let version = file_version(path)?;
+        let ready = lock(&self.loaded).get(path).filter(|loaded| loaded.is_current(version)).cloned();
+        if let Some(loaded) = &ready {
+            loaded.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(ready)
+    }
+
+    /// Unloads templates without clones, the least recently used first, while all together exceed their budget of descriptors. Returns
+    /// whether that suffices.
+    fn free_descriptors(&self) -> bool {
+        while self.descriptors.is_short() {
+            let mut all = lock(&self.loaded);
+            let idle = all.iter().filter(|(_, loaded)| Arc::strong_count(loaded) == 1);
+            let oldest = idle.min_by_key(|(_, loaded)| loaded.used.load(Ordering::Relaxed)).map(|(path, _)| path.clone());
+            let Some(unloaded) = oldest.and_then(|path| all.remove(&path)) else { return false };
+            // The drop is slow.
+            drop(all);
+            drop(unloaded);
+        }
+        true
+    }
+
+    /// Unloads templates whose files were removed or replaced; their clones continue.
+    fn tidy(&self) {
+        let known: BTreeMap<PathBuf, Option<FileVersion>> =
+            lock(&self.loaded).iter().map(|(path, loaded)| (path.clone(), loaded.version)).collect();
+        let is_outdated = |path: &PathBuf, known: &Option<FileVersion>| file_version(path).is_ok_and(|version| version != *known);
+        let known: BTreeMap<_, _> = known.into_iter().filter(|(path, known)| is_outdated(path, known)).collect();
+        // It may have been reloaded meanwhile.
+        let is_gone = |path: &PathBuf, loaded: &mut Arc<LoadedTemplate>| known.get(path) == Some(&loaded.version);
+        let gone: Vec<_> = lock(&self.loaded).extract_if(.., is_gone).collect();
+        drop(gone);
+    }
+}
+
+impl TemplateShelf for FileTemplates {
+    fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+        self.find(&self.store.pick_variant(name))
+    }
+
+    /// Loads a random variant of the template of this name.
+    fn load(&self, name: &TemplateName) -> Result<LoadState, ManagerError> {
+        self.tidy();
+        let path = self.store.pick_variant(name);
+        if let Some(loaded) = self.find(&path)? {
+            return Ok(LoadState::Ready(loaded));
+        }
+        let Some(version) = file_version(&path)? else { return Ok(LoadState::Missing) };
+        let template = OpenTemplate::open(&path)?;
+        let mut view = match template.find(&self.environment) {
+            Err(TemplateError::Changed(_)) if template.manifest().standard => return Ok(LoadState::Outdated),
+            found => found?,
+        };
+        let mut charge = self.descriptors.charge();
+        charge.grow(1 + view.volumes.len() as u64);
+        if !self.free_descriptors() {
+            return Err(ManagerError::TooManyFiles);
+        }
+        let used = self.uses.fetch_add(1, Ordering::Relaxed);
+        let root = template.load(&self.kernel, &mut view)?;
+        let loaded = Arc::new(LoadedTemplate::of_file(root, &template, (version, view.changed), used, charge));
+        let old = lock(&self.loaded).insert(path, Arc::clone(&loaded));
+        // This may be the last reference, and then the drop is slow.
+        drop(old);
+        Ok(LoadState::Ready(loaded))
+    }
+
+    fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
+        let plan = Plan::new(spec, &self.store, &self.environment)?;
+        let mut output = Vec::new();
+        let workshop = Workshop { kernel: &self.kernel, libos: &self.libos, time_limits: &self.time_limits };
+        let mut keep = |_, port: &pando_kernel::ConsolePort| {
+            collect_output(port, &mut output);
+            Ok(())
+        };
+        let created = plan.create(workshop, &mut keep, &|_| ());
+        created.map_err(|error| with_output(error, &output))
+    }
+
+    fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError> {
+        self.store.check_free(name, replaces)
+    }
+
+    fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, _by_force: bool) -> Result<(), ManagerError> {
+        Ok(self.store.save_clone(source.manifest(), &self.kernel, cell, name)?)
+    }
+
+    fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
+        self.store.remove(name)?;
+        self.tidy();
+        Ok(())
+    }
+
+    fn all(&self) -> Result<Vec<TemplateSummary>, TemplateError> {
+        // A damaged template does not hide the others.
+        Ok(self.store.all()?.into_iter().filter_map(|(name, _)| self.describe(&name).ok()).collect())
+    }
+
+    fn describe(&self, name: &TemplateName) -> Result<TemplateSummary, TemplateError> {
+        let (found, files) = (self.store.open(&TemplateRef::Stored(name.clone()))?, self.store.variants(name));
+        Ok(TemplateSummary {
+            name: name.clone(),
+            manifest: found.manifest().clone(),
+            variants: files.len(),
+            file_bytes: files.iter().map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum(),
+            is_forced: found.is_forced(),
+        })
+    }
+}
+
+/// The identity of a template's file; `None`: there is none.
+fn file_version(path: &Path) -> Result<Option<FileVersion>, TemplateError> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TemplateError::File { path: path.into(), source }),
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The templates of a service in a cell: frozen children of this cell, kept by name in memory. They end with the service.
+
+use super::ManagerError;
+use super::pool::{LoadState, LoadedTemplate, collect_output, with_output};
+use super::shelf::{TemplateShelf, TemplateSummary};
+use super::tasks::lock;
+use crate::cell::CellSpec;
+use crate::environment::HostEnvironment;
+use crate::root::RootGuard;
+use crate::template::{Manifest, TemplateError, TemplateName, TemplateSpec};
+use crate::time_limits::TimeLimits;
+use crate::view::program_in_same_view;
+use pando_kernel::{CellId, OperatorError};
+use pando_launch::{LaunchError, NestedCells, Operator, Program, Root};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+
+/// Templates in memory.
+pub(super) struct HeldTemplates {
+    operator: Arc<dyn Operator>,
+    time_limits: TimeLimits,
+    environment: HostEnvironment,
+    all: Mutex<BTreeMap<TemplateName, Arc<LoadedTemplate>>>,
+}
+
+impl HeldTemplates {
+    pub(super) fn new(operator: Arc<dyn Operator>, time_limits: TimeLimits, environment: HostEnvironment) -> HeldTemplates {
+        // A template sees what this cell saw at its start, from the root directory on, as on a host.
+        let environment = HostEnvironment { directory: None, ..environment };
+        HeldTemplates { operator, time_limits, environment, all: Mutex::default() }
+    }
+
+    fn find(&self, name: &TemplateName) -> Option<Arc<LoadedTemplate>> {
+        lock(&self.all).get(name).cloned()
+    }
+
+    /// Adds a template. One that it replaces is released with its last clone.
+    fn add(&self, name: &TemplateName, root: Root, manifest: Manifest, is_forced: bool) {
+        let loaded = LoadedTemplate::held(RootGuard::new(Arc::clone(&self.operator), root), manifest, is_forced);
+        let old = lock(&self.all).insert(name.clone(), Arc::new(loaded));
+        drop(old);
+    }
+
+    /// Starts the template's program, and returns its cell once it is frozen.
+    fn freeze(&self, spec: &TemplateSpec, program: Program, output: &mut Vec<u8>) -> Result<CellId, TemplateError> {
+        let name: OsString = spec.command.first().cloned().unwrap_or_default();
+        let cell = CellSpec { program, limits: spec.limits, host_name: None }.create(Arc::clone(&self.operator), &NestedCells::root())?;
+        let port = cell.console()?;
+        port.close_input();
+        cell.start(&spec.limits, &self.time_limits)?;
+        collect_output(&port, output);
+        self.operator.wait_frozen(cell.id(), None).map_err(|error| match error {
+            LaunchError::Kernel(OperatorError::Ended { end, .. }) => TemplateError::NotReady { program: name, end },
+            error => error.into(),
+        })?;
+        // It is ready: the rest has no time limit.
+        self.time_limits.lift(cell.id());
+        Ok(cell.release())
+    }
+}
+
+impl TemplateShelf for HeldTemplates {
+    fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
+        Ok(self.find(name))
+    }
+
+    fn load(&self, name: &TemplateName) -> Result<LoadState, ManagerError> {
+        Ok(self.find(name).map_or(LoadState::Missing, LoadState::Ready))
+    }
+
+    fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
+        self.check_free(&spec.name, spec.replace)?;
+        if let Some(option) = unsupported(&spec) {
+            return Err(ManagerError::NotInside(option));
+        }
+        let program = spec.command.first().map(OsString::as_os_str).unwrap_or_default();
+        let program = program_in_same_view(&spec.view, program, &self.environment, &spec.command).map_err(TemplateError::from)?;
+        let memory = spec.limits.memory();
+        let program = Program { memory, is_template: true, ..program };
+        let manifest = Manifest::held(&spec, &program)?;
+        let mut output = Vec::new();
+        let cell = self.freeze(&spec, program, &mut output).map_err(|error| with_output(error, &output))?;
+        self.add(&spec.name, Root::loaded(cell, Vec::new(), Vec::new()), manifest, false);
+        Ok(())
+    }
+
+    fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError> {
+        if self.find(name).is_some() && !replaces { Err(TemplateError::Exists(name.to_string())) } else { Ok(()) }
+    }
+
+    fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
+        // A clone that never starts: it has what the frozen cell has, which ends with its own outcome.
+        let clone = self.operator.clone_cell(cell, source.memory(), 0)?;
+        let is_forced = by_force || source.is_forced();
+        self.add(name, Root::loaded(clone, Vec::new(), Vec::new()), source.manifest().renamed(name), is_forced);
+        Ok(())
+    }
+
+    fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {
+        let removed = lock(&self.all).remove(name);
+        removed.map(drop).ok_or_else(|| TemplateError::Missing(name.to_string()))
+    }
+
+    fn all(&self) -> Result<Vec<TemplateSummary>, TemplateError> {
+        let all: Vec<_> = lock(&self.all).iter().map(|(name, template)| (name.clone(), Arc::clone(template))).collect();
+        Ok(all.into_iter().map(|(name, template)| summary(name, &template)).collect())
+    }
+
+    fn describe(&self, name: &TemplateName) -> Result<TemplateSummary, TemplateError> {
+        let found = self.find(name).ok_or_else(|| TemplateError::Missing(name.to_string()))?;
+        Ok(summary(name.clone(), &found))
+    }
+
+}
+
+fn summary(name: TemplateName, template: &LoadedTemplate) -> TemplateSummary {
+    let manifest = template.manifest().clone();
+    TemplateSummary { name, manifest, variants: 1, file_bytes: 0, is_forced: template.is_forced() }
+}
+
+/// The first option that a template in a cell does not support.
+fn unsupported(spec: &TemplateSpec) -> Option<&'static str> {
+    let view = &spec.view;
+    let options = [
+        (!view.volumes.is_empty(), "volumes (-v)"),
+        (view.root.is_some(), "root (--root)"),
+        (view.image.is_some(), "image (--image)"),
+        (!view.temporary.is_empty(), "--tmpfs"),
+        (view.bare, "bare (--bare)"),
+        (spec.variants > 1, "variants (--variants)"),
+        // The built-in templates request training, which spares a host's clones reads of a file.
+        (spec.training.is_requested && TemplateSpec::standard(&spec.name).is_none(), "train (--train)"),
+    ];
+    options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+}
