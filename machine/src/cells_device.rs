@@ -243,7 +243,8 @@ impl CellsDevice {
     /// # Errors
     /// There is no such child.
     pub fn close_input(&self, child: HoldingName) -> Result<()> {
-        self.perform("write to a nested cell", Hypercall::ConsoleWrite { cell: child.bits(), address: 0, bytes: 0, port: port::CONSOLE }).map(drop)
+        self.perform("write to a nested cell", Hypercall::ConsoleWrite { cell: child.bits(), address: 0, bytes: 0, port: port::CONSOLE })
+            .map(drop)
     }
 
     /// Forgets the events so far: the device is readable again after the next one.

@@ -139,15 +139,24 @@ impl Run {
     /// The first option that a nested cell does not support.
     pub(crate) fn unsupported_inside(&self) -> Option<&'static str> {
         let options = [
-            (!self.view.volumes.is_empty(), "-v"),
-            (self.view.root.is_some(), "--root"),
-            (self.view.image.is_some(), "--image"),
-            (!self.view.temporary.is_empty(), "--tmpfs"),
-            (self.view.bare, "--bare"),
             (self.network.is_some(), "the network options"),
             (self.stats.is_some(), "--stats"),
             (self.strace, "--strace"),
             (self.trap_calls, "--trap-calls"),
+        ];
+        self.view.unsupported_inside().or_else(|| options.into_iter().find_map(|(is_given, name)| is_given.then_some(name)))
+    }
+}
+
+impl ViewOptions {
+    /// The first option that a nested cell does not support.
+    pub(crate) fn unsupported_inside(&self) -> Option<&'static str> {
+        let options = [
+            (!self.volumes.is_empty(), "-v"),
+            (self.root.is_some(), "--root"),
+            (self.image.is_some(), "--image"),
+            (!self.temporary.is_empty(), "--tmpfs"),
+            (self.bare, "--bare"),
         ];
         options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }

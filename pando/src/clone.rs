@@ -12,6 +12,7 @@ use crate::connection::Client;
 use crate::diagnostics;
 use crate::environment::{self, Variable};
 use crate::failure::Failure;
+use crate::nested;
 use crate::observer::TerminalObserver;
 use crate::options::StatsFormat;
 use crate::run::{self, Single};
@@ -113,6 +114,19 @@ impl Clone {
         })
     }
 
+    /// The first option that a clone in a cell, which is made by a service, does not support.
+    fn unsupported_inside(&self) -> Option<&'static str> {
+        let options = [
+            (matches!(self.template, TemplateRef::File(_)), "a template's file"),
+            (self.count > 1, "--count without -d"),
+            (self.output.is_some(), "--output"),
+            (self.stats.is_some(), "--stats"),
+            (self.strace, "--strace"),
+            (self.connection.is_some(), "the network options"),
+        ];
+        options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+    }
+
     /// The clones, without host names.
     fn spec(&self, memory: PageCount) -> CellSpec {
         let program = Program {
@@ -161,6 +175,9 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         && let Some(status) = attach(request)?
     {
         return Ok(status);
+    }
+    if nested::device()?.is_some() {
+        return Err(options.unsupported_inside().map_or_else(|| Client::need().err().unwrap_or(Failure::Alone), Failure::NotInside));
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();

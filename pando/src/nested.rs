@@ -45,11 +45,6 @@ pub(crate) fn device() -> Result<Option<CellsDevice>, Failure> {
     Ok(device)
 }
 
-/// Whether this process runs in a cell that may have cells of its own.
-pub(crate) fn is_inside() -> bool {
-    Path::new(pando_abi::cells_device::PATH).exists()
-}
-
 /// Runs a program in a nested cell, and returns its exit status.
 ///
 /// # Errors

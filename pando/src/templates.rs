@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando template`.
 
+mod inside;
+
 use crate::arguments::{LimitOptions, ViewOptions};
 use crate::client;
 use crate::completion;
 use crate::environment;
 use crate::failure::Failure;
 use crate::messages;
+use crate::nested;
 use crate::observer;
 use crate::signals::Signals;
 use crate::size::Size;
@@ -16,8 +19,8 @@ use clap_complete::ArgValueCandidates;
 use indicatif::{HumanBytes, HumanDuration};
 use pando_confine::Needs;
 use pando_image::escaped;
-use pando_kernel::{ConsolePort, Kernel};
 use pando_kernel::limits::TRACES;
+use pando_kernel::{ConsolePort, Kernel};
 use pando_launch::carry_output;
 use pando_manager::limits::Limits;
 use pando_manager::template::{
@@ -137,6 +140,22 @@ pub(crate) struct CreateOptions {
     words: Vec<OsString>,
 }
 
+impl CreateOptions {
+    /// The first option that a template in a cell does not support.
+    fn unsupported_inside(&self) -> Option<&'static str> {
+        let options = [
+            (self.view.directory.is_some(), "-w"),
+            (!self.view.variable_files.is_empty(), "--env-file"),
+            (self.view.user.is_some(), "-u"),
+            (self.limits.cpus.is_some(), "--cpus"),
+            (self.limits.output_limit.is_some(), "--output-limit"),
+            (self.train || !self.train_arg.is_empty() || self.train_count.is_some(), "--train"),
+            (self.variants > 1, "--variants"),
+        ];
+        self.view.unsupported_inside().or_else(|| options.into_iter().find_map(|(is_given, name)| is_given.then_some(name)))
+    }
+}
+
 impl From<&CreateOptions> for TemplateSpec {
     fn from(options: &CreateOptions) -> TemplateSpec {
         let CreateOptions { view, limits, replace, train, no_train, train_arg, train_count, variants, name, words } = options;
@@ -173,6 +192,9 @@ Every clone continues there, with its own arguments, variables, random numbers a
 /// # Errors
 /// The subcommand fails.
 pub(crate) fn command(command: &Command) -> Result<u8, Failure> {
+    if nested::device()?.is_some() {
+        return inside::command(command);
+    }
     match command {
         Command::Create(options) => create(options),
         Command::Ls { json } => list(*json),
@@ -221,7 +243,7 @@ fn store() -> Result<TemplateStore, Failure> {
 fn list(json: bool) -> Result<u8, Failure> {
     let mut out = std::io::stdout().lock();
     if !json {
-        writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "CREATED")?;
+        print_header(&mut out)?;
     }
     for (name, path) in store()?.all()? {
         let size = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
@@ -235,10 +257,7 @@ fn list(json: bool) -> Result<u8, Failure> {
                 )?;
             }
             (Ok(manifest), false) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-                let age = HumanDuration(Duration::from_secs(now.saturating_sub(manifest.made))).to_string();
-                let program = table::shortened(&escaped(manifest.arguments.join(" ")), PROGRAM_WIDTH);
-                writeln!(out, "{:<20} {:>12} {:>14} ago  {program}", name.to_string(), HumanBytes(size).to_string(), age)?;
+                print_line(&mut out, &name.to_string(), size, manifest.made, &manifest.arguments)?;
             }
             (Err(error), true) => {
                 writeln!(out, "{}", serde_json::json!({ "name": name.to_string(), "bytes": size, "error": messages::template(&error) }))?
@@ -247,6 +266,19 @@ fn list(json: bool) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// Prints the first line of the list of templates.
+fn print_header(out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "{:<20} {:>12} {:>18}  PROGRAM", "NAME", "SIZE", "CREATED")
+}
+
+/// Prints a line of the list of templates. `made` is the time of its creation in seconds since 1970.
+fn print_line(out: &mut impl Write, name: &str, size: u64, made: u64, arguments: &[String]) -> std::io::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let age = HumanDuration(Duration::from_secs(now.saturating_sub(made))).to_string();
+    let program = table::shortened(&escaped(arguments.join(" ")), PROGRAM_WIDTH);
+    writeln!(out, "{name:<20} {:>12} {age:>14} ago  {program}", HumanBytes(size).to_string())
 }
 
 fn inspect(which: &TemplateRef) -> Result<u8, Failure> {

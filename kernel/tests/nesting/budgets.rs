@@ -138,7 +138,8 @@ fn memory_may_run_out_at_any_step_of_a_start() {
             let value = 5000;
             assert_eq!(call(&mut lab, grandparent, Hypercall::CellLimit { cell: name.bits(), kind: limit::MEMORY, value }), Ok(0));
             for (child, id) in lab.kernel.children(parent).expect("it lives") {
-                let state = call(&mut lab, parent, Hypercall::CellState { cell: child.bits(), fact: 0 }).ok().and_then(ChildState::from_bits);
+                let state =
+                    call(&mut lab, parent, Hypercall::CellState { cell: child.bits(), fact: 0 }).ok().and_then(ChildState::from_bits);
                 match state {
                     Some(ChildState::Quota) => ended += 1,
                     Some(ChildState::Started { .. }) if waits(&lab, id) => worked += 1,

@@ -124,7 +124,11 @@ impl Case {
             7 => self.drop_child(caller, name, child),
             8 => {
                 let wanted = state.map(ChildState::bits).ok_or(Refusal::NoSuchHolding);
-                assert_eq!(call(&mut self.lab, caller, Hypercall::CellState { cell: name.bits(), fact: 0 }), wanted, "{name:?} of {caller}");
+                assert_eq!(
+                    call(&mut self.lab, caller, Hypercall::CellState { cell: name.bits(), fact: 0 }),
+                    wanted,
+                    "{name:?} of {caller}"
+                );
             }
             9 => self.limit(caller, name, child),
             10 => self.grant(caller, name, child),

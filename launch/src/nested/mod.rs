@@ -56,11 +56,7 @@ impl NestedCells {
     }
 
     /// Uses the device for a child.
-    fn ask<T>(
-        &self,
-        cell: CellId,
-        action: impl FnOnce(&CellsDevice, HoldingName) -> std::io::Result<T>,
-    ) -> Result<T, LaunchError> {
+    fn ask<T>(&self, cell: CellId, action: impl FnOnce(&CellsDevice, HoldingName) -> std::io::Result<T>) -> Result<T, LaunchError> {
         self.with(cell, |device, child| action(device, child.name).map_err(LaunchError::Nested))
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
+use super::gateways::GatewaySlot;
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
-use super::gateways::GatewaySlot;
 use super::pool::{LoadedTemplate, NameLock, TemplatePool};
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};

@@ -22,7 +22,9 @@ pub enum ManagerError {
     #[error("too many open files: the templates of running clones have reached their limit")]
     TooManyFiles,
     /// A service in a cell does not support this.
-    #[error("{0}: a service in a cell keeps templates in memory, shows the files of its cell as they were at its start, and has no network: omit this")]
+    #[error(
+        "{0}: a service in a cell keeps templates in memory, shows the files of its cell as they were at its start, and has no network: omit this"
+    )]
     NotInside(&'static str),
     /// There is no such cell.
     #[error("there is no cell {0}")]

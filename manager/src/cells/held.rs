@@ -112,7 +112,6 @@ impl TemplateShelf for HeldTemplates {
         let found = self.find(name).ok_or_else(|| TemplateError::Missing(name.to_string()))?;
         Ok(summary(name.clone(), &found))
     }
-
 }
 
 fn summary(name: TemplateName, template: &LoadedTemplate) -> TemplateSummary {

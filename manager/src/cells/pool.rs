@@ -170,7 +170,13 @@ impl TemplatePool {
     ///
     /// # Errors
     /// It cannot be kept.
-    pub(crate) fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
+    pub(crate) fn keep_clone(
+        &self,
+        source: &LoadedTemplate,
+        cell: CellId,
+        name: &TemplateName,
+        by_force: bool,
+    ) -> Result<(), ManagerError> {
         self.shelf.keep_clone(source, cell, name, by_force)
     }
 

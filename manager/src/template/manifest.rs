@@ -102,7 +102,9 @@ impl Manifest {
     /// # Errors
     /// A path or an argument is not UTF-8.
     pub(crate) fn held(spec: &TemplateSpec, program: &Program) -> Result<Manifest, TemplateError> {
-        let text = |word: &Vec<u8>| String::from_utf8(word.clone()).map_err(|error| TemplateError::NotUtf8(OsString::from_vec(error.into_bytes())));
+        let text = |word: &Vec<u8>| {
+            String::from_utf8(word.clone()).map_err(|error| TemplateError::NotUtf8(OsString::from_vec(error.into_bytes())))
+        };
         Ok(Manifest {
             name: spec.name.to_string(),
             program: text(&program.path)?.into(),

@@ -74,10 +74,7 @@ async fn server(State(manager): State<Arc<Manager>>) -> Json<api::Server> {
 /// Lists the stored templates.
 #[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = Vec<api::Template>)))]
 async fn templates(State(manager): State<Arc<Manager>>) -> RouteResult<Json<Vec<api::Template>>> {
-    blocking(move || {
-        Ok(Json(manager.templates()?.into_iter().map(api::Template::from).collect()))
-    })
-    .await
+    blocking(move || Ok(Json(manager.templates()?.into_iter().map(api::Template::from).collect()))).await
 }
 
 /// Creates a template: starts its program, waits until it is ready, and stores it.

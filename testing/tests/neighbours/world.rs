@@ -107,7 +107,7 @@ impl CellNetwork {
     /// Starts a program in a clone of a root; a line that contains `ready` marks it as ready.
     fn launch(&self, root: &Root, program: &Program, ready: &str) -> Running {
         let kernel = &self.shared.kernel;
-        let id = program.prepare(kernel, root).expect("room for a cell");
+        let id = program.prepare(&**kernel, root).expect("room for a cell");
         let addresses = kernel.plug(id, self.network, Link::default()).expect("it does not run yet");
         let port = kernel.console(id).expect("it has a console");
         port.close_input();
@@ -179,7 +179,7 @@ impl CellNetwork {
 impl Running {
     /// The handle that starts jobs beside this program.
     pub fn jobs(&self) -> Jobs {
-        Jobs::open(&self.kernel, self.id).expect("it lives, and this is the first time")
+        Jobs::open(&*self.kernel, self.id).expect("it lives, and this is the first time")
     }
 
     /// Ends it.

@@ -91,7 +91,9 @@ fn make(call: Hypercall) -> Result<Result<u64, Refusal>, Errno> {
     Ok(match call {
         Hypercall::Write { space, address, source, bytes } => cells::write(space, address, &copied(source, bytes, MAX_WRITE_BYTES)?),
         Hypercall::CellName { cell, address, bytes } => cells::set_name(cell, &copied(address, bytes, HOST_NAME_BYTES as u64)?),
-        Hypercall::ConsoleWrite { cell, address, bytes, port } => cells::write_console(cell, port, &copied(address, bytes, MAX_CONSOLE_BYTES)?),
+        Hypercall::ConsoleWrite { cell, address, bytes, port } => {
+            cells::write_console(cell, port, &copied(address, bytes, MAX_CONSOLE_BYTES)?)
+        }
         Hypercall::StateWrite { cell, kind, address, bytes } => {
             cells::write_state(cell, kind, &copied(address, bytes, VECTOR_BYTES as u64)?)
         }
