@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operators: what runs cells for a process. The host's process asks its [`Kernel`]; a process in a cell asks the kernel that runs its own
+//! Operators, which run cells for a process. The host's process asks its [`Kernel`]; a process in a cell asks the kernel that runs its own
 //! cell, by `/dev/cells` ([`NestedCells`](crate::NestedCells)).
 
 use crate::{LaunchError, Root};
@@ -10,7 +10,7 @@ use pando_machine::PageCount;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a living cell uses.
+/// The resources that a living cell uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellUse {
     /// Memory.
@@ -108,7 +108,7 @@ pub trait Operator: Send + Sync {
     /// There is no such cell, or it froze instead; then it still exists.
     fn wait(&self, cell: CellId) -> Result<Outcome, LaunchError>;
 
-    /// What a living cell uses. `None`: it has ended.
+    /// The resources that a living cell uses. `None`: it has ended.
     fn usage(&self, cell: CellId) -> Option<CellUse>;
 
     /// Ends a cell whose outcome nobody will ask for, and forgets it.

@@ -22,15 +22,15 @@ pub(super) struct Child {
     pub(super) state: ChildState,
     /// It was started, or ended without a start: its state may change by itself.
     pub(super) is_watched: bool,
-    pub(super) console: Port,
-    pub(super) control: Option<Port>,
+    pub(super) console: RemotePort,
+    pub(super) control: Option<RemotePort>,
     /// Why this process has ended it.
     pub(super) reason: Option<End>,
     pub(super) outcome: Option<Outcome>,
 }
 
 /// A port of a child, whose bytes are carried to and from the port of this process.
-pub(super) struct Port {
+pub(super) struct RemotePort {
     pub(super) port: Arc<ConsolePort>,
     /// Its number ([`pando_abi::holding::port`]).
     number: u64,
@@ -41,7 +41,7 @@ pub(super) struct Port {
     closed: [bool; 2],
 }
 
-/// What a port's output holds.
+/// The state of a port's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputState {
     /// Nothing now, or no room for it here.
@@ -52,11 +52,11 @@ enum OutputState {
     End,
 }
 
-impl Port {
+impl RemotePort {
     /// A port with this number; `wake` is called after the process has sent something, or made room.
-    pub(super) fn new(number: u64, wake: impl Fn() + Send + Sync + 'static) -> Port {
+    pub(super) fn new(number: u64, wake: impl Fn() + Send + Sync + 'static) -> RemotePort {
         let port = ConsolePort::of_remote_cell(wake);
-        Port { port, number, input: Vec::new(), is_input_closed: false, closed: [false; 2] }
+        RemotePort { port, number, input: Vec::new(), is_input_closed: false, closed: [false; 2] }
     }
 
     /// Sends input to the child. Returns whether there may be more now.
@@ -117,7 +117,7 @@ impl Port {
 
 impl Child {
     /// A child that has not started.
-    pub(super) fn new(name: HoldingName, console: Port) -> Child {
+    pub(super) fn new(name: HoldingName, console: RemotePort) -> Child {
         Child { name, state: ChildState::New, is_watched: false, console, control: None, reason: None, outcome: None }
     }
 

@@ -8,7 +8,7 @@ mod thread;
 
 use crate::operator::{CellUse, Operator};
 use crate::{LaunchError, Root};
-use child::{Child, Port};
+use child::{Child, RemotePort};
 use pando_abi::holding::{ChildState, fact, port, stop};
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{Event, HoldingName};
@@ -40,9 +40,9 @@ impl NestedCells {
     }
 
     /// A port whose owner wakes the thread.
-    fn port(&self, number: u64) -> Port {
+    fn port(&self, number: u64) -> RemotePort {
         let waker = Arc::clone(&self.0.waker);
-        Port::new(number, move || waker.wake())
+        RemotePort::new(number, move || waker.wake())
     }
 
     /// Uses a child.

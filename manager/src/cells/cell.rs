@@ -2,9 +2,10 @@
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
 use super::gateways::GatewaySlot;
+use super::loaded::LoadedTemplate;
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
-use super::pool::{LoadedTemplate, NameLock, TemplatePool};
+use super::pool::{NameLock, TemplatePool};
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};

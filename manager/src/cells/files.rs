@@ -6,7 +6,7 @@
 
 use super::ManagerError;
 use super::budget::Budget;
-use super::pool::{LoadState, LoadedTemplate, collect_output, with_output};
+use super::loaded::{FileVersion, LoadState, LoadedTemplate, collect_output, with_output};
 use super::shelf::{TemplateShelf, TemplateSummary};
 use super::tasks::lock;
 use crate::environment::HostEnvironment;
@@ -20,9 +20,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// A file's identity: device, inode, length, and time of change.
-pub(super) type FileVersion = (u64, u64, u64, i64, i64);
 
 /// The loaded templates. Its locks are held for short sections, one at a time.
 pub(super) struct FileTemplates {

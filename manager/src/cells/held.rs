@@ -2,7 +2,7 @@
 //! The templates of a service in a cell: frozen children of this cell, kept by name in memory. They end with the service.
 
 use super::ManagerError;
-use super::pool::{LoadState, LoadedTemplate, collect_output, with_output};
+use super::loaded::{LoadState, LoadedTemplate, collect_output, with_output};
 use super::shelf::{TemplateShelf, TemplateSummary};
 use super::tasks::lock;
 use crate::cell::CellSpec;

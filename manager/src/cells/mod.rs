@@ -10,6 +10,7 @@ mod error;
 mod files;
 mod gateways;
 mod held;
+mod loaded;
 mod log;
 mod names;
 mod networks;

@@ -2,17 +2,13 @@
 //! The pool of templates: those that are loaded, and the creation of those that do not exist yet. A [`TemplateShelf`] keeps them.
 
 use super::ManagerError;
-use super::budget::Charge;
-use super::files::FileVersion;
+use super::loaded::{LoadState, LoadedTemplate};
 use super::shelf::{TemplateShelf, TemplateSummary};
 use super::tasks::{blocking, lock};
 use crate::report::{Reporter, Warning};
-use crate::root::RootGuard;
-use crate::template::{Manifest, OpenTemplate, TemplateError, TemplateName, TemplateSpec};
-use pando_kernel::{CellId, ConsolePort, Stream};
-use pando_machine::PageCount;
+use crate::template::{TemplateError, TemplateName, TemplateSpec};
+use pando_kernel::CellId;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
@@ -20,63 +16,6 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 const CREATORS: usize = 4;
 /// Cells that are frozen at a time; together with the former still fewer than those threads.
 const FREEZERS: usize = 4;
-/// Bytes of a starting program's output that are reported if it does not become ready.
-const OUTPUT_KEPT: usize = 4096;
-
-/// A loaded template, as long as it is referenced.
-pub(crate) struct LoadedTemplate {
-    pub(crate) root: RootGuard,
-    manifest: Manifest,
-    is_forced: bool,
-    /// Differs if the file differs; `None`: it has none.
-    pub(super) version: Option<FileVersion>,
-    /// When it was last used, as a count of uses.
-    pub(super) used: AtomicU64,
-    /// The descriptors that it keeps: its file's, and one for each volume.
-    _charge: Option<Charge>,
-    /// Files on the host that it sees have changed: its next clones may not be able to read them.
-    changed: Arc<AtomicBool>,
-}
-
-impl LoadedTemplate {
-    /// A template of this version of its file. `changed` is set if files that it sees have changed.
-    pub(super) fn of_file(
-        root: RootGuard,
-        template: &OpenTemplate,
-        (version, changed): (FileVersion, Arc<AtomicBool>),
-        used: u64,
-        charge: Charge,
-    ) -> LoadedTemplate {
-        let (manifest, is_forced) = (template.manifest().clone(), template.is_forced());
-        LoadedTemplate { root, manifest, is_forced, version: Some(version), used: AtomicU64::new(used), _charge: Some(charge), changed }
-    }
-
-    /// A template without a file.
-    pub(super) fn held(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
-        let (used, changed) = (AtomicU64::new(0), Arc::default());
-        LoadedTemplate { root, manifest, is_forced, version: None, used, _charge: None, changed }
-    }
-
-    /// How it was created.
-    pub(crate) fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Its memory limit.
-    pub(crate) fn memory(&self) -> PageCount {
-        self.manifest.memory()
-    }
-
-    /// Whether it, or an ancestor, was frozen by force.
-    pub(super) fn is_forced(&self) -> bool {
-        self.is_forced
-    }
-
-    /// Whether neither its file, of this version, nor what it sees has changed.
-    pub(super) fn is_current(&self, version: Option<FileVersion>) -> bool {
-        self.version == version && version.is_some() && !self.changed.load(Ordering::Relaxed)
-    }
-}
 
 /// Held while a template is loaded or created, so that only requests for the same template wait.
 type NameMutex = Arc<tokio::sync::Mutex<()>>;
@@ -226,34 +165,7 @@ impl TemplatePool {
     }
 }
 
-/// The result of loading a template.
-pub(super) enum LoadState {
-    Ready(Arc<LoadedTemplate>),
-    /// It does not exist.
-    Missing,
-    /// It is a built-in one, and the host's software has changed.
-    Outdated,
-}
-
 /// Runs work to its end, even if the client disconnects: others may wait for the same.
 async fn apart<T: Send + 'static>(work: impl Future<Output = Result<T, ManagerError>> + Send + 'static) -> Result<T, ManagerError> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(ManagerError::internal(error)))
-}
-
-/// Collects the last output of a program until it is ready or has ended.
-pub(super) fn collect_output(port: &ConsolePort, output: &mut Vec<u8>) {
-    while let Some((stream, bytes)) = port.receive() {
-        if stream != Stream::Notes {
-            output.extend(bytes);
-            output.drain(..output.len().saturating_sub(OUTPUT_KEPT));
-        }
-    }
-}
-
-/// The error of a template that was not created, with the last output of its program.
-pub(super) fn with_output(error: TemplateError, output: &[u8]) -> ManagerError {
-    match String::from_utf8_lossy(output).trim_end() {
-        "" => error.into(),
-        output => ManagerError::Creation { error, output: output.into() },
-    }
 }

@@ -2,7 +2,7 @@
 //! Where templates are kept: in files on a host, in memory in a cell.
 
 use super::ManagerError;
-use super::pool::{LoadState, LoadedTemplate};
+use super::loaded::{LoadState, LoadedTemplate};
 use crate::template::{Manifest, TemplateError, TemplateName, TemplateSpec};
 use pando_kernel::CellId;
 use std::sync::Arc;
