@@ -4,6 +4,7 @@
 mod actor;
 mod budgets;
 mod families;
+mod ports;
 mod random;
 mod threads;
 mod watching;

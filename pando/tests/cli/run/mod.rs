@@ -6,6 +6,7 @@ mod limits;
 mod live;
 mod memory;
 mod nested;
+mod nested_service;
 mod processor;
 mod signals;
 mod starts;
