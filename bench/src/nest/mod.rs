@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep.
+//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, and the memory of a cell that
+//! may have nested cells.
 //!
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.
+
+mod idle;
 
 use crate::bare::Bare;
 use crate::linux::PARTS;
@@ -59,7 +62,7 @@ pub(crate) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let start = ["execute", &inner, "run", "--", "/bin/true"];
     let pairs = compare(pando, &program, &start, options.rounds(30), 1)?;
     report(Row::pairs("start-depth", REFERENCE, &pairs).noting("a further cell for /bin/true, from fork of the inner pando to wait"));
-    Ok(())
+    idle::run(options, pando, report)
 }
 
 /// Compares a part of the program sixteen deep and one deep.

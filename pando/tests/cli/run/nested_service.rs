@@ -32,10 +32,10 @@ fn prints(outcome: &Output, output: &str) {
 #[test]
 fn a_service_in_a_cell_runs_programs() {
     needs_kvm!();
-    let script = "pando run -d --name one -- sh -c 'echo begun; read line; echo $line; exit 3'; \
+    let script = "pando run -d --name one -- sh -c 'echo begun; exec sleep 1000'; \
         pando exec one sh -c 'echo beside; cat; exit 4' </dev/null; echo status $?; \
         head -c 3000000 /dev/zero | pando exec one wc -c; \
-        pando exec one kill -KILL 1; pando logs -f one; \
+        pando kill one; pando logs -f one; \
         pando clone python -- 'print(6 * 7)'; pando clone pando-run -- sh -c 'exit 5'; echo status $?; \
         pando clone --memory 64M python -- 'bytearray(200 << 20)' 2>/dev/null; echo status $?; \
         pando ps --json | wc -l";
