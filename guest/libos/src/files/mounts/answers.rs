@@ -57,38 +57,49 @@ impl Files {
         let (mount, nodeid) = (live.mount, live.nodeid);
         let mounts = &mut self.mounts;
         Some(match &want {
-            Want::Name(directory, name) => return Some(self.request_name((mount, nodeid), *directory, name, now)),
+            Want::Name(directory, name) => {
+                let last = self.request_file((mount, nodeid), *directory, name, Validity { at: now, until: 0 });
+                self.look_ahead((mount, nodeid), *directory, name, now);
+                return Some(last);
+            }
             Want::Attributes(_) => mounts.request(mount, FUSE_GETATTR, nodeid, &Body::default().longs(&[0, 0]), Purpose::Cache(want, now)),
             Want::Listing(_) => {
                 mounts.request(mount, FUSE_READDIRPLUS, nodeid, &read_directory(0), Purpose::Listing(id, BTreeSet::new(), now))
             }
             Want::Target(_) => mounts.request(mount, FUSE_READLINK, nodeid, &Body::default(), Purpose::Cache(want, now)),
-            Want::Content(_, offset, length) => return self.request_content((mount, nodeid), id, *offset, *length, now),
+            Want::Content(_, offset, length) => {
+                let last = self.request_content((mount, nodeid), id, *offset, *length, now);
+                self.look_ahead_of(mount, id, now);
+                return last;
+            }
             Want::Handle(_) | Want::Writes => return None,
         })
     }
 
-    /// Queues the requests for a name, and for its content if a listing has shown that it is a small file. If names are asked for in the
-    /// order of their listing, those of the next files follow.
-    fn request_name(&mut self, server: (u8, u64), directory: NodeId, name: &[u8], now: u64) -> u64 {
+    /// Queues the requests for files that a program will ask for next: if it has asked for files of a directory in the order of their
+    /// listing, those that follow `name`.
+    fn look_ahead(&mut self, server: (u8, u64), directory: NodeId, name: &[u8], now: u64) {
         let number = self.tree.node(directory).ok().and_then(|node| node.directory().ok()?.number(name));
-        let before = self.mounts.named.take();
-        let follows = |before: &Scan| before.directory == directory && number == before.number.checked_add(1);
-        let opened = before.filter(follows).map_or(0, |before| before.opened + 1);
-        self.mounts.named = number.map(|number| Scan { directory, number, opened });
-        let first = self.request_file(server, directory, name, Validity { at: now, until: 0 });
-        if let Some(number) = number.filter(|_| opened >= SCAN_MIN) {
-            let Ok(entries) = self.tree.node(directory).and_then(|node| node.directory()) else { return first };
-            let next: Vec<(u64, Box<[u8]>)> = entries.added(number + 1).take(SCAN).map(|(number, name, _)| (number, name.into())).collect();
-            let valid = Validity { at: now, until: now.saturating_add(SCAN_VALID) };
-            for (_, name) in &next {
-                self.request_file(server, directory, name, valid);
-            }
-            if let Some((last, _)) = next.last() {
-                self.mounts.named = Some(Scan { directory, number: *last, opened });
-            }
+        let Some(number) = number else { return self.mounts.named = None };
+        let before = self.mounts.named.filter(|before| before.directory == directory);
+        if before.is_some_and(|before| before.number == number) {
+            return;
         }
-        first
+        let follows = |before: &Scan| number == before.number + 1;
+        let opened = before.filter(follows).map_or(0, |before| before.opened + 1);
+        self.mounts.named = Some(Scan { directory, number, opened });
+        if opened < SCAN_MIN {
+            return;
+        }
+        let Ok(entries) = self.tree.node(directory).and_then(|node| node.directory()) else { return };
+        let next: Vec<(u64, Box<[u8]>)> = entries.added(number + 1).take(SCAN).map(|(number, name, _)| (number, name.into())).collect();
+        let valid = Validity { at: now, until: now.saturating_add(SCAN_VALID) };
+        for (_, name) in &next {
+            self.request_file(server, directory, name, valid);
+        }
+        if let Some((last, _)) = next.last() {
+            self.mounts.named = Some(Scan { directory, number: *last, opened });
+        }
     }
 
     /// Queues the requests for a name, and for its content if it is a small file. Returns the number of the last one.
@@ -97,9 +108,14 @@ impl Files {
             Dentry::Leads(InodeRef::Node(id)) => Some(id),
             _ => None,
         });
-        let want = Want::Name(directory, name.into());
-        let purpose = Purpose::Name(want, valid);
-        let first = self.mounts.request(mount, FUSE_LOOKUP, nodeid, &Body::default().string(name), purpose);
+        let entry = known.and_then(|id| self.tree.node(id).ok()?.live.as_deref()?.entry.as_ref().map(|(.., entry)| *entry));
+        // A listing has brought attributes that hold longer.
+        let first = if valid.until > 0 && entry.is_some_and(|entry| entry.until > valid.until) {
+            0
+        } else {
+            let purpose = Purpose::Name(Want::Name(directory, name.into()), valid);
+            self.mounts.request(mount, FUSE_LOOKUP, nodeid, &Body::default().string(name), purpose)
+        };
         let content = known.and_then(|id| {
             let node = self.tree.node(id).ok()?;
             let (size, nodeid) = (node.content().ok()?.size(), node.live.as_deref()?.nodeid);
@@ -107,6 +123,19 @@ impl Files {
             self.request_content((mount, nodeid), id, missing.start, missing.end - missing.start, valid.at)
         });
         content.unwrap_or(first)
+    }
+
+    /// The same for a small file whose content is asked for.
+    fn look_ahead_of(&mut self, mount: u8, id: NodeId, now: u64) {
+        let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return };
+        if live.size() > SMALL {
+            return;
+        }
+        let Some((directory, name, _)) = live.entry.clone() else { return };
+        let above = self.tree.node(directory).ok().and_then(|node| node.live.as_deref()).map(|live| live.nodeid);
+        if let Some(above) = above {
+            self.look_ahead((mount, above), directory, &name, now);
+        }
     }
 
     /// Queues requests for a part of a file, in whole pages.
