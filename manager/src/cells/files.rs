@@ -7,7 +7,7 @@
 use super::ManagerError;
 use super::budget::Budget;
 use super::loaded::{FileVersion, LoadState, LoadedTemplate, collect_output, with_output};
-use super::shelf::{TemplateShelf, TemplateSummary};
+use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::lock;
 use crate::environment::HostEnvironment;
 use crate::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
@@ -86,7 +86,7 @@ impl FileTemplates {
     }
 }
 
-impl TemplateShelf for FileTemplates {
+impl TemplateProvider for FileTemplates {
     fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
         self.find(&self.store.pick_variant(name))
     }

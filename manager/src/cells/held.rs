@@ -3,7 +3,7 @@
 
 use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate, collect_output, with_output};
-use super::shelf::{TemplateShelf, TemplateSummary};
+use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::lock;
 use crate::cell::CellSpec;
 use crate::environment::HostEnvironment;
@@ -61,7 +61,7 @@ impl HeldTemplates {
     }
 }
 
-impl TemplateShelf for HeldTemplates {
+impl TemplateProvider for HeldTemplates {
     fn ready(&self, name: &TemplateName) -> Result<Option<Arc<LoadedTemplate>>, TemplateError> {
         Ok(self.find(name))
     }

@@ -15,8 +15,8 @@ mod log;
 mod names;
 mod networks;
 mod pool;
+mod provider;
 mod reader;
-mod shelf;
 mod spec;
 mod tasks;
 
@@ -36,7 +36,7 @@ use pando_confine::Paths;
 use pando_launch::{NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
 use pool::TemplatePool;
-use shelf::TemplateShelf;
+use provider::TemplateProvider;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +47,8 @@ use tempfile::NamedTempFile;
 pub use cell::ManagedCell;
 pub use error::ManagerError;
 pub use gateways::PreparedGateways;
+pub use provider::TemplateSummary;
 pub use reader::Reader;
-pub use shelf::TemplateSummary;
 pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.
@@ -110,8 +110,8 @@ impl Manager {
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
         let networks = CellNetworks::new(Arc::clone(&kernel), gateways.threads(&environment.reporter)?);
         let shared = (environment.clone(), store.clone());
-        let shelf = FileTemplates::new(kernel, libos, time_limits.clone(), shared, descriptors.templates);
-        Ok(Manager::new(operator, Box::new(shelf), Some(networks), (environment, store), (memory, time_limits)))
+        let provider = FileTemplates::new(kernel, libos, time_limits.clone(), shared, descriptors.templates);
+        Ok(Manager::new(operator, Box::new(provider), Some(networks), (environment, store), (memory, time_limits)))
     }
 
     /// Starts all threads of a manager that runs in a cell.
@@ -122,13 +122,13 @@ impl Manager {
         let ManagerConfig { environment, store, memory, .. } = config;
         let operator: Arc<dyn Operator> = Arc::new(NestedCells::start(device)?);
         let time_limits = TimeLimits::start(Arc::clone(&operator)).map_err(ManagerError::Thread)?;
-        let shelf = HeldTemplates::new(Arc::clone(&operator), time_limits.clone(), environment.clone());
-        Ok(Manager::new(operator, Box::new(shelf), None, (environment, store), (memory, time_limits)))
+        let provider = HeldTemplates::new(Arc::clone(&operator), time_limits.clone(), environment.clone());
+        Ok(Manager::new(operator, Box::new(provider), None, (environment, store), (memory, time_limits)))
     }
 
     fn new(
         operator: Arc<dyn Operator>,
-        shelf: Box<dyn TemplateShelf>,
+        provider: Box<dyn TemplateProvider>,
         networks: Option<CellNetworks>,
         (environment, store): (HostEnvironment, TemplateStore),
         (memory, time_limits): (PageCount, TimeLimits),
@@ -136,7 +136,7 @@ impl Manager {
         Manager {
             free_at_start: operator.available(),
             operator,
-            pool: Arc::new(TemplatePool::new(shelf, environment.reporter.clone())),
+            pool: Arc::new(TemplatePool::new(provider, environment.reporter.clone())),
             environment,
             store,
             networks,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pool of templates: those that are loaded, and the creation of those that do not exist yet. A [`TemplateShelf`] keeps them.
+//! The pool of templates: those that are loaded, and the creation of those that do not exist yet. A [`TemplateProvider`] keeps them.
 
 use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate};
-use super::shelf::{TemplateShelf, TemplateSummary};
+use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::{blocking, lock};
 use crate::report::{Reporter, Warning};
 use crate::template::{TemplateError, TemplateName, TemplateSpec};
@@ -25,7 +25,7 @@ pub(crate) type NameLock = OwnedMutexGuard<()>;
 
 /// Finds, loads and creates templates.
 pub(crate) struct TemplatePool {
-    shelf: Box<dyn TemplateShelf>,
+    provider: Box<dyn TemplateProvider>,
     reporter: Reporter,
     creators: Semaphore,
     freezers: Arc<Semaphore>,
@@ -33,9 +33,9 @@ pub(crate) struct TemplatePool {
 }
 
 impl TemplatePool {
-    pub(super) fn new(shelf: Box<dyn TemplateShelf>, reporter: Reporter) -> TemplatePool {
+    pub(super) fn new(provider: Box<dyn TemplateProvider>, reporter: Reporter) -> TemplatePool {
         let (creators, freezers) = (Semaphore::new(CREATORS), Arc::new(Semaphore::new(FREEZERS)));
-        TemplatePool { shelf, reporter, creators, freezers, names: Mutex::default() }
+        TemplatePool { provider, reporter, creators, freezers, names: Mutex::default() }
     }
 
     /// The template of this name; loads it if necessary. A built-in one is created if it does not exist, and recreated if the host's
@@ -45,7 +45,7 @@ impl TemplatePool {
     /// There is none, or it cannot be loaded or created.
     pub(crate) async fn get(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
-        let found = blocking(move || Ok((pool.shelf.ready(&name)?, pool, name)));
+        let found = blocking(move || Ok((pool.provider.ready(&name)?, pool, name)));
         let (pool, name) = match found.await? {
             (Some(loaded), ..) => return Ok(loaded),
             (None, pool, name) => (pool, name),
@@ -91,7 +91,7 @@ impl TemplatePool {
         let (pool, lock) = (Arc::clone(self), self.lock_name(&name).await);
         blocking(move || {
             let _lock = lock;
-            Ok(pool.shelf.remove(&name)?)
+            Ok(pool.provider.remove(&name)?)
         })
         .await
     }
@@ -102,7 +102,7 @@ impl TemplatePool {
     /// It exists, and `replaces` is not set.
     pub(crate) async fn check_free(self: &Arc<TemplatePool>, name: TemplateName, replaces: bool) -> Result<(), ManagerError> {
         let pool = Arc::clone(self);
-        blocking(move || Ok(pool.shelf.check_free(&name, replaces)?)).await
+        blocking(move || Ok(pool.provider.check_free(&name, replaces)?)).await
     }
 
     /// Keeps a frozen clone of a template as a template of its own. The caller holds the lock of its name. May block.
@@ -116,7 +116,7 @@ impl TemplatePool {
         name: &TemplateName,
         by_force: bool,
     ) -> Result<(), ManagerError> {
-        self.shelf.keep_clone(source, cell, name, by_force)
+        self.provider.keep_clone(source, cell, name, by_force)
     }
 
     /// All templates. May block.
@@ -124,7 +124,7 @@ impl TemplatePool {
     /// # Errors
     /// They cannot be listed.
     pub(crate) fn all(&self) -> Result<Vec<TemplateSummary>, TemplateError> {
-        self.shelf.all()
+        self.provider.all()
     }
 
     /// The template of a name. May block.
@@ -132,18 +132,18 @@ impl TemplatePool {
     /// # Errors
     /// There is none, or it is damaged.
     pub(crate) fn describe(&self, name: &TemplateName) -> Result<TemplateSummary, TemplateError> {
-        self.shelf.describe(name)
+        self.provider.describe(name)
     }
 
     async fn load(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<LoadState, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
-        blocking(move || pool.shelf.load(&name)).await
+        blocking(move || pool.provider.load(&name)).await
     }
 
     async fn create_locked(self: &Arc<TemplatePool>, spec: TemplateSpec) -> Result<(), ManagerError> {
         let _creator = self.creators.acquire().await.map_err(ManagerError::internal)?;
         let pool = Arc::clone(self);
-        blocking(move || pool.shelf.create(spec)).await
+        blocking(move || pool.provider.create(spec)).await
     }
 
     /// Waits for permission to freeze a cell on a thread. Acquired after the lock of a template's name.

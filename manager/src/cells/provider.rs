@@ -23,7 +23,7 @@ pub struct TemplateSummary {
 }
 
 /// Keeps templates by name. All calls may block. Callers hold the lock of a name that they change.
-pub(super) trait TemplateShelf: Send + Sync {
+pub(super) trait TemplateProvider: Send + Sync {
     /// The template of a name, if it can be cloned without waiting for long.
     ///
     /// # Errors
