@@ -19,7 +19,6 @@ const IDLE: &str = include_str!("../programs/sources/idle.c");
 const LONG: &str = "3600";
 /// The time from a program's line to the measurement: housekeeping is done then.
 const SETTLING: Duration = Duration::from_secs(1);
-const BRIEF_SETTLING: Duration = Duration::from_millis(100);
 /// Descendants that the program may have.
 const CELLS: &str = "64";
 
@@ -35,11 +34,10 @@ pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
         command.arg("--").arg(program.path()).arg(LONG).process_group(0);
         command
     };
-    let settling = if options.brief { BRIEF_SETTLING } else { SETTLING };
     let _others = [start(command(false))?, start(command(true))?];
     let (mut differences, mut references) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds(7) {
-        let (without, with) = (private(command(false), settling)?, private(command(true), settling)?);
+        let (without, with) = (private(command(false))?, private(command(true))?);
         differences.push(with - without);
         references.push(without);
     }
@@ -47,9 +45,9 @@ pub(super) fn run(options: BenchOptions<'_>, pando: &Path, report: &mut dyn FnMu
     let note = format!("private resident memory of pando run --nest {CELLS} with an idle static C program, beyond that of pando run");
     report(
         Row {
-            reference: Some("all memory of the run without --nest"),
+            reference: Some("all memory of the run without --nest; the ratio is that of both runs"),
             reference_value: Some(reference),
-            ratio: Some(sample.median() / reference),
+            ratio: Some((reference + sample.median()) / reference),
             spread: Some(sample.spread()),
             ..Row::of("nester-idle-bytes", sample.median(), "bytes")
         }
@@ -67,9 +65,9 @@ fn start(command: Command) -> Result<Process, BenchError> {
 }
 
 /// The private memory of a run that is idle.
-fn private(command: Command, settling: Duration) -> Result<f64, BenchError> {
+fn private(command: Command) -> Result<f64, BenchError> {
     let process = start(command)?;
-    thread::sleep(settling);
+    thread::sleep(SETTLING);
     let memory = usage::of_group(process.id()).map_err(BenchError::host("read the memory of a process"))?;
     Ok(memory.private)
 }
