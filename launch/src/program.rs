@@ -66,6 +66,8 @@ pub struct Program {
     pub stop_signal: u8,
     /// Freeze it when it reports that it is ready ([`Root::frozen`]).
     pub is_template: bool,
+    /// A debugger in the parent cell watches it.
+    pub is_debugged: bool,
     /// How many nested cells it may have at a time.
     pub descendants: u32,
 }
@@ -92,7 +94,7 @@ impl Program {
     ///
     /// # Errors
     /// The arguments are too long, or contain a zero byte.
-    fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
+    pub fn argument_block(&self) -> Result<Vec<u8>, LaunchError> {
         let words = [&self.path, &self.directory].into_iter().chain(&self.arguments).chain(&self.environment);
         let groups: Vec<Vec<u8>> = self.groups.iter().map(|group| group.to_string().into_bytes()).collect();
         let strings = words.chain(&groups).chain(&self.exports).chain(&self.read_only).chain(&self.mounts);
@@ -120,6 +122,7 @@ impl Program {
                 | option(raw, options::RAW_TERMINAL)
                 | option(self.calls.trace, options::TRACE)
                 | option(self.is_template, options::TEMPLATE)
+                | option(self.is_debugged, options::DEBUG)
                 | option(self.descendants > 0, options::NESTING),
             user: self.user,
             group: self.group,

@@ -3,7 +3,7 @@
 
 use pando_abi::cells_device::{CALL, CALL_WORDS, PATH};
 use pando_abi::holding::{ChildState, ConsoleProgress, fact, port};
-use pando_abi::{Event, HoldingName, Hypercall, Refusal};
+use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -109,14 +109,86 @@ impl CellsDevice {
     ///
     /// # Errors
     /// The child runs, or has nothing mapped there.
-    pub fn write(&self, child: HoldingName, mut address: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, child: HoldingName, address: u64, bytes: &[u8]) -> Result<()> {
+        self.write_space(child.current_space(), address, bytes)
+    }
+
+    /// Copies bytes out of a space of a child that is at rest; [`HoldingName::space`] names it. Returns how many there were before the first
+    /// page that has none.
+    ///
+    /// # Errors
+    /// The device does not allow it.
+    pub fn read(&self, space: u64, address: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let address = address.wrapping_add(done as u64);
+            let bytes = (PAGE_SIZE - address % PAGE_SIZE).min((buffer.len() - done) as u64);
+            let target = buffer[done..].as_mut_ptr().expose_provenance() as u64;
+            if self.call(Hypercall::Read { space, address, target, bytes })?.is_err() {
+                break;
+            }
+            done += bytes as usize;
+        }
+        Ok(done)
+    }
+
+    /// Copies bytes to a space of a child that is at rest, whatever a program may write there.
+    ///
+    /// # Errors
+    /// The child runs, or has nothing mapped there.
+    pub fn write_space(&self, space: u64, mut address: u64, bytes: &[u8]) -> Result<()> {
         for piece in bytes.chunks(pando_abi::limits::MAX_WRITE_BYTES as usize) {
             let source = piece.as_ptr().expose_provenance() as u64;
-            let call = Hypercall::Write { space: child.current_space(), address, source, bytes: piece.len() as u64 };
+            let call = Hypercall::Write { space, address, source, bytes: piece.len() as u64 };
             self.perform("write to a nested cell", call)?;
             address += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Chooses the events that halt a child ([`pando_abi::watch::mask`]).
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn watch(&self, child: HoldingName, mask: u64) -> Result<()> {
+        self.perform("watch a nested cell", Hypercall::CellWatch { cell: child.bits(), mask }).map(drop)
+    }
+
+    /// Asks for a halt of a child: once [`CellsDevice::state`] returns it as halted, its state can be read. It may end instead.
+    ///
+    /// # Errors
+    /// The device does not allow it.
+    pub fn halt(&self, child: HoldingName) -> Result<()> {
+        // It may have halted or ended by itself.
+        self.call(Hypercall::CellStop { cell: child.bits(), how: 2 }).map(drop)
+    }
+
+    /// Lets a halted child continue ([`pando_abi::watch::resume`]).
+    ///
+    /// # Errors
+    /// It is not halted.
+    pub fn resume(&self, child: HoldingName, how: u64) -> Result<()> {
+        self.perform("resume a nested cell", Hypercall::CellResume { cell: child.bits(), how }).map(drop)
+    }
+
+    /// Copies state of a halted child ([`pando_abi::watch::state`]). Returns the number of bytes.
+    ///
+    /// # Errors
+    /// It is not halted.
+    pub fn read_state(&self, child: HoldingName, kind: u64, buffer: &mut [u8]) -> Result<usize> {
+        let address = buffer.as_mut_ptr().expose_provenance() as u64;
+        let call = Hypercall::StateRead { cell: child.bits(), kind, address, bytes: buffer.len() as u64 };
+        self.perform("read the state of a nested cell", call).map(|count| (count as usize).min(buffer.len()))
+    }
+
+    /// Sets state of a halted child.
+    ///
+    /// # Errors
+    /// It is not halted, or no cell can have this state.
+    pub fn write_state(&self, child: HoldingName, kind: u64, bytes: &[u8]) -> Result<()> {
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        let call = Hypercall::StateWrite { cell: child.bits(), kind, address, bytes: bytes.len() as u64 };
+        self.perform("set the state of a nested cell", call).map(drop)
     }
 
     /// Sets the host name of a child that has not started.

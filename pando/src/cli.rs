@@ -6,12 +6,14 @@ use crate::bench::Bench;
 use crate::client::{Exec, Kill, Logs};
 use crate::clone::Clone;
 use crate::completion;
+use crate::debug::Debug;
 use crate::doctor::Doctor;
 use crate::help;
 use crate::images;
 use crate::pull::PullOptions;
 use crate::service::Serve;
 use crate::templates;
+use crate::trace::Trace;
 use clap::{Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
 use clap_complete::env::Shells;
@@ -75,6 +77,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: images::Command,
     },
+    /// Debug a program in a cell with gdb: `gdb PROGRAM -ex 'target remote | pando debug PROGRAM'`
+    #[command(override_usage = "pando debug [OPTIONS] PROGRAM [ARGS]...")]
+    Debug(Debug),
+    /// Print the system calls of a program in a cell, and refuse some
+    #[command(override_usage = "pando trace [OPTIONS] PROGRAM [ARGS]...")]
+    Trace(Trace),
     /// Check whether and how Pando runs on this host
     Doctor(Doctor),
     /// Measure Pando against the host, side by side in one run

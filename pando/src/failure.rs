@@ -86,6 +86,9 @@ pub(crate) enum Failure {
     /// The cell that this process runs in may have no descendants.
     #[error("this cell may have no cells of its own: start it with `pando run --nest NUMBER`")]
     NoNesting,
+    /// A variable that is given is invalid.
+    #[error("{0}")]
+    Variable(String),
     /// An option that a nested cell does not support.
     #[error("{0}: a nested cell sees the files of the cell around it as they were at its start, and has no network: omit this option")]
     NotInside(&'static str),

@@ -12,6 +12,7 @@ mod client;
 mod clone;
 mod completion;
 mod connection;
+mod debug;
 mod diagnostics;
 mod doctor;
 mod environment;
@@ -21,6 +22,7 @@ mod image;
 mod images;
 mod manual;
 mod messages;
+mod monitor;
 mod nested;
 mod network_options;
 mod observer;
@@ -37,6 +39,7 @@ mod stats;
 mod table;
 mod templates;
 mod terminal;
+mod trace;
 
 use clap::{CommandFactory, Parser};
 use failure::Failure;
@@ -64,6 +67,8 @@ pub fn main() -> ExitCode {
         cli::Command::Serve(options) => service::serve(&options),
         cli::Command::Pull(options) => pull::pull(&options),
         cli::Command::Image { command } => images::command(&command),
+        cli::Command::Debug(options) => debug::debug(&options),
+        cli::Command::Trace(options) => trace::trace(&options),
         cli::Command::Doctor(options) => doctor::doctor(&options),
         cli::Command::Bench(options) => bench::bench(&options),
         cli::Command::Completions { shell } => cli::print_completions(shell).map(|()| 0).map_err(Failure::Print),

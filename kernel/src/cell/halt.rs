@@ -37,6 +37,6 @@ impl ExecutionContext {
         if vector == DEBUG && std::mem::take(&mut cell.watch.is_stepping) {
             self.context.registers.rflags &= !TRAP_FLAG;
         }
-        HaltReason::Exception { vector, error: error.into(), address }
+        HaltReason::Exception { vector, error, address }
     }
 }

@@ -117,7 +117,7 @@ impl State {
 fn deliver(live: &mut LiveCell, frames: &mut Frames, reason: HaltReason) -> Result<(), crate::cell::end::End> {
     let LiveCell { cell, execution, .. } = live;
     match reason {
-        HaltReason::Exception { vector, error, address } => execution.raise(cell, frames, Exception { vector, error: error as _, address }),
+        HaltReason::Exception { vector, error, address } => execution.raise(cell, frames, Exception { vector, error, address }),
         HaltReason::Syscall => execution.raise_syscall(cell, frames),
         HaltReason::Requested | HaltReason::Report(_) => Ok(()),
     }

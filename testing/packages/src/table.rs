@@ -153,6 +153,7 @@ pub const NEEDED: &[Package] = &[
     package("procps", &["free", "kill", "pgrep", "pkill", "ps", "top", "uptime", "vmstat"], "signals, and tools that list processes"),
     package("psmisc", &["killall"], "another tool that lists processes"),
     package("strace", &["strace"], "a second opinion on what programs ask of the system"),
+    package("gdb", &["gdb"], "what debugs programs in cells"),
     package("xz-utils", &["xz", "unlzma"], "files for programs in cells to unpack"),
     package("bzip2", &["bzip2", "bunzip2", "bzcat"], "more of them"),
     package("libsqlite3-dev", &["/usr/lib/x86_64-linux-gnu/libsqlite3.a"], "a static sqlite"),

@@ -2,6 +2,7 @@
 //! `pando run`: streams, signals, terminals, volumes, limits.
 
 mod confinement;
+mod debug;
 mod limits;
 mod live;
 mod memory;
@@ -12,4 +13,5 @@ mod signals;
 mod starts;
 mod streams;
 mod terminal;
+mod trace;
 mod volumes;

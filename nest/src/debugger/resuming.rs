@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Continuing as gdb asks.
+
+use super::{Debugger, Halt};
+use gdbstub::common::{Signal, Tid};
+use gdbstub::target::ext::base::multithread::{
+    MultiThreadResume, MultiThreadSchedulerLocking, MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
+};
+use pando_abi::watch::resume;
+use std::io::Error;
+
+/// gdb's wishes for its next resumption.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Actions {
+    /// The thread that executes one instruction.
+    step: Option<u64>,
+    /// Signals that threads get, by the protocol's number.
+    signals: Vec<(u64, u8)>,
+}
+
+impl Actions {
+    fn note_signal(&mut self, tid: Tid, signal: Option<Signal>) {
+        self.signals.extend(signal.map(|signal| (tid.get() as u64, signal.0)));
+    }
+}
+
+impl Debugger<'_> {
+    /// Answers the last halt. Returns how the child continues.
+    fn answer_halt(&mut self, actions: &Actions) -> Result<u64, Error> {
+        match std::mem::replace(&mut self.halt, Halt::Plain) {
+            Halt::Plain => {}
+            Halt::Signal { thread, signal } => {
+                let is_delivered = actions.signals.contains(&(thread, signal));
+                self.child.answer(u64::from(!is_delivered))?;
+            }
+            Halt::Exception if actions.signals.iter().any(|(_, signal)| *signal == Signal::SIGTRAP.0) => return Ok(resume::DELIVER),
+            Halt::Exception => {}
+        }
+        Ok(resume::CONTINUE)
+    }
+}
+
+impl MultiThreadResume for Debugger<'_> {
+    fn resume(&mut self) -> Result<(), Error> {
+        let actions = std::mem::take(&mut self.actions);
+        let mut how = self.answer_halt(&actions)?;
+        self.stepping = actions.step;
+        if !self.watchpoints.is_empty() {
+            self.watchpoints.remember(&self.child, self.space(self.process))?;
+            for record in self.threads.of(self.process) {
+                self.set_trap_flag(record.number, true)?;
+            }
+        }
+        match actions.step {
+            Some(thread) if thread == self.threads.running => how = resume::STEP,
+            Some(thread) => self.set_trap_flag(thread, true)?,
+            None => {}
+        }
+        self.child.device.resume(self.child.name, how)
+    }
+
+    fn clear_resume_actions(&mut self) -> Result<(), Error> {
+        self.actions = Actions::default();
+        Ok(())
+    }
+
+    fn set_resume_action_continue(&mut self, tid: Tid, signal: Option<Signal>) -> Result<(), Error> {
+        self.actions.note_signal(tid, signal);
+        Ok(())
+    }
+
+    fn support_single_step(&mut self) -> Option<MultiThreadSingleStepOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_scheduler_locking(&mut self) -> Option<MultiThreadSchedulerLockingOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadSingleStep for Debugger<'_> {
+    fn set_resume_action_step(&mut self, tid: Tid, signal: Option<Signal>) -> Result<(), Error> {
+        self.actions.step = Some(tid.get() as u64);
+        self.actions.note_signal(tid, signal);
+        Ok(())
+    }
+}
+
+impl MultiThreadSchedulerLocking for Debugger<'_> {
+    /// No event is delivered before a step of the running thread, so that no other thread runs, unless its instruction waits. Otherwise all
+    /// threads run.
+    fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of commands that monitor a program in a nested cell, and their start in the cell around it.
+//!
+//! Outside of cells, such a command starts itself again by `pando run`.
+
+use crate::environment::{self, Variable};
+use crate::failure::Failure;
+use crate::size::Size;
+use crate::{options, run};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use pando_abi::HoldingName;
+use pando_abi::holding::ChildState;
+use pando_abi::layout::ARGUMENTS;
+use pando_kernel::End;
+use pando_launch::Program;
+use pando_machine::CellsDevice;
+use pando_manager::host;
+use pando_manager::outcome::exit_status;
+use pando_manager::view::{ViewSpec, program_in_same_view};
+use std::ffi::{OsStr, OsString};
+use std::io::Error;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Debug, Args)]
+pub(crate) struct MonitoredProgram {
+    /// Show a file or directory of the host, as for `pando run` (repeatable)
+    #[arg(short = 'v', long = "volume", value_name = "HOST:CELL[:ro]")]
+    volumes: Vec<OsString>,
+
+    /// Set a variable in the program's environment, as for `pando run` (repeatable)
+    #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
+    variables: Vec<OsString>,
+
+    /// Set the working directory in the cell [default: the current directory]
+    #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(options::directory))]
+    directory: Option<PathBuf>,
+
+    /// Limit the memory of the program and its monitor: bytes, or with K, M, G or T [default: a quarter of the host's]
+    #[arg(short = 'm', long, value_name = "SIZE", allow_hyphen_values = true, value_parser = options::memory)]
+    memory: Option<Size>,
+
+    /// The program (a path, or a name to find in PATH) and its arguments. Options after the program belong to it
+    #[arg(value_name = "PROGRAM [ARGS]", num_args = 1.., required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    words: Vec<OsString>,
+}
+
+impl MonitoredProgram {
+    /// Replaces this process by `pando run` of a command, in a cell that may have another. `around` are further options of `pando run`,
+    /// `inside` those of the command. Returns the error if that fails.
+    pub(crate) fn start_in_cell(&self, command: &str, around: &[OsString], inside: &[OsString]) -> Error {
+        let itself = match std::env::current_exe() {
+            Ok(itself) => itself,
+            Err(error) => return error,
+        };
+        let mut run = Command::new(&itself);
+        run.args(["run", "--nest", "1"]).args(around);
+        if let Some(path) = shown(self.name()) {
+            run.arg("-v").arg(path);
+        }
+        for volume in &self.volumes {
+            run.arg("-v").arg(volume);
+        }
+        if let Some(directory) = &self.directory {
+            run.arg("-w").arg(directory);
+        }
+        if let Some(memory) = &self.memory {
+            run.arg("-m").arg(memory.in_bytes().to_string());
+        }
+        let variables = || self.variables.iter().flat_map(|variable| [OsStr::new("-e"), variable]);
+        run.args(variables()).arg("--").arg(&itself).arg(command).args(inside).args(variables()).arg("--").args(&self.words);
+        run.exec()
+    }
+
+    /// The name of the program.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.words[0]
+    }
+
+    /// The program, in a nested cell.
+    ///
+    /// # Errors
+    /// It is not found, or an option is not possible in a nested cell.
+    pub(crate) fn program(&self) -> Result<Program, Failure> {
+        if !self.volumes.is_empty() {
+            return Err(Failure::NotInside("-v"));
+        }
+        let variables: Result<Vec<Variable>, String> = self.variables.iter().cloned().map(Variable::parse).collect();
+        let spec = ViewSpec {
+            variables: environment::values(&variables.map_err(Failure::Variable)?).collect(),
+            directory: self.directory.clone(),
+            ..ViewSpec::default()
+        };
+        Ok(program_in_same_view(&spec, self.name(), &environment::caller(), &self.words)?)
+    }
+
+    /// Makes the nested cell of a program. It has not started.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn create(&self, device: &CellsDevice, program: &Program) -> Result<HoldingName, Failure> {
+        let block = program.argument_block()?;
+        // Without a limit of its own it may use whatever this cell may.
+        let memory = self.memory.map_or_else(host::memory, Size::pages);
+        let child = device.clone_cell(HoldingName::ROOT, memory.0, 0).map_err(Failure::Nested)?;
+        device.write(child, ARGUMENTS, &block).map_err(Failure::Nested)?;
+        Ok(child)
+    }
+
+    /// Reports how the nested cell has ended, unless the program has chosen it. Returns the exit status.
+    pub(crate) fn report(&self, state: ChildState) -> u8 {
+        let end = match state {
+            ChildState::Exited(status) => End::Exited { status },
+            ChildState::Signalled(signal) => End::Signalled { signal, address: 0, instruction: 0 },
+            ChildState::Quota => End::Quota,
+            ChildState::MachineFull => End::MachineFull,
+            ChildState::Failed => End::Host("its program or its libOS failed".into()),
+            ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Halted | ChildState::Killed => End::Killed,
+        };
+        run::report_end(self.name(), &end);
+        exit_status(&end)
+    }
+}
+
+/// The path of a program that the cell must be shown, if it is given as a path.
+fn shown(program: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    (path.components().count() > 1 || path.is_absolute()).then(|| host::absolute(path).ok()).flatten().filter(|path| path.is_file())
+}
