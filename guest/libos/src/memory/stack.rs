@@ -52,6 +52,11 @@ impl Stack {
         &self.room
     }
 
+    /// The part of a range that is no stack, or with which the next program's stack may start.
+    pub(super) fn initial_part(&self, range: PageRange) -> Option<PageRange> {
+        if self.room.contains(&range.start()) { PageRange::new(range.start().max(self.top() - START), range.end()) } else { Some(range) }
+    }
+
     /// The lowest address to which it may grow with this limit.
     fn lowest(&self, limit: u64) -> u64 {
         self.top().saturating_sub(limit).next_multiple_of(PAGE_SIZE).max(self.room.start + GAP)
@@ -71,6 +76,8 @@ impl AddressSpace {
         let areas = [LOW_START..stack_top, high];
         let range = areas.into_iter().find_map(|area| self.regions.find(room, PAGE_SIZE, area, &(0..0))).ok_or(Errno::ENOMEM)?;
         self.stack = Stack { room: range.start()..range.end(), start: range.end() - START };
+        // The stack's growth must find zeros.
+        self.drop_premapped(range.start(), self.stack.start)?;
         self.map(pages(self.stack.start, START)?, stack_permissions, Backing::Anonymous)?;
         Ok(range.end())
     }
@@ -89,7 +96,7 @@ impl AddressSpace {
         let Some(range) = PageRange::new(start, end) else { return false };
         let above = self.regions.pieces(pages(end, PAGE_SIZE).unwrap_or(range));
         let permissions = above.first().map_or(Permissions::READ_WRITE, |(_, region)| region.permissions);
-        if !self.regions.is_free(range) || self.map(range, permissions, Backing::Anonymous).is_err() {
+        if !self.regions.is_free(range) || self.map_grown(range, Region { permissions, backing: Backing::Anonymous }).is_err() {
             return false;
         }
         self.stack.start = start;
@@ -107,7 +114,7 @@ impl AddressSpace {
         // It keeps the stack guard gap to mappings below it, unless they are inaccessible anyway.
         let near = PageRange::new(page.saturating_sub(GAP), page).map(|near| self.regions.pieces(near)).unwrap_or_default();
         let is_in_the_way = |region: &Region| region.permissions != Permissions::NONE && region.backing != Backing::Downward;
-        !near.iter().any(|(_, region)| is_in_the_way(region)) && self.map(grown, region.permissions, region.backing).is_ok()
+        !near.iter().any(|(_, region)| is_in_the_way(region)) && self.map_grown(grown, region).is_ok()
     }
 
     /// Extends `pages` of the stack down to its lowest possible address, for changes that include future growth. `None`: the pages are

@@ -70,6 +70,33 @@ impl AddressSpace {
         self.claim(range, Region { permissions, backing: Backing::Blocks(blocks.as_written()) })
     }
 
+    /// Maps memory by which a stack grows down. Memory of an earlier run keeps its content, because the program may have written to it
+    /// without a fault.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn map_grown(&mut self, grown: PageRange, region: Region) -> Result<(), Errno> {
+        let is_same = |found: Region| found == Region { backing: Backing::Anonymous, ..region };
+        let mut start = grown.start();
+        for (part, _) in self.premapped.pieces(grown).into_iter().filter(|(_, found)| is_same(*found)) {
+            self.map_missing(start, part.start(), region)?;
+            self.replace_region(part, region)?;
+            self.premapped.remove(part);
+            start = part.end();
+        }
+        self.map_missing(start, grown.end(), region)
+    }
+
+    /// Unmaps what an earlier run has left in a range.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn drop_premapped(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        let left = PageRange::new(start, end).map(|range| self.premapped.remove(range)).unwrap_or_default();
+        left.into_iter().try_for_each(|(part, _)| memory::unmap(part))?;
+        Ok(())
+    }
+
     /// Records a mapping of memory that the kernel has mapped already, in place of existing mappings.
     fn replace_region(&mut self, range: PageRange, region: Region) -> Result<(), Errno> {
         self.release(range, Content::Goes)?;
@@ -165,11 +192,13 @@ impl AddressSpace {
     }
 
     /// The data with which the next run starts if it maps them at the same addresses: private writable blocks of files, and small zero
-    /// memory outside the break's area. The stack moves each time.
+    /// memory outside the area of the break. Of the stack it is the part with which the next one starts: a program accesses what lies below
+    /// without mapping it.
     fn initial_data(&self, mapped: &Regions) -> Vec<(PageRange, Region)> {
         let break_area = self.break_start..self.break_end.next_multiple_of(PAGE_SIZE);
         let mut data = Regions::default();
-        for (part, region) in mapped.all() {
+        let initial = |(part, region)| Some((self.stack.initial_part(part)?, region));
+        for (part, region) in mapped.all().into_iter().filter_map(initial) {
             let may_be_written = matches!(region.permissions, Permissions::READ | Permissions::READ_WRITE);
             let is_data = match region.backing {
                 Backing::Blocks(blocks) => {
