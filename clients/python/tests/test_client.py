@@ -184,7 +184,7 @@ class Servers(unittest.TestCase):
 
     def test_one_that_cannot_start_says_why(self) -> None:
         variables = {**environment(self.place), "PANDO": "/bin/false"}
-        self.assertIn("`/bin/false serve` failed", self.python("import pando; pando.run('1')", variables).stderr)
+        self.assertIn("`/bin/false serve --gateways 16` failed", self.python("import pando; pando.run('1')", variables).stderr)
 
     def test_none_is_started_if_nobody_wants_that(self) -> None:
         with pando.Client(self.place / "socket", start=False) as client:

@@ -43,7 +43,7 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
         (&["-v", "."][..], "-v", "create a template with this option"),
         (&["-u", "7"], "-u", "create a template with this option"),
         (&["-w", "/tmp"], "-w", "run `sh -c 'cd DIR && exec PROGRAM'`"),
-        (&["-p", "8080:80"], "-p", "run the program without -d"),
+        (&["-P"], "-P", "run the program without -d"),
         (&["--net", "private"], "this --net", "run the program without -d"),
     ] {
         let said = fixture.pando(&[&["run", "-d"], options, &["busybox", "true"]].concat());
