@@ -2,11 +2,12 @@
 //! `/dev/cells`: the hypercalls about held cells, as the libOS offers them to programs.
 //!
 //! An `ioctl` with request [`CALL`] passes seven 64-bit words: the number and the five arguments of a call
-//! ([`Hypercall::record`](crate::Hypercall::record)), and room for its result. Addresses of the caller are those of the program. The calls are
-//! those that name a held cell; others are refused with `EPERM`. A refusal of the kernel stands in the result, and the `ioctl` succeeds.
+//! ([`Hypercall::record`](crate::Hypercall::record)), and room for its result. Addresses of the caller are those of the program. The calls
+//! are those that name a held cell; others are refused with `EPERM`. A refusal of the kernel stands in the result, and the `ioctl`
+//! succeeds.
 //!
-//! The children that are made through an open file belong to it, with its duplicates: other open files cannot name them, and they are dropped
-//! when it is closed. Each open file can name the template [`HoldingName::ROOT`](crate::HoldingName::ROOT).
+//! The children that are made through an open file belong to it, with its duplicates: other open files cannot name them, and they are
+//! dropped when it is closed. Each open file can name the template [`HoldingName::ROOT`](crate::HoldingName::ROOT).
 //!
 //! The file is readable when the state of a child may have changed: it has written output, asked for input or
 //! taken some, frozen or ended. A `read` returns a

@@ -181,22 +181,22 @@ hypercalls! {
     /// lost.
     21 Batch batch(address, calls);
     /// Makes a child of the caller: a clone of the held cell `source`, which must be frozen, idle or not started. The child has `source`'s
-    /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors. It
-    /// may have `cells` descendants. It keeps `source`'s limit of CPU time. Returns the child's holding.
+    /// registers, memory and disks, and no holdings. Its memory counts against its `quota` (pages) and against those of all its ancestors.
+    /// It may have `cells` descendants. It keeps `source`'s limit of CPU time. Returns the child's holding.
     22 CellClone cell_clone(source, quota, cells);
     /// Starts a child. Returns 0.
     23 CellRun cell_run(cell);
     /// Stops a child. With `how` 0 or 1 it becomes a template: its libOS is asked, or it is frozen as it stands. With 2 it is halted until
-    /// `cell_resume`. The child has stopped once `cell_state` reports that. Returns 0. With 3 a request to freeze is withdrawn: returns 1 if
-    /// that was in time, and 0 if the child is frozen.
+    /// `cell_resume`. The child has stopped once `cell_state` reports that. Returns 0. With 3 a request to freeze is withdrawn: returns 1
+    /// if that was in time, and 0 if the child is frozen.
     24 CellStop cell_stop(cell, how);
-    /// Ends a child and all its descendants: one that runs on another vCPU ends soon afterwards, as `cell_state` then reports, and only then are
-    /// its memory and its place free. Its state and its unread output stay until the holding is dropped. Returns 0.
+    /// Ends a child and all its descendants: one that runs on another vCPU ends soon afterwards, as `cell_state` then reports, and only
+    /// then are its memory and its place free. Its state and its unread output stay until the holding is dropped. Returns 0.
     25 CellEnd cell_end(cell);
     /// Gives up a holding. A child ends. Returns 0.
     26 Drop drop(holding);
-    /// Returns a fact about a child. `fact` 0: its state, with the kind in bits 0 to 7, and in bits 8 to 15 the exit status, the signal that
-    /// ended it, or whether it has asked for input. 1: its CPU time in nanoseconds. 2 and 3: the pages that it uses, its descendants
+    /// Returns a fact about a child. `fact` 0: its state, with the kind in bits 0 to 7, and in bits 8 to 15 the exit status, the signal
+    /// that ended it, or whether it has asked for input. 1: its CPU time in nanoseconds. 2 and 3: the pages that it uses, its descendants
     /// included, and the most that it has used. 4: its exits.
     27 CellState cell_state(cell, fact);
     /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
@@ -204,15 +204,15 @@ hypercalls! {
     28 CellLimit cell_limit(cell, kind, value);
     /// Sets the host name of a child that has not started, from `bytes` bytes of UTF-8 (at most 64) at `address`. Returns 0.
     29 CellName cell_name(cell, address, bytes);
-    /// Raises event `Terminate` (3), `Interrupt` (4) or `WindowSize` (5) for a child, which it notices at once. For `WindowSize`, `value` is
-    /// the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
+    /// Raises event `Terminate` (3), `Interrupt` (4) or `WindowSize` (5) for a child, which it notices at once. For `WindowSize`, `value`
+    /// is the rows in bits 16 to 31 and the columns in bits 0 to 15. Returns 0.
     30 CellRaise cell_raise(cell, event, value);
     /// Gives a child a holding of the caller's own template. Returns the child's name for it.
     31 Grant grant(cell, holding);
-    /// Copies output of a child, at most `bytes` bytes (at most 65536) of one stream, to `address`. Returns the number of bytes in bits 0 to 31
-    /// and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read. `port` is 0 for its
-    /// console, and 1 for its control channel, which is opened by the first call. With `bytes` 0, the stream with the tag `address` is closed
-    /// for reading: the child's writes to it fail as those to a pipe without a reader.
+    /// Copies output of a child, at most `bytes` bytes (at most 65536) of one stream, to `address`. Returns the number of bytes in bits 0
+    /// to 31 and the stream's tag in bits 32 to 39; 0: nothing yet; bit 40: the child has ended or is frozen, and all was read. `port` is 0
+    /// for its console, and 1 for its control channel, which is opened by the first call. With `bytes` 0, the stream with the tag `address`
+    /// is closed for reading: the child's writes to it fail as those to a pipe without a reader.
     32 ConsoleRead console_read(cell, address, bytes, port);
     /// Sends `bytes` bytes (at most 65536) at `address` to a child's input. Returns how many there was room for. With `bytes` 0, the
     /// input ends. `port` is that of `console_read`.
@@ -223,14 +223,14 @@ hypercalls! {
     /// Halts a child from now on when an event of `mask` happens in it: bit 0, a debug or breakpoint exception of its program; bit 1, a
     /// `syscall` of its program; bit 2, its libOS calls `report`. The child cannot notice it. Returns 0.
     35 CellWatch cell_watch(cell, mask);
-    /// Lets a halted child continue. With `how` 0 it continues as its registers say, and the exception or `syscall` that halted it is
-    /// taken as handled. With 1 it also executes a single instruction, and a debug exception follows; no event comes before. With 2 the exception or
-    /// `syscall` goes to its libOS. Returns 0.
+    /// Lets a halted child continue. With `how` 0 it continues as its registers say, and the exception or `syscall` that halted it is taken
+    /// as handled. With 1 it also executes a single instruction, and a debug exception follows; no event comes before. With 2 the exception
+    /// or `syscall` goes to its libOS. Returns 0.
     36 CellResume cell_resume(cell, how);
-    /// Copies state of a halted child to `address`, at most `bytes` bytes. `kind` 0: the reason for the halt, five words. 1: the
-    /// context, 22 words: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU. 2: the vector
-    /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the libOS runs.
-    /// Returns the number of bytes.
+    /// Copies state of a halted child to `address`, at most `bytes` bytes. `kind` 0: the reason for the halt, five words. 1: the context,
+    /// 22 words: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU. 2: the vector
+    /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the
+    /// libOS runs. Returns the number of bytes.
     37 StateRead state_read(cell, kind, address, bytes);
     /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
     /// or the registers of its program (3). Returns 0.

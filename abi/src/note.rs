@@ -7,10 +7,10 @@
 //! The table of volumes at [`crate::layout::VOLUMES`] is a [`VolumesHeader`], then the mount point of each volume, ended by a zero
 //! byte. All clones of a root share it.
 //!
-//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero
-//! byte: the program's path, its working directory, the arguments (`argv`, the program's name first), the environment,
-//! the path of each export in the cell, each path that is read-only, and the mount point of each live mount. A clone of a program that has frozen itself
-//! gets a block of its own, of which only arguments, environment and options are used: the rest is unchanged.
+//! The argument block at [`crate::layout::ARGUMENTS`] is an [`ArgumentsHeader`], then strings, each ended by a zero byte: the program's
+//! path, its working directory, the arguments (`argv`, the program's name first), the environment, the path of each export in the cell,
+//! each path that is read-only, and the mount point of each live mount. A clone of a program that has frozen itself gets a block of its
+//! own, of which only arguments, environment and options are used: the rest is unchanged.
 
 use crate::layout::VOLUME_SLOTS;
 
@@ -81,7 +81,7 @@ pub struct ArgumentsHeader {
     pub read_only: u32,
     /// Number of supplementary groups of the program, and of the strings after the environment's, with their numbers in decimal.
     pub groups: u32,
-    /// Number of live mounts (see [`crate::channel`]), and of the strings after those, with their mount points.
+    /// Number of live mounts (see [`crate::channel`]), and of the last strings, with their mount points.
     pub mounts: u32,
 }
 

@@ -152,8 +152,8 @@ const PUBLISHING: &[u32] = &[nr::__NR_listen, nr::__NR_getsockname];
 /// Calls that receive descriptors from another process.
 const RECEIVING: &[u32] = &[nr::__NR_recvmsg];
 
-/// Additional calls of the launcher, which starts and ends gateway processes and makes the objects that they share with the process of cells.
-/// Its children confine themselves further.
+/// Additional calls of the launcher, which starts and ends gateway processes and makes the objects that they share with the process of
+/// cells. Its children confine themselves further.
 const STARTING: &[u32] = &[
     nr::__NR_getppid,
     nr::__NR_waitid,

@@ -4,8 +4,9 @@
 //! Names follow Linux's `fs/erofs/erofs_fs.h`, without the prefixes of structures and fields. `image` writes images with this crate, and
 //! the libOS reads them with it.
 //!
-//! - Decoding takes untrusted bytes. It accepts any bytes without a panic and without a loop over them, except in [`DirectoryBlock::dirents`],
-//!   which ends with the block. A decoded value has known types and layouts; the *positions* in it are unchecked.
+//! - Decoding takes untrusted bytes. It accepts any bytes without a panic and without a loop over them, except in
+//!   [`DirectoryBlock::dirents`], which ends with the block. A decoded value has known types and layouts; the *positions* in it are
+//!   unchecked.
 //! - `encode_into` changes the fields that this crate knows and no other byte, so that structures of other writers can be changed.
 //! - Compressed and chunk-based data are named ([`DataLayout`]) and no more.
 //!

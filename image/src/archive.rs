@@ -65,8 +65,8 @@ impl Builder {
         self.read_archive(path, file, version, None)
     }
 
-    /// Adds the content of a container image's layer: an open tar archive, called `name` in errors. Absolute names are relative to its root,
-    /// as container tools take them, and whiteouts are files. Directories that the archive does not have itself get the attribute
+    /// Adds the content of a container image's layer: an open tar archive, called `name` in errors. Absolute names are relative to its
+    /// root, as container tools take them, and whiteouts are files. Directories that the archive does not have itself get the attribute
     /// [`IMPLIED`](crate::layers::IMPLIED). Temporary files are in the directory `scratch`.
     ///
     /// # Errors

@@ -61,8 +61,8 @@ impl Builder {
         self.is_updatable() && self.tree.is_settled
     }
 
-    /// Whether a cached image of the tree can be updated ([`crate::CachedImage::update`]): that lists the directories again in which changes
-    /// may not show.
+    /// Whether a cached image of the tree can be updated ([`crate::CachedImage::update`]): that lists the directories again in which
+    /// changes may not show.
     #[must_use]
     pub fn is_updatable(&self) -> bool {
         self.tree.has_change_times

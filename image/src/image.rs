@@ -101,8 +101,8 @@ impl Image {
         self.replaced = Some(replaced);
     }
 
-    /// Sets what identifies the content of its host files, if these never change: [`fingerprint`](Image::fingerprint) then depends on it, and
-    /// not on the files' times.
+    /// Sets what identifies the content of its host files, if these never change: [`fingerprint`](Image::fingerprint) then depends on it,
+    /// and not on the files' times.
     pub fn identify_content(&mut self, id: [u8; 32]) {
         let host = self.parts.iter_mut().find_map(|part| if let BlockSource::Host(host) = &mut part.source { Some(host) } else { None });
         if let Some(host) = host {

@@ -6,8 +6,8 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use crate::{BLOCK_SIZE, Error, Image};
 
 impl Image {
-    /// Writes the image to an empty file. Blocks of zeros become holes. `progress` receives the offset that is written next; `failed` makes an
-    /// error of the host's.
+    /// Writes the image to an empty file. Blocks of zeros become holes. `progress` receives the offset that is written next; `failed` makes
+    /// an error of the host's.
     ///
     /// # Errors
     /// A block cannot be read or written.

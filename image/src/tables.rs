@@ -204,8 +204,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Encodes tables: extents sorted by their first block, then the rest. The tables that do not count in fingerprints are in blocks of their
-    /// own.
+    /// Encodes tables: extents sorted by their first block, then the rest. The tables that do not count in fingerprints are in blocks of
+    /// their own.
     pub(crate) fn encode(
         extents: &[Extent],
         files: &[FileRecord],

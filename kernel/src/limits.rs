@@ -11,8 +11,8 @@ pub const FAULT_AROUND: u64 = 16;
 /// hundred bytes for each cell.
 pub const CLUSTER_SPANS: usize = 16;
 
-/// Flushes that a cell waits for at one exit when its quota, or an ancestor's, is used up. The first uncharges its own retired tables; other
-/// cells of its family may have retired more meanwhile.
+/// Flushes that a cell waits for at one exit when its quota, or an ancestor's, is used up. The first uncharges its own retired tables;
+/// other cells of its family may have retired more meanwhile.
 pub const FLUSH_WAITS: u32 = 4;
 
 /// Children of ended cells that one piece of housekeeping ends: about 100 µs under the lock.
@@ -52,8 +52,8 @@ pub const START_TABLES: usize = 512;
 /// rather the program's data.
 pub const START_TIME: Duration = Duration::from_secs(1);
 
-/// Tables and large pages of mappings that are gone, which are released at the end of a start, so that their blocks are recorded: some 400 µs
-/// under the lock.
+/// Tables and large pages of mappings that are gone, which are released at the end of a start, so that their blocks are recorded: some 400
+/// µs under the lock.
 pub const START_RELEASE: usize = 4 * RELEASE_PIECE;
 
 /// Tables that are examined for accessed blocks at the end of a start: some milliseconds under the lock, once for a start that is learned.

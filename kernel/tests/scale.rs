@@ -140,7 +140,8 @@ fn dismiss(kernel: &Kernel, clones: &[CellId]) {
 /// Ends the template, and checks that nothing is left.
 fn clear(kernel: &Kernel, template: CellId, before: PageCount) {
     kernel.end(template, End::Killed).expect("a template lives until it is ended");
-    // A vCPU's thread may be giving memory back to the host, or flushing the machine: what it has in hand for that counts as free only afterwards.
+    // A vCPU's thread may be giving memory back to the host, or flushing the machine: what it has in hand for that counts as free only
+    // afterwards.
     let limit = Instant::now() + TIMEOUT;
     kernel.settle();
     while kernel.free() != before && Instant::now() < limit {

@@ -95,8 +95,8 @@ pub fn traced_start(trace: &StartTrace) -> Vec<VolumeStart> {
 }
 
 impl VolumeDisks {
-    /// Reads into memory what a program accessed of its volumes at an earlier start. It is a hint: blocks that do not exist or cannot be read
-    /// are left out, and the others are compared with the host's files as at any read.
+    /// Reads into memory what a program accessed of its volumes at an earlier start. It is a hint: blocks that do not exist or cannot be
+    /// read are left out, and the others are compared with the host's files as at any read.
     pub fn prefetch(&self, kernel: &Kernel, starts: &[VolumeStart]) {
         for (disk, start) in self.disks.iter().zip(starts) {
             start.blocks.iter().for_each(|range| kernel.prefetch_blocks(*disk, BlockNumber(range.start)..BlockNumber(range.end)));

@@ -86,8 +86,8 @@ impl CellsDevice {
         self.call(call)?.map_err(|refusal| Error::other(Refused { action, refusal }))
     }
 
-    /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within what
-    /// this cell and its ancestors may.
+    /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within
+    /// what this cell and its ancestors may.
     ///
     /// # Errors
     /// There are too many cells, or there is not enough memory.
@@ -113,8 +113,8 @@ impl CellsDevice {
         self.write_space(child.current_space(), address, bytes)
     }
 
-    /// Copies bytes out of a space of a child that is at rest; [`HoldingName::space`] names it. Returns how many there were before the first
-    /// page that has none.
+    /// Copies bytes out of a space of a child that is at rest; [`HoldingName::space`] names it. Returns how many there were before the
+    /// first page that has none.
     ///
     /// # Errors
     /// The device does not allow it.

@@ -49,7 +49,8 @@ pub fn fork(keep: &[BorrowedFd<'_>], body: impl FnOnce() -> u8) -> Result<i32> {
     }
 }
 
-/// Returns free memory of the calling thread's heap to the host. The allocator would keep up to 64 MiB of it, after large blocks were freed.
+/// Returns free memory of the calling thread's heap to the host. The allocator would keep up to 64 MiB of it, after large blocks were
+/// freed.
 pub fn trim_heap() {
     // SAFETY: neither call changes memory that is in use.
     #[cfg(target_env = "gnu")]

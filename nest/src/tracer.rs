@@ -112,8 +112,8 @@ impl Tracer {
         Tracer { rules }
     }
 
-    /// Runs a child that has not started with the streams of this process, until it has ended. `interrupted` is set by Ctrl-C; `report` gets
-    /// the rules by which calls were refused. Returns the state in which the child has ended.
+    /// Runs a child that has not started with the streams of this process, until it has ended. `interrupted` is set by Ctrl-C; `report`
+    /// gets the rules by which calls were refused. Returns the state in which the child has ended.
     ///
     /// # Errors
     /// The device does not allow it, or a stream failed.

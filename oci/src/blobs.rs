@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Archives and directories that hold images: their members by name.
 //!
-//! Names come from the archive itself. They are looked up in an index of its members, or below its directory by a lookup that neither leaves
-//! it nor follows links.
+//! Names come from the archive itself. They are looked up in an index of its members, or below its directory by a lookup that neither
+//! leaves it nor follows links.
 
 use crate::compression::decompressed;
 use crate::error::{Error, plain};

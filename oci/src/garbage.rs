@@ -60,8 +60,8 @@ impl ImageStore {
         Ok(removed)
     }
 
-    /// Removes images without a name, or with `all` every image that nothing uses, images whose configuration is damaged, and layers that no
-    /// image has.
+    /// Removes images without a name, or with `all` every image that nothing uses, images whose configuration is damaged, and layers that
+    /// no image has.
     ///
     /// # Errors
     /// A file cannot be removed.

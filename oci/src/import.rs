@@ -107,8 +107,8 @@ impl ConfigChange {
 }
 
 impl ImageStore {
-    /// Makes an image of a root file system: a tar archive, which may be compressed with gzip or zstd. The same archive with the same changes
-    /// gives the same image. `source` stands in errors.
+    /// Makes an image of a root file system: a tar archive, which may be compressed with gzip or zstd. The same archive with the same
+    /// changes gives the same image. `source` stands in errors.
     ///
     /// # Errors
     /// The archive is damaged, or the store cannot be written.

@@ -148,7 +148,8 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
-    /// Its name: requests accept it instead of the number. No living cell has the same [default: the template's name and the cell's number].
+    /// Its name: requests accept it instead of the number. No living cell has the same [default: the template's name and the cell's
+    /// number].
     pub name: Option<String>,
     /// Its host name [default: its name].
     pub host_name: Option<String>,
@@ -157,8 +158,8 @@ pub struct NewCell {
     /// Destinations that it may reach through a gateway of its own, as in `pando clone --allow`: such as `public` or
     /// `example.org:443`. It then has a network of its own.
     pub allow: Vec<String>,
-    /// Ports of the host that lead to it: `[ADDR:]HOST:CELL[/udp]`, as in `pando clone -p`; port 0 of the host lets the host choose. It then
-    /// has a network of its own.
+    /// Ports of the host that lead to it: `[ADDR:]HOST:CELL[/udp]`, as in `pando clone -p`; port 0 of the host lets the host choose. It
+    /// then has a network of its own.
     pub publish: Vec<String>,
     /// Its standard input. `POST /v1/cells` allows more input later, `POST /v1/run` does not.
     pub input: Option<TextOrBytes>,

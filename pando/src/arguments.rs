@@ -97,7 +97,8 @@ pub(crate) struct ViewOptions {
     #[arg(short = 'w', long = "workdir", value_name = "DIR", value_parser = OsStringValueParser::new().try_map(crate::options::directory))]
     pub(crate) directory: Option<PathBuf>,
 
-    /// Set the variables of a file, one NAME=VALUE per line, or a NAME to pass on; lines with # are comments (repeatable). -e comes after them
+    /// Set the variables of a file, one NAME=VALUE per line, or a NAME to pass on; lines with # are comments (repeatable). -e comes after
+    /// them
     #[arg(long = "env-file", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(VariableFile::read))]
     pub(crate) variable_files: Vec<VariableFile>,
 
@@ -106,8 +107,8 @@ pub(crate) struct ViewOptions {
     #[arg(short = 'u', long = "user", value_name = "USER[:GROUP]", value_parser = crate::options::user_name)]
     pub(crate) user: Option<UserName>,
 
-    /// Use this container image as root, by name or ID, with its environment, working directory and user, as docker does; PROGRAM and ARGS are
-    /// the arguments of its entrypoint, or replace its command. `pando pull` and `pando image load` get images
+    /// Use this container image as root, by name or ID, with its environment, working directory and user, as docker does; PROGRAM and ARGS
+    /// are the arguments of its entrypoint, or replace its command. `pando pull` and `pando image load` get images
     #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "bare"], add = ArgValueCandidates::new(completion::images))]
     pub(crate) image: Option<String>,
 

@@ -102,8 +102,8 @@ pub(crate) struct LoadOptions {
 /// Options of `pando image import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImportOptions {
-    /// Set a part of the image's configuration (repeatable): CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, STOPSIGNAL, USER, VOLUME or WORKDIR, as in
-    /// a Dockerfile
+    /// Set a part of the image's configuration (repeatable): CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, STOPSIGNAL, USER, VOLUME or WORKDIR, as
+    /// in a Dockerfile
     #[arg(short = 'c', long = "change", value_name = "INSTRUCTION")]
     changes: Vec<ConfigChange>,
 

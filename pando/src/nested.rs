@@ -86,8 +86,8 @@ pub(crate) fn run(options: &Run, device: CellsDevice) -> Result<u8, Failure> {
     Ok(if unread.load(Ordering::Relaxed) { OWN_FAILURE } else { exit_status(&end) })
 }
 
-/// Waits until the output of an ended cell is written; if the cell was terminated, only as long as its reader reads. Returns whether all of it
-/// was within its limit.
+/// Waits until the output of an ended cell is written; if the cell was terminated, only as long as its reader reads. Returns whether all of
+/// it was within its limit.
 fn await_output(carried: &Receiver<io::Result<bool>>, port: &ConsolePort, is_terminated: bool) -> io::Result<bool> {
     let mut left = port.unread_output();
     loop {

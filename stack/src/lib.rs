@@ -23,7 +23,8 @@
 //! smoltcp provides the state machine of a connection, its send and receive buffers, and the packet formats. For each packet it walks
 //! all its sockets, so each connection has a socket set of its own and the stack finds it (`receive.rs`). Measured, in `tests/stack/`:
 //!
-//! - One byte and its echo take six polls of connections' sockets with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leak nothing.
+//! - One byte and its echo take six polls of connections' sockets with 2 open, and six with 5,000 (`many.rs`). 100,000 connections leak
+//!   nothing.
 //! - smoltcp sends one neighbour request per second for all addresses together, so the stack has its own neighbour table (`neighbours.rs`).
 //! - It has no SYN backlog, and the buffers of a socket never change. A half-open connection takes a KiB or two (`syn_backlog.rs`),
 //!   one in TIME-WAIT some hundred bytes (`time_wait.rs`). New connections get smaller buffers as memory fills (`sockets.rs`).

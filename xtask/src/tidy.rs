@@ -63,8 +63,8 @@ pub(crate) enum Rule {
     PlainSentence,
     /// Comments and documents use the field's terms.
     PrivateWord,
-    /// A line of Markdown is not longer than [`language::MARKDOWN_COLUMNS`].
-    MarkdownLine,
+    /// A line of Markdown or of a comment is not longer than [`language::LINE_COLUMNS`].
+    LongLine,
     /// A function's name has a subject or a verb: it does not begin with a relative pronoun.
     FunctionName,
     /// A type's name is a noun.
@@ -101,7 +101,7 @@ impl fmt::Display for Rule {
             Rule::HostProgram => "host-program",
             Rule::PlainSentence => "plain-sentence",
             Rule::PrivateWord => "private-word",
-            Rule::MarkdownLine => "markdown-line",
+            Rule::LongLine => "long-line",
             Rule::FunctionName => "function-name",
             Rule::TypeNoun => "type-noun",
             Rule::TypeHomes => "type-homes",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `nester-idle-bytes`: the host memory of the right to have nested cells, in `pando run` of an idle program.
 //!
-//! As in [`crate::programs`], it is the private resident memory of the process, beside another such run. The kernel of a program that may have
-//! nested cells has a vCPU for each CPU; one that may have none has one vCPU.
+//! As in [`crate::programs`], it is the private resident memory of the process, beside another such run. The kernel of a program that may
+//! have nested cells has a vCPU for each CPU; one that may have none has one vCPU.
 
 use crate::native::usage;
 use crate::program::{Compiled, Process};

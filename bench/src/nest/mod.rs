@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, and the memory of a cell that
-//! may have nested cells.
+//! `pando bench nest`: the cost of work in a cell that lies sixteen deep, compared with the same work one deep, and the memory of a cell
+//! that may have nested cells.
 //!
 //! The paper on recursive virtual machines (Ford et al., 1996) measures the same for its nested virtual machines. The programs measure the
 //! time themselves, so that the cells around only wait.

@@ -370,8 +370,8 @@ static double share_of_user(int who, void (*work)(void))
 	return user / (user + system);
 }
 
-// Whether the share of user time is above 0.7 (`is_user`) or below 0.3. An interruption by the host counts for the part in which it falls, so a busy
-// machine gets several tries.
+// Whether the share of user time is above 0.7 (`is_user`) or below 0.3. An interruption by the host counts for the part in which it falls,
+// so a busy machine gets several tries.
 static int is_apart(int who, void (*work)(void), int is_user)
 {
 	for (int tries = 0; tries < 20; tries++) {

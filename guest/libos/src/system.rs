@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The complete state of the libOS. The running process and thread are fields of [`System`]; all others are kept in [`Descheduled`] until the
-//! scheduler runs them ([`scheduler`]).
+//! The complete state of the libOS. The running process and thread are fields of [`System`]; all others are kept in [`Descheduled`] until
+//! the scheduler runs them ([`scheduler`]).
 
 mod connect;
 mod debugging;

@@ -18,8 +18,9 @@ impl Kernel {
         self.shared.lock().frames.begin_access_tracking();
     }
 
-    /// Traces which blocks of its disks this cell, which must not have started, accesses until it waits for others, has used
-    /// some CPU time, or ends. [`Outcome::start`](crate::Outcome::start) then has the trace. A start that is learned needs [`Kernel::begin_access_tracking`].
+    /// Traces which blocks of its disks this cell, which must not have started, accesses until it waits for others, has used some CPU time,
+    /// or ends. [`Outcome::start`](crate::Outcome::start) then has the trace. A start that is learned needs
+    /// [`Kernel::begin_access_tracking`].
     ///
     /// # Errors
     /// The cell was started before, or does not live.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nested cells: the [`Operator`] of a process that runs in a cell. It asks the kernel that runs this cell, by `/dev/cells`.
 //!
-//! A thread carries the bytes of all children between the device and ports of this process, so that callers use the same ports as on a host.
+//! A thread carries the bytes of all children between the device and ports of this process, so that callers use the same ports as on a
+//! host.
 
 mod child;
 mod thread;

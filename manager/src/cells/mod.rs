@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A kernel with loaded templates and many cells, for a front end that serves clients. In a cell, the kernel is the one that runs this cell.
+//! A kernel with loaded templates and many cells, for a front end that serves clients. In a cell, the kernel is the one that runs this
+//! cell.
 //!
-//! On a host, the directory of templates is authoritative and shared with every other process. All threads of this module are started before the
-//! process confines itself; blocking work runs on the threads of the caller's tokio runtime.
+//! On a host, the directory of templates is authoritative and shared with every other process. All threads of this module are started
+//! before the process confines itself; blocking work runs on the threads of the caller's tokio runtime.
 
 mod budget;
 mod cell;
@@ -71,8 +72,8 @@ pub struct ManagerConfig {
     pub descriptors: Descriptors,
 }
 
-/// A kernel with its templates and cells. Lock order: first `starting`, then one of `cells`, a cell's jobs and the networks' names; then a cell's state or
-/// the kernel's locks. The pool's locks are taken while no other is held.
+/// A kernel with its templates and cells. Lock order: first `starting`, then one of `cells`, a cell's jobs and the networks' names; then a
+/// cell's state or the kernel's locks. The pool's locks are taken while no other is held.
 pub struct Manager {
     operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,

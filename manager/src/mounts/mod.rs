@@ -40,7 +40,8 @@ impl LiveVolume {
     }
 }
 
-/// Starts the file servers of a cell. The calling process must still have a single thread. The files of each may grow by `growth_max` bytes.
+/// Starts the file servers of a cell. The calling process must still have a single thread. The files of each may grow by `growth_max`
+/// bytes.
 ///
 /// # Errors
 /// A directory cannot be served, with its path.

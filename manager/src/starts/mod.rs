@@ -28,8 +28,8 @@ const DIRECTORY: &str = "starts";
 const FILES: u64 = 512;
 /// Faults and reads of a start, in spite of its record, that are worth another record: each costs about as much as its file.
 const WORTH_LEARNING: u64 = 8;
-/// Blocks of a command's record that is not extended any more, 4 MiB. A command that accesses other files at each start, or more than a record
-/// holds, would otherwise be learned at every second start.
+/// Blocks of a command's record that is not extended any more, 4 MiB. A command that accesses other files at each start, or more than a
+/// record holds, would otherwise be learned at every second start.
 const WORTH_EXTENDING: u64 = 1024;
 /// Commands whose starts are learned for the common record.
 const COMMANDS: u32 = 3;
@@ -99,7 +99,8 @@ impl ProgramStart {
         }
     }
 
-    /// Whether the command's own record may be extended: so each command is learned a limited number of times, unless it accesses very little.
+    /// Whether the command's own record may be extended: so each command is learned a limited number of times, unless it accesses very
+    /// little.
     fn may_extend(&self) -> bool {
         self.command.record.as_ref().is_none_or(|record| record.blocks() < WORTH_EXTENDING)
     }

@@ -22,8 +22,8 @@ const START: &[u8] = b"$qSupported";
 /// Bytes of the largest packet.
 const PACKET_SIZE: usize = 16 << 10;
 
-/// Debugs the program of a child that has not started, until it has ended. `file` is the program's path. Returns the state in which the child
-/// ended; `None`: gdb has ended it, or has gone.
+/// Debugs the program of a child that has not started, until it has ended. `file` is the program's path. Returns the state in which the
+/// child ended; `None`: gdb has ended it, or has gone.
 ///
 /// # Errors
 /// The device does not allow it, or gdb breaks the protocol.

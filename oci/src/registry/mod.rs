@@ -127,8 +127,8 @@ impl Repository {
         Ok((answer.into_body().into_with_config().limit(u64::MAX).reader(), is_part))
     }
 
-    /// Asks for a part of the repository, again if the reason of a failure may pass, and with a token if the registry wants one. Each answer
-    /// may take as long as `limit` in all.
+    /// Asks for a part of the repository, again if the reason of a failure may pass, and with a token if the registry wants one. Each
+    /// answer may take as long as `limit` in all.
     fn get(&self, path: &str, headers: &[(&str, &str)], limit: Option<Duration>, part: &str) -> Result<Response<Body>, Error> {
         let mut was_refused = false;
         let mut retries = 0;

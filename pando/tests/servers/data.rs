@@ -79,7 +79,8 @@ END"#;
     assert_eq!(server.client(script), "True True\n");
 }
 
-/// A database cluster made by Debian's tools, opened for the network as documented, without synchronous writes: they would measure the disk.
+/// A database cluster made by Debian's tools, opened for the network as documented, without synchronous writes: they would measure the
+/// disk.
 const POSTGRESQL: &str = r#"
 export PATH=/usr/lib/postgresql/15/bin:$PATH
 mkdir -p /var/lib/postgresql /var/run/postgresql && chown postgres /var/lib/postgresql /var/run/postgresql

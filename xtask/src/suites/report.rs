@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::results::SuiteResults;
 use super::{CELL_TIMEOUT_FACTOR, Unit, Verdict};
-use crate::tidy::language::MARKDOWN_COLUMNS;
+use crate::tidy::language::LINE_COLUMNS;
 
 /// Results, with the known causes of differences.
 pub(super) struct SuiteReport<'a> {
@@ -81,7 +81,7 @@ impl<'a> SuiteReport<'a> {
 
 /// Wraps a paragraph at the width of a Markdown line.
 fn paragraph(text: &str) -> String {
-    textwrap::fill(text, textwrap::Options::new(MARKDOWN_COLUMNS).break_words(false))
+    textwrap::fill(text, textwrap::Options::new(LINE_COLUMNS).break_words(false))
 }
 
 /// Names; those of the form `PART: TEST` are grouped by part with the number of tests.

@@ -286,9 +286,11 @@ fn words_are_those_of_the_field() {
 }
 
 #[test]
-fn lines_of_markdown_fit_a_screen() {
+fn lines_of_prose_fit_a_screen() {
     let long = "word ".repeat(30);
-    assert_eq!(prose("docs/a.md", &long), [(Rule::MarkdownLine, 1)]);
+    assert_eq!(prose("docs/a.md", &long), [(Rule::LongLine, 1)]);
+    assert_eq!(prose("a/src/b.rs", &format!("    /// {long}")), [(Rule::LongLine, 1)]);
+    assert_eq!(prose("a/src/b.rs", &format!("    let x = \"{long}\";")), [], "rustfmt decides about code");
     assert_eq!(prose("docs/a.md", &format!("| {long} |")), [], "a row of a table cannot be broken");
 }
 

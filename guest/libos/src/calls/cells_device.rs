@@ -20,7 +20,8 @@ impl CallOperations for CellsFile {
     /// Makes a call, whose record lies at `argument`.
     ///
     /// # Errors
-    /// `ENOTTY`: another request. `EFAULT`. `EPERM`: the call does not name a held cell that was made through this file. `EINVAL`, `ENOMEM`.
+    /// `ENOTTY`: another request. `EFAULT`. `EPERM`: the call does not name a held cell that was made through this file. `EINVAL`,
+    /// `ENOMEM`.
     fn ioctl(&self, system: &mut System, _fd: u64, request: u32, argument: u64) -> Result<u64, Errno> {
         if request != CALL {
             return Err(Errno::ENOTTY);

@@ -332,7 +332,8 @@ pub fn brk(system: &mut System, [address, ..]: [u64; 6]) -> Result<u64, Errno> {
     Ok(system.memory.set_break(address))
 }
 
-/// Takes note of what the process has in memory before so much is given up that the difference matters: counting takes longer than giving up a few pages.
+/// Takes note of what the process has in memory before so much is given up that the difference matters: counting takes longer than giving
+/// up a few pages.
 fn note_peak_before(system: &mut System, bytes: u64) {
     const MUCH: u64 = 8 << 20;
     if bytes >= MUCH {

@@ -31,7 +31,8 @@ pub mod minor {
 
 /// The first minor number of devices that are made up: Linux counts its own without hardware from 1.
 const MADE_UP: u32 = 1 << 19;
-/// The number of an inode of which nobody knows which file of the host it is, in an image that says that of others: numbers of the host are less.
+/// The number of an inode of which nobody knows which file of the host it is, in an image that says that of others: numbers of the host are
+/// less.
 const UNKNOWN: u64 = 1 << 47;
 
 /// A device as `st_dev` has it.

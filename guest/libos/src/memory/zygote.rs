@@ -3,8 +3,8 @@
 //! data are mapped anew for the next run, as the files have them.
 //!
 //! An unused address space drops everything else and becomes a *zygote*. The next run starts in a clone of it, where its code is already
-//! mapped: mapping it at the same addresses costs no exit. The program can touch code and data that it has not mapped without a fault, which
-//! only a faulty program does.
+//! mapped: mapping it at the same addresses costs no exit. The program can touch code and data that it has not mapped without a fault,
+//! which only a faulty program does.
 
 use alloc::vec::Vec;
 

@@ -175,8 +175,8 @@ impl System {
         self.leave(*status);
     }
 
-    /// Sends a signal to the group of a job's first process, or to the first program. A job without a process, which reads or writes a file,
-    /// is aborted.
+    /// Sends a signal to the group of a job's first process, or to the first program. A job without a process, which reads or writes a
+    /// file, is aborted.
     fn signal_job(&mut self, frame: Frame) {
         let Ok(signal) = Signal::from_number(frame.detail.into()) else { return };
         if frame.job == FIRST_PROGRAM {

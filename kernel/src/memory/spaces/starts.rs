@@ -94,8 +94,8 @@ impl SpaceSet {
         *first = first.offset(count);
     }
 
-    /// Makes blocks present that are in memory, in the span of a large page of the running space that contains an address. It is best effort:
-    /// a span that cells do not own, or for which there is no memory, stays as it is.
+    /// Makes blocks present that are in memory, in the span of a large page of the running space that contains an address. It is best
+    /// effort: a span that cells do not own, or for which there is no memory, stays as it is.
     pub(crate) fn map_resident_span(&mut self, frames: &mut Frames, address: u64) {
         let start = address / (span(2) * PAGE_SIZE) * (span(2) * PAGE_SIZE);
         let account = self.account;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Blocks that the CPU has accessed, by the accessed bits of their entries.
 //!
-//! Entries usually have this bit from the start, which spares the CPU setting it. While [accesses are tracked](Frames::begin_access_tracking), new
-//! entries of blocks come without it.
+//! Entries usually have this bit from the start, which spares the CPU setting it. While [accesses are
+//! tracked](Frames::begin_access_tracking), new entries of blocks come without it.
 
 use super::entry::{Entry, View};
 use super::handle::Tree;
@@ -19,7 +19,8 @@ impl Frames {
         }
     }
 
-    /// Records the blocks that a last-level table maps and the CPU has accessed. `true`: there are some. O(1) while accesses are not tracked.
+    /// Records the blocks that a last-level table maps and the CPU has accessed. `true`: there are some. O(1) while accesses are not
+    /// tracked.
     pub(super) fn note_accessed_entries(&mut self, table: FrameId) -> bool {
         if !self.tracks_accesses() {
             return false;

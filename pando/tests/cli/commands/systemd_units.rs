@@ -49,7 +49,8 @@ fn systemd_finds_little_exposed() {
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (name, installed, options) in UNITS {
-        // Of 100. A user's own service manager gives no namespaces, which count most; the system's unit lacks what cells need of devices and calls.
+        // Of 100. A user's own service manager gives no namespaces, which count most; the system's unit lacks what cells need of devices
+        // and calls.
         let most = if options.is_empty() { "15" } else { "70" };
         let file = directory.path().join(installed);
         fs::write(&file, unit(name)).expect("the directory is ours");

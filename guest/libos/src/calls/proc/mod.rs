@@ -87,7 +87,8 @@ impl CallOperations for ProcFile {
 /// Writes to a file. Returns the number of written bytes, which is all.
 ///
 /// # Errors
-/// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EACCES`: the value is too low. `EFAULT`.
+/// `EINVAL`: it is no such value. `ESRCH`: the process is gone. `EPERM`: it is of another process. `EACCES`: the value is too low.
+/// `EFAULT`.
 fn write(system: &mut System, entry: ProcEntry, which: ProcText, ranges: &[UserRange]) -> Result<u64, Errno> {
     /// More bytes than any value has.
     const LONGEST: usize = 64;

@@ -101,7 +101,8 @@ impl<'a> ProcSubject<'a> {
         })
     }
 
-    /// Checks that the running process may see a text that not everybody may. Linux refuses some of them when they are opened, others when they are read.
+    /// Checks that the running process may see a text that not everybody may. Linux refuses some of them when they are opened, others when
+    /// they are read.
     fn check_secrets(&self, which: ProcText) -> Result<(), Errno> {
         let refused = match which {
             ProcText::Environment | ProcText::Auxiliary | ProcText::Maps | ProcText::DetailedMaps | ProcText::InputOutput => Errno::EACCES,

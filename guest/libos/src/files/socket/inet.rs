@@ -2,9 +2,9 @@
 //! Connections to hosts outside the cell.
 //!
 //! Such a connection is a pair of sockets like any other. One of them, the *remote end*, stands for the socket of the remote host and
-//! belongs to no process: the network sends received bytes through it. Sent bytes are written directly into the stack's buffer, the only one. The network lends the
-//! stack to this module except while it works with it. Changed remote ends are recorded, so that the network examines only those. Further
-//! work for the network is queued as requests. Packet formats are unknown here.
+//! belongs to no process: the network sends received bytes through it. Sent bytes are written directly into the stack's buffer, the only
+//! one. The network lends the stack to this module except while it works with it. Changed remote ends are recorded, so that the network
+//! examines only those. Further work for the network is queued as requests. Packet formats are unknown here.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
