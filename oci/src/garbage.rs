@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::names::ImageName;
-use crate::store::{ImageStore, is_at};
+use crate::store::{DamagedImage, ImageStore, is_at};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -79,7 +79,7 @@ impl ImageStore {
                 outcome => outcome?,
             }
         }
-        for (id, _) in self.damaged()? {
+        for DamagedImage { id, .. } in self.damaged()? {
             match self.remove_image(id, &id.to_string(), &mut removed) {
                 Err(Error::InUse { .. }) => {}
                 outcome => outcome?,

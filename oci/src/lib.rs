@@ -38,4 +38,4 @@ pub use load::{LoadProgress, LoadedImage};
 pub use names::ImageName;
 pub use pull::{PullProgress, PulledImage};
 pub use registry::Credentials;
-pub use store::{ImageStore, OpenImage, StoredImage};
+pub use store::{DamagedImage, ImageStore, OpenImage, StoredImage};

@@ -49,6 +49,15 @@ pub struct StoredImage {
     pub loaded: SystemTime,
 }
 
+/// An image in the store whose configuration cannot be read.
+#[derive(Debug)]
+pub struct DamagedImage {
+    /// The digest that its configuration should have.
+    pub id: Digest,
+    /// The damage.
+    pub error: Error,
+}
+
 /// An image that is used, and so cannot be removed.
 #[derive(Debug)]
 pub struct OpenImage {
@@ -82,15 +91,15 @@ impl ImageStore {
         self.all_and_damaged().map(|(images, _)| images)
     }
 
-    /// The images whose configuration is damaged, with the reasons. Nothing can use them; [`ImageStore::prune`] removes them.
+    /// The images whose configuration is damaged. Nothing can use them; [`ImageStore::prune`] removes them.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn damaged(&self) -> Result<Vec<(Digest, Error)>, Error> {
+    pub fn damaged(&self) -> Result<Vec<DamagedImage>, Error> {
         self.all_and_damaged().map(|(_, damaged)| damaged)
     }
 
-    fn all_and_damaged(&self) -> Result<(Vec<StoredImage>, Vec<(Digest, Error)>), Error> {
+    fn all_and_damaged(&self) -> Result<(Vec<StoredImage>, Vec<DamagedImage>), Error> {
         let names = self.names()?;
         let (mut images, mut damaged) = (Vec::new(), Vec::new());
         for id in self.ids("images", "json")? {
@@ -98,7 +107,7 @@ impl ImageStore {
                 Ok(image) => images.push(image),
                 // Another process may have just removed it.
                 Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error @ (Error::Damaged { .. } | Error::Unsupported { .. })) => damaged.push((id, error)),
+                Err(error @ (Error::Damaged { .. } | Error::Unsupported { .. })) => damaged.push(DamagedImage { id, error }),
                 Err(error) => return Err(error),
             }
         }

@@ -17,7 +17,7 @@ use pando_image::escaped;
 use pando_manager::report::Progress;
 use pando_manager::template::TemplateStore;
 use pando_manager::view::{image_store, prepare_image};
-use pando_oci::{ConfigChange, ImageName, ImageStore, LoadProgress, LoadedImage, Removal, StoredImage};
+use pando_oci::{ConfigChange, DamagedImage, ImageName, ImageStore, LoadProgress, LoadedImage, Removal, StoredImage};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -194,7 +194,7 @@ fn import(options: &ImportOptions) -> Result<u8, Failure> {
 fn list(quiet: bool, json: bool) -> Result<u8, Failure> {
     let store = store()?;
     let images = store.all()?;
-    for (_, error) in store.damaged()? {
+    for DamagedImage { error, .. } in store.damaged()? {
         diagnostics::note(&format!("{error}: pull or load the image again, or remove it by `pando image prune`"));
     }
     let mut out = io::stdout().lock();
