@@ -4,7 +4,7 @@
 use pando_launch::{AnswerSender, FileServers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const WAITING_MAX: usize = 64 << 20;
 /// Most bytes of a message.
 const MESSAGE_MAX: usize = pando_fileserver::MESSAGE_MAX;
+/// Bytes that a waiting message is charged with besides its own.
+const MESSAGE_COST: usize = 64;
+/// Bytes of a `fuse_in_header`.
+const IN_HEADER: usize = 40;
 /// Bytes before a message: the index of its mount.
 const INDEX: usize = 4;
 /// The code of the notification that a server is gone, as the libOS knows it.
@@ -45,13 +49,16 @@ struct Server {
 /// The requests to a server.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Those that its socket had no room for. An empty one ends the connection.
+    /// Those that its socket had no room for.
     waiting: VecDeque<Vec<u8>>,
+    /// What they are charged with.
     bytes: usize,
+    /// No more will come: the connection ends after the waiting ones.
+    is_last: bool,
     /// Requests that it has not answered.
     unanswered: u64,
     /// When it last answered, or got its first request.
-    heard: Option<Instant>,
+    last_progress: Option<Instant>,
     /// It is given up.
     is_dead: bool,
 }
@@ -73,7 +80,7 @@ impl FileServers for LiveMounts {
     fn start(&mut self, answers: AnswerSender) -> io::Result<()> {
         for (index, server) in (0..).zip(&self.servers) {
             let (server, answers) = (Arc::clone(server), answers.clone());
-            let thread = std::thread::Builder::new().name("mount".into()).spawn(move || server.carry_answers(index, &answers))?;
+            let thread = std::thread::Builder::new().name("mount".into()).spawn(move || server.forward_answers(index, &answers))?;
             self.threads.push(thread);
         }
         Ok(())
@@ -81,7 +88,7 @@ impl FileServers for LiveMounts {
 
     fn send(&mut self, mount: u32, message: &[u8]) {
         if let Some(server) = self.servers.get(mount as usize)
-            && message.len() <= MESSAGE_MAX
+            && (IN_HEADER..=MESSAGE_MAX).contains(&message.len())
         {
             server.push(message.to_vec());
         }
@@ -89,11 +96,20 @@ impl FileServers for LiveMounts {
 
     fn end(&mut self) {
         // The servers do what they have been asked for, and end.
-        self.servers.iter().for_each(|server| server.push(Vec::new()));
+        self.servers.iter().for_each(|server| server.finish());
         for thread in self.threads.drain(..) {
             // A thread that panicked has ended as well.
             let _ = thread.join();
         }
+    }
+}
+
+impl Queue {
+    /// Gives the server up: drops all requests to it.
+    fn give_up(&mut self) {
+        self.is_dead = true;
+        self.waiting = VecDeque::new();
+        self.bytes = 0;
     }
 }
 
@@ -109,15 +125,22 @@ impl Server {
             return;
         }
         let is_answered = message.get(4..8).is_none_or(|opcode| UNANSWERED.iter().all(|other| other.to_le_bytes() != *opcode));
-        if is_answered && !message.is_empty() {
+        if is_answered {
             queue.unanswered += 1;
-            queue.heard.get_or_insert_with(Instant::now);
+            queue.last_progress.get_or_insert_with(Instant::now);
         }
-        queue.bytes += message.len();
+        queue.bytes += message.len() + MESSAGE_COST;
         queue.waiting.push_back(message);
         if queue.bytes > WAITING_MAX {
-            queue.is_dead = true;
+            queue.give_up();
         }
+        self.send_waiting(&mut queue);
+    }
+
+    /// Ends the connection after the requests that wait.
+    fn finish(&self) {
+        let mut queue = self.queue();
+        queue.is_last = true;
         self.send_waiting(&mut queue);
     }
 
@@ -127,14 +150,18 @@ impl Server {
             match retry_on_intr(|| send(&self.socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)) {
                 Ok(_) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
-                Err(_) => queue.is_dead = true,
+                Err(_) => return queue.give_up(),
             }
-            queue.bytes -= queue.waiting.pop_front().map_or(0, |message| message.len());
+            queue.bytes -= queue.waiting.pop_front().map_or(0, |message| message.len() + MESSAGE_COST);
+        }
+        if queue.is_last {
+            // An error says that the server has ended.
+            let _ = shutdown(&self.socket, Shutdown::Write);
         }
     }
 
-    /// Carries the server's answers to the cell until one of them has ended.
-    fn carry_answers(&self, index: u32, answers: &AnswerSender) {
+    /// Forwards the server's answers to the cell until one of them has ended.
+    fn forward_answers(&self, index: u32, answers: &AnswerSender) {
         let mut message = vec![0; INDEX + MESSAGE_MAX];
         message[..INDEX].copy_from_slice(&index.to_le_bytes());
         while let Ok(length) = self.receive(&mut message[INDEX..]) {
@@ -143,14 +170,14 @@ impl Server {
             if length >= OUT_HEADER && header[8..OUT_HEADER] != [0; 8] {
                 let mut queue = self.queue();
                 queue.unanswered = queue.unanswered.saturating_sub(1);
-                queue.heard = (queue.unanswered > 0).then(Instant::now);
+                queue.last_progress = (queue.unanswered > 0).then(Instant::now);
             }
             let is_whole = length >= OUT_HEADER && header[..4] == (length as u32).to_le_bytes();
             if !is_whole || !answers.send(&message[..INDEX + length]) {
                 break;
             }
         }
-        self.queue().is_dead = true;
+        self.queue().give_up();
         let mut end = message[..INDEX].to_vec();
         end.extend((OUT_HEADER as u32).to_le_bytes());
         end.extend(END.to_le_bytes());
@@ -161,15 +188,15 @@ impl Server {
     /// Receives the server's next message. Returns an error if there are no more, or if the server is given up.
     fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         loop {
-            let (has_waiting, heard) = {
+            let (has_waiting, last_progress) = {
                 let mut queue = self.queue();
                 self.send_waiting(&mut queue);
                 if queue.is_dead {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
-                (!queue.waiting.is_empty(), queue.heard)
+                (!queue.waiting.is_empty(), queue.last_progress)
             };
-            if heard.is_some_and(|heard| heard.elapsed() > ANSWER_MAX) {
+            if last_progress.is_some_and(|last_progress| last_progress.elapsed() > ANSWER_MAX) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let interval = if has_waiting { INTERVAL } else { Duration::from_secs(1) };
@@ -185,5 +212,57 @@ impl Server {
                 Err(error) => Err(error.into()),
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A cell's mounts with one server, and the server's end of the connection.
+    fn connected() -> (LiveMounts, OwnedFd) {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (own, other) = pair.expect("the host has sockets");
+        (LiveMounts::new(vec![own]), other)
+    }
+
+    #[test]
+    fn messages_without_a_whole_header_are_dropped() {
+        let (mut mounts, server) = connected();
+        for length in [0, 1, IN_HEADER - 1, MESSAGE_MAX + 1] {
+            mounts.send(0, &vec![0; length]);
+        }
+        mounts.send(0, &[1; IN_HEADER]);
+        let mut room = [0; 64];
+        let (received, _) = recv(&server, &mut room[..], RecvFlags::DONTWAIT).expect("one message has come");
+        assert_eq!(room[..received], [1; IN_HEADER]);
+        assert_eq!(mounts.servers[0].queue().unanswered, 1);
+    }
+
+    #[test]
+    fn a_server_that_takes_nothing_is_given_up() {
+        let (mut mounts, _server) = connected();
+        let messages = WAITING_MAX / (IN_HEADER + MESSAGE_COST);
+        (0..messages * 2).for_each(|_| mounts.send(0, &[0; IN_HEADER]));
+        let queue = mounts.servers[0].queue();
+        assert!(queue.is_dead && queue.waiting.is_empty() && queue.bytes == 0);
+    }
+
+    #[test]
+    fn waiting_requests_are_sent_before_the_end() {
+        let (mut mounts, server) = connected();
+        (0..10_000).for_each(|_| mounts.send(0, &[1; IN_HEADER]));
+        assert!(!mounts.servers[0].queue().waiting.is_empty(), "the socket has less room");
+        mounts.servers[0].finish();
+        let (mut received, mut room) = (0, [0; 64]);
+        loop {
+            match recv(&server, &mut room[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => break,
+                Ok(_) => received += 1,
+                Err(_) => mounts.servers[0].send_waiting(&mut mounts.servers[0].queue()),
+            }
+        }
+        assert_eq!(received, 10_000);
     }
 }
