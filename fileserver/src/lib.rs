@@ -7,6 +7,7 @@
 //!
 //! The process that serves confines itself to the directory, so a request that gets past the checks still reaches nothing else.
 
+mod changes;
 mod growth;
 pub mod message;
 mod watches;
@@ -17,7 +18,7 @@ use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use growth::Growth;
 use linux_raw_sys::general::O_NONBLOCK;
-use message::{FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, FUSE_SETATTR, FUSE_WRITE, NO_HANDLE, RequestHeader};
+use message::{FUSE_READ, FUSE_READDIRPLUS, FUSE_RELEASE, NO_HANDLE, RequestHeader};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -33,6 +34,13 @@ pub const DATA_MAX: usize = 128 << 10;
 /// Most bytes of a message.
 pub const MESSAGE_MAX: usize = DATA_MAX + (4 << 10);
 
+/// The kind of an answer. Operations that return data have failed if their answer has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answered {
+    WithData,
+    WithoutData,
+}
+
 /// A directory or file that is served.
 pub struct FileServer {
     files: Arc<PassthroughFs>,
@@ -44,7 +52,7 @@ pub struct FileServer {
 
 impl FileServer {
     /// Opens a directory or file of the host. With `is_read_only`, requests that change something fail with `EROFS`. The files may grow by
-    /// `growth_max` bytes.
+    /// `growth_max` bytes; each name counts as 4 KiB.
     ///
     /// # Errors
     /// It does not exist, or the process may open no more files.
@@ -99,8 +107,7 @@ impl FileServer {
         let Some(header) = RequestHeader::parse(request) else { return Ok(()) };
         // Not even root of the cell acts as another user of the host than the server's own.
         message::clear_credentials(request);
-        let checked = message::check(&header, request, self.is_read_only).and_then(|()| self.charge(&header, request));
-        if let Err(error) = checked {
+        if let Err(error) = message::check(&header, request, self.is_read_only) {
             return refuse(socket, &header, Some(error));
         }
         if header.opcode == message::PANDO_WATCH {
@@ -112,7 +119,7 @@ impl FileServer {
             // Events of others that came first are reported; those that follow from this request are the client's own.
             self.watches.report(None, |event| send_all(socket, event))?;
         }
-        let done = self.perform(socket, &header, request, reply);
+        let done = self.perform_charged(socket, &header, request, reply);
         if is_change {
             let names = message::names(&header, request);
             self.watches.report(Some(&names), |event| send_all(socket, event))?;
@@ -121,7 +128,7 @@ impl FileServer {
     }
 
     /// Lets the library answer a message that was checked.
-    fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<()> {
+    fn perform(&self, socket: &impl AsFd, header: &RequestHeader, request: &mut [u8], reply: &mut [u8]) -> io::Result<Answered> {
         let context = Context::default();
         // A read without a handle opens the file for itself.
         let is_directory = header.opcode == FUSE_READDIRPLUS;
@@ -135,8 +142,8 @@ impl FileServer {
                     message::set_handle(request, handle, if is_directory { 0 } else { O_NONBLOCK });
                     Some(handle)
                 }
-                Ok(None) => return refuse(socket, header, Some(Errno::IO)),
-                Err(error) => return refuse(socket, header, Some(errno(&error))),
+                Ok(None) => return refuse(socket, header, Some(Errno::IO)).map(|()| Answered::WithoutData),
+                Err(error) => return refuse(socket, header, Some(errno(&error))).map(|()| Answered::WithoutData),
             }
         } else {
             None
@@ -151,10 +158,11 @@ impl FileServer {
             };
         }
         match handled {
-            Ok(_) => Ok(()),
+            Ok(length) if length > message::OUT_HEADER => Ok(Answered::WithData),
+            Ok(_) => Ok(Answered::WithoutData),
             // A message that cannot be decoded. Some of them were answered already: a client ignores an answer that it does not expect.
-            Err(_) if header.opcode != message::FUSE_FORGET => refuse(socket, header, Some(Errno::INVAL)),
-            Err(_) => Ok(()),
+            Err(_) if header.opcode != message::FUSE_FORGET => refuse(socket, header, Some(Errno::INVAL)).map(|()| Answered::WithoutData),
+            Err(_) => Ok(Answered::WithoutData),
         }
     }
 
@@ -162,18 +170,6 @@ impl FileServer {
     fn watch(&mut self, header: &RequestHeader, request: &[u8]) -> Result<(), Errno> {
         let path = self.files.readlinkat_proc_file(header.nodeid).map_err(|error| errno(&error))?;
         self.watches.add(&path, header.nodeid, message::watch_mask(request))
-    }
-
-    /// Charges a request that makes a file larger.
-    fn charge(&mut self, header: &RequestHeader, request: &[u8]) -> Result<(), Errno> {
-        let end = match header.opcode {
-            FUSE_WRITE => message::write_end(request),
-            FUSE_SETATTR => message::new_size(request),
-            _ => None,
-        };
-        let Some(end) = end else { return Ok(()) };
-        let (stat, _) = self.files.getattr(&Context::default(), header.nodeid, None).map_err(|error| errno(&error))?;
-        self.growth.charge(stat.st_size.unsigned_abs(), end, header.opcode == FUSE_SETATTR)
     }
 }
 

@@ -7,35 +7,36 @@ use fuse_backend_rs::abi::fuse_abi::SetattrValid;
 use linux_raw_sys::general::{O_ACCMODE, O_EXCL, O_NOFOLLOW, O_NONBLOCK, RENAME_EXCHANGE, RENAME_NOREPLACE};
 use linux_raw_sys::general::{S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
 use rustix::io::Errno;
+use std::ffi::CString;
 
 pub(crate) const FUSE_LOOKUP: u32 = 1;
 pub(crate) const FUSE_FORGET: u32 = 2;
 const FUSE_GETATTR: u32 = 3;
 pub(crate) const FUSE_SETATTR: u32 = 4;
 const FUSE_READLINK: u32 = 5;
-const FUSE_SYMLINK: u32 = 6;
-const FUSE_MKNOD: u32 = 8;
-const FUSE_MKDIR: u32 = 9;
-const FUSE_UNLINK: u32 = 10;
-const FUSE_RMDIR: u32 = 11;
-const FUSE_LINK: u32 = 13;
-const FUSE_OPEN: u32 = 14;
+pub(crate) const FUSE_SYMLINK: u32 = 6;
+pub(crate) const FUSE_MKNOD: u32 = 8;
+pub(crate) const FUSE_MKDIR: u32 = 9;
+pub(crate) const FUSE_UNLINK: u32 = 10;
+pub(crate) const FUSE_RMDIR: u32 = 11;
+pub(crate) const FUSE_LINK: u32 = 13;
+pub(crate) const FUSE_OPEN: u32 = 14;
 pub(crate) const FUSE_READ: u32 = 15;
 pub(crate) const FUSE_WRITE: u32 = 16;
 const FUSE_STATFS: u32 = 17;
 pub(crate) const FUSE_RELEASE: u32 = 18;
 const FUSE_FSYNC: u32 = 20;
-const FUSE_SETXATTR: u32 = 21;
+pub(crate) const FUSE_SETXATTR: u32 = 21;
 const FUSE_GETXATTR: u32 = 22;
 const FUSE_LISTXATTR: u32 = 23;
-const FUSE_REMOVEXATTR: u32 = 24;
+pub(crate) const FUSE_REMOVEXATTR: u32 = 24;
 pub(crate) const FUSE_OPENDIR: u32 = 27;
 const FUSE_RELEASEDIR: u32 = 29;
 const FUSE_FSYNCDIR: u32 = 30;
-const FUSE_CREATE: u32 = 35;
+pub(crate) const FUSE_CREATE: u32 = 35;
 pub(crate) const FUSE_BATCH_FORGET: u32 = 42;
 pub(crate) const FUSE_READDIRPLUS: u32 = 44;
-const FUSE_RENAME2: u32 = 45;
+pub(crate) const FUSE_RENAME2: u32 = 45;
 /// Not of Linux: watches an inode for changes by others, which the server reports as notifications ([`PANDO_NOTIFY_CHANGE`]). The body is
 /// the mask of `inotify_add_watch`.
 pub const PANDO_WATCH: u32 = 0x5057;
@@ -54,6 +55,8 @@ const FATTR_SIZE: u32 = SetattrValid::SIZE.bits();
 
 /// Bytes of `struct fuse_in_header`.
 const HEADER: usize = 40;
+/// Bytes of `struct fuse_out_header`.
+pub(crate) const OUT_HEADER: usize = 16;
 /// Longest name.
 const NAME_MAX: usize = 255;
 
@@ -120,6 +123,18 @@ pub(crate) fn write_end(message: &[u8]) -> Option<u64> {
 /// The size that a `FUSE_SETATTR` sets.
 pub(crate) fn new_size(message: &[u8]) -> Option<u64> {
     if word(message, HEADER)? & FATTR_SIZE == 0 { None } else { long(message, HEADER + 16) }
+}
+
+/// The target directory and the flags of a `FUSE_RENAME2`.
+pub(crate) fn rename_target(message: &[u8]) -> Option<(u64, u32)> {
+    Some((long(message, HEADER)?, word(message, HEADER + 8)?))
+}
+
+/// The value and the flags of a `FUSE_SETXATTR` for this name.
+pub(crate) fn xattr_value<'a>(message: &'a [u8], name: &CString) -> Option<(&'a [u8], u32)> {
+    let size = word(message, HEADER)? as usize;
+    let value = message.get(HEADER + 8 + name.as_bytes_with_nul().len()..)?;
+    (value.len() == size).then_some((value, word(message, HEADER + 4)?))
 }
 
 /// The mask of a `PANDO_WATCH`.

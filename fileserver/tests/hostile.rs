@@ -18,7 +18,15 @@ const FUSE_UNLINK: u32 = 10;
 const FUSE_OPEN: u32 = 14;
 const FUSE_READ: u32 = 15;
 const FUSE_IOCTL: u32 = 39;
+const FUSE_MKDIR: u32 = 9;
+const FUSE_RMDIR: u32 = 11;
+const FUSE_RELEASE: u32 = 18;
+const FUSE_SETXATTR: u32 = 21;
+const FUSE_CREATE: u32 = 35;
+const FUSE_FORGET: u32 = 2;
 const ROOT: u64 = 1;
+const EEXIST: i32 = linux_raw_sys::errno::EEXIST as i32;
+const EDQUOT: i32 = linux_raw_sys::errno::EDQUOT as i32;
 
 /// A client of a server that runs on a thread.
 struct Client {
@@ -77,21 +85,21 @@ fn message(opcode: u32, unique: u64, nodeid: u64, body: &[u8]) -> Vec<u8> {
 }
 
 /// A directory to be served, beside a file that nobody may reach.
-fn world() -> TempDir {
-    let world = tempfile::tempdir().expect("a temporary directory");
-    let path = |name: &str| world.path().join(name);
+fn fixture() -> TempDir {
+    let fixture = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| fixture.path().join(name);
     fs::create_dir_all(path("served/sub")).expect("it was not there");
     fs::write(path("secret"), "secret").expect("the directory is ours");
     fs::write(path("served/file"), "text").expect("the directory is ours");
     symlink("../secret", path("served/link")).expect("it was not there");
     rustix::fs::mknodat(rustix::fs::CWD, path("served/fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("it was not there");
-    world
+    fixture
 }
 
 #[test]
 fn names_lead_nowhere_else() {
-    let world = world();
-    let mut client = Client::start(&world.path().join("served"), false, 1 << 20);
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 1 << 20);
     let (_, sub) = client.lookup(ROOT, "sub");
     for name in ["..", ".", "../secret", "sub/..", "/etc/passwd", ""] {
         assert_ne!(client.lookup(ROOT, name).0, 0, "{name}");
@@ -115,13 +123,13 @@ fn names_lead_nowhere_else() {
     assert_ne!(client.ask(FUSE_OPEN, own, &[0; 8]).0, 0);
     assert_ne!(client.lookup(own, "x").0, 0);
     client.finish();
-    assert_eq!(fs::read_to_string(world.path().join("secret")).expect("it is there"), "secret");
+    assert_eq!(fs::read_to_string(fixture.path().join("secret")).expect("it is there"), "secret");
 }
 
 #[test]
 fn a_directory_that_was_replaced_by_a_link_is_not_left() {
-    let world = world();
-    let path = |name: &str| world.path().join(name);
+    let fixture = fixture();
+    let path = |name: &str| fixture.path().join(name);
     let mut client = Client::start(&path("served"), false, 1 << 20);
     let (_, sub) = client.lookup(ROOT, "sub");
     fs::rename(path("served/sub"), path("served/moved")).expect("it is there");
@@ -134,8 +142,8 @@ fn a_directory_that_was_replaced_by_a_link_is_not_left() {
 
 #[test]
 fn privileges_are_not_given() {
-    let world = world();
-    let mut client = Client::start(&world.path().join("served"), false, 100);
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 100);
     let (_, file) = client.lookup(ROOT, "file");
     let setattr = |valid: u32, size: u64, mode: u32| {
         let mut body = [0; 88];
@@ -145,9 +153,9 @@ fn privileges_are_not_given() {
         body[76..84].copy_from_slice(&[7; 8]);
         body
     };
-    let before = fs::metadata(world.path().join("served/file")).expect("it is there");
+    let before = fs::metadata(fixture.path().join("served/file")).expect("it is there");
     client.ask(FUSE_SETATTR, file, &setattr(1 | 2 | 4, 0, 0o106_755));
-    let after = fs::metadata(world.path().join("served/file")).expect("it is there");
+    let after = fs::metadata(fixture.path().join("served/file")).expect("it is there");
     use std::os::unix::fs::MetadataExt;
     assert_eq!((after.mode() & 0o7777, after.uid(), after.gid()), (0o755, before.uid(), before.gid()));
     // A device, a file beyond the limit, and an operation that is not served.
@@ -160,9 +168,9 @@ fn privileges_are_not_given() {
 
 #[test]
 fn any_bytes_are_answered_or_ignored() {
-    let world = world();
+    let fixture = fixture();
     for seed in 0..20 {
-        let mut client = Client::start(&world.path().join("served"), seed % 2 == 0, 1 << 20);
+        let mut client = Client::start(&fixture.path().join("served"), seed % 2 == 0, 1 << 20);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut answers = vec![0; 1 << 18];
         for _ in 0..300 {
@@ -179,9 +187,84 @@ fn any_bytes_are_answered_or_ignored() {
             while recv(&client.socket, &mut answers[..], RecvFlags::DONTWAIT).is_ok() {}
         }
         // The server still serves.
-        assert_eq!(client.lookup(ROOT, "sub").0 == 0, world.path().join("served/sub").is_dir());
+        assert_eq!(client.lookup(ROOT, "sub").0 == 0, fixture.path().join("served/sub").is_dir());
         client.finish();
     }
-    assert_eq!(fs::read_to_string(world.path().join("secret")).expect("it is there"), "secret");
-    assert_eq!(fs::read_dir(world.path()).expect("it is there").count(), 2);
+    assert_eq!(fs::read_to_string(fixture.path().join("secret")).expect("it is there"), "secret");
+    assert_eq!(fs::read_dir(fixture.path()).expect("it is there").count(), 2);
+}
+
+/// The body of a `FUSE_SETATTR` that sets a size by this handle.
+fn set_size(handle: u64, size: u64) -> [u8; 88] {
+    let mut body = [0; 88];
+    body[..4].copy_from_slice(&(8_u32 | 64).to_le_bytes());
+    body[8..16].copy_from_slice(&handle.to_le_bytes());
+    body[16..24].copy_from_slice(&size.to_le_bytes());
+    body
+}
+
+/// The body of a `FUSE_CREATE`.
+fn create(name: &str) -> Vec<u8> {
+    [&2_u32.to_le_bytes()[..], &0o100_644_u32.to_le_bytes(), &[0; 8], name.as_bytes(), &[0]].concat()
+}
+
+/// The inode and the handle in the answer to a `FUSE_CREATE`.
+fn created((error, body): (i32, Vec<u8>)) -> (u64, u64) {
+    assert_eq!(error, 0);
+    let long = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("eight bytes"));
+    (long(0), long(128))
+}
+
+#[test]
+fn a_failed_cut_gives_nothing_back() {
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 10_000);
+    let (file, handle) = created(client.ask(FUSE_CREATE, ROOT, &create("new")));
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 5000)).0, 0);
+    assert_ne!(client.ask(FUSE_SETATTR, file, &set_size(handle + 1, 0)).0, 0);
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 10_000)).0, -EDQUOT);
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 0)).0, 0);
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 5000)).0, 0);
+    client.finish();
+}
+
+#[test]
+fn names_and_attributes_count() {
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 2 * 4096 + 10);
+    assert_eq!(client.ask(FUSE_SYMLINK, ROOT, b"l\0target\0").0, 0);
+    let directory = [&0o755_u32.to_le_bytes()[..], &[0; 4], b"d\0"].concat();
+    assert_eq!(client.ask(FUSE_MKDIR, ROOT, &directory).0, 0);
+    assert_eq!(client.ask(FUSE_MKDIR, ROOT, &directory).0, -EEXIST);
+    assert_eq!(client.ask(FUSE_CREATE, ROOT, &create("f")).0, -EDQUOT);
+    // A file that exists is opened.
+    assert_eq!(client.ask(FUSE_CREATE, ROOT, &create("file")).0, 0);
+    let (_, file) = client.lookup(ROOT, "file");
+    let attribute = |length: u32| [&length.to_le_bytes()[..], &[0; 4], b"user.a\0", &vec![1; length as usize]].concat();
+    assert_eq!(client.ask(FUSE_SETXATTR, file, &attribute(100)).0, -EDQUOT);
+    assert_eq!(client.ask(FUSE_RMDIR, ROOT, b"d\0").0, 0);
+    assert_ne!(client.ask(FUSE_RMDIR, ROOT, b"d\0").0, 0);
+    assert_eq!(client.ask(FUSE_CREATE, ROOT, &create("f")).0, 0);
+    client.finish();
+}
+
+#[test]
+fn a_removed_file_counts_until_it_is_closed_and_forgotten() {
+    let fixture = fixture();
+    let mut client = Client::start(&fixture.path().join("served"), false, 20_000);
+    let (file, handle) = created(client.ask(FUSE_CREATE, ROOT, &create("new")));
+    assert_eq!(client.ask(FUSE_SETATTR, file, &set_size(handle, 15_000)).0, 0);
+    assert_eq!(client.ask(FUSE_UNLINK, ROOT, b"new\0").0, 0);
+    let (next, other) = created(client.ask(FUSE_CREATE, ROOT, &create("next")));
+    let again = set_size(other, 15_000);
+    assert_eq!(client.ask(FUSE_SETATTR, next, &again).0, -EDQUOT);
+    client.send(&message(FUSE_FORGET, 0, file, &1_u64.to_le_bytes()));
+    assert_eq!(client.ask(FUSE_SETATTR, next, &again).0, -EDQUOT);
+    let release = [&handle.to_le_bytes()[..], &[0; 16]].concat();
+    assert_eq!(client.ask(FUSE_RELEASE, file, &release).0, 0);
+    assert_eq!(client.ask(FUSE_SETATTR, next, &again).0, 0);
+    // A failure gives nothing back, and a file of the same name gives way.
+    assert_ne!(client.ask(FUSE_UNLINK, ROOT, b"new\0").0, 0);
+    assert_eq!(client.ask(FUSE_SETATTR, next, &set_size(other, 17_000)).0, -EDQUOT);
+    client.finish();
 }
