@@ -21,6 +21,9 @@ const CHANGING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
+/// The capabilities to serve other users' files. Without `CAP_FSETID`, a write to a file clears its set-user-ID bit, and without
+/// `CAP_CHOWN`, each file keeps its owner. To link a file by its descriptor needs `CAP_DAC_READ_SEARCH` before Linux 6.10.
+const SERVING: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
 /// No user ID restores capabilities, and none can be passed on.
 const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
@@ -69,12 +72,13 @@ fn drop_bounds() -> Result<(), Errno> {
 fn needed(paths: &Paths) -> CapabilitySet {
     let caller = Caller::this();
     let reads = paths.authority.read || paths.read.iter().any(|path| !caller.reaches(path, READ));
-    let changes = paths.authority.change
-        || paths.serve.iter().any(|path| !caller.reaches(path, READ | WRITE))
-        || paths.change.iter().any(|path| !caller.reaches(path, READ | WRITE));
-    match (reads, changes) {
-        (_, true) => CHANGING,
-        (true, false) => READING,
-        (false, false) => CapabilitySet::empty(),
+    let changes = paths.authority.change || paths.change.iter().any(|path| !caller.reaches(path, READ | WRITE));
+    // The owners of served files are not known.
+    let serves = !paths.serve.is_empty();
+    match (reads, serves, changes) {
+        (_, _, true) => CHANGING,
+        (_, true, false) => SERVING,
+        (true, false, false) => READING,
+        (false, false, false) => CapabilitySet::empty(),
     }
 }

@@ -55,8 +55,10 @@ pub fn start(volumes: &[LiveVolume], growth_max: u64) -> Result<LiveMounts, (Pat
 }
 
 /// The paths to which the process of a server confines itself.
-fn paths(root: &Path) -> Paths {
-    // The server cannot know the owners of all files. Landlock and the filter of calls limit the authority that root keeps.
-    let authority = if geteuid().is_root() { Authority { read: true, change: true } } else { Authority::default() };
-    Paths { serve: vec![root.into()], authority, ..Paths::default() }
+fn paths(root: &Path, read_only: bool) -> Paths {
+    match read_only {
+        // As root, files that only other users may read are served too.
+        true => Paths { read: vec![root.into()], authority: Authority { read: geteuid().is_root(), change: false }, ..Paths::default() },
+        false => Paths { serve: vec![root.into()], ..Paths::default() },
+    }
 }

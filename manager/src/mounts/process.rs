@@ -70,7 +70,7 @@ fn open(root: &Path, read_only: bool, growth_max: u64, parent: Pid) -> io::Resul
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let server = FileServer::open(root, read_only, growth_max)?;
-    let paths = paths(root);
+    let paths = paths(root, read_only);
     let confined = pando_confine::drop_privileges(&paths).and_then(|()| pando_confine::limit_paths(&paths));
     confined.and_then(|_| limit_calls(&Needs { serving_files: true, ..Needs::default() })).map_err(io::Error::other)?;
     Ok(server)

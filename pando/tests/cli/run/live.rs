@@ -5,7 +5,7 @@ use crate::case::PANDO;
 use pando_testing::{host_program, needs_kvm};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -135,6 +135,21 @@ fn a_read_only_mount_cannot_be_changed() {
     let script = "cat file; for c in 'echo x > new' 'echo x >> file' 'rm file' 'mkdir d' 'chmod 0 file'; do sh -c \"$c\" 2>/dev/null && echo $c; done; true";
     assert_eq!(text(&run(host.path(), "live,ro", script)), "text\n");
     assert_eq!(fs::read_dir(host.path()).expect("it is there").count(), 1);
+}
+
+#[test]
+fn a_program_that_runs_as_its_owner_loses_that_when_it_is_overwritten() {
+    needs_kvm!();
+    let host = directory();
+    for name in ["written", "cut"] {
+        fs::write(host.path().join(name), "text\n").expect("the directory is ours");
+        fs::set_permissions(host.path().join(name), fs::Permissions::from_mode(0o4755)).expect("the file is ours");
+    }
+    assert_eq!(text(&run(host.path(), "live", "echo more >> written; : > cut")), "");
+    for name in ["written", "cut"] {
+        let mode = fs::metadata(host.path().join(name)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{name}");
+    }
 }
 
 #[test]
