@@ -51,7 +51,7 @@ struct Server {
 struct Queue {
     /// Those that its socket had no room for.
     waiting: VecDeque<Vec<u8>>,
-    /// What they are charged with.
+    /// Their charge.
     bytes: usize,
     /// No more will come: the connection ends after the waiting ones.
     is_last: bool,
