@@ -4,7 +4,7 @@
 use pando_launch::{AnswerSender, FileServers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -49,12 +49,10 @@ struct Server {
 /// The requests to a server.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Those that its socket had no room for.
+    /// Those that its socket had no room for. An empty one ends the connection.
     waiting: VecDeque<Vec<u8>>,
     /// Their charge.
     bytes: usize,
-    /// No more will come: the connection ends after the waiting ones.
-    is_last: bool,
     /// Requests that it has not answered.
     unanswered: u64,
     /// When it last answered, or got its first request.
@@ -140,8 +138,12 @@ impl Server {
     /// Ends the connection after the requests that wait.
     fn finish(&self) {
         let mut queue = self.queue();
-        queue.is_last = true;
-        self.send_waiting(&mut queue);
+        if !queue.is_dead {
+            // An empty packet is the end of the connection for the server. A cell cannot send one.
+            queue.bytes += MESSAGE_COST;
+            queue.waiting.push_back(Vec::new());
+            self.send_waiting(&mut queue);
+        }
     }
 
     /// Sends what the socket has room for.
@@ -153,10 +155,6 @@ impl Server {
                 Err(_) => return queue.give_up(),
             }
             queue.bytes -= queue.waiting.pop_front().map_or(0, |message| message.len() + MESSAGE_COST);
-        }
-        if queue.is_last {
-            // An error says that the server has ended.
-            let _ = shutdown(&self.socket, Shutdown::Write);
         }
     }
 

@@ -73,6 +73,9 @@ impl RegularFile {
     ) -> Result<u64, Errno> {
         let file = files.file_at(transfer.file)?;
         let (appends, position) = (file.flags & O_APPEND != 0, file.offset);
+        if appends {
+            files.check_append(InodeRef::Node(id))?;
+        }
         let node = files.tree.node_mut(id)?;
         let content = node.content_mut()?;
         let start = if appends { content.size() } else { transfer.offset.unwrap_or(position) };
@@ -142,7 +145,7 @@ impl FileOperations for RegularFile {
                     files.replace_object(transfer.file, RegularFile::Node(id));
                 }
                 let length = transfer.ranges.iter().map(|range| range.length()).sum();
-                files.check_read(id, start, length)?;
+                let known = files.check_read(id, start, length)?;
                 let node = files.tree.node_mut(id)?;
                 if updates_time {
                     node.times.accessed = accessed(&node.times, time(transfer.now));
@@ -150,7 +153,8 @@ impl FileOperations for RegularFile {
                 let content = node.content()?;
                 each(transfer.ranges, |range, done| {
                     let mut copied = 0;
-                    content.read(start.saturating_add(done), range.length(), |piece| {
+                    let length = range.length().min(known.saturating_sub(done));
+                    content.read(start.saturating_add(done), length, |piece| {
                         let bytes = deliver(range.part(copied, piece.len() as u64), piece)?;
                         copied += bytes as u64;
                         Ok(bytes)

@@ -23,6 +23,43 @@ head -c 300000 /dev/zero > big; wc -c < big; cp big big2; cmp big big2; truncate
 printf '#!/bin/sh\necho script $1\n' > s; chmod +x s; ./s works; find . -type f | sort
 "#;
 
+/// Threads that create, list and remove the same names. Each name has one creator, and its creator removes it.
+const RACE: &str = r#"
+import os, threading
+created, failed, start = [], [], threading.Barrier(6)
+def work():
+    own = []
+    start.wait()
+    for i in range(40):
+        os.path.exists(f"f{i}"); os.listdir(".")
+        try: os.close(os.open(f"f{i}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)); own.append(i)
+        except FileExistsError: pass
+    created.extend(own)
+    start.wait()
+    for i in range(40):
+        os.path.exists(f"f{i}")
+        if i in own:
+            try: os.rename(f"f{i}", f"g{i}"); os.unlink(f"g{i}")
+            except OSError as error: failed.append(error)
+        os.path.exists(f"g{i}"); os.listdir(".")
+threads = [threading.Thread(target=work) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sorted(created) == list(range(40)), failed, os.listdir("."))
+"#;
+
+/// A program that writes and reads 80 MiB in one call each, and appends after the host.
+const LARGE: &str = r#"
+import os
+data = os.urandom(1 << 20) * 80
+fd = os.open("large", os.O_CREAT | os.O_RDWR)
+print(os.write(fd, data) == len(data)); os.close(fd)
+fd = os.open("large", os.O_RDONLY)
+parts = []
+while part := os.read(fd, len(data)): parts.append(part)
+print(b"".join(parts) == data)
+"#;
+
 /// A cell with a live mount, that runs a shell which reads its commands from a pipe.
 struct Shell {
     child: Child,
@@ -150,6 +187,41 @@ fn a_program_that_runs_as_its_owner_loses_that_when_it_is_overwritten() {
         let mode = fs::metadata(host.path().join(name)).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o7777, 0o755, "{name}");
     }
+}
+
+#[test]
+fn threads_do_not_take_their_changes_for_those_of_others() {
+    needs_kvm!();
+    let host = directory();
+    fs::write(host.path().join("race.py"), RACE).expect("the directory is ours");
+    assert_eq!(text(&run(host.path(), "live", "mkdir work; cd work; python3 ../race.py")), "True [] []\n");
+}
+
+#[test]
+fn large_writes_and_reads_are_whole() {
+    needs_kvm!();
+    let host = directory();
+    fs::write(host.path().join("large.py"), LARGE).expect("the directory is ours");
+    assert_eq!(text(&run(host.path(), "live", "python3 large.py")), "True\nTrue\n");
+    assert_eq!(fs::metadata(host.path().join("large")).expect("the cell made it").len(), 80 << 20);
+}
+
+#[test]
+fn appended_bytes_follow_those_of_the_host() {
+    needs_kvm!();
+    let host = directory();
+    let log = host.path().join("log");
+    let mut shell = Shell::start(host.path());
+    assert_eq!(shell.line("exec 5>> /data/log; echo one >&5; echo done"), "done");
+    for round in 0..3 {
+        let mut file = fs::OpenOptions::new().append(true).open(&log).expect("the cell made it");
+        writeln!(file, "host {round}").expect("the file is ours");
+        assert_eq!(shell.line(&format!("echo cell {round} >&5; echo done")), "done");
+        assert!(fs::read_to_string(&log).expect("it is there").lines().count() >= 2 + round);
+    }
+    shell.finish();
+    let expected = "one\nhost 0\ncell 0\nhost 1\ncell 1\nhost 2\ncell 2\n";
+    assert_eq!(fs::read_to_string(&log).expect("it is there"), expected);
 }
 
 #[test]

@@ -9,7 +9,9 @@ use super::freshness::ENTRY_VALID;
 use super::protocol::{
     Attributes, Body, DATA_MAX, NO_HANDLE, OUT_HEADER, PANDO_NOTIFY_CHANGE, PANDO_NOTIFY_END, ServerEntry, listing, long, word,
 };
-use super::{Purpose, Scan, Want, answer_header};
+use super::{Outcome, Purpose, Scan, Want, answer_header};
+use pando_rt::clock;
+
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::tree::InodeRef;
@@ -28,8 +30,6 @@ const SCAN: usize = 32;
 const SCAN_VALID: u64 = 20_000_000;
 /// Files that a program has asked for in that order before.
 const SCAN_MIN: u32 = 3;
-/// Names that did not exist which are kept, for calls that are made again.
-const MISSING_MAX: usize = 64;
 
 /// A request for a part of a directory's names.
 fn read_directory(offset: u64) -> Body {
@@ -51,7 +51,10 @@ impl Files {
             Want::Name(id, _) | Want::Attributes(id) | Want::Listing(id) | Want::Content(id, ..) | Want::Target(id) | Want::Handle(id) => {
                 *id
             }
-            Want::Writes => return self.mounts.requests.keys().next_back().copied(),
+            Want::Writes(of) => {
+                let is_awaited = |purpose: &Purpose| matches!(purpose, Purpose::Write(id, _) if of.is_none_or(|of| of == *id));
+                return self.mounts.requests.iter().rev().find(|(_, (_, purpose))| is_awaited(purpose)).map(|(unique, _)| *unique);
+            }
         };
         let live = self.tree.node(id).ok()?.live.as_deref()?;
         let (mount, nodeid) = (live.mount, live.nodeid);
@@ -72,7 +75,7 @@ impl Files {
                 self.look_ahead_of(mount, id, now);
                 return last;
             }
-            Want::Handle(_) | Want::Writes => return None,
+            Want::Handle(_) | Want::Writes(_) => return None,
         })
     }
 
@@ -168,6 +171,8 @@ impl Files {
         if !is_open {
             self.mounts.disconnect();
         }
+        // The answers make room for more writes.
+        self.write_back();
         self.mounts.send();
     }
 
@@ -197,10 +202,15 @@ impl Files {
         };
         match purpose {
             Purpose::Nothing => {}
-            Purpose::Call(thread, key) => {
-                self.mounts.outcomes.insert(thread, (key, outcome.map(Vec::from)));
+            Purpose::Call(thread, key, names) => {
+                let outcome = Outcome { key, answer: outcome.map(Vec::from), names, at: clock::now() };
+                self.mounts.outcomes.insert(thread, outcome);
             }
-            Purpose::Write(id) => self.take_written(id, outcome.err()),
+            Purpose::Write(id, length) => {
+                // The rest of a short write found no space.
+                let is_whole = |answer: &[u8]| length == 0 || word(answer, 0) >= length;
+                self.take_written(id, outcome.map_or_else(Some, |answer| (!is_whole(answer)).then_some(Errno::ENOSPC)));
+            }
             // The listing goes on with a new request, and the call waits for its last one.
             Purpose::Listing(id, names, at) => return self.take_listing(unique, id, names, at, outcome),
             Purpose::Cache(want, at) => self.take_cached(want, Validity { at, until: 0 }, outcome),
@@ -211,6 +221,9 @@ impl Files {
 
     fn take_cached(&mut self, want: Want, valid: Validity, outcome: Result<&[u8], Errno>) {
         match want {
+            Want::Name(directory, name) if self.mounts.is_changing(directory, &name, clock::now()) => {
+                self.confirm_name(directory, name, valid);
+            }
             Want::Name(directory, name) => {
                 let entered = match outcome.map(ServerEntry::parse) {
                     Ok(Some(entry)) if entry.nodeid != 0 => self.enter_live(directory, &name, &entry, valid).map(drop),
@@ -219,11 +232,7 @@ impl Files {
                 };
                 if let Err(error) = entered {
                     self.leave_live(directory, &name);
-                    let mut missing = self.mounts.missing.borrow_mut();
-                    if missing.len() >= MISSING_MAX {
-                        missing.pop_front();
-                    }
-                    missing.push_back((directory, name, error, valid.at));
+                    self.mounts.note_missing(directory, name, error, valid.at);
                 }
             }
             Want::Attributes(id) => match outcome.ok().and_then(Attributes::of_answer) {
@@ -245,17 +254,40 @@ impl Files {
                     content.fill(offset, length, outcome);
                 }
             }
-            Want::Listing(_) | Want::Handle(_) | Want::Writes => {}
+            Want::Listing(_) | Want::Handle(_) | Want::Writes(_) => {}
+        }
+    }
+
+    /// Confirms the state of a name in the cache: present, or missing.
+    fn confirm_name(&mut self, directory: NodeId, name: Box<[u8]>, valid: Validity) {
+        let found = self.tree.node(directory).and_then(|node| Ok(node.directory()?.get(&name)));
+        let Ok(Dentry::Leads(InodeRef::Node(id))) = found else {
+            return self.mounts.note_missing(directory, name, Errno::ENOENT, valid.at);
+        };
+        if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
+            live.entry = Some((directory, name, valid));
         }
     }
 
     fn take_listing(&mut self, unique: u64, id: NodeId, mut names: BTreeSet<Box<[u8]>>, at: u64, outcome: Result<&[u8], Errno>) {
-        let (entries, next) = listing(outcome.unwrap_or_default());
-        let is_complete = next == 0;
+        let (entries, next) = match outcome {
+            Ok(answer) => listing(answer),
+            Err(error) => {
+                self.fail_listing(id, error);
+                return self.mounts.answered.push(unique);
+            }
+        };
+        let (is_complete, now) = (next == 0, clock::now());
         let valid = Validity { at, until: at.saturating_add(ENTRY_VALID) };
         for (name, entry) in entries {
-            // Without memory for it, the name is missing in the listing.
-            let _ = self.enter_live(id, &name, &entry, valid);
+            if !self.mounts.is_changing(id, &name, now) {
+                match self.enter_live(id, &name, &entry, valid) {
+                    // Something of the cell is mounted there.
+                    Ok(_) | Err(Errno::EBUSY) => {}
+                    // Without memory for a name, there is no listing.
+                    Err(error) => self.fail_listing(id, error),
+                }
+            }
             names.insert(name);
         }
         let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return self.mounts.answered.push(unique) };
@@ -273,12 +305,21 @@ impl Files {
             |directory| directory.added(0).filter(|(_, name, _)| !names.contains(*name)).map(|(_, name, _)| name.into()).collect(),
         );
         for name in known {
-            self.leave_live(id, &name);
+            if !self.mounts.is_changing(id, &name, now) {
+                self.leave_live(id, &name);
+            }
         }
         if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
             live.listed = valid;
         }
         self.mounts.answered.push(unique);
+    }
+
+    /// Keeps the error of a listing for the call that has asked for it.
+    fn fail_listing(&mut self, id: NodeId, error: Errno) {
+        if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
+            live.listing_error.set(Some(error));
+        }
     }
 
     /// Takes over a change that others made: tells it to watches, and lets the cache ask again.

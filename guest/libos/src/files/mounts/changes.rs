@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::Want;
 use super::nodes::ROOT;
 use super::protocol;
 use super::protocol::{Body as Message, ServerEntry, long};
@@ -48,6 +49,16 @@ impl Files {
         self.mounts.ask(thread, of.mount, opcode, of.nodeid, body)
     }
 
+    /// Asks a server for a change of these names.
+    fn ask_to_change(&mut self, of: ServerInode, opcode: u32, body: &Message, names: &[(ServerInode, &[u8])]) -> Result<Vec<u8>, Errno> {
+        let thread = self.thread;
+        if self.tree.is_read_only(InodeRef::Node(of.id)) {
+            return Err(Errno::EROFS);
+        }
+        let names = || names.iter().map(|(above, name)| (above.id, Box::from(*name))).collect();
+        self.mounts.ask_to_change(thread, of.mount, (opcode, of.nodeid, body), names)
+    }
+
     /// Creates a file in a mount. `None`: the directory is of no mount.
     ///
     /// # Errors
@@ -74,7 +85,7 @@ impl Files {
                 (FUSE_MKNOD, Message::default().words(&[kind.mode() | mode, number, 0, 0]).string(at.name))
             }
         };
-        let answer = self.ask_server(above, opcode, &message)?;
+        let answer = self.ask_to_change(above, opcode, &message, &[(above, at.name)])?;
         let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
         let id = self.enter_live(above.id, at.name, &entry, self.own_change())?;
         if opcode == FUSE_CREATE {
@@ -118,7 +129,8 @@ impl Files {
     pub(in crate::files) fn link_live(&mut self, inode: InodeRef, at: NameAt<'_>) -> Result<bool, Errno> {
         let Some(above) = self.server_inode(at.directory) else { return Ok(false) };
         let target = self.server_inode(inode).filter(|target| target.mount == above.mount).ok_or(Errno::EXDEV)?;
-        let answer = self.ask_server(above, FUSE_LINK, &Message::default().longs(&[target.nodeid]).string(at.name))?;
+        let body = Message::default().longs(&[target.nodeid]).string(at.name);
+        let answer = self.ask_to_change(above, FUSE_LINK, &body, &[(above, at.name)])?;
         let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
         self.enter_live(above.id, at.name, &entry, self.own_change())?;
         Ok(true)
@@ -130,7 +142,8 @@ impl Files {
     /// The server's; `QUEUED`.
     pub(in crate::files) fn unlink_live(&mut self, at: NameAt<'_>, is_directory: bool) -> Result<(), Errno> {
         let Some(above) = self.server_inode(at.directory) else { return Ok(()) };
-        self.ask_server(above, if is_directory { FUSE_RMDIR } else { FUSE_UNLINK }, &Message::default().string(at.name)).map(drop)
+        let opcode = if is_directory { FUSE_RMDIR } else { FUSE_UNLINK };
+        self.ask_to_change(above, opcode, &Message::default().string(at.name), &[(above, at.name)]).map(drop)
     }
 
     /// Moves a name in a mount at the server; the caller moves it in the cache.
@@ -144,7 +157,7 @@ impl Files {
             _ => return Err(Errno::EXDEV),
         };
         let body = Message::default().longs(&[target.nodeid]).words(&[flags as u32, 0]).string(from.name).string(to.name);
-        self.ask_server(source, FUSE_RENAME2, &body).map(drop)
+        self.ask_to_change(source, FUSE_RENAME2, &body, &[(source, from.name), (target, to.name)]).map(drop)
     }
 
     /// Records where a name of a mount was moved to.
@@ -177,6 +190,9 @@ impl Files {
         let Some(of) = self.server_inode(inode) else { return Ok(()) };
         // Writes that come later would change the time again.
         self.write_back();
+        if self.is_dirty(of.id) {
+            return Err(self.mounts.want(Want::Writes(None)));
+        }
         let flags = |time: Option<Option<Time>>, given, now| time.map_or(0, |time| given | time.map_or(now, |_| 0));
         let valid = flags(accessed, FATTR_ATIME, FATTR_ATIME_NOW) | flags(modified, FATTR_MTIME, FATTR_MTIME_NOW);
         // The present time is not sent: the call that is made again must send the same request.

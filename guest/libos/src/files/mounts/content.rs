@@ -15,6 +15,8 @@ use crate::uapi::{FATTR_FH, FATTR_SIZE, FUSE_FSYNC, FUSE_OPEN, FUSE_SETATTR, FUS
 
 /// Writes in flight at which a writer waits: a hundred of them are some MiB.
 const WRITES_MAX: usize = 64;
+/// Writes in flight beyond which changes wait in the cache: 16 MiB.
+const IN_FLIGHT_MAX: usize = 128;
 /// Most pages of an open file that is only read: 64 MiB.
 const PAGES_MAX: u64 = 16 << 10;
 
@@ -49,8 +51,8 @@ impl Files {
             return Ok(());
         }
         self.check_handle(id)?;
-        if self.mounts.requests.values().filter(|(_, purpose)| matches!(purpose, Purpose::Write(_))).count() > WRITES_MAX {
-            return Err(self.mounts.want(Want::Writes));
+        if self.mounts.writes() > WRITES_MAX {
+            return Err(self.mounts.want(Want::Writes(None)));
         }
         for edge in [offset, offset.saturating_add(length)] {
             if !edge.is_multiple_of(crate::files::tree::content::PAGE) {
@@ -60,24 +62,30 @@ impl Files {
         Ok(())
     }
 
-    /// Checks that a part of a file can be read from the cache. At the end of the file, its size is asked for again.
+    /// Checks that a part of a file can be read from the cache. Returns how many bytes of it can: fewer if the cache has no room for all.
+    /// At the end of the file, its size is asked for again.
     ///
     /// # Errors
     /// `QUEUED`: not yet. `EIO`.
-    pub(in crate::files) fn check_read(&mut self, id: NodeId, offset: u64, length: u64) -> Result<(), Errno> {
+    pub(in crate::files) fn check_read(&mut self, id: NodeId, offset: u64, length: u64) -> Result<u64, Errno> {
         if !self.is_live(InodeRef::Node(id)) {
-            return Ok(());
+            return Ok(length);
         }
         let size = self.tree.node(id)?.content()?.size();
         if offset >= size && size > 0 && length > 0 {
             self.check_attributes(InodeRef::Node(id), false)?;
         }
-        let checked = self.check_content(InodeRef::Node(id), offset, length);
-        if checked == Err(Errno::QUEUED) && self.tree.node(id)?.content()?.present() > PAGES_MAX {
+        let content = self.tree.node(id)?.content()?;
+        if content.present() > PAGES_MAX
+            && let Some(missing) = content.missing(offset..offset.saturating_add(length))
+        {
+            if missing.start > offset {
+                return Ok(missing.start - offset);
+            }
             // The part that was read before makes room.
             self.forget_content(id);
         }
-        checked
+        self.check_content(InodeRef::Node(id), offset, length).map(|()| length)
     }
 
     /// Forgets the content of a file, if the server has all of it and no mapping needs it.
@@ -113,30 +121,50 @@ impl Files {
     pub fn write_back(&mut self) {
         let dirty: Vec<NodeId> = self.mounts.writable.iter().copied().filter(|id| self.is_dirty(*id)).collect();
         for id in dirty {
-            // A file that cannot be read has lost its changes, which the next report says.
-            if let Err(error) = self.write_back_file(id) {
-                self.take_written(id, Some(error));
-            }
+            let room = IN_FLIGHT_MAX.saturating_sub(self.mounts.writes());
+            self.write_back_file(id, room);
         }
     }
 
-    fn is_dirty(&self, id: NodeId) -> bool {
+    /// Queues the writes for changes of a file, at most so many. The other changes stay.
+    fn write_back_file(&mut self, id: NodeId, room: usize) {
+        // A file that cannot be read has lost its changes, which the next report says.
+        if let Err(error) = self.send_changes(id, room)
+            && let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut())
+        {
+            live.error = live.error.or(Some(error));
+        }
+    }
+
+    pub(super) fn is_dirty(&self, id: NodeId) -> bool {
         self.tree.node(id).and_then(|node| node.content()).is_ok_and(|content| content.is_dirty())
     }
 
-    fn write_back_file(&mut self, id: NodeId) -> Result<(), Errno> {
+    fn send_changes(&mut self, id: NodeId, mut room: usize) -> Result<(), Errno> {
+        if room == 0 {
+            return Ok(());
+        }
         let node = self.tree.node_mut(id)?;
         let Some(live) = node.live.as_deref() else { return Ok(()) };
         let (mount, nodeid, handle) = (live.mount, live.nodeid, live.handle.unwrap_or_default());
-        let Changes { cut, ranges, end } = node.content_mut()?.take_changes();
+        let Changes { cut, mut ranges, end } = node.content_mut()?.take_changes();
+        self.mounts.check_alive(mount)?;
         let mut written = 0;
         if let Some(size) = cut {
             self.request_size(id, (mount, nodeid, handle), size);
             written = size;
         }
-        for range in ranges {
+        for index in 0..ranges.len() {
+            let range = ranges[index].clone();
             let mut at = range.start;
             while at < range.end {
+                if room == 0 {
+                    ranges.drain(..index);
+                    ranges[0].start = at;
+                    self.tree.node_mut(id)?.content_mut()?.put_back(Changes { cut: None, ranges, end });
+                    return Ok(());
+                }
+                room -= 1;
                 let size = (range.end - at).min(DATA_MAX as u64);
                 let mut bytes = Vec::with_capacity(size as usize);
                 self.tree.node(id)?.content()?.read(at, size, |piece| {
@@ -147,7 +175,7 @@ impl Files {
                 let flags = if self.tree.node(id)?.owner.permissions & 0o444 == 0 { O_WRONLY } else { O_RDWR };
                 let body = Body::default().longs(&[handle, at]).words(&[bytes.len() as u32, 0]).longs(&[0]).words(&[flags as u32, 0]);
                 let body = body.bytes(&bytes);
-                self.mounts.request(mount, FUSE_WRITE, nodeid, &body, Purpose::Write(id));
+                self.mounts.request(mount, FUSE_WRITE, nodeid, &body, Purpose::Write(id, bytes.len() as u32));
                 self.note_write(id);
                 at += size;
                 written = written.max(at);
@@ -161,7 +189,7 @@ impl Files {
 
     fn request_size(&mut self, id: NodeId, (mount, nodeid, handle): (u8, u64, u64), size: u64) {
         let body = Body::default().words(&[FATTR_SIZE | FATTR_FH, 0]).longs(&[handle, size, 0, 0, 0, 0]).words(&[0; 8]);
-        self.mounts.request(mount, FUSE_SETATTR, nodeid, &body, Purpose::Write(id));
+        self.mounts.request(mount, FUSE_SETATTR, nodeid, &body, Purpose::Write(id, 0));
         self.note_write(id);
     }
 
@@ -191,12 +219,15 @@ impl Files {
         let InodeRef::Node(id) = self.tree.real_inode(inode) else { return Ok(()) };
         let Some(mount) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()).map(|live| live.mount) else { return Ok(()) };
         if self.is_dirty(id) {
-            self.write_back_file(id)?;
+            let room = IN_FLIGHT_MAX.saturating_sub(self.mounts.writes());
+            self.write_back_file(id, room);
         }
         self.mounts.check_alive(mount)?;
+        let is_dirty = self.is_dirty(id);
         let live = self.tree.node_mut(id)?.live.as_deref_mut().ok_or(Errno::EIO)?;
-        if live.in_flight > 0 {
-            return Err(self.mounts.want(Want::Writes));
+        if live.in_flight > 0 || is_dirty {
+            let of = (live.in_flight > 0).then_some(id);
+            return Err(self.mounts.want(Want::Writes(of)));
         }
         live.error.take().map_or(Ok(()), Err)
     }
@@ -238,9 +269,16 @@ impl Files {
         self.mounts.ask(thread, mount, FUSE_FSYNC, nodeid, &Body::default().longs(&[handle, 0])).map(drop)
     }
 
-    /// Whether the servers have not answered all writes.
+    /// Queues the writes for all changes of a file whose handle is about to be closed.
+    pub(super) fn write_back_closed(&mut self, id: NodeId) {
+        if self.is_dirty(id) {
+            self.write_back_file(id, usize::MAX);
+        }
+    }
+
+    /// Whether the servers have not answered all writes, or there are more.
     #[must_use]
     pub fn has_writes(&self) -> bool {
-        self.mounts.requests.values().any(|(_, purpose)| matches!(purpose, Purpose::Write(_)))
+        self.mounts.writes() > 0 || self.mounts.writable.iter().any(|id| self.is_dirty(*id))
     }
 }

@@ -79,6 +79,19 @@ impl Files {
         Err(self.mounts.want(Want::Attributes(id)))
     }
 
+    /// Checks that the size of a file, to which the running call appends, was asked for during the call.
+    ///
+    /// # Errors
+    /// `QUEUED`: it must be asked for first. `EIO`.
+    pub fn check_append(&self, file: InodeRef) -> Result<(), Errno> {
+        let Some((id, live)) = self.live(file) else { return Ok(()) };
+        if live.checked.at >= self.mounts.began {
+            return Ok(());
+        }
+        self.mounts.check_alive(live.mount)?;
+        Err(self.mounts.want(Want::Attributes(id)))
+    }
+
     /// Checks that the names of a directory are known. A listing that has begun goes on with the names that it began with.
     ///
     /// # Errors
@@ -86,6 +99,9 @@ impl Files {
     pub fn check_listing(&self, directory: InodeRef, position: u64) -> Result<(), Errno> {
         let Some((id, live)) = self.live(directory) else { return Ok(()) };
         self.mounts.check_alive(live.mount)?;
+        if let Some(error) = live.listing_error.take() {
+            return Err(error);
+        }
         if live.listed.at >= self.mounts.began || position > 0 && live.listed.at > 0 {
             return Ok(());
         }

@@ -47,8 +47,8 @@ pub enum Want {
     Target(NodeId),
     /// The handle for writing a file.
     Handle(NodeId),
-    /// The answers to all writes.
-    Writes,
+    /// The answers to the writes of a file, or of all.
+    Writes(Option<NodeId>),
 }
 
 /// The purpose of a request that is not answered yet.
@@ -60,16 +60,34 @@ enum Purpose {
     Name(Want, Validity),
     /// A listing that goes on: the names so far.
     Listing(NodeId, BTreeSet<Box<[u8]>>, u64),
-    /// An answer for the call of a thread, with the key of the request.
-    Call(ThreadNumber, u64),
-    /// A write of this file.
-    Write(NodeId),
+    /// An answer for the call of a thread, with the key of the request, and the names that it changes.
+    Call(ThreadNumber, u64, Vec<ChangedName>),
+    /// A write of so many bytes, or a change of the size, of this file.
+    Write(NodeId, u32),
     /// None: the answer does not matter.
     Nothing,
 }
 
 /// A name that did not exist, with its directory, the error, and the time of the question.
 type MissingName = (NodeId, Box<[u8]>, Errno, u64);
+
+/// A name that a request changes, with its directory.
+type ChangedName = (NodeId, Box<[u8]>);
+
+/// The outcome of a request, for the call that is made again.
+#[derive(Debug)]
+struct Outcome {
+    /// The key of the request.
+    key: u64,
+    answer: Result<Vec<u8>, Errno>,
+    /// The names that it has changed at the server, but not yet in the cache.
+    names: Vec<ChangedName>,
+    /// When it came.
+    at: u64,
+}
+
+/// How long an outcome waits for its call at most: the thread can have ended.
+const OUTCOME_MAX: u64 = 10_000_000_000;
 
 /// Names of a directory that are asked for in the order of its listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +120,7 @@ pub struct Mounts {
     wants: RefCell<Vec<Want>>,
     /// The request on whose answer the running call waits.
     awaited: Option<u64>,
-    outcomes: BTreeMap<ThreadNumber, (u64, Result<Vec<u8>, Errno>)>,
+    outcomes: BTreeMap<ThreadNumber, Outcome>,
     /// Names that did not exist when the server was asked.
     missing: RefCell<VecDeque<MissingName>>,
     /// The name that was asked for last.
@@ -145,8 +163,8 @@ impl Mounts {
         let failed: Vec<u64> =
             self.requests.iter().filter(|(_, (of, _))| mount.is_none_or(|mount| mount == *of)).map(|(unique, _)| *unique).collect();
         for unique in failed {
-            if let Some((_, Purpose::Call(thread, key))) = self.requests.remove(&unique) {
-                self.outcomes.insert(thread, (key, Err(Errno::EIO)));
+            if let Some((_, Purpose::Call(thread, key, _))) = self.requests.remove(&unique) {
+                self.outcomes.insert(thread, Outcome { key, answer: Err(Errno::EIO), names: Vec::new(), at: 0 });
             }
             self.answered.push(unique);
         }
@@ -170,6 +188,11 @@ impl Mounts {
     fn request(&mut self, mount: u8, opcode: u32, nodeid: u64, body: &Body, purpose: Purpose) -> u64 {
         self.last += 1;
         let (unique, length) = (self.last, IN_HEADER + body.0.len());
+        if self.check_alive(mount).is_err() {
+            // No answer would come.
+            self.answered.push(unique);
+            return unique;
+        }
         let header = Header { kind: Kind::Message, length: (4 + length) as u32 };
         self.out.extend_from_slice(&header.to_bytes());
         self.out.extend_from_slice(&u32::from(mount).to_le_bytes());
@@ -185,15 +208,52 @@ impl Mounts {
     /// # Errors
     /// The server's; `QUEUED`: it has not answered yet. `EIO`: it is gone.
     fn ask(&mut self, thread: ThreadNumber, mount: u8, opcode: u32, nodeid: u64, body: &Body) -> Result<Vec<u8>, Errno> {
+        self.ask_to_change(thread, mount, (opcode, nodeid, body), Vec::new)
+    }
+
+    /// The same for a request (opcode, inode and body) that changes names.
+    ///
+    /// # Errors
+    /// The server's; `QUEUED`: it has not answered yet. `EIO`: it is gone.
+    fn ask_to_change(
+        &mut self,
+        thread: ThreadNumber,
+        mount: u8,
+        (opcode, nodeid, body): (u32, u64, &Body),
+        names: impl FnOnce() -> Vec<ChangedName>,
+    ) -> Result<Vec<u8>, Errno> {
         let key = fold(opcode, nodeid, &body.0);
-        if let Some((of, outcome)) = self.outcomes.remove(&thread)
-            && of == key
+        if let Some(outcome) = self.outcomes.remove(&thread)
+            && outcome.key == key
         {
-            return outcome;
+            return outcome.answer;
         }
         self.check_alive(mount)?;
-        self.awaited = Some(self.request(mount, opcode, nodeid, body, Purpose::Call(thread, key)));
+        self.awaited = Some(self.request(mount, opcode, nodeid, body, Purpose::Call(thread, key, names())));
         Err(Errno::QUEUED)
+    }
+
+    /// Whether the server has changed a name for a call that has not seen that yet. Until then, the cache keeps the name as it was:
+    /// the call, which is made again, would take its own change for another's.
+    fn is_changing(&self, directory: NodeId, name: &[u8], now: u64) -> bool {
+        let is_same = |(above, other): &ChangedName| *above == directory && **other == *name;
+        self.outcomes.values().any(|outcome| outcome.at.saturating_add(OUTCOME_MAX) >= now && outcome.names.iter().any(is_same))
+    }
+
+    /// Records that a name does not exist.
+    fn note_missing(&mut self, directory: NodeId, name: Box<[u8]>, error: Errno, at: u64) {
+        /// Names that are kept, for calls that are made again.
+        const MISSING_MAX: usize = 64;
+        let missing = self.missing.get_mut();
+        if missing.len() >= MISSING_MAX {
+            missing.pop_front();
+        }
+        missing.push_back((directory, name, error, at));
+    }
+
+    /// The number of writes without an answer.
+    fn writes(&self) -> usize {
+        self.requests.values().filter(|(_, purpose)| matches!(purpose, Purpose::Write(..))).count()
     }
 
     /// Checks that the server of a mount is there.

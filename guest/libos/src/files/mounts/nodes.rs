@@ -192,6 +192,7 @@ impl Files {
         if self.tree.node(id).is_ok_and(|node| node.live.as_deref().is_some_and(|live| live.is_mapped)) {
             return;
         }
+        self.write_back_closed(id);
         self.shrink_closed(id);
         let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) else { return };
         let (mount, nodeid) = (live.mount, live.nodeid);

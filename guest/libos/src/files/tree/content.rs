@@ -238,6 +238,11 @@ impl Content {
         self.unsent.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
+    /// Puts back changes that were removed, before there are others.
+    pub fn put_back(&mut self, changes: Changes) {
+        self.unsent = Some(changes);
+    }
+
     /// Checks that its seals permit writing so many bytes.
     ///
     /// # Errors
@@ -335,7 +340,15 @@ impl Content {
             let at = offset + done;
             let within = (at % PAGE) as usize;
             let room = (PAGE as usize - within).min((length - done) as usize);
-            let filled = self.page(at / PAGE, within + room).and_then(|page| give(&mut page.0[within..within + room]));
+            let is_unread = self.missing(at..at + 1).is_some();
+            let mut filled = self.page(at / PAGE, within + room).and_then(|page| give(&mut page.0[within..within + room]));
+            if is_unread && filled.as_ref().map_or(true, |filled| *filled < room) {
+                // The rest of the page is at the file's server.
+                if let Some(Some(_)) = self.pages.remove(&(at / PAGE)) {
+                    self.present -= 1;
+                }
+                filled = filled.and(Err(Errno::EFAULT));
+            }
             match filled {
                 Ok(filled) => {
                     done += filled as u64;

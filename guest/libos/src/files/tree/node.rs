@@ -4,6 +4,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use core::cell::Cell;
+
 use super::attributes::Values;
 use super::content::Content;
 use super::directory::Directory;
@@ -61,6 +63,8 @@ pub struct LiveInode {
     pub(in crate::files) entry: Option<(NodeId, Box<[u8]>, Validity)>,
     /// The validity of its listing.
     pub(in crate::files) listed: Validity,
+    /// Why its last listing failed, for the call that has asked.
+    pub(in crate::files) listing_error: Cell<Option<Errno>>,
     /// The handle for writing.
     pub(in crate::files) handle: Option<u64>,
     /// Writes that the server has not answered.
@@ -113,6 +117,7 @@ impl LiveInode {
             checked: Validity::default(),
             entry: None,
             listed: Validity::default(),
+            listing_error: Cell::new(None),
             handle: None,
             in_flight: 0,
             error: None,
