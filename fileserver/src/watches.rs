@@ -67,6 +67,11 @@ impl Watches {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                // It belongs to no watch, and to no inode.
+                send(&message::change(0, event.events().bits(), 0, &[]))?;
+                continue;
+            }
             let name = event.file_name().map(std::ffi::CStr::to_bytes).unwrap_or_default();
             let is_own = own.is_some_and(|own| own.is_empty() || name.is_empty() || own.iter().any(|other| other == name));
             let Some(inode) = self.inodes.get(&event.wd()).copied() else { continue };

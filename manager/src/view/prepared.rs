@@ -131,6 +131,7 @@ impl PreparedView {
                 change.push(written);
             }
         }
+        check_live(&live, &shown)?;
         view.read_replaced(&exports.replaced);
         let authority = Authority { change: view.authority.change && !exports.is_empty(), ..view.authority };
         let list = if view.renewal.is_some() { vec![PathBuf::from(STATE)] } else { Vec::new() };
@@ -277,4 +278,20 @@ fn of_user(
 fn shown_program<'a>(spec: &ViewSpec, program: &'a OsStr) -> Option<&'a Path> {
     let program = Path::new(program);
     spec.volumes.iter().any(|volume| program.starts_with(&volume.cell)).then_some(program)
+}
+
+/// Checks that no live mount is below or above another volume: the cell could not reach the files of both.
+fn check_live(live: &[LiveVolume], shown: &[(PathBuf, &Path)]) -> Result<(), ViewError> {
+    let place = |volume: &LiveVolume| PathBuf::from(OsString::from_vec(volume.cell.clone()));
+    for (index, volume) in live.iter().enumerate() {
+        let mounted = place(volume);
+        let mounts = live[..index].iter().map(|other| (place(other), other.host.as_path()));
+        let volumes = shown.iter().map(|(other, host)| (other.clone(), *host));
+        if let Some((other, host)) = mounts.chain(volumes).find(|(other, _)| other.starts_with(&mounted) || mounted.starts_with(other)) {
+            let (other, mounted) = (other.display(), mounted.display());
+            let reason = format!("its live mount at {mounted} and {} at {other} overlap: give each a path of its own", host.display());
+            return Err(ViewError::Volume { volume: volume.host.clone(), reason });
+        }
+    }
+    Ok(())
 }

@@ -36,6 +36,11 @@ struct Event {
 }
 
 impl Event {
+    /// The event that others were lost.
+    fn overflow() -> Event {
+        Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Box::default() }
+    }
+
     fn size(&self) -> usize {
         if self.name.is_empty() { HEADER } else { HEADER + (self.name.len() + 1).next_multiple_of(HEADER) }
     }
@@ -128,7 +133,7 @@ impl Inotify {
         if self.queue.back() == Some(&event) && event.mask & IN_IGNORED == 0 {
             return;
         }
-        let lost = Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Box::default() };
+        let lost = Event::overflow();
         if self.queue.len() < QUEUE_MAX {
             self.queue.push_back(event);
         } else if self.queue.back() != Some(&lost) {
@@ -137,6 +142,13 @@ impl Inotify {
             return;
         }
         self.pulse.input();
+    }
+
+    /// Records that events were lost, if it watches anything.
+    fn note_overflow(&mut self) {
+        if !self.watches.is_empty() {
+            self.push(Event::overflow());
+        }
     }
 
     /// Removes as many events as fit into the buffer, in their external format.
@@ -196,6 +208,11 @@ impl Inotifies {
     /// Removes a closed instance.
     pub fn remove(&mut self, id: InotifyId) {
         self.instances.remove(&id);
+    }
+
+    /// Records in all instances with watches that events were lost.
+    pub fn note_overflow(&mut self) {
+        self.instances.values_mut().for_each(Inotify::note_overflow);
     }
 
     /// An instance.

@@ -211,6 +211,12 @@ impl Files {
         }
     }
 
+    /// Notifies watches that events of a file server were lost.
+    pub(super) fn notify_overflow(&mut self) {
+        self.changed.push(Channel::Notes);
+        self.inotifies.note_overflow();
+    }
+
     /// Notifies watches that a file without names was freed. `inode` is still valid.
     pub(super) fn notify_gone(&mut self, inode: InodeRef) {
         if let Some((key, _)) = self.watched(inode) {

@@ -244,6 +244,17 @@ fn inotify_reports_changes_from_outside() {
 }
 
 #[test]
+fn a_live_mount_that_overlaps_another_volume_is_refused() {
+    let host = directory();
+    let volume = |cell: &str| format!("{}:{cell}", host.path().display());
+    for (one, other) in [("/data:live", "/data/sub:ro"), ("/data:ro", "/data/sub:live"), ("/data:live", "/data/sub:live")] {
+        let output = Command::new(PANDO).args(["run", "-v", &volume(one), "-v", &volume(other), "--", "true"]).output();
+        let output = output.expect("pando can be started");
+        assert!(!output.status.success() && text(&output).contains("overlap"), "{one} {other}: {}", text(&output));
+    }
+}
+
+#[test]
 fn a_missing_directory_and_a_template_are_refused() {
     let missing =
         Command::new(PANDO).args(["run", "-v", "/nowhere/at/all:/data:live", "--", "true"]).output().expect("pando can be started");

@@ -18,7 +18,7 @@ use crate::files::tree::InodeRef;
 use crate::files::tree::content::PAGE;
 use crate::files::tree::directory::Dentry;
 use crate::files::tree::node::{Body as NodeBody, NodeId, Validity};
-use crate::uapi::{FUSE_GETATTR, FUSE_LOOKUP, FUSE_READ, FUSE_READDIRPLUS, FUSE_READLINK};
+use crate::uapi::{FUSE_GETATTR, FUSE_LOOKUP, FUSE_READ, FUSE_READDIRPLUS, FUSE_READLINK, IN_Q_OVERFLOW};
 
 /// Most bytes of content that one call asks for at once: requests are sent in one go.
 const AHEAD: u64 = 2 << 20;
@@ -325,10 +325,21 @@ impl Files {
     /// Takes over a change that others made: tells it to watches, and lets the cache ask again.
     fn take_change(&mut self, mount: u8, body: &[u8]) {
         let (nodeid, mask, cookie, name) = (long(body, 0), word(body, 8), word(body, 12), body.get(16..).unwrap_or_default());
-        let Some(id) = self.mounts.list.get(usize::from(mount)).and_then(|mount| mount.nodes.get(&nodeid)).copied() else { return };
+        let Some(nodes) = self.mounts.list.get(usize::from(mount)).map(|mount| &mount.nodes) else { return };
+        if mask & IN_Q_OVERFLOW != 0 {
+            let all: Vec<NodeId> = nodes.values().copied().collect();
+            all.into_iter().for_each(|id| self.expire(id));
+            return self.notify_overflow();
+        }
+        let Some(id) = nodes.get(&nodeid).copied() else { return };
+        self.expire(id);
+        self.notify_outside(InodeRef::Node(id), name, mask, cookie);
+    }
+
+    /// Lets the cache ask for the attributes and the listing of a file again.
+    fn expire(&mut self, id: NodeId) {
         if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {
             (live.checked, live.listed) = (Validity { at: live.checked.at, until: 0 }, Validity { at: live.listed.at, until: 0 });
         }
-        self.notify_outside(InodeRef::Node(id), name, mask, cookie);
     }
 }
