@@ -140,12 +140,13 @@ impl Requirement {
     }
 
     /// The operator's remedy for a run state that does not meet it.
-    pub(crate) const fn remedy(self) -> &'static str {
+    pub(crate) const fn remedy(self, state: RunState) -> &'static str {
         match self {
+            Requirement::Started | Requirement::Active if matches!(state, RunState::New) => "start it first",
+            Requirement::Started | Requirement::Active if matches!(state, RunState::Halted) => "resume it first",
             Requirement::Living => "retry",
             Requirement::NotStarted => "use a cell that was not started, such as a new clone",
-            Requirement::Started => "start or resume it first",
-            Requirement::Active => "start it, resume it, or use a clone of it",
+            Requirement::Started | Requirement::Active => "use a clone of it",
             Requirement::Halted => "halt it first",
             Requirement::AtRest | Requirement::Cloneable => "wait until it is idle, or freeze it first",
             Requirement::Frozen => "freeze it first",

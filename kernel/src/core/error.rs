@@ -65,7 +65,7 @@ impl OperationError {
             OperationError::NoSuchCell(cell) => OperatorError::NoSuchCell(cell),
             OperationError::Ended { cell, end } => OperatorError::Ended { cell, end },
             OperationError::WrongState { cell, state, requirement } => {
-                OperatorError::WrongState(WrongState { description, cell, state, remedy: requirement.remedy() })
+                OperatorError::WrongState(WrongState { description, cell, state, remedy: requirement.remedy(state) })
             }
             OperationError::Operator(error) => error,
         }

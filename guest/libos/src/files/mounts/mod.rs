@@ -233,11 +233,13 @@ impl Mounts {
         Err(Errno::QUEUED)
     }
 
-    /// Whether the server has changed a name for a call that has not seen that yet. Until then, the cache keeps the name as it was:
-    /// the call, which is made again, would take its own change for another's.
+    /// Whether a call changes a name, and has not seen the outcome yet. Until then, the cache keeps the name as it was: the call, which is
+    /// made again, would take its own change for another's. A listing that began before the change may still be under way.
     fn is_changing(&self, directory: NodeId, name: &[u8], now: u64) -> bool {
-        let is_same = |(above, other): &ChangedName| *above == directory && **other == *name;
-        self.outcomes.values().any(|outcome| outcome.at.saturating_add(OUTCOME_MAX) >= now && outcome.names.iter().any(is_same))
+        let is_among = |names: &[ChangedName]| names.iter().any(|(above, other)| *above == directory && **other == *name);
+        let is_recent = |outcome: &&Outcome| outcome.at.saturating_add(OUTCOME_MAX) >= now;
+        self.outcomes.values().filter(is_recent).any(|outcome| is_among(&outcome.names))
+            || self.requests.values().any(|(_, purpose)| matches!(purpose, Purpose::Call(.., names) if is_among(names)))
     }
 
     /// Records that a name does not exist.
