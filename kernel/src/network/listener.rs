@@ -40,6 +40,8 @@ impl Listener {
 #[derive(Default)]
 pub(super) struct Listeners {
     list: Vec<Option<Listener>>,
+    /// The time of the last frame.
+    last: Nanos,
 }
 
 impl Listeners {
@@ -75,8 +77,11 @@ impl Listeners {
         self.list.iter().all(Option::is_none)
     }
 
-    /// Queues a frame that the switch carries at every listener.
+    /// Queues a frame that the switch carries at every listener. Senders read the clock before they take the lock, so a time may precede
+    /// the last one; the order of the frames counts.
     pub(super) fn capture(&mut self, frame: &Bytes, now: Nanos) {
+        self.last = now.max(self.last);
+        let now = self.last;
         self.list.iter_mut().flatten().for_each(|listener| listener.capture(frame, now));
     }
 
@@ -101,6 +106,17 @@ mod tests {
     use bytes::Bytes;
     use pando_machine::Nanos;
     use std::sync::Arc;
+
+    #[test]
+    fn times_of_captured_frames_never_go_back() {
+        let mut listeners = Listeners::default();
+        let index = listeners.insert(Arc::new(|| {}));
+        for moment in [5, 3, 9] {
+            listeners.capture(&Bytes::from_static(b"frame"), Nanos(moment));
+        }
+        let times: Vec<u64> = std::iter::from_fn(|| listeners.take(index)).map(|(moment, _)| moment.0).collect();
+        assert_eq!(times, [5, 5, 9]);
+    }
 
     #[test]
     fn frames_without_room_are_counted_and_queued_frames_stay() {
