@@ -110,37 +110,22 @@ impl ArgumentsHeader {
     #[must_use]
     pub fn to_bytes(self) -> [u8; ArgumentsHeader::SIZE] {
         let mut bytes = [0; ArgumentsHeader::SIZE];
-        let ArgumentsHeader {
-            arguments,
-            environment,
-            bytes: strings,
-            terminals,
-            options,
-            user,
-            group,
-            rows,
-            columns,
-            exports,
-            stop_signal,
-            read_only,
-            groups,
-            mounts,
-        } = self;
-        let words = [
-            arguments,
-            environment,
-            strings,
-            terminals,
-            options,
-            user,
-            group,
-            rows,
-            columns,
-            exports,
-            stop_signal,
-            read_only,
-            groups,
-            mounts,
+        // The length of the list is that of the structure: no field is forgotten.
+        let words: [u32; ArgumentsHeader::SIZE / 4] = [
+            self.arguments,
+            self.environment,
+            self.bytes,
+            self.terminals,
+            self.options,
+            self.user,
+            self.group,
+            self.rows,
+            self.columns,
+            self.exports,
+            self.stop_signal,
+            self.read_only,
+            self.groups,
+            self.mounts,
         ];
         for (room, word) in bytes.chunks_exact_mut(4).zip(words) {
             room.copy_from_slice(&word.to_le_bytes());

@@ -20,7 +20,7 @@ mod write_back;
 pub use error::LaunchError;
 pub use jobs::{Command, Job, JobEnd, Jobs, Multiplexer, Task};
 pub use libos::{Template, open_libos};
-pub use nested::NestedCells;
+pub use nested::{NestedCells, end_of};
 pub use operator::{CellUse, Operator};
 pub use program::{Calls, Program, Terminals};
 pub use root::{Root, VolumeDisks};

@@ -12,8 +12,7 @@ use clap::{Args, ValueHint};
 use pando_abi::HoldingName;
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
-use pando_kernel::End;
-use pando_launch::Program;
+use pando_launch::{Program, end_of};
 use pando_machine::CellsDevice;
 use pando_manager::host;
 use pando_manager::outcome::exit_status;
@@ -111,14 +110,7 @@ impl MonitoredProgram {
 
     /// Reports how the nested cell has ended, unless the program has chosen it. Returns the exit status.
     pub(crate) fn report(&self, state: ChildState) -> u8 {
-        let end = match state {
-            ChildState::Exited(status) => End::Exited { status },
-            ChildState::Signalled(signal) => End::Signalled { signal, address: 0, instruction: 0 },
-            ChildState::Quota => End::Quota,
-            ChildState::MachineFull => End::MachineFull,
-            ChildState::Failed => End::Host("its program or its libOS failed".into()),
-            ChildState::New | ChildState::Started { .. } | ChildState::Frozen | ChildState::Halted | ChildState::Killed => End::Killed,
-        };
+        let end = end_of(state);
         run::report_end(self.name(), &end);
         exit_status(&end)
     }

@@ -199,7 +199,8 @@ fn outcome(end: End, cpu: u64, peak: u64, exits: u64) -> Outcome {
 }
 
 /// The end of a child in this state.
-fn end_of(state: ChildState) -> End {
+#[must_use]
+pub fn end_of(state: ChildState) -> End {
     match state {
         ChildState::Exited(status) => End::Exited { status },
         ChildState::Signalled(signal) => End::Signalled { signal, address: 0, instruction: 0 },

@@ -7,6 +7,8 @@
 mod child;
 mod thread;
 
+pub use child::end_of;
+
 use crate::operator::{CellUse, Operator};
 use crate::{LaunchError, Root};
 use child::{Child, RemotePort};

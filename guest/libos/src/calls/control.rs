@@ -38,7 +38,7 @@ pub fn dup3(system: &mut System, [fd, to, flags, ..]: [u64; 6]) -> Result<u64, E
     if fd as u32 == to as u32 || flags & !O_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    system.files.settle_replaced(to)?;
+    system.files.await_writes_of_replaced(to)?;
     system.files.duplicate(fd, DescriptorTarget::At(u64::from(to as u32)), flags & O_CLOEXEC != 0)
 }
 

@@ -118,7 +118,7 @@ fn await_other_end(system: &mut System, fd: u64) -> Result<u64, Errno> {
 
 /// `close(fd)`.
 pub fn close(system: &mut System, [fd, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let written = system.files.settle(fd);
+    let written = system.files.await_writes(fd);
     if written == Err(Errno::QUEUED) {
         return Err(Errno::QUEUED);
     }

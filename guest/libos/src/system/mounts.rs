@@ -27,7 +27,7 @@ impl System {
             }
             return outcome;
         }
-        let awaited = self.files.request_wants(clock::now());
+        let awaited = self.files.request_misses(clock::now());
         self.files.mounts.send();
         let awaited = awaited.ok_or(Errno::EIO)?;
         // A call that is interrupted would be made twice.
@@ -62,7 +62,7 @@ impl System {
                 self.files.mounts.send();
                 return outcome;
             }
-            let awaited = self.files.request_wants(clock::now());
+            let awaited = self.files.request_misses(clock::now());
             self.files.mounts.send();
             let awaited = awaited.ok_or(Errno::EIO)?;
             loop {

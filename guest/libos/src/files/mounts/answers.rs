@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends what calls want from file servers, and brings their answers into the cache.
+//! Sends what calls need from file servers, and brings their answers into the cache.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -9,7 +9,7 @@ use super::freshness::ENTRY_VALID;
 use super::protocol::{
     Attributes, Body, DATA_MAX, NO_HANDLE, OUT_HEADER, PANDO_NOTIFY_CHANGE, PANDO_NOTIFY_END, ServerEntry, listing, long, word,
 };
-use super::{Outcome, Purpose, Scan, Want, answer_header};
+use super::{CacheMiss, Outcome, Purpose, Scan, answer_header};
 use pando_rt::clock;
 
 use crate::errno::Errno;
@@ -37,21 +37,24 @@ fn read_directory(offset: u64) -> Body {
 }
 
 impl Files {
-    /// Queues the requests for what the running call wants. Returns the number of the request on whose answer it waits.
-    pub fn request_wants(&mut self, now: u64) -> Option<u64> {
+    /// Queues the requests for what the running call misses. Returns the number of the request on whose answer it waits.
+    pub fn request_misses(&mut self, now: u64) -> Option<u64> {
         let mut last = self.mounts.take_awaited();
-        for want in self.mounts.take_wants() {
-            last = self.request_want(want, now).or(last);
+        for miss in self.mounts.take_misses() {
+            last = self.request_miss(miss, now).or(last);
         }
         last
     }
 
-    fn request_want(&mut self, want: Want, now: u64) -> Option<u64> {
-        let id = match &want {
-            Want::Name(id, _) | Want::Attributes(id) | Want::Listing(id) | Want::Content(id, ..) | Want::Target(id) | Want::Handle(id) => {
-                *id
-            }
-            Want::Writes(of) => {
+    fn request_miss(&mut self, miss: CacheMiss, now: u64) -> Option<u64> {
+        let id = match &miss {
+            CacheMiss::Name(id, _)
+            | CacheMiss::Attributes(id)
+            | CacheMiss::Listing(id)
+            | CacheMiss::Content(id, ..)
+            | CacheMiss::Target(id)
+            | CacheMiss::Handle(id) => *id,
+            CacheMiss::Writes(of) => {
                 let is_awaited = |purpose: &Purpose| matches!(purpose, Purpose::Write(id, _) if of.is_none_or(|of| of == *id));
                 return self.mounts.requests.iter().rev().find(|(_, (_, purpose))| is_awaited(purpose)).map(|(unique, _)| *unique);
             }
@@ -59,23 +62,25 @@ impl Files {
         let live = self.tree.node(id).ok()?.live.as_deref()?;
         let (mount, nodeid) = (live.mount, live.nodeid);
         let mounts = &mut self.mounts;
-        Some(match &want {
-            Want::Name(directory, name) => {
+        Some(match &miss {
+            CacheMiss::Name(directory, name) => {
                 let last = self.request_file((mount, nodeid), *directory, name, Validity { at: now, until: 0 });
                 self.look_ahead((mount, nodeid), *directory, name, now);
                 return Some(last);
             }
-            Want::Attributes(_) => mounts.request(mount, FUSE_GETATTR, nodeid, &Body::default().longs(&[0, 0]), Purpose::Cache(want, now)),
-            Want::Listing(_) => {
+            CacheMiss::Attributes(_) => {
+                mounts.request(mount, FUSE_GETATTR, nodeid, &Body::default().longs(&[0, 0]), Purpose::Cache(miss, now))
+            }
+            CacheMiss::Listing(_) => {
                 mounts.request(mount, FUSE_READDIRPLUS, nodeid, &read_directory(0), Purpose::Listing(id, BTreeSet::new(), now))
             }
-            Want::Target(_) => mounts.request(mount, FUSE_READLINK, nodeid, &Body::default(), Purpose::Cache(want, now)),
-            Want::Content(_, offset, length) => {
+            CacheMiss::Target(_) => mounts.request(mount, FUSE_READLINK, nodeid, &Body::default(), Purpose::Cache(miss, now)),
+            CacheMiss::Content(_, offset, length) => {
                 let last = self.request_content((mount, nodeid), id, *offset, *length, now);
                 self.look_ahead_of(mount, id, now);
                 return last;
             }
-            Want::Handle(_) | Want::Writes(_) => return None,
+            CacheMiss::Handle(_) | CacheMiss::Writes(_) => return None,
         })
     }
 
@@ -116,7 +121,7 @@ impl Files {
         let first = if valid.until > 0 && entry.is_some_and(|entry| entry.until > valid.until) {
             0
         } else {
-            let purpose = Purpose::Name(Want::Name(directory, name.into()), valid);
+            let purpose = Purpose::Name(CacheMiss::Name(directory, name.into()), valid);
             self.mounts.request(mount, FUSE_LOOKUP, nodeid, &Body::default().string(name), purpose)
         };
         let content = known.and_then(|id| {
@@ -149,7 +154,7 @@ impl Files {
         while at < end {
             let size = (end - at).min(DATA_MAX as u64);
             let body = Body::default().longs(&[NO_HANDLE, at]).words(&[size as u32, 0]).longs(&[0]).words(&[0, 0]);
-            last = Some(self.mounts.request(mount, FUSE_READ, nodeid, &body, Purpose::Cache(Want::Content(id, at, size), now)));
+            last = Some(self.mounts.request(mount, FUSE_READ, nodeid, &body, Purpose::Cache(CacheMiss::Content(id, at, size), now)));
             at += size;
         }
         last
@@ -213,29 +218,29 @@ impl Files {
             }
             // The listing goes on with a new request, and the call waits for its last one.
             Purpose::Listing(id, names, at) => return self.take_listing(unique, id, names, at, outcome),
-            Purpose::Cache(want, at) => self.take_cached(want, Validity { at, until: 0 }, outcome),
-            Purpose::Name(want, valid) => self.take_cached(want, valid, outcome),
+            Purpose::Cache(miss, at) => self.take_cached(miss, Validity { at, until: 0 }, outcome),
+            Purpose::Name(miss, valid) => self.take_cached(miss, valid, outcome),
         }
         self.mounts.answered.push(unique);
     }
 
-    fn take_cached(&mut self, want: Want, valid: Validity, outcome: Result<&[u8], Errno>) {
-        match want {
-            Want::Name(directory, name) if self.mounts.is_changing(directory, &name, clock::now()) => {
+    fn take_cached(&mut self, miss: CacheMiss, valid: Validity, outcome: Result<&[u8], Errno>) {
+        match miss {
+            CacheMiss::Name(directory, name) if self.mounts.is_changing(directory, &name, clock::now()) => {
                 self.confirm_name(directory, name, valid);
             }
-            Want::Name(directory, name) => {
+            CacheMiss::Name(directory, name) => {
                 let entered = match outcome.map(ServerEntry::parse) {
-                    Ok(Some(entry)) if entry.nodeid != 0 => self.enter_live(directory, &name, &entry, valid).map(drop),
+                    Ok(Some(entry)) if entry.nodeid != 0 => self.insert_entry(directory, &name, &entry, valid).map(drop),
                     Ok(_) => Err(Errno::ENOENT),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = entered {
-                    self.leave_live(directory, &name);
+                    self.remove_entry(directory, &name);
                     self.mounts.note_missing(directory, name, error, valid.at);
                 }
             }
-            Want::Attributes(id) => match outcome.ok().and_then(Attributes::of_answer) {
+            CacheMiss::Attributes(id) => match outcome.ok().and_then(Attributes::of_answer) {
                 Some(attributes) => self.set_attributes(id, &attributes, valid),
                 // The last ones stay: the file is gone, or its server fails at the next call.
                 None => {
@@ -244,17 +249,17 @@ impl Files {
                     }
                 }
             },
-            Want::Target(id) => {
+            CacheMiss::Target(id) => {
                 if let Ok(node) = self.tree.node_mut(id) {
                     node.body = NodeBody::Symlink(outcome.ok().filter(|target| !target.is_empty()).unwrap_or(b"?").into());
                 }
             }
-            Want::Content(id, offset, length) => {
+            CacheMiss::Content(id, offset, length) => {
                 if let Ok(content) = self.tree.node_mut(id).and_then(|node| node.content_mut()) {
                     content.fill(offset, length, outcome);
                 }
             }
-            Want::Listing(_) | Want::Handle(_) | Want::Writes(_) => {}
+            CacheMiss::Listing(_) | CacheMiss::Handle(_) | CacheMiss::Writes(_) => {}
         }
     }
 
@@ -281,7 +286,7 @@ impl Files {
         let valid = Validity { at, until: at.saturating_add(ENTRY_VALID) };
         for (name, entry) in entries {
             if !self.mounts.is_changing(id, &name, now) {
-                match self.enter_live(id, &name, &entry, valid) {
+                match self.insert_entry(id, &name, &entry, valid) {
                     // Something of the cell is mounted there.
                     Ok(_) | Err(Errno::EBUSY) => {}
                     // Without memory for a name, there is no listing.
@@ -306,7 +311,7 @@ impl Files {
         );
         for name in known {
             if !self.mounts.is_changing(id, &name, now) {
-                self.leave_live(id, &name);
+                self.remove_entry(id, &name);
             }
         }
         if let Some(live) = self.tree.node_mut(id).ok().and_then(|node| node.live.as_deref_mut()) {

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::Want;
+use super::CacheMiss;
 use super::nodes::ROOT;
 use super::protocol;
 use super::protocol::{Body as Message, ServerEntry, long};
@@ -87,7 +87,7 @@ impl Files {
         };
         let answer = self.ask_to_change(above, opcode, &message, &[(above, at.name)])?;
         let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
-        let id = self.enter_live(above.id, at.name, &entry, self.own_change())?;
+        let id = self.insert_entry(above.id, at.name, &entry, self.own_change())?;
         if opcode == FUSE_CREATE {
             self.set_handle(id, long(&answer, ServerEntry::SIZE));
         }
@@ -132,7 +132,7 @@ impl Files {
         let body = Message::default().longs(&[target.nodeid]).string(at.name);
         let answer = self.ask_to_change(above, FUSE_LINK, &body, &[(above, at.name)])?;
         let entry = ServerEntry::parse(&answer).ok_or(Errno::EIO)?;
-        self.enter_live(above.id, at.name, &entry, self.own_change())?;
+        self.insert_entry(above.id, at.name, &entry, self.own_change())?;
         Ok(true)
     }
 
@@ -191,7 +191,7 @@ impl Files {
         // Writes that come later would change the time again.
         self.write_back();
         if self.is_dirty(of.id) {
-            return Err(self.mounts.want(Want::Writes(None)));
+            return Err(self.mounts.note_miss(CacheMiss::Writes(None)));
         }
         let flags = |time: Option<Option<Time>>, given, now| time.map_or(0, |time| given | time.map_or(now, |_| 0));
         let valid = flags(accessed, FATTR_ATIME, FATTR_ATIME_NOW) | flags(modified, FATTR_MTIME, FATTR_MTIME_NOW);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::protocol::{Body, DATA_MAX, long};
-use super::{Purpose, Want};
+use super::{CacheMiss, Purpose};
 use crate::errno::Errno;
 use crate::files::Files;
 use crate::files::sharing::Sharing;
@@ -52,7 +52,7 @@ impl Files {
         }
         self.check_handle(id)?;
         if self.mounts.writes() > WRITES_MAX {
-            return Err(self.mounts.want(Want::Writes(None)));
+            return Err(self.mounts.note_miss(CacheMiss::Writes(None)));
         }
         for edge in [offset, offset.saturating_add(length)] {
             if !edge.is_multiple_of(crate::files::tree::content::PAGE) {
@@ -211,7 +211,7 @@ impl Files {
     ///
     /// # Errors
     /// `QUEUED`: there are writes without an answer. The error of a write.
-    pub fn settle(&mut self, fd: u64) -> Result<(), Errno> {
+    pub fn await_writes(&mut self, fd: u64) -> Result<(), Errno> {
         if self.mounts.is_empty() {
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl Files {
         let live = self.tree.node_mut(id)?.live.as_deref_mut().ok_or(Errno::EIO)?;
         if live.in_flight > 0 || is_dirty {
             let of = (live.in_flight > 0).then_some(id);
-            return Err(self.mounts.want(Want::Writes(of)));
+            return Err(self.mounts.note_miss(CacheMiss::Writes(of)));
         }
         live.error.take().map_or(Ok(()), Err)
     }
@@ -236,8 +236,8 @@ impl Files {
     ///
     /// # Errors
     /// `QUEUED`: there are writes without an answer.
-    pub fn settle_replaced(&mut self, fd: u64) -> Result<(), Errno> {
-        match self.settle(fd) {
+    pub fn await_writes_of_replaced(&mut self, fd: u64) -> Result<(), Errno> {
+        match self.await_writes(fd) {
             Err(Errno::QUEUED) => Err(Errno::QUEUED),
             _ => Ok(()),
         }
@@ -247,10 +247,10 @@ impl Files {
     ///
     /// # Errors
     /// `QUEUED`: there are writes without an answer.
-    pub fn settle_all(&mut self) -> Result<(), Errno> {
+    pub fn await_all_writes(&mut self) -> Result<(), Errno> {
         if !self.mounts.is_empty() {
             for fd in self.open_descriptors().collect::<Vec<u32>>() {
-                self.settle_replaced(fd.into())?;
+                self.await_writes_of_replaced(fd.into())?;
             }
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Files {
     /// # Errors
     /// `QUEUED`: it has not yet. Those of `fsync`.
     pub fn sync_live(&mut self, fd: u64) -> Result<(), Errno> {
-        self.settle(fd)?;
+        self.await_writes(fd)?;
         let Ok(InodeRef::Node(id)) = self.inode(fd) else { return Ok(()) };
         let Some(live) = self.tree.node(id).ok().and_then(|node| node.live.as_deref()) else { return Ok(()) };
         let Some(handle) = live.handle else { return Ok(()) };

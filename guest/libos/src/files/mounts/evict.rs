@@ -29,7 +29,7 @@ impl Files {
             let all: Vec<NodeId> = mount.nodes.values().copied().collect();
             for id in all {
                 if let Some((directory, name)) = self.evictable(id) {
-                    self.leave_live(directory, &name);
+                    self.remove_entry(directory, &name);
                 }
             }
             let mount = &mut self.mounts.list[index];

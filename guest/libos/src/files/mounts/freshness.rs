@@ -4,7 +4,7 @@
 //! A file that a call names is looked up again by each call, and a directory on the way to it after a second. A listing brings attributes
 //! that hold for a second.
 
-use super::Want;
+use super::CacheMiss;
 use crate::erofs::FileType;
 use crate::errno::Errno;
 use crate::files::Files;
@@ -60,7 +60,7 @@ impl Files {
             return Err(*error);
         }
         drop(missing);
-        Err(self.mounts.want(Want::Name(id, name.into())))
+        Err(self.mounts.note_miss(CacheMiss::Name(id, name.into())))
     }
 
     /// Checks that the attributes of an inode are known. `is_last`: the call names it.
@@ -76,7 +76,7 @@ impl Files {
             return Ok(());
         }
         self.mounts.check_alive(live.mount)?;
-        Err(self.mounts.want(Want::Attributes(id)))
+        Err(self.mounts.note_miss(CacheMiss::Attributes(id)))
     }
 
     /// Checks that the size of a file, to which the running call appends, was asked for during the call.
@@ -89,7 +89,7 @@ impl Files {
             return Ok(());
         }
         self.mounts.check_alive(live.mount)?;
-        Err(self.mounts.want(Want::Attributes(id)))
+        Err(self.mounts.note_miss(CacheMiss::Attributes(id)))
     }
 
     /// Checks that the names of a directory are known. A listing that has begun goes on with the names that it began with.
@@ -105,7 +105,7 @@ impl Files {
         if live.listed.at >= self.mounts.began || position > 0 && live.listed.at > 0 {
             return Ok(());
         }
-        Err(self.mounts.want(Want::Listing(id)))
+        Err(self.mounts.note_miss(CacheMiss::Listing(id)))
     }
 
     /// Checks that the target of a symbolic link is known.
@@ -119,7 +119,7 @@ impl Files {
             _ => return Ok(()),
         }
         self.mounts.check_alive(live.mount)?;
-        Err(self.mounts.want(Want::Target(id)))
+        Err(self.mounts.note_miss(CacheMiss::Target(id)))
     }
 
     /// Checks that a part of a file's content is in the cache.
@@ -137,7 +137,7 @@ impl Files {
         }
         let Some(missing) = node.content()?.missing(offset..offset.saturating_add(length)) else { return Ok(()) };
         self.mounts.check_alive(live.mount)?;
-        Err(self.mounts.want(Want::Content(id, missing.start, missing.end - missing.start)))
+        Err(self.mounts.note_miss(CacheMiss::Content(id, missing.start, missing.end - missing.start)))
     }
 
     /// Checks that a file can be written: that its server has opened it.

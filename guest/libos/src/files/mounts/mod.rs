@@ -2,7 +2,7 @@
 //! Live bind mounts: directories of the host that a file server serves to the cell, by the messages of FUSE.
 //!
 //! The files of a mount are nodes of the overlay like all others: a cache of the host's. Before a call uses a name, attributes, a listing
-//! or content, it checks that the cache has it and that it is new enough ([`freshness`]). If not, it records what it wants and fails with
+//! or content, it checks that the cache has it and that it is new enough ([`freshness`]). If not, it records what it misses and fails with
 //! [`Errno::QUEUED`]. The dispatcher sends the requests and lets the thread wait; the answers update the nodes ([`answers`]), and the call
 //! is made again. Changes of names and attributes go to the server first ([`changes`]). Changes of content are made in the cache, and
 //! written back at the end of the call ([`content`]).
@@ -34,7 +34,7 @@ const PIECE: usize = 64 << 10;
 
 /// Something that a call needs from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum CacheMiss {
     /// The file of a name.
     Name(NodeId, Box<[u8]>),
     /// The attributes of a file.
@@ -55,9 +55,9 @@ pub enum Want {
 #[derive(Debug)]
 enum Purpose {
     /// An answer for the cache, asked for at this time.
-    Cache(Want, u64),
+    Cache(CacheMiss, u64),
     /// A name for the cache, with its validity.
-    Name(Want, Validity),
+    Name(CacheMiss, Validity),
     /// A listing that goes on: the names so far.
     Listing(NodeId, BTreeSet<Box<[u8]>>, u64),
     /// An answer for the call of a thread, with the key of the request, and the names that it changes.
@@ -117,7 +117,7 @@ pub struct Mounts {
     list: Vec<Mount>,
     requests: BTreeMap<u64, (u8, Purpose)>,
     last: u64,
-    wants: RefCell<Vec<Want>>,
+    misses: RefCell<Vec<CacheMiss>>,
     /// The request on whose answer the running call waits.
     awaited: Option<u64>,
     outcomes: BTreeMap<ThreadNumber, Outcome>,
@@ -171,17 +171,17 @@ impl Mounts {
     }
 
     /// Records what a call needs. Returns the error with which it ends for now.
-    fn want(&self, want: Want) -> Errno {
-        let mut wants = self.wants.borrow_mut();
-        if !wants.contains(&want) {
-            wants.push(want);
+    fn note_miss(&self, miss: CacheMiss) -> Errno {
+        let mut misses = self.misses.borrow_mut();
+        if !misses.contains(&miss) {
+            misses.push(miss);
         }
         Errno::QUEUED
     }
 
     /// Removes what the running call needs.
-    fn take_wants(&mut self) -> Vec<Want> {
-        core::mem::take(&mut *self.wants.borrow_mut())
+    fn take_misses(&mut self) -> Vec<CacheMiss> {
+        core::mem::take(&mut *self.misses.borrow_mut())
     }
 
     /// Queues a request. Returns its number.

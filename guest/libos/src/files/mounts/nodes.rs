@@ -94,7 +94,7 @@ impl Files {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`.
-    pub(super) fn enter_live(&mut self, directory: NodeId, name: &[u8], entry: &ServerEntry, valid: Validity) -> Result<NodeId, Errno> {
+    pub(super) fn insert_entry(&mut self, directory: NodeId, name: &[u8], entry: &ServerEntry, valid: Validity) -> Result<NodeId, Errno> {
         let mount = self.tree.node(directory)?.live.as_deref().ok_or(Errno::EIO)?.mount;
         let id = self.live_node(mount, directory, entry)?;
         let at = NameAt { directory: InodeRef::Node(directory), name };
@@ -102,7 +102,7 @@ impl Files {
             Dentry::Leads(InodeRef::Node(same)) if same == id => {}
             Dentry::Leads(other) if !self.is_live(other) => return Err(Errno::EBUSY),
             Dentry::Leads(_) => {
-                self.leave_live(directory, name);
+                self.remove_entry(directory, name);
                 self.tree.attach(at, id)?;
             }
             _ => {
@@ -126,7 +126,7 @@ impl Files {
     }
 
     /// Removes a name that the server does not have any more.
-    pub(super) fn leave_live(&mut self, directory: NodeId, name: &[u8]) {
+    pub(super) fn remove_entry(&mut self, directory: NodeId, name: &[u8]) {
         let at = NameAt { directory: InodeRef::Node(directory), name };
         let Ok(Dentry::Leads(InodeRef::Node(id))) = self.tree.node(directory).and_then(|node| Ok(node.directory()?.get(name))) else {
             return;
@@ -187,7 +187,7 @@ impl Files {
             && let Ok(directory) = self.tree.node(id).and_then(|node| node.directory())
         {
             let names: Vec<Box<[u8]>> = directory.added(0).map(|(_, name, _)| name.into()).collect();
-            names.iter().for_each(|name| self.leave_live(id, name));
+            names.iter().for_each(|name| self.remove_entry(id, name));
         }
         if self.tree.node(id).is_ok_and(|node| node.live.as_deref().is_some_and(|live| live.is_mapped)) {
             return;
