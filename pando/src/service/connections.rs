@@ -24,6 +24,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// How long a client may take for a request's head, after connecting or after the last answer, and for each piece of a body.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Bytes of a connection that are buffered in each direction.
+const BUFFER_MAX: usize = 128 << 10;
 /// Bytes per second, on the average, of a client that may take longer than that for a whole body.
 const RATE_MIN: u64 = 64 << 10;
 /// How long a client that is turned away may take to read that.
@@ -49,7 +51,7 @@ pub(super) async fn answer(listener: UnixListener, router: Router, most: usize) 
             let router = router.clone();
             tokio::spawn(async move {
                 let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX);
+                http.timer(TokioTimer::new()).header_read_timeout(SILENCE_MAX).max_buf_size(BUFFER_MAX);
                 // Clients may disconnect at any time.
                 let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
                 drop(permit);
