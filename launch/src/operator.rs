@@ -7,6 +7,7 @@ use pando_abi::Event;
 use pando_abi::layout::ARGUMENTS;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share};
 use pando_machine::PageCount;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +20,22 @@ pub struct CellUse {
     pub cpu: Duration,
 }
 
+/// The right of a cell to cells of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nesting {
+    /// How many descendants it may have at a time.
+    pub descendants: NonZeroU32,
+    /// The cell that its children are cloned from. It is a root without a program ([`Root::for_nesting`]).
+    pub root: CellId,
+}
+
 /// Runs cells. A front end over this works on a host and in a cell alike.
 pub trait Operator: Send + Sync {
-    /// Clones a cell that is frozen or not started. The clone is not started. It may have `descendants`, which are clones of the root.
+    /// Clones a cell that is frozen or not started. The clone is not started. With `nesting` it may have cells of its own.
     ///
     /// # Errors
     /// The source runs, there are too many cells, or there is not enough memory.
-    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError>;
+    fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError>;
 
     /// Writes the argument block of a cell that has not started.
     ///
@@ -122,10 +132,10 @@ pub trait Operator: Send + Sync {
 }
 
 impl Operator for Kernel {
-    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError> {
+    fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError> {
         let cell = Kernel::clone_cell(self, source, memory)?;
-        if descendants > 0
-            && let Err(error) = self.allow_children(cell, descendants, source)
+        if let Some(Nesting { descendants, root }) = nesting
+            && let Err(error) = self.allow_children(cell, descendants.get(), root)
         {
             self.discard(cell);
             return Err(error.into());

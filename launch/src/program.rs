@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs, and the cells that are created for them.
 
-use crate::{LaunchError, Operator, Root};
+use crate::{LaunchError, Nesting, Operator, Root};
 use pando_abi::layout::ARGUMENTS_SIZE;
 use pando_abi::note::{ArgumentsHeader, options};
 use pando_kernel::CellId;
@@ -68,8 +68,8 @@ pub struct Program {
     pub is_template: bool,
     /// A debugger in the parent cell watches it.
     pub is_debugged: bool,
-    /// How many nested cells it may have at a time.
-    pub descendants: u32,
+    /// The right to cells of its own.
+    pub nesting: Option<Nesting>,
 }
 
 impl Program {
@@ -80,7 +80,7 @@ impl Program {
     /// The arguments are too long, or there is not enough memory.
     pub fn prepare(&self, operator: &dyn Operator, root: &Root) -> Result<CellId, LaunchError> {
         let block = self.argument_block()?;
-        let cell = operator.clone_cell(root.cell, self.memory, self.descendants)?;
+        let cell = operator.clone_cell(root.cell, self.memory, self.nesting)?;
         match operator.write_arguments(cell, &block) {
             Ok(()) => Ok(cell),
             Err(error) => {
@@ -123,7 +123,7 @@ impl Program {
                 | option(self.calls.trace, options::TRACE)
                 | option(self.is_template, options::TEMPLATE)
                 | option(self.is_debugged, options::DEBUG)
-                | option(self.descendants > 0, options::NESTING),
+                | option(self.nesting.is_some(), options::NESTING),
             user: self.user,
             group: self.group,
             rows: rows.into(),

@@ -78,13 +78,28 @@ impl Root {
             }
         };
         let root = Root { cell, volumes, disks };
-        match root.mount(kernel) {
+        match root.mount(kernel, &root.disks) {
             Ok(()) => Ok(root),
             Err(error) => {
                 remove(kernel, root.clear(kernel));
                 Err(error)
             }
         }
+    }
+
+    /// A root without a program that mounts the volumes of `root`, which may be a frozen program: nested cells of its clones are cloned
+    /// from it. It uses the disks of `root`, so it must be cleared before.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn for_nesting(kernel: &Kernel, template: &Template, root: &Root) -> Result<Root, LaunchError> {
+        let cell = kernel.clone_cell(template.cell(), QUOTA)?;
+        let plain = Root { cell, volumes: root.volumes.clone(), disks: Vec::new() };
+        if let Err(error) = plain.mount(kernel, &root.disks) {
+            plain.clear(kernel);
+            return Err(error);
+        }
+        Ok(plain)
     }
 
     /// A frozen program of this root as a root for clones. The cell must be frozen ([`Kernel::wait_frozen`]).
@@ -113,8 +128,9 @@ impl Root {
         self.disks
     }
 
-    fn mount(&self, kernel: &Kernel) -> Result<(), LaunchError> {
-        for (slot, (Volume { mount_point, disk }, id)) in self.volumes.iter().zip(&self.disks).enumerate() {
+    /// Mounts the volumes, whose disks are the first of `disks`.
+    fn mount(&self, kernel: &Kernel, disks: &[DiskId]) -> Result<(), LaunchError> {
+        for (slot, (Volume { mount_point, disk }, id)) in self.volumes.iter().zip(disks).enumerate() {
             let pages = PageCount(disk.blocks());
             if pages.bytes() > SLOT_SIZE {
                 return Err(LaunchError::VolumeTooLarge(mount_point.clone()));

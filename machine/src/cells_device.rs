@@ -96,12 +96,12 @@ impl CellsDevice {
         HoldingName::from_bits(name).ok_or_else(|| Error::other("the kernel has returned an invalid name of a cell"))
     }
 
-    /// Lets a child clone the root.
+    /// Lets a child clone the root ([`HoldingName::ROOT`]).
     ///
     /// # Errors
-    /// There is no such child.
-    pub fn grant_root(&self, child: HoldingName) -> Result<()> {
-        let call = Hypercall::Grant { cell: child.bits(), holding: HoldingName::ROOT.bits() };
+    /// There is no such child, or `root` is not the root.
+    pub fn grant(&self, child: HoldingName, root: HoldingName) -> Result<()> {
+        let call = Hypercall::Grant { cell: child.bits(), holding: root.bits() };
         self.perform("let a nested cell have cells of its own", call).map(drop)
     }
 

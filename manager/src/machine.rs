@@ -3,6 +3,7 @@
 
 use crate::descriptors::Descriptors;
 use crate::host;
+use crate::root::RootGuard;
 use crate::starts::ProgramStart;
 use crate::timings::Timings;
 use pando_confine::{ConfineError, Needs, Paths};
@@ -10,6 +11,7 @@ use pando_kernel::{Config, Kernel, StartMode};
 use pando_launch::{LaunchError, Root, Template, Volume, VolumeDisks};
 use pando_machine::kvm::{Kvm, KvmConfig, Omit, running_requests};
 use pando_machine::{HostError, PageCount};
+use std::sync::Arc;
 
 /// Memory besides the cells and the cached file blocks: the machine's own, the libOS's template, tables.
 const SLACK: PageCount = PageCount(1 << 14);
@@ -74,6 +76,15 @@ pub fn libos(kernel: &Kernel, timings: &mut Timings) -> Result<Template, Machine
     let template = Template::boot(kernel)?;
     await_libos(kernel, &template, timings)?;
     Ok(template)
+}
+
+/// The root of nested cells of a template's clones, with a libOS that is booted for it.
+///
+/// # Errors
+/// The libOS does not boot, or there is not enough memory.
+pub fn nesting_root(kernel: &Arc<Kernel>, root: &Root, timings: &mut Timings) -> Result<RootGuard, MachineError> {
+    let libos = libos(kernel, timings)?;
+    Ok(RootGuard::new(Arc::<Kernel>::clone(kernel), Root::for_nesting(kernel, &libos, root)?))
 }
 
 /// Waits until the libOS of a template has booted.

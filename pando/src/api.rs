@@ -148,6 +148,8 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
+    /// How many nested cells it may have at a time, with all of theirs: `pando` works inside of it. They share its limits.
+    pub nest: u32,
     /// Its name: requests accept it instead of the number. No living cell has the same [default: the template's name and the cell's
     /// number].
     pub name: Option<String>,

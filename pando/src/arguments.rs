@@ -65,7 +65,7 @@ pub(crate) struct Run {
     pub(crate) write_limit: Size,
 
     /// Let the program have this many nested cells at a time, with all of theirs: `pando run` works inside. They share its limits
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true, conflicts_with = "detach")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
     pub(crate) nest: u32,
 
     /// Print statistics of the cell on standard error when it ends; with `=json` as one object

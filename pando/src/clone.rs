@@ -19,8 +19,8 @@ use crate::run::{self, Single};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
-use pando_kernel::Kernel;
-use pando_launch::{Calls, Program};
+use pando_kernel::{CellId, Kernel};
+use pando_launch::{Calls, Nesting, Program};
 use pando_machine::PageCount;
 use pando_manager::cell::CellSpec;
 use pando_manager::limits::Limits;
@@ -32,6 +32,7 @@ use pando_manager::timings::Timings;
 use pando_manager::view::PreparedView;
 use pando_manager::{host, machine};
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +68,11 @@ pub(crate) struct Clone {
     /// other and nothing else
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "stats", "strace"], value_parser = crate::options::network_name)]
     network: Option<String>,
+
+    /// Let the clone have this many nested cells at a time, with all of theirs: `pando run` works inside. They share its limits, and see
+    /// the files that the template saw at its start
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    nest: u32,
 
     #[command(flatten)]
     connection: NetworkOptions,
@@ -108,6 +114,7 @@ impl Clone {
             network: self.network.clone(),
             allow: self.connection.allowed()?,
             publish: self.connection.published(),
+            nest: self.nest,
             name: self.name.clone(),
             host_name: self.host_name.as_ref().or(self.name.as_ref()).cloned().or(host_name),
             ..client::new_cell(name.to_string(), &self.words, environment::given(&self.variables), &self.limits)?
@@ -127,13 +134,15 @@ impl Clone {
         options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }
 
-    /// The clones, without host names.
-    fn spec(&self, memory: PageCount) -> CellSpec {
+    /// The clones, without host names. Their nested cells are cloned from `nesting_root`.
+    fn spec(&self, memory: PageCount, nesting_root: Option<CellId>) -> CellSpec {
+        let nesting = NonZeroU32::new(self.nest).zip(nesting_root);
         let program = Program {
             arguments: self.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: environment::given(&self.variables),
             calls: Calls { trace: self.strace, trap: false },
             memory,
+            nesting: nesting.map(|(descendants, root)| Nesting { descendants, root }),
             ..Program::default()
         };
         CellSpec { program, limits: Limits::from(&self.limits), host_name: None }
@@ -144,6 +153,8 @@ impl Clone {
 pub(crate) struct ReadyTemplate {
     /// The kernel.
     pub(crate) kernel: Arc<Kernel>,
+    /// The root of the clones' nested cells, if they may have any. It is dropped before the template whose disks it uses.
+    _nesting_root: Option<RootGuard>,
     /// The loaded template.
     pub(crate) root: RootGuard,
     /// The clones, without host names.
@@ -198,7 +209,9 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let kernel = Arc::new(machine::start(arena, machine::vcpus_for_many_cells(), is_single, &view.visible, &mut timings)?);
     let root = template.load(&kernel, &mut view)?;
     timings.end("template");
-    let ready = ReadyTemplate { kernel, root, spec: options.spec(memory), template };
+    let nesting_root = if options.nest > 0 { Some(machine::nesting_root(&kernel, &root, &mut timings)?) } else { None };
+    let spec = options.spec(memory, nesting_root.as_ref().map(|root| root.cell()));
+    let ready = ReadyTemplate { kernel, _nesting_root: nesting_root, root, spec, template };
     let status = if is_single { single(options, &ready, view, (network, &observer), &mut timings) } else { batch::run(options, &ready) };
     if let Some(last_error) = ready.template.last_error() {
         diagnostics::problem(&last_error);

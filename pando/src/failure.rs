@@ -84,7 +84,7 @@ pub(crate) enum Failure {
     #[error("{}", host::plain(.0))]
     Nested(std::io::Error),
     /// The cell that this process runs in may have no descendants.
-    #[error("this cell may have no cells of its own: start it with `pando run --nest NUMBER`")]
+    #[error("this cell may have no cells of its own: start it with `--nest NUMBER`")]
     NoNesting,
     /// A variable that is given is invalid.
     #[error("{0}")]

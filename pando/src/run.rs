@@ -14,7 +14,7 @@ use pando_confine::Needs;
 use pando_gateway::PortForward;
 use pando_image::escaped_lines;
 use pando_kernel::{End, Kernel, Outcome};
-use pando_launch::{Calls, LaunchError, Program, carry_input, carry_output};
+use pando_launch::{Calls, LaunchError, Nesting, Program, carry_input, carry_output};
 use pando_manager::cell::{CellGuard, CellSpec};
 use pando_manager::limits::Limits;
 use pando_manager::mounts::{self, LiveMounts};
@@ -29,6 +29,7 @@ use pando_manager::write_back::RunningExports;
 use pando_manager::{host, machine};
 use std::ffi::OsStr;
 use std::mem;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -68,7 +69,8 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let kernel = Arc::new(machine::start(memory, vcpus, true, &view.visible, &mut timings)?);
     let root = machine::prefetched_root(&kernel, mem::take(&mut view.volumes), &start, &mut timings)?;
     let calls = Calls { trap: options.trap_calls, trace: options.strace };
-    let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, descendants: options.nest, ..program };
+    let nesting = NonZeroU32::new(options.nest).map(|descendants| Nesting { descendants, root: root.cell() });
+    let program = Program { terminals: terminal::of_program(options.terminal), calls, memory, nesting, ..program };
     let cell = CellSpec { program, limits, host_name: options.host_name() }.create(Arc::<Kernel>::clone(&kernel), &root)?;
     if let Some(mode) = start.mode() {
         kernel.trace_start(cell.id(), mode).map_err(LaunchError::from)?;

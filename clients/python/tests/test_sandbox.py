@@ -72,6 +72,20 @@ class Sandbox(Case):
         with self.assertRaises(pando.SandboxEnded):
             s.url(8000)
 
+    def test_the_right_to_nested_cells(self) -> None:
+        def check(s: pando.Sandbox, may: bool) -> None:
+            self.says(s.run("import os; print(os.path.exists('/dev/cells'))"), f"{may}\n")
+
+        with self.sandbox() as plain, self.sandbox(nest=2) as nester:
+            check(plain, False)
+            check(nester, True)
+            assert nester.cell is not None
+            nester.cell.freeze("nester", replace=True)
+        # It is a right of the cell, not of the template.
+        for nest in (0, 1):
+            with pando.Sandbox("nester", client=self.client, nest=nest) as s:
+                check(s, nest > 0)
+
     def test_options_that_are_none(self) -> None:
         with self.assertRaisesRegex(TypeError, "unknown option 'memry'; the options are memory"):
             self.sandbox(memry="64M")

@@ -9,7 +9,7 @@ mod thread;
 
 pub use child::end_of;
 
-use crate::operator::{CellUse, Operator};
+use crate::operator::{CellUse, Nesting, Operator};
 use crate::{LaunchError, Root};
 use child::{Child, RemotePort};
 use pando_abi::holding::{ChildState, fact, port, stop};
@@ -71,13 +71,14 @@ impl Drop for NestedCells {
 }
 
 impl Operator for NestedCells {
-    fn clone_cell(&self, source: CellId, memory: PageCount, descendants: u32) -> Result<CellId, LaunchError> {
+    fn clone_cell(&self, source: CellId, memory: PageCount, nesting: Option<Nesting>) -> Result<CellId, LaunchError> {
         let device = &self.0.device;
+        let descendants = nesting.map_or(0, |nesting| nesting.descendants.get());
         let name = device.clone_cell(source.holding(), memory.0, descendants).map_err(LaunchError::Nested)?;
         let cell = CellId::from(name);
         self.0.lock().insert(cell, Child::new(name, self.port(port::CONSOLE)));
-        if descendants > 0
-            && let Err(error) = device.grant_root(name)
+        if let Some(Nesting { root, .. }) = nesting
+            && let Err(error) = device.grant(name, root.holding())
         {
             self.discard(cell);
             return Err(LaunchError::Nested(error));

@@ -17,9 +17,10 @@ use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, Job, Jobs, Operator, Program};
+use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Program};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -117,7 +118,11 @@ impl ManagedCell {
         let (since, started) = (Instant::now(), SystemTime::now());
         let requested = networks.as_ref().map_or(Ok(RequestedNetwork::default()), |networks| networks.request(&spec, slot))?;
         let host_name = host_name(&spec, id);
-        let cell = CellSpec { program: program(&spec, &template), limits: spec.limits, host_name: Some(host_name) };
+        let nesting = match NonZeroU32::new(spec.nest) {
+            Some(descendants) => Some(Nesting { descendants, root: manager.pool.nesting_root(&template)? }),
+            None => None,
+        };
+        let cell = CellSpec { program: program(&spec, &template, nesting), limits: spec.limits, host_name: Some(host_name) };
         let guard = cell.create(Arc::clone(operator), &template.root)?;
         let cell = guard.id();
         let mut connection = match networks {
@@ -506,11 +511,12 @@ fn host_name(spec: &CloneSpec, id: u64) -> String {
 }
 
 /// The requested clone's program description. Its path is unused: the program runs already.
-fn program(spec: &CloneSpec, template: &LoadedTemplate) -> Program {
+fn program(spec: &CloneSpec, template: &LoadedTemplate, nesting: Option<Nesting>) -> Program {
     Program {
         arguments: spec.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
         environment: spec.environment.clone(),
         memory: spec.limits.memory.unwrap_or(template.memory()),
+        nesting,
         ..Program::default()
     }
 }

@@ -10,10 +10,11 @@ use super::loaded::{FileVersion, LoadState, LoadedTemplate, collect_output, with
 use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::lock;
 use crate::environment::HostEnvironment;
+use crate::root::RootGuard;
 use crate::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
 use crate::time_limits::TimeLimits;
 use pando_kernel::{CellId, Kernel};
-use pando_launch::Template;
+use pando_launch::{Root, Template};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -128,6 +129,13 @@ impl TemplateProvider for FileTemplates {
         };
         let created = plan.create(workshop, &mut keep, &|_| ());
         created.map_err(|error| with_output(error, &output))
+    }
+
+    fn nesting_root(&self, template: &LoadedTemplate) -> Result<CellId, ManagerError> {
+        template.nesting_root(|| {
+            let root = Root::for_nesting(&self.kernel, &self.libos, &template.root)?;
+            Ok(RootGuard::new(Arc::<Kernel>::clone(&self.kernel), root))
+        })
     }
 
     fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError> {

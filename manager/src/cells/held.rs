@@ -86,13 +86,18 @@ impl TemplateProvider for HeldTemplates {
         Ok(())
     }
 
+    fn nesting_root(&self, _template: &LoadedTemplate) -> Result<CellId, ManagerError> {
+        // All see the files of this cell.
+        Ok(NestedCells::root().cell())
+    }
+
     fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError> {
         if self.find(name).is_some() && !replaces { Err(TemplateError::Exists(name.to_string())) } else { Ok(()) }
     }
 
     fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
         // A clone that never starts: it has what the frozen cell has, which ends with its own outcome.
-        let clone = self.operator.clone_cell(cell, source.memory(), 0)?;
+        let clone = self.operator.clone_cell(cell, source.memory(), None)?;
         let is_forced = by_force || source.is_forced();
         self.add(name, Root::loaded(clone, Vec::new(), Vec::new()), source.manifest().renamed(name), is_forced);
         Ok(())

@@ -5,10 +5,10 @@ use super::ManagerError;
 use super::budget::Charge;
 use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, TemplateError};
-use pando_kernel::{ConsolePort, Stream};
+use pando_kernel::{CellId, ConsolePort, Stream};
 use pando_machine::PageCount;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of a starting program's output that are reported if it does not become ready.
 const OUTPUT_KEPT: usize = 4096;
@@ -27,6 +27,8 @@ pub(super) enum LoadState {
 
 /// A loaded template, as long as it is referenced.
 pub(crate) struct LoadedTemplate {
+    /// The root of its clones' nested cells, once a clone has had the right to some. It is dropped before the root whose disks it uses.
+    nesting_root: OnceLock<RootGuard>,
     pub(crate) root: RootGuard,
     manifest: Manifest,
     is_forced: bool,
@@ -50,13 +52,14 @@ impl LoadedTemplate {
         charge: Charge,
     ) -> LoadedTemplate {
         let (manifest, is_forced) = (template.manifest().clone(), template.is_forced());
-        LoadedTemplate { root, manifest, is_forced, version: Some(version), used: AtomicU64::new(used), _charge: Some(charge), changed }
+        let (nesting_root, used, _charge) = (OnceLock::new(), AtomicU64::new(used), Some(charge));
+        LoadedTemplate { nesting_root, root, manifest, is_forced, version: Some(version), used, _charge, changed }
     }
 
     /// A template without a file.
     pub(super) fn held(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
-        let (used, changed) = (AtomicU64::new(0), Arc::default());
-        LoadedTemplate { root, manifest, is_forced, version: None, used, _charge: None, changed }
+        let (nesting_root, used, changed) = (OnceLock::new(), AtomicU64::new(0), Arc::default());
+        LoadedTemplate { nesting_root, root, manifest, is_forced, version: None, used, _charge: None, changed }
     }
 
     /// How it was created.
@@ -67,6 +70,18 @@ impl LoadedTemplate {
     /// Its memory limit.
     pub(crate) fn memory(&self) -> PageCount {
         self.manifest.memory()
+    }
+
+    /// The root of its clones' nested cells, which `make` makes at the first use.
+    ///
+    /// # Errors
+    /// `make` fails.
+    pub(super) fn nesting_root(&self, make: impl FnOnce() -> Result<RootGuard, ManagerError>) -> Result<CellId, ManagerError> {
+        match self.nesting_root.get() {
+            Some(root) => Ok(root.cell()),
+            // If two threads make one, one of them is dropped.
+            None => make().map(|made| self.nesting_root.get_or_init(|| made).cell()),
+        }
     }
 
     /// Whether it, or an ancestor, was frozen by force.

@@ -119,6 +119,14 @@ impl TemplatePool {
         self.provider.keep_clone(source, cell, name, by_force)
     }
 
+    /// The root that nested cells of a template's clones are cloned from. May block.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(crate) fn nesting_root(&self, template: &LoadedTemplate) -> Result<CellId, ManagerError> {
+        self.provider.nesting_root(template)
+    }
+
     /// All templates. May block.
     ///
     /// # Errors

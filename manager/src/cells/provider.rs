@@ -42,6 +42,12 @@ pub(super) trait TemplateProvider: Send + Sync {
     /// The name exists and is not to be replaced, or the template cannot be created.
     fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError>;
 
+    /// The root that nested cells of a template's clones are cloned from.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    fn nesting_root(&self, template: &LoadedTemplate) -> Result<CellId, ManagerError>;
+
     /// Checks that a template of this name can be created.
     ///
     /// # Errors

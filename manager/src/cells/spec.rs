@@ -23,6 +23,8 @@ pub struct CloneSpec {
     pub environment: Vec<Vec<u8>>,
     /// Its limits.
     pub limits: Limits,
+    /// How many nested cells it may have at a time.
+    pub nest: u32,
     /// Its name, which no living cell has; `None`: the template's name and the cell's number.
     pub name: Option<String>,
     /// Its host name; `None`: its name.

@@ -42,7 +42,11 @@ pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
     let allow = options.network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;
     let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
     let publish = options.network.published();
-    detach(&client, &NewCell { allow, publish, memory, name: options.name.clone(), host_name: options.host_name(), ..cell }, 1)
+    detach(
+        &client,
+        &NewCell { nest: options.nest, allow, publish, memory, name: options.name.clone(), host_name: options.host_name(), ..cell },
+        1,
+    )
 }
 
 /// The first option that the service does not support for programs without a template, and what to do instead.

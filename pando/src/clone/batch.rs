@@ -93,7 +93,7 @@ impl CloneBatch<'_> {
 
     /// Creates a clone and reads its output until it has ended.
     fn clone(&self, number: u32) -> Result<Outcome, Failure> {
-        let ReadyTemplate { kernel, root, spec, template } = self.ready;
+        let ReadyTemplate { kernel, root, spec, template, .. } = self.ready;
         let spec = CellSpec { host_name: Some(format!("{}-{number}", template.name())), ..spec.clone() };
         let cell = spec.create(Arc::<Kernel>::clone(kernel), root)?;
         let port = cell.console()?;

@@ -210,6 +210,8 @@ class Options(TypedDict, total=False):
     """The limit of its output in bytes; in a sandbox, of each run's output."""
     environment: Optional[Mapping[str, str]]
     """Its environment variables."""
+    nest: Optional[int]
+    """How many nested cells it may have at a time, with all of theirs: `pando` works inside. They share its limits."""
     name: Optional[str]
     """Its name, which no other running cell has; by default its template's name and its number."""
     host_name: Optional[str]

@@ -6,6 +6,7 @@ use alloc::string::String;
 use core::net::IpAddr;
 
 use super::Files;
+use super::cells_file::CELLS;
 use super::proc::entry::ProcEntry;
 use super::tree::content::Content;
 use super::tree::node::Body;
@@ -31,6 +32,8 @@ const DEVICES: [(&[u8], (u32, u32)); 9] = [
     (b"ptmx", (5, 2)),
     (b"pando", super::pando_file::PANDO),
 ];
+/// The device of cells that may have descendants.
+const CELLS_NAME: &[u8] = b"cells";
 const LINKS: [(&[u8], &[u8]); 4] =
     [(b"fd", b"/proc/self/fd"), (b"stdin", b"/proc/self/fd/0"), (b"stdout", b"/proc/self/fd/1"), (b"stderr", b"/proc/self/fd/2")];
 
@@ -45,11 +48,11 @@ impl Tree {
         self.graft(NameAt { directory: root, name: b"sys" }, InodeRef::Proc(ProcEntry::SYSTEM), now)?;
         // The image's own devices are not those of the cell.
         let device = self.made_directory(b"dev", ROOT, now)?;
-        let cells = nesting.then_some((&b"cells"[..], super::cells_file::CELLS));
-        for (name, numbers) in DEVICES.into_iter().chain(cells) {
-            let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
-            let owner = Owner { permissions, ..ROOT };
-            self.create(NameAt { directory: device, name }, Body::Special(FileType::CharacterDevice, numbers), owner, now)?;
+        for (name, numbers) in DEVICES {
+            self.create_device(NameAt { directory: device, name }, numbers, now)?;
+        }
+        if nesting {
+            self.create_device(NameAt { directory: device, name: CELLS_NAME }, CELLS, now)?;
         }
         for (name, target) in LINKS {
             self.create(NameAt { directory: device, name }, Body::Symlink(target.into()), Owner { permissions: 0o777, ..ROOT }, now)?;
@@ -64,6 +67,25 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Adds or removes `/dev/cells`, in a clone that may have descendants unlike its source, or the reverse.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; `ENOENT`, `ENOTDIR`: the program has removed or replaced `/dev`.
+    pub fn set_nesting(&mut self, nesting: bool, now: Time) -> Result<(), Errno> {
+        let at = NameAt { directory: self.lookup(self.root(), b"dev")?, name: CELLS_NAME };
+        match (self.lookup(at.directory, at.name), nesting) {
+            (Err(Errno::ENOENT), true) => self.create_device(at, CELLS, now),
+            (Ok(_), false) => self.unlink(at, now).map(drop),
+            (Ok(_), true) | (Err(Errno::ENOENT), false) => Ok(()),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    fn create_device(&mut self, at: NameAt<'_>, numbers: (u32, u32), now: Time) -> Result<(), Errno> {
+        let permissions = if numbers == (5, 1) { 0o600 } else { 0o666 };
+        self.create(at, Body::Special(FileType::CharacterDevice, numbers), Owner { permissions, ..ROOT }, now).map(drop)
     }
 
     /// Writes the DNS resolver, if there is one, and the cell's own host names to `/etc`.

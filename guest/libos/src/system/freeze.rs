@@ -7,9 +7,10 @@
 
 use pando_abi::note::options;
 use pando_abi::{Event, EventSet};
-use pando_rt::{console, events, memory, registers, template};
+use pando_rt::{clock, console, events, memory, registers, template};
 
 use super::System;
+use crate::files::status::time;
 use crate::process::{Process, ProcessNumber};
 use crate::signals::info::Info;
 use crate::wait::Channel;
@@ -77,7 +78,10 @@ impl System {
         self.memory.note_clone();
         self.boot_id = None;
         self.jobs.abandon(&mut self.files);
-        self.traced = memory::arguments().header.options & options::TRACE != 0;
+        let chosen = memory::arguments().header.options;
+        self.traced = chosen & options::TRACE != 0;
+        // A program that has replaced `/dev` finds no device there.
+        let _ = self.files.tree.set_nesting(chosen & options::NESTING != 0, time(clock::wall()));
         self.connect_anew();
         self.notice();
         self.files.cells_files.note_clone();

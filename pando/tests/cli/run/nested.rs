@@ -133,7 +133,7 @@ fn cells_beyond_the_number_are_refused_with_advice() {
     assert!(text(&outcome.stderr).contains("--nest"), "{}", text(&outcome.stderr));
     let outcome = run(&[], "pando run -- true; echo status $?");
     assert_eq!(text(&outcome.stdout), "status 125\n");
-    assert!(text(&outcome.stderr).contains("start it with `pando run --nest NUMBER`"), "{}", text(&outcome.stderr));
+    assert!(text(&outcome.stderr).contains("start it with `--nest NUMBER`"), "{}", text(&outcome.stderr));
 }
 
 /// Output that nobody reads, and a flood of it, do not hold up the end.

@@ -97,6 +97,16 @@ fn a_service_in_a_cell_has_the_cells_of_its_cell_and_no_more() {
 }
 
 #[test]
+fn cells_of_a_service_in_a_cell_have_cells_of_their_own() {
+    needs_kvm!();
+    let script = "pando run -d --nest 2 --name one -- sleep 1000; \
+        pando exec -e PATH=/opt:/usr/bin:/bin one pando run --nest 1 -- pando run -- echo deep; \
+        pando clone --nest 1 pando-run -- /opt/pando run -- echo cloned; pando clone pando-run -- ls /dev/cells; echo status $?";
+    let outcome = beside_service(8, script);
+    prints(&outcome, "1\ndeep\ncloned\nstatus 2\n");
+}
+
+#[test]
 fn a_nested_program_learns_that_nobody_reads_its_output() {
     needs_kvm!();
     let outcome = outer(2).args(["--", "sh", "-c", "pando run -- yes | head -1"]).output().expect("pando starts");
