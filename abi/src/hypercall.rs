@@ -230,7 +230,8 @@ hypercalls! {
     /// Copies state of a halted child to `address`, at most `bytes` bytes. `kind` 0: the reason for the halt, five words. 1: the context,
     /// 22 words: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU. 2: the vector
     /// state, as `XSAVE` stores it. 3: the registers of its program, 18 words: those of the context, or those on save level 0 while the
-    /// libOS runs. Returns the number of bytes.
+    /// libOS runs. 4: records of its living descendants, also if it is not halted: as many whole ones as fit, after as many as the upper
+    /// half of `kind` says. Returns the number of bytes.
     37 StateRead state_read(cell, kind, address, bytes);
     /// Sets state of a halted child from `bytes` bytes at `address`: its whole context (`kind` 1), its vector state (2)
     /// or the registers of its program (3). Returns 0.

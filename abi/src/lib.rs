@@ -13,6 +13,7 @@ pub mod cells_device;
 pub mod channel;
 pub mod control;
 pub mod cpuid;
+mod descendant;
 pub mod error;
 pub mod event;
 pub mod frame;
@@ -29,6 +30,7 @@ pub mod thread_table;
 pub mod virtual_registers;
 pub mod watch;
 
+pub use descendant::DescendantRecord;
 pub use error::Refusal;
 pub use event::{Event, EventSet};
 pub use holding::HoldingName;

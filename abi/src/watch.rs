@@ -33,6 +33,9 @@ pub mod state {
     pub const VECTOR: u64 = 2;
     /// The registers of the program.
     pub const PROGRAM: u64 = 3;
+    /// The descendants as [records](crate::DescendantRecord), read-only, whether the child is halted or not. The upper half of the kind
+    /// is the number of descendants to leave out.
+    pub const DESCENDANTS: u64 = 4;
 }
 
 /// Words of a context: the registers, the bases of FS and GS, the address of the last page fault, and pending events of the CPU.

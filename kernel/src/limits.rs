@@ -143,6 +143,9 @@ pub const MAX_NEIGHBOUR_OPTIONS: usize = 8;
 /// Cells in one kernel: the range of an index in a cell's name; memory is exhausted first.
 pub const MAX_CELLS: usize = 1 << 20;
 
+/// Holdings that a listing of a cell's descendants visits under the lock: some 100 µs.
+pub const DESCENDANTS_LISTED: usize = 4096;
+
 /// Number of alarms below which stale ones are not removed.
 pub const FEW_ALARMS: usize = 64;
 

@@ -3,8 +3,9 @@
 //! cell, by `/dev/cells` ([`NestedCells`](crate::NestedCells)).
 
 use crate::{LaunchError, Root};
-use pando_abi::Event;
+use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
+use pando_abi::{DescendantRecord, Event};
 use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
@@ -27,6 +28,30 @@ pub struct Nesting {
     pub descendants: NonZeroU32,
     /// The cell that its children are cloned from. It is a root without a program ([`Root::for_nesting`]).
     pub root: CellId,
+}
+
+/// A cell below another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descendant {
+    /// Number of levels below the cell whose descendants are listed: 1 for a child.
+    pub depth: u32,
+    /// Its state.
+    pub state: ChildState,
+    /// The memory that it uses with its own descendants, and its CPU time without theirs.
+    pub usage: CellUse,
+    /// Its host name.
+    pub name: String,
+}
+
+impl From<DescendantRecord> for Descendant {
+    fn from(record: DescendantRecord) -> Descendant {
+        Descendant {
+            depth: record.depth,
+            state: record.state,
+            usage: CellUse { memory: PageCount(record.pages), cpu: Duration::from_nanos(record.cpu) },
+            name: String::from_utf8_lossy(record.name()).into_owned(),
+        }
+    }
 }
 
 /// Runs cells. A front end over this works on a host and in a cell alike.
@@ -121,6 +146,9 @@ pub trait Operator: Send + Sync {
     /// The resources that a living cell uses. `None`: it has ended.
     fn usage(&self, cell: CellId) -> Option<CellUse>;
 
+    /// The living descendants of a cell, parents before their children; of many, only some. None: it has ended.
+    fn descendants(&self, cell: CellId) -> Vec<Descendant>;
+
     /// Ends a cell whose outcome nobody will ask for, and forgets it.
     fn discard(&self, cell: CellId);
 
@@ -205,6 +233,10 @@ impl Operator for Kernel {
     fn usage(&self, cell: CellId) -> Option<CellUse> {
         let (_, counters, usage) = self.inspect(cell).ok()?;
         Some(CellUse { memory: usage.used, cpu: counters.cpu })
+    }
+
+    fn descendants(&self, cell: CellId) -> Vec<Descendant> {
+        Kernel::descendants(self, cell).unwrap_or_default().into_iter().map(Descendant::from).collect()
     }
 
     fn discard(&self, cell: CellId) {

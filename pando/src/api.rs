@@ -239,6 +239,41 @@ pub struct Cell {
     pub cpu_seconds: f64,
     /// How it ended; missing while it runs.
     pub outcome: Option<Outcome>,
+    /// Its nested cells with theirs, parents before their children; of many, only some. Missing if it has none, or if they were not asked
+    /// for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descendants: Vec<Descendant>,
+}
+
+/// The state of a nested cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DescendantState {
+    /// It was not started: it is being prepared, or is a template.
+    New,
+    /// It runs, or waits.
+    Running,
+    /// It is a template.
+    Frozen,
+    /// A debugger or a tracer has halted it.
+    Halted,
+    /// It has just ended.
+    Ended,
+}
+
+/// A nested cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Descendant {
+    /// Levels below the cell in which it is listed: 1 for a cell that this one started.
+    pub depth: u32,
+    /// Its host name.
+    pub name: String,
+    /// Its state.
+    pub state: DescendantState,
+    /// Current size of its private memory in bytes, with that of its own nested cells.
+    pub memory_bytes: u64,
+    /// CPU time so far in seconds, without that of its own nested cells.
+    pub cpu_seconds: f64,
 }
 
 /// A port of the host that leads to a cell.

@@ -48,8 +48,11 @@ pub(crate) enum Command {
         #[arg(short = 'a', long)]
         all: bool,
         /// Print only the cells' numbers
-        #[arg(short = 'q', long, conflicts_with = "json")]
+        #[arg(short = 'q', long, conflicts_with_all = ["json", "tree"])]
         quiet: bool,
+        /// Print the nested cells of each cell below it; with --json, as its `descendants`
+        #[arg(long)]
+        tree: bool,
         /// Print one JSON object per line
         #[arg(long)]
         json: bool,

@@ -40,7 +40,7 @@ pub(crate) fn all_cells() -> Vec<CompletionCandidate> {
 
 fn cells_where(is: impl Fn(&crate::api::Cell) -> bool) -> Vec<CompletionCandidate> {
     // Without a server there are no cells.
-    let cells = connection::list().unwrap_or_default();
+    let cells = connection::list(false).unwrap_or_default();
     let shown = |cell: &crate::api::Cell| {
         let help = Some(cell.template.clone().into());
         [cell.id.to_string(), cell.name.clone()].map(|word| CompletionCandidate::new(word).help(help.clone()))

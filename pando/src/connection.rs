@@ -201,11 +201,11 @@ pub(crate) fn wait_for<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     outcome
 }
 
-/// The running cells and those that ended last.
+/// The running cells and those that ended last; with `descendants` also the nested cells of each.
 ///
 /// # Errors
 /// No server runs.
-pub(crate) fn list() -> Result<Vec<api::Cell>, Failure> {
+pub(crate) fn list(descendants: bool) -> Result<Vec<api::Cell>, Failure> {
     let client = Client::need()?;
-    wait_for(client.get("/v1/cells"))
+    wait_for(client.get(&format!("/v1/cells?descendants={descendants}")))
 }

@@ -176,7 +176,7 @@ impl ChildOperation {
             Hypercall::StateWrite { cell, kind, address, bytes } => {
                 let kind = StateKind::from_bits(kind)?;
                 let wanted = match kind {
-                    StateKind::Reason => return Err(Refusal::ReadOnly),
+                    StateKind::Reason | StateKind::Descendants { .. } => return Err(Refusal::ReadOnly),
                     StateKind::Context => CONTEXT_WORDS * 8,
                     StateKind::Vector => VECTOR_BYTES,
                     StateKind::Program => Registers::WORDS * 8,

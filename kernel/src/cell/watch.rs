@@ -68,6 +68,11 @@ pub(crate) enum StateKind {
     Vector,
     /// The registers of its program.
     Program,
+    /// Its descendants from this one on, whether it is halted or not.
+    Descendants {
+        /// Descendants that are left out.
+        first: u32,
+    },
 }
 
 impl StateKind {
@@ -81,6 +86,8 @@ impl StateKind {
             state::CONTEXT => Ok(StateKind::Context),
             state::VECTOR => Ok(StateKind::Vector),
             state::PROGRAM => Ok(StateKind::Program),
+            // The upper half is a number for this kind only.
+            _ if bits as u32 as u64 == state::DESCENDANTS => Ok(StateKind::Descendants { first: (bits >> 32) as u32 }),
             _ => Err(Refusal::BadArgument),
         }
     }
@@ -105,7 +112,7 @@ impl CpuState {
     pub(crate) fn decode(kind: StateKind, bytes: &[u8]) -> Result<CpuState, Refusal> {
         let words = || bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<u64>>();
         let state = match kind {
-            StateKind::Reason => return Err(Refusal::ReadOnly),
+            StateKind::Reason | StateKind::Descendants { .. } => return Err(Refusal::ReadOnly),
             StateKind::Context => words().try_into().ok().and_then(Context::from_words).map(CpuState::Context),
             StateKind::Program => words().try_into().ok().map(|words| CpuState::Program(Registers::from_words(words))),
             StateKind::Vector => {

@@ -104,6 +104,16 @@ impl Holdings {
         slot.holding.take().ok_or(Refusal::NoSuchHolding)
     }
 
+    /// The children in the first `most` slots, and the number of these slots.
+    pub(super) fn first_children(&self, most: usize) -> (Vec<CellId>, usize) {
+        let visited = self.slots.len().min(most);
+        let child = |slot: &Slot| match &slot.holding {
+            Some(Holding::Child { cell, .. }) => Some(*cell),
+            Some(Holding::Template(_)) | None => None,
+        };
+        (self.slots[..visited].iter().filter_map(child).collect(), visited)
+    }
+
     /// The children, with their names.
     pub(super) fn children(&self) -> impl Iterator<Item = (HoldingName, CellId)> {
         (0..).zip(&self.slots).filter_map(|(index, slot)| match &slot.holding {

@@ -11,6 +11,7 @@
 //! exits until it leaves the vCPU. Handlers return the next step and never switch cells themselves.
 
 mod cell_table;
+mod descendants;
 mod error;
 mod exits;
 mod export;

@@ -295,7 +295,7 @@ impl State {
     }
 }
 
-fn living_state(live: &LiveCell) -> ChildState {
+pub(super) fn living_state(live: &LiveCell) -> ChildState {
     match live.execution.run_state() {
         RunState::New => ChildState::New,
         RunState::Frozen => ChildState::Frozen,

@@ -16,8 +16,8 @@ use crate::cell::run_state::{Requirement, RunState};
 use crate::cell::watch::{CpuState, ResumeMode, StateKind};
 use crate::memory::Frames;
 use crate::sched::ReadyReason;
-use pando_abi::HoldingName;
 use pando_abi::watch::{CONTEXT_WORDS, HaltReason};
+use pando_abi::{DescendantRecord, HoldingName};
 use pando_machine::{Context, Exception, Nanos, VectorState};
 
 const _: () = assert!(CONTEXT_WORDS == Context::WORDS);
@@ -84,8 +84,12 @@ impl State {
         buffer: CallerBytes,
     ) -> Result<u64, OperationError> {
         let child = self.child(caller, child)?;
+        if let StateKind::Descendants { first } = kind {
+            return self.read_descendants(caller, child, first, buffer);
+        }
         let (LiveCell { cell, execution, .. }, frames) = self.require(child, Requirement::Halted)?;
         let mut bytes: Vec<u8> = match (kind, &execution.vector) {
+            (StateKind::Descendants { .. }, _) => Vec::new(),
             (StateKind::Reason, _) => cell.watch.reason.map_or_else(Vec::new, |reason| to_bytes(&reason.to_words())),
             (StateKind::Context, _) => to_bytes(&execution.context.to_words()),
             (StateKind::Program, _) => to_bytes(&execution.program_registers(cell, frames)?.to_words()),
@@ -93,6 +97,17 @@ impl State {
             (StateKind::Vector, Vector::Dead) => VectorState::initial().words().iter().flat_map(|word| word.to_le_bytes()).collect(),
         };
         bytes.truncate(buffer.count);
+        self.write_caller(caller, buffer.address, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Copies records of the descendants of a child, after the `first`, into its parent. Returns the number of bytes.
+    fn read_descendants(&mut self, caller: CellId, child: CellId, first: u32, buffer: CallerBytes) -> Result<u64, OperationError> {
+        self.require(child, Requirement::Living)?;
+        let first = first as usize;
+        let count = buffer.count / DescendantRecord::SIZE;
+        let listed = self.descendants(child, first.saturating_add(count));
+        let bytes: Vec<u8> = listed.iter().skip(first).flat_map(DescendantRecord::to_bytes).collect();
         self.write_caller(caller, buffer.address, &bytes)?;
         Ok(bytes.len() as u64)
     }

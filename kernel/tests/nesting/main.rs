@@ -3,6 +3,7 @@
 
 mod actor;
 mod budgets;
+mod descendants;
 mod families;
 mod ports;
 mod random;

@@ -9,12 +9,14 @@ mod thread;
 
 pub use child::end_of;
 
-use crate::operator::{CellUse, Nesting, Operator};
+use crate::operator::{CellUse, Descendant, Nesting, Operator};
 use crate::{LaunchError, Root};
 use child::{Child, RemotePort};
 use pando_abi::holding::{ChildState, fact, port, stop};
 use pando_abi::layout::ARGUMENTS;
-use pando_abi::{Event, HoldingName};
+use pando_abi::watch::{VECTOR_BYTES, state};
+use pando_abi::{DescendantRecord, Event, HoldingName};
+use pando_kernel::limits::DESCENDANTS_LISTED;
 use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome, Share};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
@@ -208,6 +210,22 @@ impl Operator for NestedCells {
     fn usage(&self, cell: CellId) -> Option<CellUse> {
         let facts = self.ask(cell, |device, name| Ok((device.fact(name, fact::USED)?, device.fact(name, fact::CPU)?)));
         facts.ok().map(|(pages, cpu)| CellUse { memory: PageCount(pages), cpu: Duration::from_nanos(cpu) })
+    }
+
+    fn descendants(&self, cell: CellId) -> Vec<Descendant> {
+        let mut all = Vec::new();
+        let mut buffer = vec![0; VECTOR_BYTES / DescendantRecord::SIZE * DescendantRecord::SIZE];
+        while all.len() < DESCENDANTS_LISTED {
+            let kind = state::DESCENDANTS | (all.len() as u64) << 32;
+            // It may have ended meanwhile.
+            let count = self.ask(cell, |device, name| device.read_state(name, kind, &mut buffer)).unwrap_or(0);
+            let records = buffer[..count].as_chunks().0.iter().filter_map(DescendantRecord::from_bytes);
+            all.extend(records.map(Descendant::from));
+            if count < buffer.len() {
+                break;
+            }
+        }
+        all
     }
 
     fn discard(&self, cell: CellId) {

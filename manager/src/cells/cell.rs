@@ -487,7 +487,13 @@ impl ManagedCell {
             memory,
             cpu,
             outcome,
+            descendants: Vec::new(),
         }
+    }
+
+    /// Its state, with its nested cells.
+    pub fn summary_with_descendants(&self) -> CellSummary {
+        CellSummary { descendants: self.operator.descendants(self.cell), ..self.summary() }
     }
 
     /// Whether it has ended.

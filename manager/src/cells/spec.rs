@@ -7,6 +7,7 @@ use crate::view::User;
 use pando_gateway::{PortForward, Rule};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
+use pando_launch::Descendant;
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -114,6 +115,8 @@ pub struct CellSummary {
     pub cpu: Duration,
     /// How it ended; `None` while it runs.
     pub outcome: Option<CellOutcome>,
+    /// Its nested cells with theirs, parents before their children, if they were asked for.
+    pub descendants: Vec<Descendant>,
 }
 
 /// The configuration of a cell's program.

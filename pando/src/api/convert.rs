@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The manager's plain values as types of the protocol.
 
-use super::Reason;
+use super::{DescendantState, Reason};
 use crate::api;
 use jiff::Timestamp;
+use pando_abi::holding::ChildState;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
+use pando_launch::Descendant;
 use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary};
 
 /// The message of a cell that was terminated because there is no memory for its output.
@@ -45,7 +47,8 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, name, host_name, template, arguments, addresses, forwards, started, memory, cpu, outcome } = cell;
+        let CellSummary { id, name, host_name, template, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } =
+            cell;
         api::Cell {
             id,
             name,
@@ -59,7 +62,21 @@ impl From<CellSummary> for api::Cell {
             memory_bytes: memory.bytes(),
             cpu_seconds: cpu.as_secs_f64(),
             outcome: outcome.map(Into::into),
+            descendants: descendants.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<Descendant> for api::Descendant {
+    fn from(Descendant { depth, state, usage, name }: Descendant) -> api::Descendant {
+        let state = match state {
+            ChildState::New => DescendantState::New,
+            ChildState::Started { .. } => DescendantState::Running,
+            ChildState::Frozen => DescendantState::Frozen,
+            ChildState::Halted => DescendantState::Halted,
+            _ => DescendantState::Ended,
+        };
+        api::Descendant { depth, name, state, memory_bytes: usage.memory.bytes(), cpu_seconds: usage.cpu.as_secs_f64() }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pando ps`, `logs`, `kill`, `stats`: the cells of `pando serve`.
 
-use crate::api::{self, Signal, Source};
+use crate::api::{self, DescendantState, Signal, Source};
 use crate::completion;
 use crate::connection::{Client, list, wait_for};
 use crate::diagnostics;
@@ -49,45 +49,105 @@ pub(crate) struct Kill {
     cells: Vec<String>,
 }
 
+/// Options of `pando ps`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing {
+    /// Include cells that have ended.
+    pub(crate) all: bool,
+    /// Print only the numbers.
+    pub(crate) quiet: bool,
+    /// Print nested cells below their parents.
+    pub(crate) tree: bool,
+    /// Print an object of JSON for each cell of the service.
+    pub(crate) json: bool,
+}
+
+/// A line of the list of cells.
+#[derive(Default)]
+struct Row {
+    cell: String,
+    name: String,
+    template: String,
+    arguments: String,
+    memory: String,
+    cpu: String,
+    age: String,
+    state: String,
+    ports: String,
+}
+
 /// Lists the cells.
 ///
 /// # Errors
 /// No server runs.
-pub(crate) fn ps(all: bool, quiet: bool, json: bool) -> Result<u8, Failure> {
-    let cells = list()?;
+pub(crate) fn ps(listing: Listing) -> Result<u8, Failure> {
+    let cells = list(listing.tree)?;
+    let cells = cells.iter().filter(|cell| listing.all || cell.outcome.is_none());
     let mut out = std::io::stdout().lock();
-    if !json && !quiet {
-        writeln!(
-            out,
-            "{:>6}  {:<16} {:<16} {:<24} {:>10} {:>9}  {:<14} {:<10} PORTS",
-            "CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE", "STATE"
-        )?;
-    }
-    for cell in cells.iter().filter(|cell| all || cell.outcome.is_none()) {
-        if quiet {
-            writeln!(out, "{}", cell.id)?;
-            continue;
-        }
-        if json {
+    if listing.quiet {
+        cells.into_iter().try_for_each(|cell| writeln!(out, "{}", cell.id))?;
+    } else if listing.json {
+        for cell in cells {
             writeln!(out, "{}", serde_json::to_string(cell).map_err(std::io::Error::from)?)?;
-            continue;
         }
-        let age = age(cell.started).to_string();
-        let state = cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message));
-        let memory = HumanBytes(cell.memory_bytes).to_string();
-        let ports: Vec<String> = cell.ports.iter().map(|port| format!("{}->{}/{}", port.host, port.cell, port.protocol)).collect();
-        let arguments = table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH);
-        writeln!(
-            out,
-            "{:>6}  {:<16} {:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {:>8.2}s  {age:<14} {state:<10} {}",
-            cell.id,
-            cell.name,
-            cell.template,
-            cell.cpu_seconds,
-            ports.join(", ")
-        )?;
+    } else {
+        Row::head().print(&mut out)?;
+        for cell in cells {
+            Row::of(cell).print(&mut out)?;
+            cell.descendants.iter().try_for_each(|nested| Row::of_nested(nested).print(&mut out))?;
+        }
     }
     Ok(0)
+}
+
+impl Row {
+    fn head() -> Row {
+        let [cell, name, template, arguments, memory, cpu, age, state, ports] =
+            ["CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE", "STATE", "PORTS"].map(String::from);
+        Row { cell, name, template, arguments, memory, cpu, age, state, ports }
+    }
+
+    /// A cell of the service.
+    fn of(cell: &api::Cell) -> Row {
+        let ports: Vec<String> = cell.ports.iter().map(|port| format!("{}->{}/{}", port.host, port.cell, port.protocol)).collect();
+        Row {
+            cell: cell.id.to_string(),
+            name: cell.name.clone(),
+            template: cell.template.clone(),
+            arguments: table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH),
+            memory: HumanBytes(cell.memory_bytes).to_string(),
+            cpu: format!("{:.2}s", cell.cpu_seconds),
+            age: age(cell.started).to_string(),
+            state: cell.outcome.as_ref().map_or("running".into(), |outcome| escaped(&outcome.message)),
+            ports: ports.join(", "),
+        }
+    }
+
+    /// A nested cell. Its name comes from the cell around it.
+    fn of_nested(nested: &api::Descendant) -> Row {
+        let state = match nested.state {
+            DescendantState::New => "new",
+            DescendantState::Running => "running",
+            DescendantState::Frozen => "frozen",
+            DescendantState::Halted => "halted",
+            DescendantState::Ended => "ended",
+        };
+        Row {
+            name: format!("{:indent$}{}", "", escaped(&nested.name), indent = 2 * nested.depth as usize),
+            memory: HumanBytes(nested.memory_bytes).to_string(),
+            cpu: format!("{:.2}s", nested.cpu_seconds),
+            state: state.into(),
+            ..Row::default()
+        }
+    }
+
+    fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let Row { cell, name, template, arguments, memory, cpu, age, state, ports } = self;
+        let line = format!(
+            "{cell:>6}  {name:<16} {template:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {cpu:>9}  {age:<14} {state:<10} {ports}"
+        );
+        writeln!(out, "{}", line.trim_end())
+    }
 }
 
 /// Prints a cell's output.

@@ -182,10 +182,20 @@ async fn run(State(manager): State<Arc<Manager>>, Json(mut new): Json<api::NewCe
     Ok(Json(api::RunResult::new(outcome, &attached.cell)))
 }
 
+/// The cells to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct CellsQuery {
+    /// List the nested cells of each cell, too.
+    #[serde(default)]
+    descendants: bool,
+}
+
 /// Lists the running cells and those that ended last.
-#[utoipa::path(get, path = "/v1/cells", responses((status = 200, body = Vec<api::Cell>)))]
-async fn cells(State(manager): State<Arc<Manager>>) -> Json<Vec<api::Cell>> {
-    Json(manager.cells().iter().map(|cell| cell.summary().into()).collect())
+#[utoipa::path(get, path = "/v1/cells", params(CellsQuery), responses((status = 200, body = Vec<api::Cell>)))]
+async fn cells(State(manager): State<Arc<Manager>>, Query(query): Query<CellsQuery>) -> Json<Vec<api::Cell>> {
+    let summary = |cell: &Arc<ManagedCell>| if query.descendants { cell.summary_with_descendants() } else { cell.summary() };
+    Json(manager.cells().iter().map(|cell| summary(cell).into()).collect())
 }
 
 /// Clones a template, and returns while the clone runs.

@@ -101,9 +101,11 @@ fn cells_of_a_service_in_a_cell_have_cells_of_their_own() {
     needs_kvm!();
     let script = "pando run -d --nest 2 --name one -- sleep 1000; \
         pando exec -e PATH=/opt:/usr/bin:/bin one pando run --nest 1 -- pando run -- echo deep; \
+        pando exec one /opt/pando run --hostname below -- sleep 1000 & \
+        until pando ps --tree | grep below; do :; done | awk '{ print $1 }'; \
         pando clone --nest 1 pando-run -- /opt/pando run -- echo cloned; pando clone pando-run -- ls /dev/cells; echo status $?";
     let outcome = beside_service(8, script);
-    prints(&outcome, "1\ndeep\ncloned\nstatus 2\n");
+    prints(&outcome, "1\ndeep\nbelow\ncloned\nstatus 2\n");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! Cells of `pando serve` on a host, and clones without it, that have cells of their own.
 
 use crate::case::PANDO;
-use crate::fixture::{Fixture, says};
+use crate::fixture::{Fixture, says, wait_until};
 use pando_testing::needs_kvm;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A shell that runs its argument as a script, as a template that sees `pando`.
 const SHELL: &str = r#"eval "$(pando-ready -s)"; PATH=/opt:$PATH; eval "$1""#;
@@ -44,6 +44,20 @@ fn cells_of_a_service_have_nested_cells_within_their_limits() {
     says(&full, "status 137\n");
     let second = inside("mkfifo /tmp/f; pando run -- sh -c 'echo ready; cat' </tmp/f & exec 3>/tmp/f; pando run -- true; echo status $?");
     assert!(second.errors.contains("--nest"), "{}", second.errors);
+    // The host's user sees what runs inside, as a tree.
+    let inner = "pando run --nest 1 --hostname inner -- pando run --hostname deep -- sleep 1000";
+    let made = fixture.pando(&["clone", "-d", "--nest", "2", "--name", "tree", "sh", inner]);
+    assert_eq!((made.status, &made.errors[..]), (0, ""));
+    wait_until(|| fixture.pando(&["ps", "--tree"]).output.contains("    deep"));
+    let tree = fixture.pando(&["ps", "--tree"]).output;
+    let names: Vec<&str> =
+        tree.lines().skip(1).map(|line| line[8..].split("  ").find(|word| !word.is_empty()).unwrap_or_default()).collect();
+    assert_eq!(names, ["outer", "tree", "inner", "deep"], "{tree}");
+    let json = fixture.pando(&["ps", "--tree", "--json"]).output;
+    let cells: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+    let below = &cells[1]["descendants"];
+    assert_eq!((&below[0]["depth"], &below[1]["depth"], &below[1]["state"]), (&json!(1), &json!(2), &json!("running")), "{json}");
+    assert!(below[0]["memory_bytes"].as_u64() > below[1]["memory_bytes"].as_u64() && cells[0].get("descendants").is_none(), "{json}");
     // A program without a template may have some, too: it reports whether it has the device.
     let detached = fixture.pando(&["run", "-d", "--nest", "3", "busybox", "ls", "/dev/cells"]);
     service.hear(&format!("/v1/cells/{}", detached.output.trim_end()), "/dev/cells");
