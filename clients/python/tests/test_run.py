@@ -127,6 +127,11 @@ class Run(Case):
         assert result.error is not None
         self.assertEqual(result.error.name, "ZeroDivisionError")
 
+    def test_many_long_notes_stay_whole(self) -> None:
+        with pando.Sandbox("python", client=self.client) as s:
+            result = s.run("import pando\nfor n in range(12): pando.note(str(n) + 'x' * 30000)")
+        self.assertEqual(result.notes, tuple(f"{n}" + "x" * 30000 for n in range(12)))
+
     def test_the_failure_of_a_child_is_not_reported(self) -> None:
         result = self.client.run("import os\nif os.fork() == 0: 1 / 0\nprint(os.waitstatus_to_exitcode(os.wait()[1]))")
         self.assertEqual((result.stdout, result.exit_code, result.error), ("1\n", 0, None))

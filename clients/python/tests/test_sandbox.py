@@ -154,15 +154,38 @@ class Sandbox(Case):
             result = s.run("for n in range(400_000): print(n)")
         self.assertEqual(result.stdout, "".join(f"{n}\n" for n in range(400_000)))
 
-    def test_a_run_that_takes_too_long_ends_it(self) -> None:
+    def test_a_run_that_takes_too_long_is_interrupted(self) -> None:
         with self.sandbox(timeout=60) as s:
-            result = s.run("print('begun')\nprint('half', end='')\nwhile True: pass", timeout=0.5)
-            self.contained(result, "timed-out", "TimedOut")
+            result = s.run("x = 1\nprint('begun')\nprint('half', end='')\nwhile True: pass", timeout=0.5)
+            self.contained(result, "timed-out", "KeyboardInterrupt")
+            assert result.error is not None
             self.assertEqual((result.stdout, result.exit_code), ("begun\nhalf", 124))
-            with self.assertRaisesRegex(pando.SandboxEnded, "within 0.5 s") as caught:
+            self.assertIn("within 0.5 s", result.error.value)
+            self.assertIn("line 4, in <module>\n    while True: pass", result.error.traceback)
+            self.says(s.run("print(x)"), "1\n")
+            waiting = s.run("import subprocess; subprocess.run(['sleep', '1000'])", timeout=0.5)
+            self.contained(waiting, "timed-out", "KeyboardInterrupt")
+            caught = s.run("import time\ntry: time.sleep(1000)\nexcept KeyboardInterrupt: print('caught')", timeout=0.5)
+            self.assertEqual((caught.stdout, caught.reason, caught.exit_code), ("caught\n", "timed-out", 124))
+            self.says(s.run("print(x)"), "1\n")
+
+    def test_a_run_that_does_not_react_ends_it(self) -> None:
+        with self.sandbox(timeout=60) as s:
+            code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun')\nwhile True: pass"
+            result = s.run(code, timeout=0.3)
+            self.contained(result, "timed-out", "TimedOut")
+            self.assertEqual((result.stdout, result.exit_code), ("begun\n", 124))
+            with self.assertRaisesRegex(pando.SandboxEnded, "within 0.3 s, nor after") as caught:
                 s.run("print(1)")
             assert caught.exception.outcome is not None
             self.assertEqual(caught.exception.outcome.reason, "killed")
+
+    def test_one_whose_block_fails_is_ended(self) -> None:
+        with self.assertRaises(ZeroDivisionError), self.sandbox() as s:
+            s.run("x = 1")
+            self.assertEqual(len(self.running()), 1)
+            1 / 0
+        self.assertEqual(self.running(), [])
 
     def test_the_time_between_runs_does_not_count(self) -> None:
         with self.sandbox(timeout=4) as s:

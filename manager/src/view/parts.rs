@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Helpers that every root gets, with which programs report that they are ready to be cloned: a program for shells, a module for Python
-//! and Node each, a header for C.
+//! Helpers that every root gets, with which programs report that they are ready to be cloned: a program for shells, modules for Python
+//! and one for Node, a header for C. Those of Python include the program of the template `python`.
 //!
 //! They are in each language's default search path, so that no setup is needed.
 
@@ -10,7 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const SHELL: &str = include_str!("parts/pando-ready");
-const PYTHON: &str = include_str!("parts/pando.py");
+/// Python's modules, by file name.
+const PYTHON: [(&str, &str); 6] = [
+    ("pando.py", include_str!("parts/pando.py")),
+    ("_pando_code.py", include_str!("parts/_pando_code.py")),
+    ("_pando_display.py", include_str!("parts/_pando_display.py")),
+    ("_pando_languages.py", include_str!("parts/_pando_languages.py")),
+    ("_pando_session.py", include_str!("parts/_pando_session.py")),
+    ("_pando_session.js", include_str!("parts/_pando_session.js")),
+];
 const NODE: &str = include_str!("parts/pando.js");
 const HEADER: &str = include_str!("parts/pando.h");
 
@@ -32,7 +40,9 @@ pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
     for module in builder.named("os.py") {
         let library = module.parent().and_then(Path::file_name);
         if library.is_some_and(|library| library.as_encoded_bytes().starts_with(b"python3.")) {
-            put(builder, &module.with_file_name("pando.py"), 0o644, PYTHON)?;
+            for (name, text) in PYTHON {
+                put(builder, &module.with_file_name(name), 0o644, text)?;
+            }
         }
     }
     for program in builder.named("node") {
@@ -45,7 +55,7 @@ pub(super) fn add_modules(builder: &mut Builder) -> Result<(), Error> {
 
 /// Adds the helpers' version to a fingerprint.
 pub(super) fn version(hasher: &mut impl Hasher) {
-    [SHELL, PYTHON, NODE, HEADER].hash(hasher);
+    (SHELL, PYTHON, NODE, HEADER).hash(hasher);
 }
 
 /// Adds a file unless the image has one at its path.

@@ -8,43 +8,49 @@
 ('1\\n', '', 0, None)
 """
 
-from ._async import AsyncCell, AsyncClient, AsyncSandbox, arun
-from ._sync import Cell, Client, Sandbox, run
-from ._types import (
-    Addresses,
+from ._async import AsyncClient, arun
+from ._cell import AsyncCell
+from ._errors import (
     BadRequest,
     CannotBeShown,
-    CellInfo,
-    CodeError,
     ConnectionLost,
     Error,
-    ExecOptions,
-    ExecResult,
     MachineFull,
     NoGateway,
     NoSuchCell,
+    NoSuchContext,
     NoSuchFile,
     NoSuchProgram,
     NoSuchTemplate,
     NotReady,
+    PortUnavailable,
+    SandboxEnded,
+    ServerError,
+    ServerMissing,
+    TemplateExists,
+    UnusableTemplate,
+    WrongState,
+)
+from ._results import Context, DisplayData, Execution, Logs
+from ._sandbox import AsyncSandbox
+from ._sync import Cell, Client, Sandbox, run
+from ._types import (
+    Addresses,
+    CellInfo,
+    CodeError,
+    ExecOptions,
+    ExecResult,
     Options,
     Outcome,
     Piece,
     Port,
-    PortUnavailable,
     Reason,
     Result,
-    SandboxEnded,
     SandboxOptions,
-    ServerError,
     ServerInfo,
-    ServerMissing,
     Signal,
     Template,
-    TemplateExists,
     TemplateOptions,
-    UnusableTemplate,
-    WrongState,
 )
 
 __all__ = [
@@ -59,12 +65,17 @@ __all__ = [
     "Client",
     "CodeError",
     "ConnectionLost",
+    "Context",
+    "DisplayData",
     "Error",
     "ExecOptions",
     "ExecResult",
+    "Execution",
+    "Logs",
     "MachineFull",
     "NoGateway",
     "NoSuchCell",
+    "NoSuchContext",
     "NoSuchFile",
     "NoSuchProgram",
     "NoSuchTemplate",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import List, Optional
 
 from . import _program
-from ._types import ServerMissing
+from ._errors import ServerMissing
 
 _SAYS_READY = "serving at"
 # The cells of a started server that can have `allow` or `publish` at a time.

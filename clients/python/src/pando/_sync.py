@@ -28,8 +28,10 @@ from typing import (
 )
 
 from . import _server
-from ._async import AsyncCell, AsyncClient, AsyncSandbox
+from ._async import AsyncClient
+from ._cell import AsyncCell
 from ._io import Threads, done
+from ._sandbox import AsyncSandbox
 from ._types import Options, Piece, Result, SandboxOptions
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class _Waiting(Generic[A]):
 
 
 class _Client(AsyncClient):
-    _io = Threads()
+    io = Threads()
 
 
 class Cell(_Waiting[AsyncCell]):
@@ -161,8 +163,8 @@ class Sandbox(_Waiting[AsyncSandbox]):
     """A separate cell, whose Python runs one piece of code after the other in the same namespace.
 
     The options are those of `SandboxOptions`: `memory`, `cpus` and `lifetime` (seconds) limit the cell; `timeout` (seconds)
-    and `output_limit` (bytes) limit each run. Exceeding a limit ends the cell: the result contains the reason, and later
-    runs raise SandboxEnded.
+    and `output_limit` (bytes) limit each run. A run that takes longer than `timeout` is interrupted, and the sandbox goes
+    on; exceeding another limit ends the cell: the result contains the reason, and later runs raise SandboxEnded.
 
     >>> with pando.Sandbox(memory="256M", timeout=5) as s:
     ...     s.run("x = 6")
@@ -176,6 +178,11 @@ class Sandbox(_Waiting[AsyncSandbox]):
         weakref.finalize(self, _close_sandbox, self._steps)
 
     run = _waits(AsyncSandbox.run)
+    run_code = _waits(AsyncSandbox.run_code)
+    create_code_context = _waits(AsyncSandbox.create_code_context)
+    list_code_contexts = _waits(AsyncSandbox.list_code_contexts)
+    remove_code_context = _waits(AsyncSandbox.remove_code_context)
+    interrupt = _waits(AsyncSandbox.interrupt)
     exec = _waits(AsyncSandbox.exec)
     read_file = _waits(AsyncSandbox.read_file)
     write_file = _waits(AsyncSandbox.write_file)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Cells for asyncio."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, AsyncGenerator, Optional, Sequence, Type, Union
+
+from . import _wire
+from ._errors import NoSuchCell
+from ._job import Job
+from ._stream import ResponseLines
+from ._text import OnText
+from ._types import CellInfo, ExecOptions, ExecResult, Outcome, Piece, Signal, Template
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._async import AsyncClient
+
+
+class AsyncCell:
+    """A cell: a clone that runs, or has ended and is still listed. As a context manager, it is removed on exit.
+
+    >>> async with await client.start("python", ["print(input())"]) as cell:
+    ...     await cell.write("hello", end=True)
+    ...     [piece.text async for piece in cell.output()]
+    ['hello\\n']
+    """
+
+    def __init__(self, client: AsyncClient, number: int) -> None:
+        self._client = client
+        self.id = number
+
+    async def output(self, follow: bool = True, first: int = 0) -> AsyncGenerator[Piece, None]:
+        """Its output from byte `first` on, piece by piece, until it ends, or with `follow=False` up to now.
+
+        The server keeps the last MiB, or as much as the output limit allows. A follower misses nothing from then on, because
+        the cell waits for slow readers.
+        """
+        heard = await self.follow(follow, first)
+        try:
+            async for said in heard:
+                if isinstance(said, Piece):
+                    yield said
+        finally:
+            await heard.aclose()
+
+    async def write(self, data: Union[str, bytes], end: bool = False) -> None:
+        """Sends standard input, and waits until it is accepted. `end`: closes the standard input."""
+        await self._client.do(_wire.write(self.id, _wire.encoded(data), end))
+
+    async def exec(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: Union[str, bytes] = b"",
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        **options: Unpack[ExecOptions],
+    ) -> ExecResult:
+        """Runs another program in it, and returns the result. `arguments`: a path or a name in PATH, and its arguments.
+
+        Its output is passed to `on_stdout` and `on_stderr` as it arrives. `stdin` has at most 64 KiB; write more to a file,
+        for the program to read. The other options are those of `ExecOptions`. An interruption ends the program.
+        """
+        job = Job(on_stdout, on_stderr)
+        operation = _wire.execute(self.id, arguments, _wire.encoded(stdin), options)
+        heard = await self._client.stream(operation, job.take)
+        try:
+            async for _ in heard:
+                pass
+        finally:
+            await heard.aclose()
+        return job.result()
+
+    async def read_file(self, path: str) -> bytes:
+        """Returns the content of a file in it; the path is absolute. Raises NoSuchFile if it cannot be read."""
+        return await self._client.do(_wire.read_file(self.id, path))
+
+    async def write_file(self, path: str, data: Union[str, bytes]) -> None:
+        """Writes a file in it, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
+        await self._client.do(_wire.write_file(self.id, path, _wire.encoded(data)))
+
+    async def wait(self, timeout: Optional[float] = None) -> Optional[Outcome]:
+        """Waits until it has ended, or for `timeout` seconds; returns None if it has not ended."""
+        return await self._client.do(_wire.wait(self.id, timeout))
+
+    async def kill(self, signal: Signal = "kill") -> None:
+        """Kills it, or sends its program "terminate" (SIGTERM) or "interrupt" (SIGINT). Its output can still be read."""
+        await self._client.do(_wire.kill(self.id, signal))
+
+    async def freeze(self, name: str, *, force: bool = False, replace: bool = False) -> Template:
+        """Turns it into a template in its present state. The cell itself does not continue; its clones do.
+
+        `force`: freezes it without the cooperation of its library OS. The random numbers of its clones are then not
+        guaranteed to be distinct, and the template is `forced`. The same holds if it runs programs that do not notice that
+        they are cloned; then a RuntimeWarning is issued.
+        """
+        made = await self._client.do(_wire.freeze(self.id, name, force, replace))
+        if made.forced and not force:
+            warnings.warn(_wire.unaware(name), RuntimeWarning, stacklevel=2)
+        return made
+
+    async def remove(self) -> None:
+        """Ends it, and removes it with its output."""
+        try:
+            await self._client.do(_wire.remove(self.id))
+        except NoSuchCell:
+            pass
+
+    async def info(self) -> CellInfo:
+        """Returns its present state, and its outcome once it has ended."""
+        return await self._client.do(_wire.cell(self.id))
+
+    async def __aenter__(self) -> AsyncCell:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]
+    ) -> None:
+        await self.remove()
+
+    def __repr__(self) -> str:
+        return f"<AsyncCell {self.id}>"
+
+    async def follow(self, follow: bool = True, first: int = 0) -> ResponseLines[_wire.Said]:
+        return await self._client.stream(_wire.output(self.id, first, follow), _wire.said)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Streamed responses."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from typing import Any, Callable, Deque, Generic, Iterator, TypeVar
+
+import httpx
+
+from . import _wire
+from ._errors import ConnectionLost
+from ._io import Http
+
+T = TypeVar("T")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Translates errors of the transport."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise ConnectionLost(f"the server closed the connection: {error or type(error).__name__}") from error
+
+
+class ResponseLines(Generic[T]):
+    """A streamed response, line by line. The reader closes it if it does not read to the end."""
+
+    def __init__(self, http: Http, response: httpx.Response, read: Callable[[Any], T]) -> None:
+        self._http = http
+        self._response = response
+        self._parts = http.parts(response)
+        self._lines = _wire.Lines(read)
+        self._whole: Deque[T] = deque()
+        self._is_listened_to = False
+        self._is_over = False
+
+    def __aiter__(self) -> ResponseLines[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._is_listened_to = True
+        try:
+            while not self._whole:
+                with translated():
+                    part = await self._parts.__anext__()
+                self._whole.extend(self._lines.add(part))
+            return self._whole.popleft()
+        finally:
+            self._is_listened_to = False
+            if self._is_over:
+                await self._http.end(self._response)
+
+    async def aclose(self) -> None:
+        self._is_over = True
+        # Otherwise, the reader closes the response.
+        if not self._is_listened_to:
+            await self._http.end(self._response)
