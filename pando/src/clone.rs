@@ -3,6 +3,7 @@
 
 mod batch;
 mod lines;
+mod service_clones;
 
 use crate::api::NewCell;
 use crate::arguments::{LimitOptions, NetworkOptions};
@@ -105,7 +106,7 @@ impl Clone {
     /// The options as a request to `pando serve`; `None` if the service does not support them.
     fn request(&self) -> Option<NewCell> {
         let TemplateRef::Stored(name) = &self.template else { return None };
-        if self.strace || self.stats.is_some() || self.output.is_some() {
+        if self.strace || self.stats.is_some() {
             return None;
         }
         // Of several clones, each has its own name.
@@ -121,12 +122,17 @@ impl Clone {
         })
     }
 
+    /// Creates the directory of `--output`, and returns its path without links.
+    fn create_output_directory(&self) -> Result<Option<PathBuf>, Failure> {
+        let Some(directory) = &self.output else { return Ok(None) };
+        let created = std::fs::create_dir_all(directory).and_then(|()| directory.canonicalize());
+        created.map(Some).map_err(|source| Failure::File { path: directory.clone(), source })
+    }
+
     /// The first option that a clone in a cell, which is made by a service, does not support.
     fn unsupported_inside(&self) -> Option<&'static str> {
         let options = [
             (matches!(self.template, TemplateRef::File(_)), "a template's file"),
-            (self.count > 1, "--count without -d"),
-            (self.output.is_some(), "--output"),
             (self.stats.is_some(), "--stats"),
             (self.strace, "--strace"),
             (self.connection.is_some(), "the network options"),
@@ -188,7 +194,13 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
         return Ok(status);
     }
     if nested::device()?.is_some() {
-        return Err(options.unsupported_inside().map_or_else(|| Client::need().err().unwrap_or(Failure::Alone), Failure::NotInside));
+        if let Some(option) = options.unsupported_inside() {
+            return Err(Failure::NotInside(option));
+        }
+        let client = Client::need()?;
+        client.server()?;
+        options.create_output_directory()?;
+        return service_clones::run(options, &client, &request.ok_or(Failure::Alone)?);
     }
     pando_confine::forbid_dumps()?;
     let mut timings = Timings::start();
@@ -197,11 +209,7 @@ pub(crate) fn clone(options: &Clone) -> Result<u8, Failure> {
     let observer = TerminalObserver::deferring(false);
     let network = run::prepare_network(&options.connection, template.name().as_ref(), &observer)?;
     let mut view = template.find(&caller)?;
-    if let Some(directory) = &options.output {
-        let failed = |source| Failure::File { path: directory.clone(), source };
-        std::fs::create_dir_all(directory).map_err(failed)?;
-        view.visible.change.push(directory.canonicalize().map_err(failed)?);
-    }
+    view.visible.change.extend(options.create_output_directory()?);
     timings.end("view");
     let memory = options.limits.memory.map_or(template.memory(), |size| size.pages());
     // All clones together may use half of the host's memory; it is not reserved.

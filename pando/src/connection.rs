@@ -119,6 +119,16 @@ impl Client {
         Ok(answer)
     }
 
+    /// Starts a program without standard input; `first` describes it. Its output comes as lines of the answer.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub(crate) async fn post_without_input(&self, path: &str, first: &impl Serialize) -> Result<Response<Incoming>, Failure> {
+        let mut line = serde_json::to_vec(first).map_err(std::io::Error::from).map_err(Failure::Gone)?;
+        line.push(b'\n');
+        self.send(Method::POST, path, "application/x-ndjson", line.into()).await
+    }
+
     async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
         self.send_body(method, path, kind, Full::new(body).boxed()).await
     }

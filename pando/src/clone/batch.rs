@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A batch of clones: several at once, each with a thread that reads its output.
+//! A batch of clones: several at once, each with a thread that reads its output. They run on a kernel of this process, or in a service.
 
 use super::lines::Lines;
 use super::{Clone, ReadyTemplate};
@@ -18,16 +18,34 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+/// Whole lines of a clone's output.
+pub(super) type OutputLines = Lines<Box<dyn Write>>;
+
 /// Exit status: some clones failed.
 const SOME_FAILED: u8 = 1;
 /// Failures that are reported one by one; more are only counted.
 const REPORTED_MAX: u32 = 10;
 
-/// State that all threads share.
-struct CloneBatch<'a> {
+/// Runs clones of a template.
+pub(super) trait CloneRunner: Sync {
+    /// Runs the clone of this number to its end, and writes its output. Returns how it failed, if it failed.
+    ///
+    /// # Errors
+    /// It could not be created, or its output could not be written.
+    fn run(&self, number: u32) -> Result<Option<String>, Failure>;
+}
+
+/// Clones on a kernel of this process.
+struct OwnClones<'a> {
     options: &'a Clone,
     ready: &'a ReadyTemplate,
     time_limits: TimeLimits,
+}
+
+/// State that all threads share.
+struct CloneBatch<'a> {
+    options: &'a Clone,
+    runner: &'a dyn CloneRunner,
     /// Clones that were started, at most their count.
     begun: AtomicU32,
     failed: AtomicU32,
@@ -35,13 +53,22 @@ struct CloneBatch<'a> {
     broken: Mutex<Option<Failure>>,
 }
 
-/// Creates the clones. Returns 0 if all of them succeeded.
+/// Creates the clones on a kernel of this process, which is confined. Returns 0 if all of them succeeded.
 ///
 /// # Errors
 /// A clone could not be created, or its output could not be written.
 pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure> {
     let time_limits = TimeLimits::start(Arc::<Kernel>::clone(&ready.kernel)).map_err(Failure::Thread)?;
-    let batch = CloneBatch { options, ready, time_limits, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
+    let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
+    run_all(options, &OwnClones { options, ready, time_limits }, || Ok(machine::limit_calls(needs)?))
+}
+
+/// Creates the clones. `prepare` is called once all threads have started. Returns 0 if all clones succeeded.
+///
+/// # Errors
+/// A clone could not be created, or its output could not be written.
+pub(super) fn run_all(options: &Clone, runner: &dyn CloneRunner, prepare: impl FnOnce() -> Result<(), Failure>) -> Result<u8, Failure> {
+    let batch = CloneBatch { options, runner, begun: AtomicU32::new(0), failed: AtomicU32::new(0), broken: Mutex::default() };
     let threads = options.count.min(options.at_once);
     // A confined process cannot start threads, so all are started before; they wait for this lock.
     let unconfined = RwLock::new(());
@@ -57,8 +84,7 @@ pub(super) fn run(options: &Clone, ready: &ReadyTemplate) -> Result<u8, Failure>
                 break;
             }
         }
-        let needs = Needs { writing_back: options.output.is_some(), ..Needs::default() };
-        machine::limit_calls(needs).unwrap_or_else(|error| batch.give_up(error.into()));
+        prepare().unwrap_or_else(|failure| batch.give_up(failure));
         drop(confining);
     });
     if let Some(failure) = batch.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -78,8 +104,9 @@ impl CloneBatch<'_> {
     fn work(&self) {
         let next = |begun: u32| (begun < self.options.count).then_some(begun + 1);
         while let Ok(number) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            match self.clone(number) {
-                Ok(outcome) => self.note(number, &outcome),
+            match self.runner.run(number) {
+                Ok(None) => {}
+                Ok(Some(failure)) => self.report(number, &failure),
                 Err(failure) => self.give_up(failure),
             }
         }
@@ -91,8 +118,23 @@ impl CloneBatch<'_> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 
+    fn report(&self, number: u32, failure: &str) {
+        if self.failed.fetch_add(1, Ordering::Relaxed) < REPORTED_MAX {
+            diagnostics::problem(&format_args!("clone {number}: {failure}"));
+        }
+    }
+}
+
+impl CloneRunner for OwnClones<'_> {
+    fn run(&self, number: u32) -> Result<Option<String>, Failure> {
+        let Outcome { end, .. } = self.run_to_end(number)?;
+        Ok((exit_status(&end) != 0).then(|| end.to_string()))
+    }
+}
+
+impl OwnClones<'_> {
     /// Creates a clone and reads its output until it has ended.
-    fn clone(&self, number: u32) -> Result<Outcome, Failure> {
+    fn run_to_end(&self, number: u32) -> Result<Outcome, Failure> {
         let ReadyTemplate { kernel, root, spec, template, .. } = self.ready;
         let spec = CellSpec { host_name: Some(format!("{}-{number}", template.name())), ..spec.clone() };
         let cell = spec.create(Arc::<Kernel>::clone(kernel), root)?;
@@ -104,12 +146,7 @@ impl CloneBatch<'_> {
             is_within_limit.set(false);
             cell.end(End::OutputLimit);
         };
-        let copied = match &self.options.output {
-            Some(directory) => {
-                files(directory, number).and_then(|[output, errors]| listen(&port, (output, errors), spec.limits.output, exceeded))
-            }
-            None => listen(&port, (io::stdout(), io::stderr()), spec.limits.output, exceeded),
-        };
+        let copied = sinks(self.options, number).and_then(|sinks| listen(&port, sinks, spec.limits.output, exceeded));
         if copied.is_err() {
             cell.end(End::Killed);
         }
@@ -121,12 +158,18 @@ impl CloneBatch<'_> {
         }
         Ok(outcome)
     }
+}
 
-    fn note(&self, number: u32, outcome: &Outcome) {
-        if exit_status(&outcome.end) != 0 && self.failed.fetch_add(1, Ordering::Relaxed) < REPORTED_MAX {
-            diagnostics::problem(&format_args!("clone {number}: {}", outcome.end));
+/// Where the output of a clone goes, line by line.
+pub(super) fn sinks(options: &Clone, number: u32) -> io::Result<(OutputLines, OutputLines)> {
+    let (output, errors): (Box<dyn Write>, Box<dyn Write>) = match &options.output {
+        Some(directory) => {
+            let [output, errors] = files(directory, number)?;
+            (Box::new(output), Box::new(errors))
         }
-    }
+        None => (Box::new(io::stdout()), Box::new(io::stderr())),
+    };
+    Ok((Lines::new(output), Lines::new(errors)))
 }
 
 /// The files of a clone.
@@ -141,11 +184,10 @@ fn files(directory: &Path, number: u32) -> io::Result<[File; 2]> {
 /// Copies a cell's output until the cell has ended. Calls `exceeded` if it is longer than the limit.
 fn listen(
     port: &pando_kernel::ConsolePort,
-    (output, errors): (impl Write, impl Write),
+    (mut output, mut errors): (OutputLines, OutputLines),
     most: Option<u64>,
     exceeded: impl Fn(),
 ) -> io::Result<()> {
-    let (mut output, mut errors) = (Lines::new(output), Lines::new(errors));
     let mut left = most.unwrap_or(u64::MAX);
     while let Some((stream, mut bytes)) = port.receive() {
         if bytes.len() as u64 > left {
