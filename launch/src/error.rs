@@ -2,6 +2,7 @@
 //! Errors of launching programs.
 
 use pando_kernel::OperatorError;
+use std::io::ErrorKind;
 
 /// An error of launching a program in a cell.
 #[derive(Debug, thiserror::Error)]
@@ -60,4 +61,16 @@ pub enum LaunchError {
     /// A volume is larger than a slot.
     #[error("the image for '{}' exceeds the limit of 512 GiB: split it", .0.escape_ascii())]
     VolumeTooLarge(Vec<u8>),
+}
+
+impl LaunchError {
+    /// Whether the state of the cell did not allow the request: it may allow it later.
+    #[must_use]
+    pub fn is_wrong_state(&self) -> bool {
+        match self {
+            LaunchError::Kernel(error) => matches!(error, OperatorError::WrongState(_)),
+            LaunchError::Nested(error) => error.kind() == ErrorKind::WouldBlock,
+            _ => false,
+        }
+    }
 }

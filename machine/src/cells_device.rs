@@ -83,7 +83,11 @@ impl CellsDevice {
 
     /// Makes a call whose refusal is an error for people.
     fn perform(&self, action: &'static str, call: Hypercall) -> Result<u64> {
-        self.call(call)?.map_err(|refusal| Error::other(Refused { action, refusal }))
+        self.call(call)?.map_err(|refusal| {
+            // A call that the cell's state does not allow may be repeated later.
+            let kind = if refusal == Refusal::WrongState { ErrorKind::WouldBlock } else { ErrorKind::Other };
+            Error::new(kind, Refused { action, refusal })
+        })
     }
 
     /// Clones a held cell, at first the root ([`HoldingName::ROOT`]). The clone may use `quota` pages and have `cells` descendants, within

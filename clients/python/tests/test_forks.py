@@ -100,6 +100,34 @@ class Forks(Case):
         made = self.begun("python", code.replace("\nfor number", "\n    for number")).freeze("forked", replace=True)
         self.assertFalse(made.forced)
 
+    def test_of_a_session_that_goes_on(self) -> None:
+        with pando.Sandbox(client=self.client, memory="256M", timeout=60, environment={"NAME": "kept"}) as s:
+            s.run(USED + "\nimport threading, time\nx = [1]\nopen('/tmp/file', 'w').write('y')")
+            # A thread that wakes up often leaves pauses.
+            s.run("def tick():\n    while True: time.sleep(0.001)\nthreading.Thread(target=tick, daemon=True).start()")
+            copies = s.fork(COUNT)
+            self.differ([copy.run(DRAW).stdout for copy in copies])
+            for number, copy in enumerate(copies):
+                self.says(copy.run(f"x.append({number}); print(x, open('/tmp/file').read(), os.environ['NAME'])"), f"[1, {number}] y kept\n")
+            self.says(s.run("x.append('own'); print(x)"), "[1, 'own']\n")
+            # Copies of copies; the original may have ended.
+            s.close()
+            (copy,) = copies[3].fork()
+            for old in copies:
+                old.close()
+            with copy:
+                self.says(copy.run("print(x)"), "[1, 3]\n")
+            with self.assertRaisesRegex(pando.SandboxEnded, "closed"):
+                s.fork()
+        self.assertEqual(self.running(), [])
+
+    def test_numbers_of_copies_that_are_refused(self) -> None:
+        with pando.Sandbox(client=self.client) as s:
+            for count in (0, -1, 100_000):
+                with self.assertRaisesRegex(pando.BadRequest, "count"):
+                    s.fork(count)
+            self.says(s.run("print(1)"), "1\n")
+
     @unittest.skipUnless(os.path.exists("/usr/bin/node"), "there is no Node")
     def test_of_node(self) -> None:
         self.client.create_template("node", ["/usr/bin/node", "-e", NODE], replace=True)

@@ -11,13 +11,14 @@ use super::tasks::{blocking, lock};
 use super::{Manager, ManagerError};
 use crate::cell::{CellSpec, wait};
 use crate::outcome::{OWN_FAILURE, exit_status};
+use crate::root::RootGuard;
 use crate::template::TemplateName;
 use crate::time_limits::TimeLimits;
 use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Program};
+use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Program, Root};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -33,6 +34,8 @@ const LOG_KEPT: u64 = 1 << 20;
 const LOG_KEPT_MAX: u64 = 64 << 20;
 /// How long a cell may take to reach a point at which it can be frozen.
 const FREEZE_MAX: Duration = Duration::from_secs(10);
+/// The time between attempts to copy a cell that runs.
+const FORK_INTERVAL: Duration = Duration::from_millis(1);
 /// The message of a cell that was frozen.
 const FROZEN: &str = "frozen: a template was created from it";
 /// The message of a cell that was terminated because there is no memory for its output.
@@ -444,6 +447,37 @@ impl ManagedCell {
         // The cell does not continue, whether it was stored or not.
         let _ = operator.end(*cell, End::Killed);
         stored
+    }
+
+    /// Copies it while it runs, at a moment at which it waits. Returns the specification of clones of the copy, which have the same limits
+    /// and arguments, and the copy as a template for them. May block.
+    ///
+    /// # Errors
+    /// It has ended, its programs do not pause, or there is not enough memory.
+    pub(super) fn copy(&self) -> Result<(CloneSpec, Arc<LoadedTemplate>), ManagerError> {
+        let ManagedCell { operator, cell, id, .. } = self;
+        let ended = || ManagerError::Ended { cell: *id, action: "fork" };
+        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template)).ok_or_else(ended)?;
+        let give_up = Instant::now() + FREEZE_MAX;
+        let copy = loop {
+            match operator.clone_cell(*cell, template.memory(), None) {
+                Ok(copy) => break copy,
+                Err(_) if operator.usage(*cell).is_none() => return Err(ended()),
+                Err(error) if !error.is_wrong_state() => return Err(error.into()),
+                Err(_) if Instant::now() > give_up => return Err(ManagerError::NotIdle { cell: *id, seconds: FREEZE_MAX.as_secs() }),
+                Err(_) => std::thread::sleep(FORK_INTERVAL),
+            }
+        };
+        let root = RootGuard::new(Arc::clone(operator), Root::loaded(copy, Vec::new(), Vec::new()));
+        let spec = CloneSpec {
+            // No two living cells have the same name, and no two have the same port of the host.
+            name: None,
+            host_name: None,
+            publish: Vec::new(),
+            ..self.spec.clone()
+        };
+        let spec = CloneSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
+        Ok((spec, Arc::new(LoadedTemplate::copy_of_clone(&template, root))))
     }
 
     /// Waits until it has ended.

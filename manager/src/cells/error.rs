@@ -53,6 +53,16 @@ pub enum ManagerError {
         /// The time limit.
         seconds: u64,
     },
+    /// The cell's programs run without a pause.
+    #[error(
+        "cannot fork cell {cell}: its programs have not paused within {seconds} seconds; wait until one of them waits for input or time"
+    )]
+    NotIdle {
+        /// The cell.
+        cell: u64,
+        /// The time limit.
+        seconds: u64,
+    },
     /// A template cannot be used.
     #[error(transparent)]
     Template(#[from] TemplateError),

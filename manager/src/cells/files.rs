@@ -132,6 +132,7 @@ impl TemplateProvider for FileTemplates {
     }
 
     fn nesting_root(&self, template: &LoadedTemplate) -> Result<CellId, ManagerError> {
+        let template = template.base();
         template.nesting_root(|| {
             let root = Root::for_nesting(&self.kernel, &self.libos, &template.root)?;
             Ok(RootGuard::new(Arc::<Kernel>::clone(&self.kernel), root))

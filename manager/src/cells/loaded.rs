@@ -30,6 +30,8 @@ pub(crate) struct LoadedTemplate {
     /// The root of its clones' nested cells, once a clone has had the right to some. It is dropped before the root whose disks it uses.
     nesting_root: OnceLock<RootGuard>,
     pub(crate) root: RootGuard,
+    /// The template whose disks and files it uses, if it is a copy of a running clone.
+    base: Option<Arc<LoadedTemplate>>,
     manifest: Manifest,
     is_forced: bool,
     /// Differs if the file differs; `None`: it has none.
@@ -53,13 +55,27 @@ impl LoadedTemplate {
     ) -> LoadedTemplate {
         let (manifest, is_forced) = (template.manifest().clone(), template.is_forced());
         let (nesting_root, used, _charge) = (OnceLock::new(), AtomicU64::new(used), Some(charge));
-        LoadedTemplate { nesting_root, root, manifest, is_forced, version: Some(version), used, _charge, changed }
+        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: Some(version), used, _charge, changed }
     }
 
     /// A template without a file.
     pub(super) fn held(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
         let (nesting_root, used, changed) = (OnceLock::new(), AtomicU64::new(0), Arc::default());
-        LoadedTemplate { nesting_root, root, manifest, is_forced, version: None, used, _charge: None, changed }
+        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed }
+    }
+
+    /// A copy of a running clone of `template`, which has a cell of its own and everything else of the template. Nothing names it: it is
+    /// dropped with its last clone.
+    pub(super) fn copy_of_clone(template: &Arc<LoadedTemplate>, root: RootGuard) -> LoadedTemplate {
+        // A copy of a copy does not need the first copy.
+        let base = Arc::clone(template.base.as_ref().unwrap_or(template));
+        let held = LoadedTemplate::held(root, template.manifest.clone(), template.is_forced);
+        LoadedTemplate { base: Some(base), ..held }
+    }
+
+    /// The template whose files it uses: itself, or the one of which it is a copy.
+    pub(super) fn base(&self) -> &LoadedTemplate {
+        self.base.as_deref().unwrap_or(self)
     }
 
     /// How it was created.

@@ -31,6 +31,7 @@ use crate::view::{self, PreparedView};
 use budget::Budget;
 use files::FileTemplates;
 use held::HeldTemplates;
+use loaded::LoadedTemplate;
 use names::NameReservation;
 use networks::CellNetworks;
 use pando_confine::Paths;
@@ -201,9 +202,7 @@ impl Manager {
     /// # Errors
     /// There is no such template, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
-        if self.used() >= self.memory {
-            return Err(ManagerError::MemoryFull(self.memory));
-        }
+        self.check_memory()?;
         match &self.networks {
             None if spec.network.is_some() => return Err(ManagerError::NotInside("network (--network)")),
             None if !spec.publish.is_empty() => return Err(ManagerError::NotInside("publish (-p)")),
@@ -212,6 +211,30 @@ impl Manager {
         }
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
         let template = self.pool.get(&spec.template).await?;
+        self.start_clone(spec, template).await
+    }
+
+    /// Starts copies of a running cell, which continue where it waits. It goes on itself. They end when the returned guards are dropped,
+    /// unless these are released.
+    ///
+    /// # Errors
+    /// It has ended, its programs do not pause, there is not enough memory, or there is no gateway for a copy.
+    pub async fn fork(self: &Arc<Self>, source: Arc<ManagedCell>, count: u32) -> Result<Vec<AttachedCell>, ManagerError> {
+        let permit = self.pool.freezer().await?;
+        let copied = blocking(move || {
+            let _permit = permit;
+            source.copy()
+        });
+        let (spec, copy) = copied.await?;
+        let mut forks = Vec::new();
+        for _ in 0..count {
+            self.check_memory()?;
+            forks.push(self.start_clone(spec.clone(), Arc::clone(&copy)).await?);
+        }
+        Ok(forks)
+    }
+
+    async fn start_clone(self: &Arc<Self>, spec: CloneSpec, template: Arc<LoadedTemplate>) -> Result<AttachedCell, ManagerError> {
         let slot = match &self.networks {
             Some(networks) => networks.slot(&spec).await?,
             None => None,
@@ -315,6 +338,11 @@ impl Manager {
             }
             cells.remove(&id);
         }
+    }
+
+    /// Checks that there is memory for another cell.
+    fn check_memory(&self) -> Result<(), ManagerError> {
+        if self.used() < self.memory { Ok(()) } else { Err(ManagerError::MemoryFull(self.memory)) }
     }
 
     /// The memory of cells and templates, without cached file blocks, which are evicted for them.

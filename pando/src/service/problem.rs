@@ -139,7 +139,9 @@ impl From<ManagerError> for Problem {
             ManagerError::NotInside(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
             ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),
-            ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } => (StatusCode::CONFLICT, "wrong-state"),
+            ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } | ManagerError::NotIdle { .. } => {
+                (StatusCode::CONFLICT, "wrong-state")
+            }
             ManagerError::Template(error) | ManagerError::Creation { error, .. } => of_template(error),
             ManagerError::Launch(error) | ManagerError::Network(NetworkError::Launch(error)) => of_launch(error),
             ManagerError::Network(NetworkError::NotListening(_)) => (StatusCode::CONFLICT, "port-unavailable"),

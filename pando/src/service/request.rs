@@ -17,6 +17,8 @@ use std::time::Duration;
 const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 /// The most ports of the host that lead to a cell.
 const PORTS_MAX: usize = 64;
+/// The most copies of a cell that one request starts.
+const FORKS_MAX: u32 = 1024;
 /// The default time for a template to become ready, in seconds.
 const READY_SECONDS_MAX: f64 = 300.0;
 
@@ -70,6 +72,17 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         input_ends,
         is_read_completely: false,
     })
+}
+
+/// Validates the number of copies of a cell.
+///
+/// # Errors
+/// There are none, or too many.
+pub(super) fn forks(count: u32) -> Result<u32, Problem> {
+    if (1..=FORKS_MAX).contains(&count) {
+        return Ok(count);
+    }
+    Err(Problem::request(format!("count: {count} is not a number of copies: give a number from 1 to {FORKS_MAX}")))
 }
 
 /// Validates a request for a template.

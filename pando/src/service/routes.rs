@@ -58,6 +58,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(input))
         .routes(routes!(read_file, write_file))
         .routes(routes!(freeze))
+        .routes(routes!(fork))
         .layer(from_fn(connections::limit_body))
         .merge(streams)
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
@@ -389,6 +390,20 @@ async fn freeze(
     let (cell, name) = (manager.find(&id)?, name(&new.name)?);
     manager.freeze(cell, name.clone(), new.replace, new.force).await?;
     blocking(move || Ok((StatusCode::CREATED, Json(manager.template(&name)?.into())))).await
+}
+
+/// Starts copies of a running cell.
+///
+/// They continue where its programs wait, with its memory, files, arguments and limits. The cell itself goes on. The copies draw other
+/// random numbers. They have names, host names and time limits of their own, and no published ports.
+#[utoipa::path(post, path = "/v1/cells/{cell}/fork", params(("cell" = String, Path, description = "The cell's number or name.")), request_body = api::Fork, responses((status = 201, body = Vec<api::Cell>), (status = "4XX", body = api::Problem), (status = 503, body = api::Problem)))]
+async fn fork(
+    State(manager): State<Arc<Manager>>,
+    Path(id): Path<String>,
+    Json(fork): Json<api::Fork>,
+) -> RouteResult<(StatusCode, Json<Vec<api::Cell>>)> {
+    let forks = manager.fork(manager.find(&id)?, request::forks(fork.count)?).await?;
+    Ok((StatusCode::CREATED, Json(forks.into_iter().map(|fork| fork.release().summary().into()).collect())))
 }
 
 /// Whether the input ends.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, AsyncGenerator, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, AsyncGenerator, List, Optional, Sequence, Type, Union
 
 from . import _wire
 from ._errors import NoSuchCell
@@ -102,6 +102,14 @@ class AsyncCell:
         if made.forced and not force:
             warnings.warn(_wire.unaware(name), RuntimeWarning, stacklevel=2)
         return made
+
+    async def fork(self, count: int = 1) -> List[AsyncCell]:
+        """Starts copies that continue where its programs wait, with its memory, files, arguments and limits. It goes on itself.
+
+        The copies draw other random numbers, as those of a template do; unlike `freeze`, it gives no warning about programs
+        that do not notice that they are cloned. They have names and time limits of their own, and no published ports.
+        """
+        return [AsyncCell(self._client, number) for number in await self._client.do(_wire.fork(self.id, count))]
 
     async def remove(self) -> None:
         """Ends it, and removes it with its output."""

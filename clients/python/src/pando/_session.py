@@ -80,6 +80,13 @@ class Life:
         """Encodes a request for the Python in the cell."""
         return json.dumps({**fields, "interrupts": self.interrupts}).encode() + b"\n"
 
+    def copied(self, number: int) -> Life:
+        """The state of a copy of the cell, whose lifetime begins now."""
+        life = Life(self.order.template, {})
+        life.order, life.timeout, life.output_limit = self.order, self.timeout, self.output_limit
+        life.number, life.interrupts, life.runs = number, self.interrupts, self.runs
+        return life
+
     def finish(self, run: Run, is_refused: bool) -> None:
         """Updates the state after a run. `is_refused`: the cell did not accept its code."""
         if run.outcome is not None:

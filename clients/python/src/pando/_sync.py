@@ -108,6 +108,10 @@ class Cell(_Waiting[AsyncCell]):
     remove = _waits(AsyncCell.remove)
     info = _waits(AsyncCell.info)
 
+    def fork(self, count: int = 1) -> List[Cell]:
+        """Starts copies that continue where its programs wait. It goes on itself. See `AsyncCell.fork`."""
+        return [Cell(copy) for copy in done(self._steps.fork(count))]
+
     @property
     def id(self) -> int:
         """Its number, which is never reused."""
@@ -188,6 +192,24 @@ class Sandbox(_Waiting[AsyncSandbox]):
     write_file = _waits(AsyncSandbox.write_file)
     url = _waits(AsyncSandbox.url)
     close = _waits(AsyncSandbox.close)
+
+    def fork(self, count: int = 1) -> List[Sandbox]:
+        """Returns copies of it, which have its namespace, its files and its options. It goes on itself.
+
+        See `AsyncSandbox.fork`.
+
+        >>> with pando.Sandbox() as s:
+        ...     s.run("x = 6")
+        ...     one, other = s.fork(2)
+        """
+        return [Sandbox._of(steps) for steps in done(self._steps.fork(count))]
+
+    @staticmethod
+    def _of(steps: AsyncSandbox) -> Sandbox:
+        sandbox = Sandbox.__new__(Sandbox)
+        _Waiting.__init__(sandbox, steps)
+        weakref.finalize(sandbox, _close_sandbox, steps)
+        return sandbox
 
     def start(self) -> Self:
         """Starts the cell, unless it is started already. Without this, the first run starts it."""

@@ -162,6 +162,10 @@ def freeze(number: int, name: str, force: bool, replace: bool) -> Operation[Temp
     return Operation("POST", f"/v1/cells/{number}/freeze", _template, body)
 
 
+def fork(number: int, count: int) -> Operation[List[int]]:
+    return Operation("POST", f"/v1/cells/{number}/fork", lambda value: [_cell(each).id for each in value], _json({"count": count}))
+
+
 def write(number: int, data: bytes, end: bool) -> Operation[None]:
     return Operation("POST", f"/v1/cells/{number}/input", _nothing, data, {"end": _boolean(end)}, kind=_BYTES)
 
