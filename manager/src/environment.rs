@@ -78,8 +78,7 @@ impl HostEnvironment {
         let others = users.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
         // System users have homes such as `/` and `/usr/sbin`, which are not private.
         let homes = others.filter(|path| path.parent().is_some() && !is_software(path)).chain(home.clone()).collect();
-        let path = variables.get(OsStr::new("PATH")).map_or(DEFAULT_PATH.as_bytes(), |path| path.as_bytes());
-        let path = path.split(|byte| *byte == b':').map(|directory| PathBuf::from(OsStr::from_bytes(directory))).collect();
+        let path = search_path(variables.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str));
         let inherited = variables.into_iter().filter(|(name, _)| is_inherited(name)).collect();
         HostEnvironment {
             directory,
@@ -121,6 +120,13 @@ impl HostEnvironment {
         Err(error)
     }
 
+    /// The same environment, with the search path of these variables if they name one.
+    pub(crate) fn with_path_of(&self, variables: &[(OsString, OsString)]) -> HostEnvironment {
+        let given = variables.iter().rfind(|(name, _)| name == "PATH");
+        let path = given.map_or_else(|| self.path.clone(), |(_, value)| search_path(value));
+        HostEnvironment { path, ..self.clone() }
+    }
+
     /// Whether a program, which [`find_program`](HostEnvironment::find_program) finds, or another of its name, is part of the host's
     /// software.
     pub fn is_in_software(&self, name: &OsStr) -> bool {
@@ -145,6 +151,11 @@ impl HostEnvironment {
 pub fn lines(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<Vec<u8>> {
     let variables: BTreeMap<OsString, OsString> = variables.into_iter().collect();
     variables.into_iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
+}
+
+/// The directories of a search path.
+fn search_path(path: &OsStr) -> Vec<PathBuf> {
+    path.as_bytes().split(|byte| *byte == b':').map(|directory| PathBuf::from(OsStr::from_bytes(directory))).collect()
 }
 
 /// Whether a path lies in the host's software.

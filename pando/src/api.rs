@@ -130,16 +130,36 @@ pub struct Template {
     pub forced: bool,
 }
 
-/// A cell to create from a template.
+/// A cell to create from a template, or of a program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewCell {
-    /// The template. A built-in one is created if it does not exist yet.
+    /// The template. A built-in one is created if it does not exist yet. If empty, the cell runs a program.
     pub template: String,
-    /// The clone's arguments.
+    /// The clone's arguments; or the program and its arguments, which replace the command of an image.
     pub arguments: Vec<String>,
-    /// The clone's environment variables.
+    /// The environment variables of the clone or the program. Without an image, `PATH` is also where the program is searched.
     pub environment: BTreeMap<String, String>,
+    /// The container image that a program sees instead of the host's software: a name or an ID.
+    pub image: Option<String>,
+    /// The program instead of the image's entrypoint and command; an empty one removes the entrypoint.
+    pub entrypoint: Option<String>,
+    /// The directory, tar archive or image that a program sees instead of the host's software.
+    pub root: Option<String>,
+    /// A program sees nothing of the host but itself.
+    #[serde(skip_serializing_if = "is_false")]
+    pub bare: bool,
+    /// Files and directories of the host that a program sees: `HOST:CELL:ro` or `HOST:CELL:snapshot`. The server must have been started
+    /// with access to them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
+    /// Directories of a program's cell that are empty at the start: `DIR[:mode=MODE]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub temporary: Vec<String>,
+    /// The working directory of a program [default: the image's, or `/`].
+    pub directory: Option<String>,
+    /// The user and group of a program, by name or number: `USER` or `USER:GROUP`.
+    pub user: Option<String>,
     /// Its memory limit: such as `256M`.
     pub memory: Option<String>,
     /// Its limit of CPU time, as a share of one core: from 0.001 to 1.
@@ -221,9 +241,11 @@ pub struct Cell {
     pub name: String,
     /// Its host name.
     pub host_name: String,
-    /// The template that it was cloned from.
-    pub template: String,
-    /// Its arguments.
+    /// The template that it was cloned from; missing if it runs a program.
+    pub template: Option<String>,
+    /// The container image that its program sees.
+    pub image: Option<String>,
+    /// Its arguments, or its program and the arguments.
     pub arguments: Vec<String>,
     /// Its network addresses, if it has a network.
     pub addresses: Option<Addresses>,
@@ -274,6 +296,14 @@ pub struct Descendant {
     pub memory_bytes: u64,
     /// CPU time so far in seconds, without that of its own nested cells.
     pub cpu_seconds: f64,
+}
+
+impl Cell {
+    /// The name of its template or image; `-`: it runs a program of the host.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        self.template.as_deref().or(self.image.as_deref()).unwrap_or("-")
+    }
 }
 
 /// A port of the host that leads to a cell.
@@ -405,6 +435,10 @@ pub fn timestamp(seconds: u64) -> Timestamp {
 }
 
 /// Whether a count is zero: then it is left out.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -39,7 +39,7 @@ pub(crate) struct Run {
     #[arg(long = "rm")]
     _remove: bool,
 
-    /// Run in `pando serve`, and print the cell's number, for `pando logs`, `exec` and `kill`. The program sees the host's software
+    /// Run in `pando serve`, and print the cell's number, for `pando logs`, `exec` and `kill`. The program cannot write to the host
     #[arg(short = 'd', long, conflicts_with_all = ["terminal", "stats", "strace", "trap_calls"])]
     pub(crate) detach: bool,
 
@@ -231,7 +231,7 @@ pub(crate) struct LimitOptions {
 impl NetworkOptions {
     /// The options with the ports that an image exposes, if all are to be published.
     pub(crate) fn with_exposed(&self, ports: &[ExposedPort]) -> NetworkOptions {
-        let mut options = self.clone();
+        let mut options = NetworkOptions { publish_all: false, ..self.clone() };
         let forward = |port: &ExposedPort| PortForward {
             host: (Ipv4Addr::LOCALHOST, 0).into(),
             cell: port.number,

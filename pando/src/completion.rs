@@ -42,7 +42,7 @@ fn cells_where(is: impl Fn(&crate::api::Cell) -> bool) -> Vec<CompletionCandidat
     // Without a server there are no cells.
     let cells = connection::list(false).unwrap_or_default();
     let shown = |cell: &crate::api::Cell| {
-        let help = Some(cell.template.clone().into());
+        let help = Some(cell.source().to_owned().into());
         [cell.id.to_string(), cell.name.clone()].map(|word| CompletionCandidate::new(word).help(help.clone()))
     };
     cells.iter().filter(|cell| is(cell)).flat_map(shown).collect()

@@ -2,9 +2,9 @@
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
 use super::gateways::GatewaySlot;
-use super::loaded::LoadedTemplate;
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
+use super::origin::CellOrigin;
 use super::pool::{NameLock, TemplatePool};
 use super::spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ProgramConfiguration};
 use super::tasks::{blocking, lock};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Program, Root};
+use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Root};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -89,8 +89,8 @@ pub(super) struct CellState {
 
 /// Resources that a cell holds.
 struct CellResources {
-    /// Its template.
-    template: Arc<LoadedTemplate>,
+    /// Its template, or its program and its root.
+    origin: CellOrigin,
     /// Its network.
     _connection: CellConnection,
 }
@@ -106,7 +106,7 @@ impl ManagedCell {
         name(&self.spec, self.id)
     }
 
-    /// Clones a template and starts the clone. The caller must run [`keep`](ManagedCell::keep) for it then. O(1).
+    /// Creates a cell and starts it. The caller must run [`keep`](ManagedCell::keep) for it then. O(1).
     ///
     /// # Errors
     /// There is not enough memory, or its arguments and environment are too long.
@@ -114,7 +114,7 @@ impl ManagedCell {
         manager: &Manager,
         id: u64,
         mut spec: CloneSpec,
-        template: Arc<LoadedTemplate>,
+        origin: CellOrigin,
         slot: Option<GatewaySlot>,
     ) -> Result<Arc<ManagedCell>, ManagerError> {
         let Manager { operator, time_limits, networks, budget, .. } = manager;
@@ -122,11 +122,11 @@ impl ManagedCell {
         let requested = networks.as_ref().map_or(Ok(RequestedNetwork::default()), |networks| networks.request(&spec, slot))?;
         let host_name = host_name(&spec, id);
         let nesting = match NonZeroU32::new(spec.nest) {
-            Some(descendants) => Some(Nesting { descendants, root: manager.pool.nesting_root(&template)? }),
+            Some(descendants) => Some(Nesting { descendants, root: manager.pool.nesting_root(&origin.loaded)? }),
             None => None,
         };
-        let cell = CellSpec { program: program(&spec, &template, nesting), limits: spec.limits, host_name: Some(host_name) };
-        let guard = cell.create(Arc::clone(operator), &template.root)?;
+        let cell = CellSpec { program: origin.describe(&spec, nesting), limits: spec.limits, host_name: Some(host_name) };
+        let guard = cell.create(Arc::clone(operator), &origin.loaded.root)?;
         let cell = guard.id();
         let mut connection = match networks {
             Some(networks) => networks.connect((id, cell), &mut spec, requested)?,
@@ -153,7 +153,7 @@ impl ManagedCell {
             has_exceeded_output: false,
             cause: None,
             outcome: None,
-            resources: Some(CellResources { template, _connection: connection }),
+            resources: Some(CellResources { origin, _connection: connection }),
         };
         Ok(Arc::new(ManagedCell {
             id,
@@ -209,11 +209,11 @@ impl ManagedCell {
         let resources = state.resources.take();
         drop(state);
         // Other tasks may wait until these are released.
-        if let Some(CellResources { template, .. }) = resources
-            && Arc::strong_count(&template) <= 2
+        if let Some(CellResources { origin, .. }) = resources
+            && Arc::strong_count(&origin.loaded) <= 2
         {
-            // Only the pool holds it now, no other clone.
-            template.root.rest();
+            // Only the pool holds it now, no other clone. If another one does, files are opened again when it reads them.
+            origin.loaded.root.rest();
         }
         self.changed.send_replace(());
     }
@@ -378,8 +378,7 @@ impl ManagedCell {
     /// The environment, the directory and the user with which its program was configured, by the template and by the clone's request: more
     /// programs in it get the same. `None`: it has ended.
     pub fn configuration(&self) -> Option<ProgramConfiguration> {
-        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template))?;
-        let manifest = template.manifest();
+        let manifest = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.origin.manifest))?;
         let own = self.spec.environment.iter().map(|line| String::from_utf8_lossy(line).into_owned());
         let pair = |line: String| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
         Some(ProgramConfiguration {
@@ -436,13 +435,13 @@ impl ManagedCell {
     fn create_template(&self, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
         let ManagedCell { operator, cell, id, .. } = self;
         let ended = || ManagerError::Ended { cell: *id, action: "freeze" };
-        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template)).ok_or_else(ended)?;
+        let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
         operator.freeze(*cell, by_force).map_err(|_| ended())?;
         if !operator.wait_frozen(*cell, Some(FREEZE_MAX))? && operator.withdraw_freeze(*cell)? {
             return Err(ManagerError::NotFrozen { cell: *id, seconds: FREEZE_MAX.as_secs() });
         }
         operator.wait_frozen(*cell, None)?;
-        let stored = self.pool.keep_clone(&template, *cell, name, by_force);
+        let stored = self.pool.keep_clone(&origin, *cell, name, by_force);
         self.lock().cause.get_or_insert(if stored.is_ok() { EndReason::Frozen } else { EndReason::Killed });
         // The cell does not continue, whether it was stored or not.
         let _ = operator.end(*cell, End::Killed);
@@ -450,17 +449,17 @@ impl ManagedCell {
     }
 
     /// Copies it while it runs, at a moment at which it waits. Returns the specification of clones of the copy, which have the same limits
-    /// and arguments, and the copy as a template for them. May block.
+    /// and arguments, and the copy as their origin. May block.
     ///
     /// # Errors
     /// It has ended, its programs do not pause, or there is not enough memory.
-    pub(super) fn copy(&self) -> Result<(CloneSpec, Arc<LoadedTemplate>), ManagerError> {
+    pub(super) fn copy(&self) -> Result<(CloneSpec, CellOrigin), ManagerError> {
         let ManagedCell { operator, cell, id, .. } = self;
         let ended = || ManagerError::Ended { cell: *id, action: "fork" };
-        let template = self.lock().resources.as_ref().map(|resources| Arc::clone(&resources.template)).ok_or_else(ended)?;
+        let origin = self.lock().resources.as_ref().map(|resources| resources.origin.clone()).ok_or_else(ended)?;
         let give_up = Instant::now() + FREEZE_MAX;
         let copy = loop {
-            match operator.clone_cell(*cell, template.memory(), None) {
+            match operator.clone_cell(*cell, origin.memory(), None) {
                 Ok(copy) => break copy,
                 Err(_) if operator.usage(*cell).is_none() => return Err(ended()),
                 Err(error) if !error.is_wrong_state() => return Err(error.into()),
@@ -477,7 +476,7 @@ impl ManagedCell {
             ..self.spec.clone()
         };
         let spec = CloneSpec { input: Vec::new(), input_ends: false, is_read_completely: false, ..spec };
-        Ok((spec, Arc::new(LoadedTemplate::copy_of_clone(&template, root))))
+        Ok((spec, origin.copy(root)))
     }
 
     /// Waits until it has ended.
@@ -513,7 +512,7 @@ impl ManagedCell {
             id: self.id,
             name: self.name(),
             host_name: host_name(&self.spec, self.id),
-            template: self.spec.template.clone(),
+            source: self.spec.source.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
             forwards: if outcome.is_none() { self.forwards.clone() } else { Vec::new() },
@@ -540,23 +539,12 @@ impl ManagedCell {
     }
 }
 
-/// The name of a cell: the requested one, or that of its template with the cell's number.
+/// The name of a cell: the requested one, or that of its template, image or program with the cell's number.
 fn name(spec: &CloneSpec, id: u64) -> String {
-    spec.name.clone().unwrap_or_else(|| format!("{}-{id}", spec.template))
+    spec.name.clone().unwrap_or_else(|| format!("{}-{id}", spec.source.name(&spec.arguments)))
 }
 
 /// The host name of a cell: the requested one, or its name.
 fn host_name(spec: &CloneSpec, id: u64) -> String {
     spec.host_name.clone().unwrap_or_else(|| name(spec, id))
-}
-
-/// The requested clone's program description. Its path is unused: the program runs already.
-fn program(spec: &CloneSpec, template: &LoadedTemplate, nesting: Option<Nesting>) -> Program {
-    Program {
-        arguments: spec.arguments.iter().map(|argument| argument.clone().into_bytes()).collect(),
-        environment: spec.environment.clone(),
-        memory: spec.limits.memory.unwrap_or(template.memory()),
-        nesting,
-        ..Program::default()
-    }
 }

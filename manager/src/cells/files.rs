@@ -7,20 +7,24 @@
 use super::ManagerError;
 use super::budget::Budget;
 use super::loaded::{FileVersion, LoadState, LoadedTemplate, collect_output, with_output};
+use super::origin::{CellOrigin, template_of};
 use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::lock;
 use crate::environment::HostEnvironment;
+use crate::limits::Limits;
 use crate::root::RootGuard;
-use crate::template::{OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
+use crate::template::{Manifest, OpenTemplate, Plan, TemplateError, TemplateName, TemplateRef, TemplateSpec, TemplateStore, Workshop};
 use crate::time_limits::TimeLimits;
+use crate::view::{PreparedView, ViewSpec};
 use pando_kernel::{CellId, Kernel};
 use pando_launch::{Root, Template};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The loaded templates. Its locks are held for short sections, one at a time.
 pub(super) struct FileTemplates {
@@ -30,7 +34,9 @@ pub(super) struct FileTemplates {
     environment: HostEnvironment,
     store: TemplateStore,
     loaded: Mutex<BTreeMap<PathBuf, Arc<LoadedTemplate>>>,
-    /// The budget of descriptors of all loaded templates.
+    /// The roots of programs that run, by the fingerprints of their views: programs that see the same share one.
+    roots: Mutex<BTreeMap<u64, Weak<LoadedTemplate>>>,
+    /// The budget of descriptors of all loaded templates and roots.
     descriptors: Arc<Budget>,
     /// Incremented at each use of a loaded template.
     uses: AtomicU64,
@@ -45,8 +51,8 @@ impl FileTemplates {
         descriptors: usize,
     ) -> FileTemplates {
         let descriptors = Budget::new(descriptors as u64);
-        let (loaded, uses) = (Mutex::default(), AtomicU64::new(0));
-        FileTemplates { kernel, libos, time_limits, environment, store, loaded, descriptors, uses }
+        let (loaded, roots, uses) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        FileTemplates { kernel, libos, time_limits, environment, store, loaded, roots, descriptors, uses }
     }
 
     /// The loaded template of a file, if neither the file nor what it sees has changed.
@@ -57,6 +63,27 @@ impl FileTemplates {
             loaded.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         }
         Ok(ready)
+    }
+
+    /// The root of a view with this fingerprint, if programs run in it and none of its files has changed.
+    fn find_root(&self, fingerprint: u64) -> Option<Arc<LoadedTemplate>> {
+        let mut roots = lock(&self.roots);
+        roots.retain(|_, root| root.strong_count() > 0);
+        roots.get(&fingerprint).and_then(Weak::upgrade).filter(|root| !root.has_changed())
+    }
+
+    /// Makes the root of a view.
+    fn add_root(&self, view: &mut PreparedView, fingerprint: u64, manifest: Manifest) -> Result<Arc<LoadedTemplate>, ManagerError> {
+        let mut charge = self.descriptors.charge();
+        charge.grow(view.volumes.len() as u64);
+        if !self.free_descriptors() {
+            return Err(ManagerError::TooManyFiles);
+        }
+        let root = Root::new(&self.kernel, &self.libos, std::mem::take(&mut view.volumes))?;
+        let root = RootGuard::new(Arc::<Kernel>::clone(&self.kernel), root);
+        let loaded = Arc::new(LoadedTemplate::of_view(root, manifest, Arc::clone(&view.changed), view.image.take(), charge));
+        lock(&self.roots).insert(fingerprint, Arc::downgrade(&loaded));
+        Ok(loaded)
     }
 
     /// Unloads templates without clones, the least recently used first, while all together exceed their budget of descriptors. Returns
@@ -119,6 +146,19 @@ impl TemplateProvider for FileTemplates {
         Ok(LoadState::Ready(loaded))
     }
 
+    fn program(&self, view: &ViewSpec, command: &[OsString], name: TemplateName, limits: Limits) -> Result<CellOrigin, ManagerError> {
+        let environment = self.environment.with_path_of(&view.variables);
+        view.check_unchanging().map_err(TemplateError::from)?;
+        let (mut prepared, fingerprint) = PreparedView::for_template(view, command, &environment).map_err(TemplateError::from)?;
+        let manifest = Manifest::new(&template_of(view, command, name, limits), &prepared, &environment, fingerprint)?;
+        let program = prepared.program(view, &environment);
+        let root = match self.find_root(fingerprint) {
+            Some(root) => root,
+            None => self.add_root(&mut prepared, fingerprint, manifest.clone())?,
+        };
+        Ok(CellOrigin::program(root, manifest, program))
+    }
+
     fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
         let plan = Plan::new(spec, &self.store, &self.environment)?;
         let mut output = Vec::new();
@@ -143,8 +183,8 @@ impl TemplateProvider for FileTemplates {
         self.store.check_free(name, replaces)
     }
 
-    fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, _by_force: bool) -> Result<(), ManagerError> {
-        Ok(self.store.save_clone(source.manifest(), &self.kernel, cell, name)?)
+    fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, _by_force: bool) -> Result<(), ManagerError> {
+        Ok(self.store.save_clone(&origin.manifest, &self.kernel, cell, name)?)
     }
 
     fn remove(&self, name: &TemplateName) -> Result<(), TemplateError> {

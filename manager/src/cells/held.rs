@@ -3,19 +3,21 @@
 
 use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate, collect_output, with_output};
+use super::origin::{CellOrigin, template_of};
 use super::provider::{TemplateProvider, TemplateSummary};
 use super::tasks::lock;
 use crate::cell::CellSpec;
 use crate::environment::HostEnvironment;
+use crate::limits::Limits;
 use crate::root::RootGuard;
 use crate::template::{Manifest, TemplateError, TemplateName, TemplateSpec};
 use crate::time_limits::TimeLimits;
-use crate::view::program_in_same_view;
+use crate::view::{ViewSpec, program_in_same_view};
 use pando_kernel::{CellId, OperatorError};
 use pando_launch::{LaunchError, NestedCells, Operator, Program, Root};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Templates in memory.
 pub(super) struct HeldTemplates {
@@ -23,13 +25,15 @@ pub(super) struct HeldTemplates {
     time_limits: TimeLimits,
     environment: HostEnvironment,
     all: Mutex<BTreeMap<TemplateName, Arc<LoadedTemplate>>>,
+    /// The root of programs, once there was one.
+    root: OnceLock<Arc<LoadedTemplate>>,
 }
 
 impl HeldTemplates {
     pub(super) fn new(operator: Arc<dyn Operator>, time_limits: TimeLimits, environment: HostEnvironment) -> HeldTemplates {
         // A template sees what this cell saw at its start, from the root directory on, as on a host.
         let environment = HostEnvironment { directory: None, ..environment };
-        HeldTemplates { operator, time_limits, environment, all: Mutex::default() }
+        HeldTemplates { operator, time_limits, environment, all: Mutex::default(), root: OnceLock::new() }
     }
 
     fn find(&self, name: &TemplateName) -> Option<Arc<LoadedTemplate>> {
@@ -41,6 +45,12 @@ impl HeldTemplates {
         let loaded = LoadedTemplate::held(RootGuard::new(Arc::clone(&self.operator), root), manifest, is_forced);
         let old = lock(&self.all).insert(name.clone(), Arc::new(loaded));
         drop(old);
+    }
+
+    /// Finds a program of this cell's files.
+    fn find_program(&self, view: &ViewSpec, command: &[OsString]) -> Result<Program, TemplateError> {
+        let program = command.first().map(OsString::as_os_str).unwrap_or_default();
+        Ok(program_in_same_view(view, program, &self.environment.with_path_of(&view.variables), command)?)
     }
 
     /// Starts the template's program, and returns its cell once it is frozen.
@@ -70,13 +80,26 @@ impl TemplateProvider for HeldTemplates {
         Ok(self.find(name).map_or(LoadState::Missing, LoadState::Ready))
     }
 
+    fn program(&self, view: &ViewSpec, command: &[OsString], name: TemplateName, limits: Limits) -> Result<CellOrigin, ManagerError> {
+        let spec = template_of(view, command, name, limits);
+        if let Some(option) = unsupported(&spec) {
+            return Err(ManagerError::NotInside(option));
+        }
+        let program = self.find_program(view, command)?;
+        let manifest = Manifest::held(&spec, &Program { memory: limits.memory(), ..program.clone() })?;
+        let root = self.root.get_or_init(|| {
+            let root = RootGuard::new(Arc::clone(&self.operator), NestedCells::root());
+            Arc::new(LoadedTemplate::held(root, manifest.clone(), false))
+        });
+        Ok(CellOrigin::program(Arc::clone(root), manifest, program))
+    }
+
     fn create(&self, spec: TemplateSpec) -> Result<(), ManagerError> {
         self.check_free(&spec.name, spec.replace)?;
         if let Some(option) = unsupported(&spec) {
             return Err(ManagerError::NotInside(option));
         }
-        let program = spec.command.first().map(OsString::as_os_str).unwrap_or_default();
-        let program = program_in_same_view(&spec.view, program, &self.environment, &spec.command).map_err(TemplateError::from)?;
+        let program = self.find_program(&spec.view, &spec.command)?;
         let memory = spec.limits.memory();
         let program = Program { memory, is_template: true, ..program };
         let manifest = Manifest::held(&spec, &program)?;
@@ -95,11 +118,11 @@ impl TemplateProvider for HeldTemplates {
         if self.find(name).is_some() && !replaces { Err(TemplateError::Exists(name.to_string())) } else { Ok(()) }
     }
 
-    fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
+    fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
         // A clone that never starts: it has what the frozen cell has, which ends with its own outcome.
-        let clone = self.operator.clone_cell(cell, source.memory(), None)?;
-        let is_forced = by_force || source.is_forced();
-        self.add(name, Root::loaded(clone, Vec::new(), Vec::new()), source.manifest().renamed(name), is_forced);
+        let clone = self.operator.clone_cell(cell, origin.manifest.memory(), None)?;
+        let is_forced = by_force || origin.loaded.is_forced();
+        self.add(name, Root::loaded(clone, Vec::new(), Vec::new()), origin.manifest.renamed(name), is_forced);
         Ok(())
     }
 
@@ -120,7 +143,7 @@ impl TemplateProvider for HeldTemplates {
 }
 
 fn summary(name: TemplateName, template: &LoadedTemplate) -> TemplateSummary {
-    let manifest = template.manifest().clone();
+    let manifest = Manifest::clone(&template.manifest());
     TemplateSummary { name, manifest, variants: 1, file_bytes: 0, is_forced: template.is_forced() }
 }
 

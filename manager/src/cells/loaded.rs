@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates that can be cloned, and the errors of those that cannot be created.
+//! Templates and roots of views that can be cloned, and the errors of those that cannot be created.
 
 use super::ManagerError;
 use super::budget::Charge;
 use crate::root::RootGuard;
 use crate::template::{Manifest, OpenTemplate, TemplateError};
 use pando_kernel::{CellId, ConsolePort, Stream};
-use pando_machine::PageCount;
+use pando_oci::OpenImage;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -25,14 +25,15 @@ pub(super) enum LoadState {
     Outdated,
 }
 
-/// A loaded template, as long as it is referenced.
+/// A loaded template, or the root of a view in which programs start, as long as it is referenced.
 pub(crate) struct LoadedTemplate {
     /// The root of its clones' nested cells, once a clone has had the right to some. It is dropped before the root whose disks it uses.
     nesting_root: OnceLock<RootGuard>,
     pub(crate) root: RootGuard,
     /// The template whose disks and files it uses, if it is a copy of a running clone.
     base: Option<Arc<LoadedTemplate>>,
-    manifest: Manifest,
+    /// The recipe of the template, or that of the first program in the view.
+    manifest: Arc<Manifest>,
     is_forced: bool,
     /// Differs if the file differs; `None`: it has none.
     pub(super) version: Option<FileVersion>,
@@ -42,6 +43,8 @@ pub(crate) struct LoadedTemplate {
     _charge: Option<Charge>,
     /// Files on the host that it sees have changed: its next clones may not be able to read them.
     changed: Arc<AtomicBool>,
+    /// The container image of a view; held, so that it is not removed.
+    _image: Option<OpenImage>,
 }
 
 impl LoadedTemplate {
@@ -53,15 +56,37 @@ impl LoadedTemplate {
         used: u64,
         charge: Charge,
     ) -> LoadedTemplate {
-        let (manifest, is_forced) = (template.manifest().clone(), template.is_forced());
-        let (nesting_root, used, _charge) = (OnceLock::new(), AtomicU64::new(used), Some(charge));
-        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: Some(version), used, _charge, changed }
+        let (manifest, is_forced) = (Arc::new(template.manifest().clone()), template.is_forced());
+        let (version, used, _charge) = (Some(version), AtomicU64::new(used), Some(charge));
+        LoadedTemplate {
+            nesting_root: OnceLock::new(),
+            root,
+            base: None,
+            manifest,
+            is_forced,
+            version,
+            used,
+            _charge,
+            changed,
+            _image: None,
+        }
     }
 
     /// A template without a file.
     pub(super) fn held(root: RootGuard, manifest: Manifest, is_forced: bool) -> LoadedTemplate {
-        let (nesting_root, used, changed) = (OnceLock::new(), AtomicU64::new(0), Arc::default());
-        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed }
+        let (nesting_root, used, changed, manifest) = (OnceLock::new(), AtomicU64::new(0), Arc::default(), Arc::new(manifest));
+        LoadedTemplate { nesting_root, root, base: None, manifest, is_forced, version: None, used, _charge: None, changed, _image: None }
+    }
+
+    /// The root of a view.
+    pub(super) fn of_view(
+        root: RootGuard,
+        manifest: Manifest,
+        changed: Arc<AtomicBool>,
+        image: Option<OpenImage>,
+        charge: Charge,
+    ) -> LoadedTemplate {
+        LoadedTemplate { changed, _charge: Some(charge), _image: image, ..LoadedTemplate::held(root, manifest, false) }
     }
 
     /// A copy of a running clone of `template`, which has a cell of its own and everything else of the template. Nothing names it: it is
@@ -69,7 +94,7 @@ impl LoadedTemplate {
     pub(super) fn copy_of_clone(template: &Arc<LoadedTemplate>, root: RootGuard) -> LoadedTemplate {
         // A copy of a copy does not need the first copy.
         let base = Arc::clone(template.base.as_ref().unwrap_or(template));
-        let held = LoadedTemplate::held(root, template.manifest.clone(), template.is_forced);
+        let held = LoadedTemplate::held(root, Manifest::clone(&template.manifest), template.is_forced);
         LoadedTemplate { base: Some(base), ..held }
     }
 
@@ -79,13 +104,8 @@ impl LoadedTemplate {
     }
 
     /// How it was created.
-    pub(crate) fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Its memory limit.
-    pub(crate) fn memory(&self) -> PageCount {
-        self.manifest.memory()
+    pub(crate) fn manifest(&self) -> Arc<Manifest> {
+        Arc::clone(&self.manifest)
     }
 
     /// The root of its clones' nested cells, which `make` makes at the first use.
@@ -107,7 +127,12 @@ impl LoadedTemplate {
 
     /// Whether neither its file, of this version, nor what it sees has changed.
     pub(super) fn is_current(&self, version: Option<FileVersion>) -> bool {
-        self.version == version && version.is_some() && !self.changed.load(Ordering::Relaxed)
+        self.version == version && version.is_some() && !self.has_changed()
+    }
+
+    /// Whether files that it sees have changed.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
     }
 }
 

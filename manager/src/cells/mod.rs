@@ -15,6 +15,7 @@ mod loaded;
 mod log;
 mod names;
 mod networks;
+mod origin;
 mod pool;
 mod provider;
 mod reader;
@@ -31,9 +32,9 @@ use crate::view::{self, PreparedView};
 use budget::Budget;
 use files::FileTemplates;
 use held::HeldTemplates;
-use loaded::LoadedTemplate;
 use names::NameReservation;
 use networks::CellNetworks;
+use origin::CellOrigin;
 use pando_confine::Paths;
 use pando_launch::{NestedCells, Operator};
 use pando_machine::{CellsDevice, PageCount};
@@ -51,7 +52,7 @@ pub use error::ManagerError;
 pub use gateways::PreparedGateways;
 pub use provider::TemplateSummary;
 pub use reader::Reader;
-pub use spec::{CellOutcome, CellSignal, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
+pub use spec::{CellOutcome, CellSignal, CellSource, CellSummary, CloneSpec, EndReason, ManagerSummary, OutputPiece, ProgramConfiguration};
 
 /// Ended cells that are kept.
 const ENDED_KEPT: usize = 1024;
@@ -200,7 +201,7 @@ impl Manager {
     /// Starts a cell, whose output is read from the start. It ends when the returned guard is dropped, unless that is released.
     ///
     /// # Errors
-    /// There is no such template, not enough memory, or no gateway; or a living cell has the name.
+    /// There is no such template or program, not enough memory, or no gateway; or a living cell has the name.
     pub async fn start_cell(self: &Arc<Self>, spec: CloneSpec) -> Result<AttachedCell, ManagerError> {
         self.check_memory()?;
         match &self.networks {
@@ -210,8 +211,8 @@ impl Manager {
             _ => {}
         }
         let _name = spec.name.as_deref().map(|name| NameReservation::new(self, name)).transpose()?;
-        let template = self.pool.get(&spec.template).await?;
-        self.start_clone(spec, template).await
+        let origin = self.pool.origin(&spec).await?;
+        self.start_prepared(spec, origin).await
     }
 
     /// Starts copies of a running cell, which continue where it waits. It goes on itself. They end when the returned guards are dropped,
@@ -229,12 +230,12 @@ impl Manager {
         let mut forks = Vec::new();
         for _ in 0..count {
             self.check_memory()?;
-            forks.push(self.start_clone(spec.clone(), Arc::clone(&copy)).await?);
+            forks.push(self.start_prepared(spec.clone(), copy.clone()).await?);
         }
         Ok(forks)
     }
 
-    async fn start_clone(self: &Arc<Self>, spec: CloneSpec, template: Arc<LoadedTemplate>) -> Result<AttachedCell, ManagerError> {
+    async fn start_prepared(self: &Arc<Self>, spec: CloneSpec, origin: CellOrigin) -> Result<AttachedCell, ManagerError> {
         let slot = match &self.networks {
             Some(networks) => networks.slot(&spec).await?,
             None => None,
@@ -243,7 +244,7 @@ impl Manager {
         blocking(move || {
             let id = manager.next.fetch_add(1, Ordering::Relaxed);
             let is_read_completely = spec.is_read_completely;
-            let cell = ManagedCell::start(&manager, id, spec, template, slot)?;
+            let cell = ManagedCell::start(&manager, id, spec, origin, slot)?;
             manager.add(&cell);
             let reader = is_read_completely.then(|| Reader::new(&cell, 0));
             tokio::spawn(Arc::clone(&cell).keep(Arc::clone(&manager)));

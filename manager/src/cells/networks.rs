@@ -79,7 +79,7 @@ impl CellNetworks {
         let addresses = network.as_ref().map(|network| self.kernel.plug(cell, network.id(), Link::default())).transpose()?;
         let (uplink, forwards) = match (&network, &addresses, slot) {
             (Some(network), Some(own), Some(slot)) => {
-                let owner = (cell, own, format!("cell {id}, {}", spec.template));
+                let owner = (cell, own, format!("cell {id}, {}", spec.source.name(&spec.arguments)));
                 let (allow, publish) = (std::mem::take(&mut spec.allow), std::mem::take(&mut spec.publish));
                 let (uplink, forwards) = self.gateways.open(&self.kernel, owner, network, (allow, publish, slot))?;
                 (Some(uplink), forwards)

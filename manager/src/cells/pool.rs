@@ -3,12 +3,15 @@
 
 use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate};
+use super::origin::CellOrigin;
 use super::provider::{TemplateProvider, TemplateSummary};
+use super::spec::{CellSource, CloneSpec};
 use super::tasks::{blocking, lock};
 use crate::report::{Reporter, Warning};
 use crate::template::{TemplateError, TemplateName, TemplateSpec};
 use pando_kernel::CellId;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
@@ -38,12 +41,26 @@ impl TemplatePool {
         TemplatePool { provider, reporter, creators, freezers, names: Mutex::default() }
     }
 
+    /// Finds and loads the origin of a cell.
+    ///
+    /// # Errors
+    /// There is no such template or program, or it cannot be loaded or created.
+    pub(crate) async fn origin(self: &Arc<TemplatePool>, spec: &CloneSpec) -> Result<CellOrigin, ManagerError> {
+        let view = match &spec.source {
+            CellSource::Template(name) => return Ok(CellOrigin::template(self.get(name).await?)),
+            CellSource::Program(view) => view.clone(),
+        };
+        let (pool, limits, name) = (Arc::clone(self), spec.limits, spec.source.name(&spec.arguments));
+        let command: Vec<OsString> = spec.arguments.iter().map(OsString::from).collect();
+        blocking(move || pool.provider.program(&view, &command, name, limits)).await
+    }
+
     /// The template of this name; loads it if necessary. A built-in one is created if it does not exist, and recreated if the host's
     /// software has changed.
     ///
     /// # Errors
     /// There is none, or it cannot be loaded or created.
-    pub(crate) async fn get(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, ManagerError> {
+    async fn get(self: &Arc<TemplatePool>, name: &TemplateName) -> Result<Arc<LoadedTemplate>, ManagerError> {
         let (pool, name) = (Arc::clone(self), name.clone());
         let found = blocking(move || Ok((pool.provider.ready(&name)?, pool, name)));
         let (pool, name) = match found.await? {
@@ -105,18 +122,12 @@ impl TemplatePool {
         blocking(move || Ok(pool.provider.check_free(&name, replaces)?)).await
     }
 
-    /// Keeps a frozen clone of a template as a template of its own. The caller holds the lock of its name. May block.
+    /// Keeps a frozen cell as a template. The caller holds the lock of its name. May block.
     ///
     /// # Errors
     /// It cannot be kept.
-    pub(crate) fn keep_clone(
-        &self,
-        source: &LoadedTemplate,
-        cell: CellId,
-        name: &TemplateName,
-        by_force: bool,
-    ) -> Result<(), ManagerError> {
-        self.provider.keep_clone(source, cell, name, by_force)
+    pub(crate) fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError> {
+        self.provider.keep_clone(origin, cell, name, by_force)
     }
 
     /// The root that nested cells of a template's clones are cloned from. May block.

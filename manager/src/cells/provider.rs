@@ -3,8 +3,12 @@
 
 use super::ManagerError;
 use super::loaded::{LoadState, LoadedTemplate};
+use super::origin::CellOrigin;
+use crate::limits::Limits;
 use crate::template::{Manifest, TemplateError, TemplateName, TemplateSpec};
+use crate::view::ViewSpec;
 use pando_kernel::CellId;
+use std::ffi::OsString;
 use std::sync::Arc;
 
 /// A template for front ends.
@@ -36,6 +40,12 @@ pub(super) trait TemplateProvider: Send + Sync {
     /// It cannot be loaded.
     fn load(&self, name: &TemplateName) -> Result<LoadState, ManagerError>;
 
+    /// Finds a program, and the root in which it starts. `name` and `limits` are those of a template that is created from its cell.
+    ///
+    /// # Errors
+    /// There is no such program, or a file cannot be shown.
+    fn program(&self, view: &ViewSpec, command: &[OsString], name: TemplateName, limits: Limits) -> Result<CellOrigin, ManagerError>;
+
     /// Creates a template, and waits until it is kept.
     ///
     /// # Errors
@@ -54,11 +64,11 @@ pub(super) trait TemplateProvider: Send + Sync {
     /// It exists, and `replaces` is not set.
     fn check_free(&self, name: &TemplateName, replaces: bool) -> Result<(), TemplateError>;
 
-    /// Keeps a frozen clone of a template as a template of its own. `by_force`: it was frozen by force.
+    /// Keeps a frozen cell as a template. `by_force`: it was frozen by force.
     ///
     /// # Errors
     /// It cannot be kept.
-    fn keep_clone(&self, source: &LoadedTemplate, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError>;
+    fn keep_clone(&self, origin: &CellOrigin, cell: CellId, name: &TemplateName, by_force: bool) -> Result<(), ManagerError>;
 
     /// Removes a template; its clones continue.
     ///

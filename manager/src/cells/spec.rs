@@ -3,7 +3,7 @@
 
 use crate::limits::Limits;
 use crate::template::TemplateName;
-use crate::view::User;
+use crate::view::{User, ViewSpec};
 use pando_gateway::{PortForward, Rule};
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{End, Stream};
@@ -13,14 +13,23 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// A cell to create from a stored template.
+/// The source of a cell.
+#[derive(Clone, Debug)]
+pub enum CellSource {
+    /// A stored template; a built-in one is created if it does not exist.
+    Template(TemplateName),
+    /// A program, which starts in this view.
+    Program(ViewSpec),
+}
+
+/// A cell to create.
 #[derive(Clone, Debug)]
 pub struct CloneSpec {
-    /// The template; a built-in one is created if it does not exist.
-    pub template: TemplateName,
-    /// The clone's arguments.
+    /// The source.
+    pub source: CellSource,
+    /// The clone's arguments, or the program and its arguments.
     pub arguments: Vec<String>,
-    /// Its environment variables, each as NAME=VALUE.
+    /// Environment variables of a clone, each as NAME=VALUE. Those of a program are in its view.
     pub environment: Vec<Vec<u8>>,
     /// Its limits.
     pub limits: Limits,
@@ -99,9 +108,9 @@ pub struct CellSummary {
     pub name: String,
     /// Its host name.
     pub host_name: String,
-    /// The template that it was cloned from.
-    pub template: TemplateName,
-    /// Its arguments.
+    /// Its source.
+    pub source: CellSource,
+    /// Its arguments, those of a program after the program.
     pub arguments: Vec<String>,
     /// Its addresses, if it has a network.
     pub addresses: Option<Addresses>,

@@ -9,12 +9,8 @@ use std::time::Duration;
 
 /// The name of Python's.
 pub const PYTHON: &str = "python";
-/// The name of that for `pando run -d`: a shell that executes a clone's arguments.
-pub const PROGRAM: &str = "pando-run";
-/// The programs of the built-in templates.
+/// The programs of the built-in templates, and one whose view is that of most programs.
 pub const PROGRAMS: [&str; 2] = ["python3", "/bin/sh"];
-/// The shell's command.
-const EXECUTE: &str = r#"eval "$(pando-ready -s)"; exec "$@""#;
 /// The time limit to become ready.
 const READY_MAX: Duration = Duration::from_secs(300);
 /// The default memory limit of clones, in bytes.
@@ -25,7 +21,6 @@ impl TemplateSpec {
     pub fn standard(name: &TemplateName) -> Option<TemplateSpec> {
         let (command, training): (&[&str], _) = match &name.to_string()[..] {
             PYTHON => (&["python3", "-m", "pando"], "print(1)"),
-            PROGRAM => (&["/bin/sh", "-c", EXECUTE], "true"),
             _ => return None,
         };
         Some(TemplateSpec {

@@ -12,7 +12,7 @@ use crate::outcome::exit_status;
 use crate::report::Warning;
 use crate::root::RootGuard;
 use crate::time_limits::TimeLimits;
-use crate::view::{PreparedView, ViewError};
+use crate::view::PreparedView;
 use pando_kernel::{CellId, ConsolePort, End, Kernel, OperatorError};
 use pando_launch::{LaunchError, Program, Root, Template};
 use pando_machine::PageCount;
@@ -64,10 +64,7 @@ impl Plan {
     /// # Errors
     /// A file cannot be found, or the template exists already.
     pub fn new(spec: TemplateSpec, store: &TemplateStore, environment: &HostEnvironment) -> Result<Plan, TemplateError> {
-        if let Some(volume) = spec.view.volumes.iter().find(|volume| volume.writable || volume.live) {
-            let reason = "clones cannot write to the host: add `:ro`".into();
-            return Err(ViewError::Volume { volume: volume.host.clone(), reason }.into());
-        }
+        spec.view.check_unchanging()?;
         store.check_free(&spec.name, spec.replace)?;
         store.create_directory()?;
         let (view, fingerprint) = PreparedView::for_template(&spec.view, &spec.command, environment)?;

@@ -59,7 +59,7 @@ impl Manifest {
     ///
     /// # Errors
     /// A path or an argument is not UTF-8.
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &TemplateSpec,
         view: &PreparedView,
         environment: &HostEnvironment,

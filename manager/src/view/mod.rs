@@ -207,6 +207,10 @@ impl View {
     /// It cannot be read, or is none of these.
     pub fn of_root(root: &Path, reporter: &Reporter) -> Result<View, ViewError> {
         let mut authority = Authority::default();
+        if root.is_dir() {
+            // Unreadable entries below it are left out, but it must be readable itself.
+            std::fs::read_dir(root).map_err(|source| Error::Host { path: root.into(), source })?;
+        }
         let mut image = open_root(root, reporter, &mut authority)?;
         for (path, permissions) in EMPTY {
             image.add_directory(path.as_bytes(), Attributes::root(permissions))?;

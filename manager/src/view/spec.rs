@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The specification of a view: the files and the environment that a program sees.
 
+use super::ViewError;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 /// The files and the environment that a program sees. By default the host's software and the current directory.
@@ -78,6 +80,16 @@ impl UserName {
     }
 }
 
+impl fmt::Display for UserName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UserName { user, group } = self;
+        match group {
+            Some(group) => write!(out, "{user}:{group}"),
+            None => write!(out, "{user}"),
+        }
+    }
+}
+
 impl From<User> for UserName {
     fn from(User { user, group }: User) -> UserName {
         UserName { user: user.to_string(), group: Some(group.to_string()) }
@@ -85,8 +97,18 @@ impl From<User> for UserName {
 }
 
 impl ViewSpec {
-    /// Whether the program sees the host's software and nothing else, with any variables.
-    pub fn is_software(&self) -> bool {
-        ViewSpec { variables: self.variables.clone(), ..ViewSpec::default() } == *self
+    /// Checks that the program changes no files of the host: clones and cells of a service cannot.
+    ///
+    /// # Errors
+    /// It names a volume that is written back, or a live mount.
+    pub(crate) fn check_unchanging(&self) -> Result<(), ViewError> {
+        let changing = self.volumes.iter().find(|volume| volume.writable || volume.live);
+        let reason = || "clones and cells of a service cannot write to the host: add `:ro`".into();
+        changing.map_or(Ok(()), |volume| Err(ViewError::Volume { volume: volume.host.clone(), reason: reason() }))
+    }
+
+    /// Whether the program is one of the host's software.
+    pub fn is_of_software(&self) -> bool {
+        self.root.is_none() && self.image.is_none() && !self.bare && self.volumes.is_empty()
     }
 }

@@ -8,7 +8,9 @@ use pando_abi::holding::ChildState;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_launch::Descendant;
-use pando_manager::cells::{CellOutcome, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary};
+use pando_manager::cells::{
+    CellOutcome, CellSource, CellSummary, EndReason, ManagedCell, Manager, ManagerSummary, OutputPiece, TemplateSummary,
+};
 
 /// The message of a cell that was terminated because there is no memory for its output.
 const LOG_LIMIT: &str = "end or remove some cells, or start the service with more memory (--memory)";
@@ -47,13 +49,17 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, name, host_name, template, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } =
-            cell;
+        let CellSummary { id, name, host_name, source, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } = cell;
+        let (template, image) = match source {
+            CellSource::Template(template) => (Some(template.to_string()), None),
+            CellSource::Program(view) => (None, view.image.map(|image| image.name)),
+        };
         api::Cell {
             id,
             name,
             host_name,
-            template: template.to_string(),
+            template,
+            image,
             arguments,
             addresses: addresses.map(Into::into),
             ports: forwards.into_iter().map(Into::into).collect(),

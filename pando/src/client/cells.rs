@@ -18,7 +18,9 @@ use std::io::Write;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// The width of the column of arguments in the list of cells.
+/// The width of the column of templates and images in the list of cells.
+const SOURCE_WIDTH: usize = 24;
+/// The width of the column of arguments.
 const ARGUMENTS_WIDTH: usize = 24;
 
 /// Options of `pando logs`.
@@ -67,7 +69,7 @@ pub(crate) struct Listing {
 struct Row {
     cell: String,
     name: String,
-    template: String,
+    source: String,
     arguments: String,
     memory: String,
     cpu: String,
@@ -102,9 +104,9 @@ pub(crate) fn ps(listing: Listing) -> Result<u8, Failure> {
 
 impl Row {
     fn head() -> Row {
-        let [cell, name, template, arguments, memory, cpu, age, state, ports] =
-            ["CELL", "NAME", "TEMPLATE", "ARGUMENTS", "MEMORY", "CPU", "AGE", "STATE", "PORTS"].map(String::from);
-        Row { cell, name, template, arguments, memory, cpu, age, state, ports }
+        let [cell, name, source, arguments, memory, cpu, age, state, ports] =
+            ["CELL", "NAME", "SOURCE", "ARGUMENTS", "MEMORY", "CPU", "AGE", "STATE", "PORTS"].map(String::from);
+        Row { cell, name, source, arguments, memory, cpu, age, state, ports }
     }
 
     /// A cell of the service.
@@ -113,7 +115,7 @@ impl Row {
         Row {
             cell: cell.id.to_string(),
             name: cell.name.clone(),
-            template: cell.template.clone(),
+            source: table::shortened(&escaped(cell.source()), SOURCE_WIDTH),
             arguments: table::shortened(&escaped(cell.arguments.join(" ")), ARGUMENTS_WIDTH),
             memory: HumanBytes(cell.memory_bytes).to_string(),
             cpu: format!("{:.2}s", cell.cpu_seconds),
@@ -142,9 +144,9 @@ impl Row {
     }
 
     fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let Row { cell, name, template, arguments, memory, cpu, age, state, ports } = self;
+        let Row { cell, name, source, arguments, memory, cpu, age, state, ports } = self;
         let line = format!(
-            "{cell:>6}  {name:<16} {template:<16} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {cpu:>9}  {age:<14} {state:<10} {ports}"
+            "{cell:>6}  {name:<16} {source:<SOURCE_WIDTH$} {arguments:<ARGUMENTS_WIDTH$} {memory:>10} {cpu:>9}  {age:<14} {state:<10} {ports}"
         );
         writeln!(out, "{}", line.trim_end())
     }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pando run -d`: a program in a cell of `pando serve`. The cell is a clone of a shell that executes the program.
+//! `pando run -d`: a program in a cell of `pando serve`.
 
 use super::attach::detach;
 use crate::api::NewCell;
-use crate::arguments::{LimitOptions, Run, ViewOptions};
+use crate::arguments::{LimitOptions, Run};
 use crate::connection::Client;
 use crate::environment;
 use crate::failure::Failure;
 use crate::size::Size;
+use pando_manager::environment::{HostEnvironment, lines};
 use pando_manager::limits::Limits;
-use pando_manager::template::PROGRAM;
-use pando_manager::view::{Account, User, ViewSpec};
-use std::ffi::OsString;
+use pando_manager::view::{self, ViewError, ViewSpec, VolumeSpec};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
-/// The advice about options of a view.
-const VIEW: &str = "`pando serve` shows programs the host's software only: create a template with this option (`pando template create`), \
-    restart the service, and clone the template with -d; or run the program without -d";
+/// The advice about volumes that a cell of the service cannot have.
+const VOLUME: &str = "cells of `pando serve` cannot write to the host: add `:ro` or `:snapshot`, or run the program without -d, in the \
+    background of your shell (`&`)";
 /// The advice about options of a network.
 const NETWORK: &str =
     "`pando serve` has only networks of cells, `--allow` and `-p`: run the program without -d, in the background of your shell (`&`)";
@@ -25,44 +26,76 @@ const NETWORK: &str =
 /// # Errors
 /// The program does not exist, no server runs, or the service does not support the requested view or network.
 pub(crate) fn run(options: &Run) -> Result<u8, Failure> {
-    let view = ViewSpec::from(&options.view);
     if let Some((option, advice)) = unsupported(options) {
         return Err(Failure::NotDetached { option, advice });
     }
-    let program = options.program();
+    let view = ViewSpec::from(&options.view);
     let caller = environment::caller();
-    let found = caller.find_program(program)?;
-    if !caller.is_in_software(program) {
-        return Err(Failure::NotSoftware(found));
+    let mut network = options.network.clone();
+    let inherited = match &view.image {
+        Some(image) => {
+            let found = view::image_store(&caller)?.find(&image.name).map_err(ViewError::from)?;
+            network = network.with_exposed(&found.config.ports);
+            // As docker does: nothing of the caller's.
+            Vec::new()
+        }
+        None => caller.inherited.clone(),
+    };
+    if view.is_of_software() {
+        let found = caller.find_program(options.program())?;
+        if !caller.is_in_software(options.program()) {
+            return Err(Failure::NotSoftware(found));
+        }
     }
     let client = Client::need()?;
-    let account = Account::find(&caller.users, User::default());
-    let environment = caller.of_program(account.variables(), &view.variables);
-    let cell = new_cell(PROGRAM.into(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
-    let allow = options.network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;
-    let memory = Some(Limits::from(&options.limits).memory().bytes().to_string());
-    let publish = options.network.published();
-    detach(
-        &client,
-        &NewCell { nest: options.nest, allow, publish, memory, name: options.name.clone(), host_name: options.host_name(), ..cell },
-        1,
-    )
+    let environment = lines(inherited.into_iter().chain(view.variables.iter().cloned()));
+    let cell = new_cell(String::new(), options.arguments(), environment, &options.limits).ok_or_else(|| no_text(options))?;
+    let allow = network.allowed().ok_or(Failure::NotDetached { option: "this --net", advice: NETWORK })?;
+    let request = NewCell {
+        nest: options.nest,
+        allow,
+        publish: network.published(),
+        memory: Some(Limits::from(&options.limits).memory().bytes().to_string()),
+        name: options.name.clone(),
+        host_name: options.host_name(),
+        ..with_view(cell, &view, &caller)?
+    };
+    detach(&client, &request, 1)
 }
 
-/// The first option that the service does not support for programs without a template, and what to do instead.
+/// A request for a cell in this view. Paths of the host become absolute.
+fn with_view(cell: NewCell, view: &ViewSpec, caller: &HostEnvironment) -> Result<NewCell, Failure> {
+    let ViewSpec { variables: _, directory, user, root, image, temporary, bare, volumes } = view;
+    let here = caller.directory.as_deref().unwrap_or(Path::new("/"));
+    let text = |text: &OsStr| text.to_owned().into_string().map_err(Failure::NotUtf8);
+    let path = |path: &Path| text(path.as_os_str());
+    let of_host = |host: &Path| path(&here.join(host));
+    let volume = |VolumeSpec { host, cell, read_only, .. }: &VolumeSpec| {
+        let mode = if *read_only { "ro" } else { "snapshot" };
+        Ok(format!("{}:{}:{mode}", of_host(host)?, path(cell)?))
+    };
+    Ok(NewCell {
+        image: image.as_ref().map(|image| image.name.clone()),
+        entrypoint: image.as_ref().and_then(|image| image.entrypoint.as_deref()).map(text).transpose()?,
+        root: root.as_deref().map(of_host).transpose()?,
+        bare: *bare,
+        volumes: volumes.iter().map(volume).collect::<Result<_, Failure>>()?,
+        temporary: temporary
+            .iter()
+            .map(|(directory, permissions)| Ok(format!("{}:mode={permissions:o}", path(directory)?)))
+            .collect::<Result<_, Failure>>()?,
+        directory: directory.as_deref().map(path).transpose()?,
+        user: user.as_ref().map(ToString::to_string),
+        ..cell
+    })
+}
+
+/// The first option that the service does not support for programs, and what to do instead.
 fn unsupported(options: &Run) -> Option<(&'static str, &'static str)> {
-    let ViewOptions { directory, user, image, entrypoint: _, temporary, root, bare, volumes, variables: _, variable_files: _ } =
-        &options.view;
     let network = &options.network;
     let given = [
-        (!volumes.is_empty(), "-v", VIEW),
-        (directory.is_some(), "-w", "the program starts in `/`: run `sh -c 'cd DIR && exec PROGRAM'`"),
-        (user.is_some(), "-u", VIEW),
-        (image.is_some(), "--image", VIEW),
-        (!temporary.is_empty(), "--tmpfs", VIEW),
-        (root.is_some(), "--root", VIEW),
-        (*bare, "--bare", VIEW),
-        (network.publish_all, "-P", NETWORK),
+        (options.view.volumes.iter().any(|volume| volume.writable || volume.live), "this -v", VOLUME),
+        (network.publish_all && options.view.image.is_none(), "-P", NETWORK),
         (network.link.is_some(), "--link", NETWORK),
         (network.pcap.is_some(), "--pcap", NETWORK),
     ];

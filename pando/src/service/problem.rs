@@ -79,7 +79,9 @@ impl Problem {
 /// The advice about a template whose files cannot be shown.
 fn hint(error: &TemplateError) -> String {
     match error {
-        TemplateError::View(ViewError::Program(_)) => return String::new(),
+        TemplateError::View(ViewError::Program(_) | ViewError::ContainerImage(_) | ViewError::NoCommand(_) | ViewError::User { .. }) => {
+            return String::new();
+        }
         TemplateError::View(_) | TemplateError::Changed(_) => {}
         _ => return String::new(),
     }

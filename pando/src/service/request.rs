@@ -6,11 +6,13 @@ use crate::api::{self, TextOrBytes};
 use crate::options;
 use crate::size::Size;
 use pando_kernel::limits::TRACES;
-use pando_manager::cells::CloneSpec;
+use pando_manager::cells::{CellSource, CloneSpec};
 use pando_manager::limits::Limits;
 use pando_manager::template::{TemplateName, TemplateSpec, TrainingSpec, VARIANTS_MAX};
-use pando_manager::view::{ImageSpec, ViewSpec, VolumeSpec};
+use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest time limit in seconds: a year.
@@ -27,8 +29,8 @@ const READY_SECONDS_MAX: f64 = 300.0;
 /// # Errors
 /// A field is invalid.
 pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Problem> {
+    let source = source(&new)?;
     let api::NewCell {
-        template,
         arguments,
         environment,
         memory,
@@ -42,6 +44,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         network,
         allow,
         publish,
+        ..
     } = new;
     if network.is_some() && !(allow.is_empty() && publish.is_empty()) {
         return Err(Problem::request("network: a cell with allow or publish has a network of its own: omit network, or these"));
@@ -50,7 +53,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         return Err(Problem::request(format!("publish: a cell can have {PORTS_MAX} ports")));
     }
     Ok(CloneSpec {
-        template: template.parse().map_err(|error: String| Problem::request(error))?,
+        source,
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
         limits: Limits { output: output_limit, ..limits(memory.as_deref(), cpus, timeout)? },
@@ -85,6 +88,36 @@ pub(super) fn forks(count: u32) -> Result<u32, Problem> {
     Err(Problem::request(format!("count: {count} is not a number of copies: give a number from 1 to {FORKS_MAX}")))
 }
 
+/// The template or the program of a request for a cell.
+fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
+    let view = ViewSpec {
+        variables: words(&new.environment)?,
+        directory: new.directory.as_deref().map(directory).transpose()?,
+        user: new.user.as_deref().map(user).transpose()?,
+        root: new.root.as_ref().map(Into::into),
+        image: image(new.image.as_ref(), new.entrypoint.as_ref())?,
+        temporary: new.temporary.iter().map(|text| temporary(text)).collect::<Result<_, _>>()?,
+        bare: new.bare,
+        volumes: new.volumes.iter().map(|text| volume(text)).collect::<Result<_, _>>()?,
+    };
+    if !new.template.is_empty() {
+        return match view == (ViewSpec { variables: view.variables.clone(), ..ViewSpec::default() }) {
+            true => Ok(CellSource::Template(new.template.parse().map_err(|error: String| Problem::request(error))?)),
+            false => Err(Problem::request(
+                "template: a clone sees what its template sees, as the user of its template: omit image, entrypoint, root, bare, volumes, \
+                 temporary, directory and user, or the template",
+            )),
+        };
+    }
+    if new.arguments.first().is_none_or(String::is_empty) && view.image.is_none() {
+        return Err(Problem::request("template: give a template, or an image or the program in arguments"));
+    }
+    if usize::from(view.image.is_some()) + usize::from(view.root.is_some()) + usize::from(view.bare) > 1 {
+        return Err(Problem::request("image, root, bare: give one of them"));
+    }
+    Ok(CellSource::Program(view))
+}
+
 /// Validates a request for a template.
 ///
 /// # Errors
@@ -99,24 +132,20 @@ pub(super) fn template(new: &api::NewTemplate, name: TemplateName) -> Result<Tem
     if new.train_count.is_some_and(|count| !(1..=TRACES as u32).contains(&count)) {
         return Err(Problem::request(format!("train_count: give a number from 1 to {TRACES}")));
     }
-    let user = new.user.as_deref().map(options::user_name).transpose();
-    let volumes = new.volumes.iter().map(|volume| match options::volume(volume.into()) {
-        // Clones write nothing back to the host, so a volume is always read-only.
-        Ok(volume) => Ok(VolumeSpec { writable: false, ..volume }),
-        Err(error) => Err(Problem::request(format!("volumes: {error}"))),
-    });
+    // Clones write nothing back to the host, so a volume is always read-only.
+    let volumes = new.volumes.iter().map(|text| Ok(VolumeSpec { writable: false, ..volume(text)? }));
     let spec = TemplateSpec {
         name,
         command: new.arguments.iter().map(Into::into).collect(),
         view: ViewSpec {
-            variables: variables(&new.environment)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            variables: words(&new.environment)?,
             directory: None,
-            user: user.map_err(|error| Problem::request(format!("user: {error}")))?,
-            image: new.image.clone().map(|name| ImageSpec { name, ..ImageSpec::default() }),
+            user: new.user.as_deref().map(user).transpose()?,
+            image: image(new.image.as_ref(), None)?,
             temporary: Vec::new(),
             root: new.root.as_ref().map(Into::into),
             bare: new.bare,
-            volumes: volumes.collect::<Result<_, _>>()?,
+            volumes: volumes.collect::<Result<_, Problem>>()?,
         },
         // A template that never becomes ready must not block other requests forever.
         limits: limits(new.memory.as_deref(), None, Some(new.timeout.unwrap_or(READY_SECONDS_MAX)))?,
@@ -149,6 +178,36 @@ fn builtin(new: &api::NewTemplate, spec: TemplateSpec) -> Result<TemplateSpec, P
         is_standard: is_plain,
         ..spec
     })
+}
+
+fn user(text: &str) -> Result<UserName, Problem> {
+    options::user_name(text).map_err(|error| Problem::request(format!("user: {error}")))
+}
+
+fn volume(text: &str) -> Result<VolumeSpec, Problem> {
+    options::volume(text.into()).map_err(|error| Problem::request(format!("volumes: {error}")))
+}
+
+fn temporary(text: &str) -> Result<(PathBuf, u16), Problem> {
+    options::temporary(text.into()).map_err(|error| Problem::request(format!("temporary: {error}")))
+}
+
+fn directory(text: &str) -> Result<PathBuf, Problem> {
+    options::directory(text.into()).map_err(|error| Problem::request(format!("directory: {error}")))
+}
+
+fn image(name: Option<&String>, entrypoint: Option<&String>) -> Result<Option<ImageSpec>, Problem> {
+    match (name, entrypoint) {
+        (None, Some(_)) => Err(Problem::request("entrypoint: it is that of an image: give the image")),
+        (name, entrypoint) => {
+            Ok(name.map(|name| ImageSpec { name: name.clone(), entrypoint: entrypoint.map(Into::into), has_terminal: false }))
+        }
+    }
+}
+
+/// Environment variables of a view.
+fn words(new: &BTreeMap<String, String>) -> Result<Vec<(OsString, OsString)>, Problem> {
+    Ok(variables(new)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
 }
 
 /// Checks the names and values of environment variables.

@@ -112,7 +112,8 @@ class CellInfo:
     """A cell that the server knows."""
 
     id: int
-    template: str
+    template: Optional[str]
+    """The template that it was cloned from; None if it runs a program (`pando run -d`)."""
     arguments: Tuple[str, ...]
     started: str
     """The time of its start, as RFC 3339 has it."""

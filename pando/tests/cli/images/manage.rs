@@ -138,6 +138,28 @@ fn a_service_clones_templates_of_images_that_were_loaded_after_its_start() {
 }
 
 #[test]
+fn programs_of_images_run_in_the_service() {
+    needs_kvm!();
+    let fixture = loaded(json!({ "Entrypoint": ["/bin/sh", "-c"], "User": "web", "WorkingDir": "/work", "Env": ["A=1"],
+        "ExposedPorts": { "80/tcp": {} } }));
+    let service = fixture.serve(&["--gateways", "1"]);
+    let script = "echo $A$B $(id -u) $(pwd) $(cat /data/new); sleep 1000";
+    let started = fixture.pando(&["run", "-d", "-P", "--name", "web", "-e", "B=2", "--image", "app:v1", script]);
+    assert!(started.status == 0 && started.errors.contains("is forwarded to port 80"), "{}", started.errors);
+    service.hear("/v1/cells/web", "12 33 /work new");
+    says(&fixture.pando(&["exec", "web", "sh", "-c", "echo $A$B; id -G"]), "12\n44 29\n");
+    let second = fixture.pando(&["run", "-d", "--image", "app:v1", "--entrypoint", "cat", "/data/new"]);
+    service.hear(&format!("/v1/cells/{}", second.output.trim_end()), "new");
+    let listed = fixture.pando(&["ps", "-a"]).output;
+    assert_eq!(listed.lines().filter(|line| line.contains(" app:v1 ")).count(), 2, "{listed}");
+    refused(&fixture.image(&["rm", "-f", "app:v1"]), 1, &["in use", "a cell runs it"]);
+    refused(&fixture.pando(&["run", "-d", "--image", "nothing"]), 125, &["nothing"]);
+    assert_eq!(fixture.pando(&["kill", "web"]).status, 0);
+    service.json("GET", "/v1/cells/web/wait", json!(null));
+    assert_eq!(fixture.image(&["rm", "app:v1"]).status, 0);
+}
+
+#[test]
 fn a_running_image_is_not_removed() {
     needs_kvm!();
     let fixture = loaded(shell("echo ready; cat; cat /data/new"));

@@ -137,7 +137,7 @@ fn programs_that_are_missing_are_named() {
     refused(&fixture.run(&["sh"]), 127, &["`sh` was not found"]);
     refused(&fixture.pando(&["run", "--image", "missing", "sh"]), 125, &["no image `missing`", "pando image ls"]);
     refused(&fixture.pando(&["run", "--image", "app:v1", "--root", ".", "sh"]), 125, &["cannot be used with"]);
-    refused(&fixture.pando(&["run", "--image", "app:v1", "-d", "sh"]), 125, &["--image"]);
+    refused(&fixture.pando(&["run", "--image", "missing", "-d", "sh"]), 125, &["no image `missing`", "pando image ls"]);
 }
 
 #[test]

@@ -40,9 +40,8 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     says(&fixture.pando(&["exec", "-i", started.output.trim_end(), "busybox", "hostname"]), "web\n");
     says(&fixture.pando(&["kill", "--rm", started.output.trim_end()]), "");
     for (options, option, advice) in [
-        (&["-v", "."][..], "-v", "create a template with this option"),
-        (&["-u", "7"], "-u", "create a template with this option"),
-        (&["-w", "/tmp"], "-w", "run `sh -c 'cd DIR && exec PROGRAM'`"),
+        (&["-v", ".:/data"][..], "this -v", "add `:ro` or `:snapshot`"),
+        (&["-v", ".:/data:live"], "this -v", "add `:ro` or `:snapshot`"),
         (&["-P"], "-P", "run the program without -d"),
         (&["--net", "private"], "this --net", "run the program without -d"),
     ] {
@@ -51,6 +50,8 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
         refused(&said, advice);
     }
     assert_eq!(fixture.pando(&["run", "-d", "no-such-program"]).status, 127);
+    refused(&fixture.pando(&["run", "-d", "-v", ".:/data:ro", "busybox", "true"]), "--show DIR");
+    refused(&fixture.pando(&["run", "-d", "--root", ".", "busybox", "true"]), "--show DIR");
     let own = fixture.path("own");
     std::fs::copy("/bin/sh", &own).expect("there is room");
     refused(&fixture.pando(&["run", "-d", own.to_str().expect("a plain name")]), "is not part of the host's software");
@@ -65,6 +66,56 @@ fn clones_and_programs_run_in_the_service_until_they_are_ended() {
     assert!(complete(&["clone", ""]).lines().any(|line| line == "sh"), "{}", complete(&["clone", ""]));
     assert!(complete(&["logs", ""]).lines().any(|line| line == numbers[0]), "{}", complete(&["logs", ""]));
     assert!(!complete(&["kill", ""]).lines().any(|line| line == numbers[0]), "it has ended");
+}
+
+#[test]
+fn programs_in_the_service_see_what_their_options_say() {
+    needs_kvm!();
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("shown/bin")).expect("there is room");
+    std::fs::copy("/bin/busybox", fixture.path("shown/bin/busybox")).expect("there is room");
+    let shown = fixture.path("shown").display().to_string();
+    let service = fixture.serve(&["--show", &shown]);
+    let says = |options: &[&str], wanted: &str| {
+        let started = fixture.pando(&[&["run", "-d"], options].concat());
+        assert_eq!((started.status, &started.errors[..]), (0, ""));
+        service.hear(&format!("/v1/cells/{}", started.output.trim_end()), wanted);
+    };
+    // They share a root, but neither their files nor their users.
+    says(
+        &["--name", "a", "-u", "7:8", "-w", "/tmp", "busybox", "sh", "-c", "echo a > f; echo $(id -u) $(id -g) $(pwd); sleep 1000"],
+        "7 8 /tmp",
+    );
+    says(
+        &["--name", "b", "-w", "/tmp", "-e", "HOME=/h", "busybox", "sh", "-c", "echo files $(ls) $(id -u) $HOME; sleep 1000"],
+        "files 0 /h",
+    );
+    says(&["-v", &format!("{shown}:/data:ro"), "busybox", "sh", "-c", "ls /data; touch /data/x"], "touch: /data/x: Read-only");
+    says(&["--root", &shown, "--tmpfs", "/t:mode=700", "/bin/busybox", "sh", "-c", "/bin/busybox ls -d /bin /t; exit 3"], "/bin");
+    assert_eq!(fixture.pando(&["exec", "a", "busybox", "sh", "-c", "id -u; pwd"]).output, "7\n/tmp\n");
+    // A template of such a cell sees the same.
+    assert_eq!(fixture.pando(&["template", "freeze", "--force", "a", "kept"]).status, 0);
+    assert_eq!(fixture.pando(&["clone", "-d", "--name", "c", "kept"]).status, 0);
+    assert_eq!(fixture.pando(&["exec", "c", "busybox", "sh", "-c", "id -u; cat f"]).output, "7\na\n");
+    let wrong = [
+        json!({}),
+        json!({ "arguments": [""] }),
+        json!({ "template": "kept", "image": "x" }),
+        json!({ "template": "kept", "user": "7" }),
+        json!({ "arguments": ["true"], "entrypoint": "x" }),
+        json!({ "arguments": ["true"], "bare": true, "root": "/usr" }),
+        json!({ "arguments": ["true"], "directory": "here" }),
+        json!({ "arguments": ["true"], "user": "a:b:c" }),
+        json!({ "arguments": ["true"], "temporary": ["/t:size"] }),
+        json!({ "arguments": ["true"], "volumes": [format!("{shown}:/data")] }),
+        json!({ "arguments": ["true"], "volumes": ["/proc:/p:ro"] }),
+        json!({ "arguments": ["no-such-program"] }),
+        json!({ "image": "no-such-image" }),
+    ];
+    for request in wrong {
+        let (status, refusal) = service.ask("POST", "/v1/cells", &request.to_string());
+        assert!((400..500).contains(&status), "{request}: {status} {refusal}");
+    }
 }
 
 #[test]
