@@ -101,7 +101,8 @@ fn cells_of_a_service_in_a_cell_have_cells_of_their_own() {
         pando exec -e PATH=/opt:/usr/bin:/bin one pando run --nest 1 -- pando run -- echo deep; \
         pando exec one /opt/pando run --hostname below -- sleep 1000 & \
         until pando ps --tree | grep below; do :; done | awk '{ print $1 }'; \
-        pando clone --nest 1 pando-run -- /opt/pando run -- echo cloned; pando clone pando-run -- ls /dev/cells; echo status $?";
+        pando template create run -- sh -c 'eval \"$(pando-ready -s)\"; exec \"$@\"'; \
+        pando clone --nest 1 run -- /opt/pando run -- echo cloned; pando clone run -- ls /dev/cells; echo status $?";
     let outcome = beside_service(8, script);
     prints(&outcome, "1\ndeep\nbelow\ncloned\nstatus 2\n");
 }
