@@ -110,11 +110,12 @@ fn cells_of_a_service_in_a_cell_have_cells_of_their_own() {
 #[test]
 fn a_batch_of_clones_runs_in_the_service_of_a_cell() {
     needs_kvm!();
-    let script = "pando clone --count 4 --at-once 2 pando-run -- sh -c 'hostname; [ $(hostname) != pando-run-2 ]' | sort; echo status ${PIPESTATUS[0]}; \
-        pando clone --count 2 --output /tmp/out pando-run -- sh -c 'echo output; echo errors >&2'; cat /tmp/out/0.out /tmp/out/1.err; \
+    let script = "pando template create run -- sh -c 'eval \"$(pando-ready -s)\"; exec \"$@\"'; \
+        pando clone --count 4 --at-once 2 run -- sh -c 'hostname; [ $(hostname) != run-2 ]' | sort; echo status ${PIPESTATUS[0]}; \
+        pando clone --count 2 --output /tmp/out run -- sh -c 'echo output; echo errors >&2'; cat /tmp/out/0.out /tmp/out/1.err; \
         pando clone --count 2 missing; echo status $?; pando ps -q | wc -l";
     let outcome = beside_service(4, script);
-    prints(&outcome, "pando-run-0\npando-run-1\npando-run-2\npando-run-3\nstatus 1\noutput\nerrors\nstatus 125\n0\n");
+    prints(&outcome, "run-0\nrun-1\nrun-2\nrun-3\nstatus 1\noutput\nerrors\nstatus 125\n0\n");
     let errors = text(&outcome.stderr);
     assert!(errors.contains("clone 2: exited with status 1") && errors.contains("1 of 4 clones failed"), "{errors}");
 }
