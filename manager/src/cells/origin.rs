@@ -67,11 +67,11 @@ impl CellOrigin {
 impl CellSource {
     /// The start of the names of its cells.
     pub(super) fn name(&self, arguments: &[String]) -> TemplateName {
-        let name = match self {
+        let view = match self {
             CellSource::Template(name) => return name.clone(),
-            CellSource::Program(ViewSpec { image: Some(image), .. }) => &image.name,
-            CellSource::Program(_) => arguments.first().map_or("", String::as_str),
+            CellSource::Program(view) => view,
         };
+        let name = view.image.as_ref().map(|image| &image.name).or(arguments.first()).map_or("", String::as_str);
         // Without directories or a registry, and without the tag or digest of an image.
         let last = name.rsplit('/').next().unwrap_or_default();
         let plain = last.split([':', '@']).next().unwrap_or_default();

@@ -19,7 +19,7 @@ pub enum CellSource {
     /// A stored template; a built-in one is created if it does not exist.
     Template(TemplateName),
     /// A program, which starts in this view.
-    Program(ViewSpec),
+    Program(Box<ViewSpec>),
 }
 
 /// A cell to create.

@@ -115,7 +115,7 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
     if usize::from(view.image.is_some()) + usize::from(view.root.is_some()) + usize::from(view.bare) > 1 {
         return Err(Problem::request("image, root, bare: give one of them"));
     }
-    Ok(CellSource::Program(view))
+    Ok(CellSource::Program(view.into()))
 }
 
 /// Validates a request for a template.
