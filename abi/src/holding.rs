@@ -229,6 +229,36 @@ pub mod limit {
     pub const CELLS: u64 = 1;
     /// CPU time in thousandths of a CPU.
     pub const CPU: u64 = 2;
+    /// The weight of the child among its siblings: 0 to [`MAX_CPU_WEIGHT`](crate::limits::MAX_CPU_WEIGHT).
+    pub const CPU_WEIGHT: u64 = 3;
+}
+
+/// Why a donation of CPU time has ended: the result of `donate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum DonationEnd {
+    /// The donated time is used up.
+    TimeOver = 0,
+    /// No cell of the child's family waits for a vCPU: they are idle, wait for the next period of a CPU limit, or run already.
+    Idle = 1,
+    /// The child has ended.
+    Ended = 2,
+    /// The child was not started, or is halted or frozen.
+    Stopped = 3,
+    /// The donor has an unmasked event, or is itself to be stopped.
+    Event = 4,
+}
+
+impl DonationEnd {
+    /// Every end, in order of number.
+    pub const ALL: [DonationEnd; 5] =
+        [DonationEnd::TimeOver, DonationEnd::Idle, DonationEnd::Ended, DonationEnd::Stopped, DonationEnd::Event];
+
+    /// Decodes a result of `donate`. `None`: no end has this number.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Option<DonationEnd> {
+        DonationEnd::ALL.into_iter().find(|end| *end as u64 == bits)
+    }
 }
 
 #[cfg(test)]

@@ -200,7 +200,8 @@ hypercalls! {
     /// included, and the most that it has used. 4: its exits.
     27 CellState cell_state(cell, fact);
     /// Limits a child, which stays limited by its ancestors' limits too: `kind` 0 its memory in pages, 1 its descendants, 2 its CPU time in
-    /// thousandths of a CPU. A memory limit below the child's use is refused. Returns 0.
+    /// thousandths of a CPU. A memory limit below the child's use is refused. `kind` 3 sets its CPU weight among the caller's children,
+    /// from 0 to 10000; with 0 it runs only while the caller donates time. Returns 0.
     28 CellLimit cell_limit(cell, kind, value);
     /// Sets the host name of a child that has not started, from `bytes` bytes of UTF-8 (at most 64) at `address`. Returns 0.
     29 CellName cell_name(cell, address, bytes);
@@ -238,6 +239,10 @@ hypercalls! {
     38 StateWrite state_write(cell, kind, address, bytes);
     /// Halts the calling cell if a parent watches for that, which finds the arguments in the reason. Returns 0.
     39 Report report(kind, first, second, third);
+    /// Runs a child and its descendants in place of the caller, for at most `time` nanoseconds of CPU time (not 0). The caller waits; the
+    /// time counts as its own. Returns why it continues. 0: the time is over. 1: no cell of the child's family waits for a vCPU. 2: the
+    /// child has ended. 3: the child was not started, or is halted or frozen. 4: an unmasked event is pending for the caller.
+    40 Donate donate(cell, time);
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ pub const MAX_WRITE_BYTES: u64 = 4096;
 pub const MAX_BATCH_CALLS: u64 = 64;
 /// Holdings of a cell: children, and templates that it may clone.
 pub const MAX_HOLDINGS: usize = 4096;
+/// The largest CPU weight, as of Linux's control groups.
+pub const MAX_CPU_WEIGHT: u64 = 10_000;
+/// The CPU weight of a new cell, as of Linux's control groups.
+pub const DEFAULT_CPU_WEIGHT: u64 = 100;
 /// Levels of nested cells below the operator.
 pub const MAX_DEPTH: u8 = 32;
 /// Bytes that one `console_read` or `console_write` may copy: a pipe's worth.

@@ -19,7 +19,7 @@ pub use cell::counters::Counters;
 pub use cell::end::{End, FaultReport, Outcome, Report};
 pub use cell::image::CellImage;
 pub use cell::run_state::RunState;
-pub use cell::share::Share;
+pub use cell::share::{Share, Weight};
 pub use cell::{CellConfig, CellId};
 pub use device::console::{ConsoleOutput, ConsolePort, Stream};
 pub use device::disk::{Disk, DiskError};

@@ -8,10 +8,11 @@ use crate::program::Compiled;
 use crate::sample::{Side, alternate};
 use crate::{BenchError, BenchOptions, Row};
 use pando_kernel::network::address::Addresses;
-use pando_kernel::sched::{ReadyReason, RoundRobin, Scheduler};
+use pando_kernel::sched::{FairShare, ReadyReason, Scheduler};
 use pando_kernel::{CellId, Config};
 use pando_machine::PageCount;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 const SOURCE: &str = include_str!("web.c");
 /// 4 GiB, which the host allocates on demand.
@@ -43,7 +44,7 @@ const REQUESTS: usize = 1000;
 #[derive(Debug, Default)]
 struct Immediate {
     woken: VecDeque<CellId>,
-    others: RoundRobin,
+    others: FairShare,
 }
 
 impl Scheduler for Immediate {
@@ -65,6 +66,18 @@ impl Scheduler for Immediate {
 
     fn is_urgent(&self) -> bool {
         !self.woken.is_empty()
+    }
+
+    fn add(&mut self, cell: CellId, parent: Option<CellId>) {
+        self.others.add(cell, parent);
+    }
+
+    fn remove(&mut self, cell: CellId) {
+        self.others.remove(cell);
+    }
+
+    fn charge(&mut self, cell: CellId, limit: Option<CellId>, time: Duration) {
+        self.others.charge(cell, limit, time);
     }
 }
 

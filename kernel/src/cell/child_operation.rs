@@ -7,7 +7,7 @@ use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
-use super::share::Share;
+use super::share::{Share, Weight};
 use super::watch::{ResumeMode, StateKind, WatchMask};
 use pando_abi::holding::{fact, holding_of_space, limit, port, stop};
 use pando_abi::limits::{HOST_NAME_BYTES, MAX_CONSOLE_BYTES};
@@ -269,6 +269,7 @@ fn limiting(kind: u64, value: u64) -> Result<Operation, Refusal> {
             let thousandths = u32::try_from(value).map_err(|_| Refusal::BadArgument)?;
             Share::new(f64::from(thousandths) / 1000.0).map(Operation::Limit).ok_or(Refusal::BadArgument)
         }
+        limit::CPU_WEIGHT => Weight::new(value).map(Operation::SetWeight).ok_or(Refusal::BadArgument),
         _ => Err(Refusal::BadArgument),
     }
 }
@@ -316,7 +317,8 @@ mod tests {
             Hypercall::StateRead { cell, kind: 0, address: 0, bytes: 0 },
             Hypercall::StateWrite { cell, kind: 1, address: 0, bytes: 8 },
             Hypercall::CellState { cell, fact: 5 },
-            Hypercall::CellLimit { cell, kind: 3, value: 1 },
+            Hypercall::CellLimit { cell, kind: 4, value: 1 },
+            Hypercall::CellLimit { cell, kind: 3, value: 10_001 },
             Hypercall::CellLimit { cell, kind: 2, value: 0 },
             Hypercall::CellLimit { cell, kind: 2, value: 1001 },
             Hypercall::CellRaise { cell, event: 0, value: 0 },

@@ -9,7 +9,7 @@ use super::end::End;
 use super::freeze::FreezeMode;
 use super::memory_operation::MemoryOperation;
 use super::run_state::Requirement;
-use super::share::Share;
+use super::share::{Share, Weight};
 use super::watch::{CpuState, ResumeMode, WatchMask};
 use super::{CellConfig, CellId};
 use crate::memory::{DiskId, StartMode};
@@ -55,6 +55,8 @@ pub(crate) enum Operation {
     },
     /// Limit the subject's share of a vCPU.
     Limit(Share),
+    /// Set the subject's CPU weight.
+    SetWeight(Weight),
     /// Set the subject's memory quota.
     LimitMemory(PageCount),
     /// Set how many descendants the subject may have.
@@ -98,6 +100,7 @@ impl Operation {
             Operation::Memory(_) | Operation::Batch(_) => "change the memory of",
             Operation::Attach { .. } => "attach a disk to",
             Operation::Limit(_) => "limit the CPU share of",
+            Operation::SetWeight(_) => "set the CPU weight of",
             Operation::LimitMemory(_) => "limit the memory of",
             Operation::LimitCells(_) => "limit the descendants of",
             Operation::Grant { .. } => "grant a template to",
@@ -125,6 +128,7 @@ impl Operation {
             | Operation::Watch(_)
             | Operation::WithdrawFreeze
             | Operation::Limit(_)
+            | Operation::SetWeight(_)
             | Operation::LimitMemory(_)
             | Operation::LimitCells(_)
             | Operation::Grant { .. }

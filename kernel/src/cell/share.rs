@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU shares: the largest part of a vCPU's time that a cell gets, even when no other cell wants it.
+//! CPU shares: the largest part of a vCPU's time that a cell gets, even when no other cell wants it. CPU weights: the proportions in
+//! which siblings get the time that all of them want.
 
 use crate::limits::SHARE_PERIOD;
+use pando_abi::limits::{DEFAULT_CPU_WEIGHT, MAX_CPU_WEIGHT};
 use std::time::Duration;
 
 /// The denominator of a share: parts per million.
@@ -28,6 +30,27 @@ impl Share {
     /// CPU time in each period.
     pub(crate) fn budget(self) -> Duration {
         SHARE_PERIOD / WHOLE * self.0
+    }
+}
+
+/// The CPU weight of a cell with its descendants, among its siblings. With weight 0 they run only while the parent donates time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u16);
+
+impl Weight {
+    /// The weight of a new cell.
+    pub const DEFAULT: Weight = Weight(DEFAULT_CPU_WEIGHT as u16);
+
+    /// Converts a number to a weight. `None`: it is larger than [`MAX_CPU_WEIGHT`].
+    #[must_use]
+    pub fn new(weight: u64) -> Option<Weight> {
+        (weight <= MAX_CPU_WEIGHT).then_some(Weight(weight as u16))
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0.into()
     }
 }
 

@@ -6,8 +6,9 @@ use super::child_operation::ChildOperation;
 use super::memory_operation::MemoryOperation;
 use super::operation::Operation;
 use crate::memory::{PrefetchBatch, SpaceSet};
-use pando_abi::{Hypercall, Refusal, Registers};
+use pando_abi::{HoldingName, Hypercall, Refusal, Registers};
 use pando_machine::{Exception, Nanos};
+use std::time::Duration;
 
 /// Work that comes before an execution context runs again: the rest of a page fault, or a decoded hypercall.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,13 @@ pub(crate) enum Work {
     Doorbell,
     /// Halt for a parent that watches for it, with these arguments.
     Report([u64; 4]),
+    /// Run a child with its descendants in place of the cell.
+    Donate {
+        /// The child.
+        child: HoldingName,
+        /// The most CPU time that they may use.
+        time: Duration,
+    },
     /// An operation whose subject is the cell itself.
     Operation(Operation),
     /// An operation on a cell that this one holds.
@@ -84,6 +92,10 @@ impl Work {
             Hypercall::Relinquish {} => Work::Relinquish,
             Hypercall::Doorbell {} => Work::Doorbell,
             Hypercall::Report { kind, first, second, third } => Work::Report([kind, first, second, third]),
+            Hypercall::Donate { time: 0, .. } => return Err(Refusal::BadArgument),
+            Hypercall::Donate { cell, time } => {
+                Work::Donate { child: HoldingName::from_bits(cell).ok_or(Refusal::NoSuchHolding)?, time: Duration::from_nanos(time) }
+            }
             Hypercall::Batch { address, calls } => Work::Operation(Operation::Batch(Batch::new(address, calls)?)),
             memory_call => Work::Operation(Operation::Memory(MemoryOperation::decode(memory_call, memory)?)),
         })

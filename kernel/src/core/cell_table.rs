@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
+use super::donation::Donation;
 use super::holdings::{Holdings, Parent};
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
@@ -30,6 +31,8 @@ pub(super) struct LiveCell {
     pub(super) card: Option<Box<Card>>,
     /// Its limit of CPU time; `None`: unlimited.
     pub(super) allowance: Option<Allowance>,
+    /// The CPU time that it donates. It then waits for a vCPU, which runs the child in its place.
+    pub(super) donation: Option<Donation>,
     /// Its parent; `None`: the operator created it.
     pub(super) parent: Option<Parent>,
     /// Number of its ancestors.
@@ -41,8 +44,19 @@ pub(super) struct LiveCell {
 impl LiveCell {
     /// A cell of the operator with a console and no other device.
     pub(super) fn new(cell: Cell, execution: ExecutionContext, console: Console) -> LiveCell {
-        let holdings = Holdings::default();
-        LiveCell { cell, execution, console, channel: None, control: None, card: None, allowance: None, parent: None, depth: 0, holdings }
+        LiveCell {
+            cell,
+            execution,
+            console,
+            channel: None,
+            control: None,
+            card: None,
+            allowance: None,
+            donation: None,
+            parent: None,
+            depth: 0,
+            holdings: Holdings::default(),
+        }
     }
 
     /// Serves the rings of its devices.

@@ -2,6 +2,7 @@
 //! Handling of cells' exits. Handlers return the next step; the worker performs it.
 
 use super::cell_table::LiveCell;
+use super::donation::Donation;
 use super::error::OperationError;
 use super::invoke::Subject;
 use super::state::{State, end_for};
@@ -42,6 +43,8 @@ pub(super) enum LeaveReason {
     Preempted,
     /// It yielded the rest of its quantum.
     Relinquished,
+    /// It donates CPU time to a child; its vector state must be saved.
+    Donating(Donation),
     /// It waits.
     Idle {
         /// At most until this time.
@@ -66,7 +69,11 @@ impl LeaveReason {
     /// Whether the cell's vector state must be saved.
     pub(super) fn keeps_vector(&self) -> bool {
         match self {
-            LeaveReason::Preempted | LeaveReason::AwaitingFlush | LeaveReason::ForciblyFrozen | LeaveReason::Halted(_) => true,
+            LeaveReason::Preempted
+            | LeaveReason::Donating(_)
+            | LeaveReason::AwaitingFlush
+            | LeaveReason::ForciblyFrozen
+            | LeaveReason::Halted(_) => true,
             LeaveReason::Relinquished | LeaveReason::Idle { .. } | LeaveReason::Frozen { .. } | LeaveReason::Ended(_) => false,
         }
     }
@@ -305,6 +312,10 @@ impl State {
                     false => NextStep::Resume,
                 }
             }
+            Work::Donate { child, time } => match self.child(id, child) {
+                Ok(child) => NextStep::Leave(LeaveReason::Donating(Donation::new(child, time))),
+                Err(error) => self.finish_operation(id, error.to_refusal().to_result()),
+            },
             Work::Operation(operation) => self.operate(id, operation),
             Work::Child(operation) => self.operate_on_child(id, operation),
             Work::Prefetch(mut batch) => {

@@ -102,7 +102,10 @@ impl State {
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Waiting | RunState::Idle { .. } => self.force_freeze(id),
-            RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => live.cell.stop_request.freeze(FreezeMode::Forced),
+            RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => {
+                live.cell.stop_request.freeze(FreezeMode::Forced);
+                self.recall_donation(id);
+            }
             RunState::Running { vcpu } => {
                 live.cell.stop_request.freeze(FreezeMode::Forced);
                 self.notifications.interrupts.push(vcpu);

@@ -90,6 +90,7 @@ impl State {
                 return Ok(OperationProgress::Done(live.cell.memory.attach(disk, blocks)?.0.into()));
             }
             Operation::Limit(share) => live.allowance = Some(Allowance::new(*share, frames.machine().now())),
+            Operation::SetWeight(weight) => self.scheduler.set_weight(id, *weight),
             Operation::LimitMemory(quota) => limit_memory(cell, frames, *quota)?,
             Operation::LimitCells(cells) => frames.set_cell_quota(cell.memory.account(), *cells),
             Operation::Grant { template } => {
@@ -185,6 +186,7 @@ impl State {
     /// Adds a new cell to the table.
     fn insert(&mut self, reservation: Reservation, mut live: LiveCell) -> CellId {
         (live.parent, live.depth) = (reservation.parent, reservation.depth);
+        self.scheduler.add(reservation.id, reservation.parent.map(|parent| parent.cell));
         self.cells.insert(live);
         reservation.id
     }

@@ -12,6 +12,7 @@
 
 mod cell_table;
 mod descendants;
+mod donation;
 mod error;
 mod exits;
 mod export;
@@ -41,7 +42,7 @@ pub use worker::{Turn, Worker};
 use crate::cell::CellId;
 use crate::limits::REGISTRY_FRAMES;
 use crate::memory::Rules;
-use crate::sched::{Fifo, Gatekeeper, LargestFirst, MemoryPolicy, RoundRobin, Scheduler};
+use crate::sched::{FairShare, Fifo, Gatekeeper, LargestFirst, MemoryPolicy, Scheduler};
 use pando_abi::Event;
 use pando_machine::{HostError, Interrupter, Machine, Nanos, PageCount};
 use state::State;
@@ -75,7 +76,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             gatekeeper: Box::<Fifo>::default(),
-            scheduler: Box::<RoundRobin>::default(),
+            scheduler: Box::<FairShare>::default(),
             memory_policy: Box::<LargestFirst>::default(),
             registry: PageCount(REGISTRY_FRAMES),
             rules: Rules::ALL_KEPT,
@@ -123,9 +124,8 @@ impl Shared {
     /// Raises an event for a cell.
     fn raise(&self, id: CellId, event: Event) {
         let mut state = self.lock();
-        if state.raise(id, event) {
-            self.announce(&state);
-        }
+        state.notifications.has_runnable_cell |= state.raise(id, event);
+        self.notify(&mut state);
     }
 }
 

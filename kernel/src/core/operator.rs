@@ -11,7 +11,7 @@ use crate::cell::end::{End, Outcome};
 use crate::cell::memory_operation::{MemoryOperation, OperationProgress};
 use crate::cell::operation::Operation;
 use crate::cell::run_state::{Requirement, RunState};
-use crate::cell::share::Share;
+use crate::cell::share::{Share, Weight};
 use crate::cell::{Cell, CellConfig, CellId};
 use crate::device::console::ConsolePort;
 use crate::device::disk::Disk;
@@ -263,6 +263,14 @@ impl Kernel {
     /// There is no such living cell.
     pub fn set_share(&self, id: CellId, share: Share) -> Result<(), OperatorError> {
         self.invoke(Subject::Cell(id), Operation::Limit(share)).map(drop)
+    }
+
+    /// Sets the CPU weight of a cell with its descendants, among the cells of the operator or among its siblings.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    pub fn set_weight(&self, id: CellId, weight: Weight) -> Result<(), OperatorError> {
+        self.invoke(Subject::Cell(id), Operation::SetWeight(weight)).map(drop)
     }
 
     /// Ends a cell in any state.

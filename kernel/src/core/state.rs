@@ -21,13 +21,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 /// A cell that a vCPU runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningCell {
     /// No other cell was runnable when its quantum began, so it got a long one.
     pub(super) is_alone: bool,
+    /// A cell that donates it this time must go on.
+    pub(super) must_yield: bool,
 }
 
 /// Flushes of the machine's tables: the time of the last one, and the cells that wait for the next.
@@ -189,53 +190,6 @@ impl State {
         }
     }
 
-    /// Takes the next cell to run, and the longest time that it may run. Cells that have used their share wait for the next period.
-    pub(super) fn pick(&mut self, now: Nanos) -> Option<(CellId, Duration)> {
-        loop {
-            let id = self.scheduler.next()?;
-            if !self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Ready) {
-                continue;
-            }
-            match self.time_left(id, now) {
-                Ok(left) => return Some((id, left)),
-                Err(until) => {
-                    self.running(id).0.execution.transition(RunState::Throttled { until });
-                    self.set_alarm(id, until);
-                }
-            }
-        }
-    }
-
-    /// How long a cell may run now: as long as its own share and those of its ancestors allow.
-    ///
-    /// # Errors
-    /// A share is used up; the cell may run again at the returned time.
-    fn time_left(&mut self, id: CellId, now: Nanos) -> Result<Duration, Nanos> {
-        let mut left = Ok(Duration::MAX);
-        let mut next = Some(id);
-        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
-            next = live.parent.map(|parent| parent.cell);
-            let Some(allowance) = &mut live.allowance else { continue };
-            left = match (left, allowance.left(now)) {
-                (Ok(left), Ok(own)) => Ok(left.min(own)),
-                (Err(until), Err(own)) => Err(until.max(own)),
-                (Err(until), Ok(_)) | (Ok(_), Err(until)) => Err(until),
-            };
-        }
-        left
-    }
-
-    /// Charges a cell and its ancestors for time on a vCPU, as far as they still live.
-    pub(super) fn charge(&mut self, id: CellId, time: Duration) {
-        let mut next = Some(id);
-        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
-            next = live.parent.map(|parent| parent.cell);
-            if let Some(allowance) = &mut live.allowance {
-                allowance.spend(time);
-            }
-        }
-    }
-
     /// Raises an event; `true` if that made the cell runnable.
     pub(super) fn raise(&mut self, id: CellId, event: Event) -> bool {
         let Some((live, frames)) = self.living(id) else { return false };
@@ -245,9 +199,12 @@ impl State {
             return false;
         }
         live.cell.events = live.cell.events.with(event);
-        let wakes = matches!(state, RunState::Idle { .. }) && live.cell.has_unmasked_events(frames);
+        let is_noticed = live.cell.has_unmasked_events(frames);
+        let wakes = matches!(state, RunState::Idle { .. }) && is_noticed;
         if wakes {
             self.make_ready(id, ReadyReason::Woken);
+        } else if is_noticed {
+            self.recall_donation(id);
         }
         wakes
     }
@@ -281,7 +238,7 @@ impl State {
         }
     }
 
-    fn set_alarm(&mut self, id: CellId, until: Nanos) {
+    pub(super) fn set_alarm(&mut self, id: CellId, until: Nanos) {
         self.alarms.push(Reverse((until, id)));
         // Cells that were woken by an event, or have ended, leave stale alarms; a waiting cell has one valid alarm.
         if self.alarms.len() > 2 * self.cells.slots() + FEW_ALARMS {
@@ -340,6 +297,7 @@ impl State {
         cell.memory.release(&mut self.frames);
         self.frames.close_account(account);
         self.cells.end(id, outcome, live.parent);
+        self.scheduler.remove(id);
         self.notifications.has_stopped_cell = true;
         match live.parent {
             Some(Parent { is_holding: false, .. }) => drop(self.forget(id)),

@@ -29,7 +29,10 @@ impl State {
         match live.execution.run_state() {
             RunState::New | RunState::Halted | RunState::Frozen => {}
             RunState::Idle { .. } => self.halt(id, HaltReason::Requested),
-            RunState::Waiting | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => live.cell.watch.must_halt = true,
+            RunState::Waiting | RunState::Ready | RunState::Throttled { .. } | RunState::AwaitingFlush => {
+                live.cell.watch.must_halt = true;
+                self.recall_donation(id);
+            }
             RunState::Running { vcpu } => {
                 live.cell.watch.must_halt = true;
                 self.notifications.interrupts.push(vcpu);

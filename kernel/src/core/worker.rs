@@ -2,6 +2,7 @@
 //! Workers: the only code that switches vCPUs from cell to cell.
 
 use super::Shared;
+use super::donation::PickedTurn;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
 use crate::cell::CellId;
@@ -26,15 +27,6 @@ pub struct Worker {
     /// Number of trims before the buffer was last freed.
     trims: u64,
     shared: Arc<Shared>,
-}
-
-/// The conditions under which a cell gets a vCPU.
-#[derive(Clone, Copy, Debug)]
-struct RunTerms {
-    /// No other cell is runnable.
-    is_alone: bool,
-    /// The rest of its share.
-    most: Duration,
 }
 
 /// The outcome of a turn.
@@ -97,31 +89,32 @@ impl Worker {
             return Turn::Stopped;
         }
         let started = shared.machine.now();
-        let Some((id, most)) = state.pick(started) else { return Turn::Nothing { until: state.next_housekeeping() } };
+        let Some(turn) = state.pick(started, self.index) else { return Turn::Nothing { until: state.next_housekeeping() } };
         let is_alone = state.scheduler.is_empty();
         if !is_alone && state.idle_workers > 0 {
             shared.work.notify_one();
         }
-        state.vcpus[self.index] = Some(RunningCell { is_alone });
-        let mut state = self.run_cell(&shared, state, id, RunTerms { is_alone, most });
+        state.vcpus[self.index] = Some(RunningCell { is_alone, must_yield: false });
+        let mut state = self.run_cell(&shared, state, &turn, is_alone);
         let now = shared.machine.now();
-        state.charge(id, now.since(started));
+        state.resume_donors(&turn, now.since(started));
         state.trims.note_run(now);
         state.vcpus[self.index] = None;
         shared.notify(&mut state);
         Turn::Ran
     }
 
-    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, id: CellId, terms: RunTerms) -> MutexGuard<'a, State> {
+    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, turn: &PickedTurn, is_alone: bool) -> MutexGuard<'a, State> {
+        let id = turn.cell;
         let started = shared.machine.now();
         add_steal_time(&mut state, id, started);
         let rest = std::mem::take(&mut state.running(id).0.execution.quantum_rest);
-        let quantum = match (terms.is_alone, rest) {
+        let quantum = match (is_alone, rest) {
             (true, _) => LONE_QUANTUM,
             (false, Duration::ZERO) => QUANTUM,
             (false, rest) => rest,
         };
-        let quantum = quantum.min(terms.most);
+        let quantum = quantum.min(turn.most);
         let mut quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
@@ -134,9 +127,9 @@ impl Worker {
             if state.notifications.are_due() {
                 shared.notify(&mut state);
             }
-            if terms.is_alone && !state.scheduler.is_empty() {
+            if is_alone && !state.scheduler.is_empty() {
                 // Another cell is runnable now.
-                quantum_end = quantum_end.min(started + QUANTUM.min(terms.most));
+                quantum_end = quantum_end.min(started + QUANTUM.min(turn.most));
             }
             let next = match prepared {
                 Err(next) => next,
@@ -153,7 +146,8 @@ impl Worker {
                     state.handle(id, exit, left, quantum_end)
                 }
             };
-            let next = if next == NextStep::Resume && state.scheduler.is_urgent() { NextStep::Leave(LeaveReason::Preempted) } else { next };
+            let must_yield = state.scheduler.is_urgent() || state.vcpus[self.index].is_some_and(|running| running.must_yield);
+            let next = if next == NextStep::Resume && must_yield { NextStep::Leave(LeaveReason::Preempted) } else { next };
             match next {
                 NextStep::Resume => {}
                 NextStep::Read(wanted) => state = shared.read_blocks(state, wanted, Some(id), &mut self.buffer),
@@ -161,16 +155,16 @@ impl Worker {
                     drop(state);
                     state = shared.housekeeping(shared.lock());
                     if shared.machine.now() >= quantum_end {
-                        self.leave(&mut state, id, LeaveReason::Preempted);
+                        self.leave(&mut state, turn, started, LeaveReason::Preempted);
                         return state;
                     }
                 }
                 NextStep::Leave(leave) => {
-                    if leave == LeaveReason::Preempted {
+                    if matches!(leave, LeaveReason::Preempted | LeaveReason::Donating(_)) {
                         let ran = shared.machine.now().since(started);
                         state.running(id).0.execution.quantum_rest = quantum.min(QUANTUM).saturating_sub(ran);
                     }
-                    self.leave(&mut state, id, leave);
+                    self.leave(&mut state, turn, started, leave);
                     return state;
                 }
             }
@@ -198,23 +192,33 @@ impl Worker {
         }
     }
 
-    /// Takes a cell off the vCPU.
-    fn leave(&mut self, state: &mut State, id: CellId, leave: LeaveReason) {
+    /// Takes a cell off the vCPU that got it at `started`.
+    fn leave(&mut self, state: &mut State, turn: &PickedTurn, started: Nanos, leave: LeaveReason) {
+        let id = turn.cell;
         if leave.keeps_vector() && self.shared.vector_owners {
             match self.vcpu.save_vector() {
                 Ok(saved) => state.running(id).0.execution.vector = Vector::Saved(saved),
                 Err(error) => return state.end(id, End::Host(error.to_string())),
             }
         }
+        // Charged before the scheduler chooses its next place.
+        let ran = self.shared.machine.now().since(started);
+        state.charge(turn, ran);
+        if leave == LeaveReason::Relinquished {
+            // It gives up the rest of its quantum, so it pays for that.
+            state.charge_schedule(turn, QUANTUM.saturating_sub(ran));
+        }
         if matches!(leave, LeaveReason::Preempted | LeaveReason::Relinquished) {
             state.running(id).0.execution.displaced_at = Some(self.shared.machine.now());
         }
         match leave {
             LeaveReason::Preempted => {
-                let (live, _) = state.running(id);
-                live.cell.counters.preemptions += 1;
-                let reason = if live.execution.quantum_rest.is_zero() { ReadyReason::Turn } else { ReadyReason::Interrupted };
-                state.make_ready(id, reason);
+                state.running(id).0.cell.counters.preemptions += 1;
+                state.make_ready_after_quantum(id);
+            }
+            LeaveReason::Donating(donation) => {
+                state.running(id).0.donation = Some(donation);
+                state.make_ready_after_quantum(id);
             }
             LeaveReason::Relinquished => state.make_ready(id, ReadyReason::Turn),
             LeaveReason::Idle { until } => state.make_idle(id, until),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scheduling policies, each a small trait with Denali's default: admission, the choice of the next cell, the victim when memory is
+//! Scheduling policies, each a small trait with a default: admission, the choice of the next cell, the victim when memory is
 //! short.
 
 pub(crate) mod allowance;
+pub mod fair_share;
 pub mod gatekeeper;
 pub mod pressure;
 pub mod scheduler;
 
+pub use fair_share::FairShare;
 pub use gatekeeper::{Fifo, Gatekeeper};
 pub use pressure::{LargestFirst, MemoryPolicy};
-pub use scheduler::{ReadyReason, RoundRobin, Scheduler};
+pub use scheduler::{ReadyReason, Scheduler};

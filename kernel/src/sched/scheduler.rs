@@ -2,8 +2,8 @@
 //! The scheduler: decides which runnable cell runs next (Denali section 3.2.1).
 
 use crate::cell::CellId;
-use crate::limits::OVERTAKING;
-use std::collections::VecDeque;
+use crate::cell::share::Weight;
+use std::time::Duration;
 
 /// Why a cell became runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub enum ReadyReason {
     Woken,
 }
 
-/// Orders runnable cells. It may still name a cell that has ended; the core loop skips it.
+/// Orders runnable cells. It may still name a cell that has ended; the core loop skips it. A policy that does not know families need not
+/// implement the calls about them.
 pub trait Scheduler: Send {
     /// A cell has become runnable.
     fn ready(&mut self, cell: CellId, reason: ReadyReason);
@@ -32,86 +33,21 @@ pub trait Scheduler: Send {
     fn is_urgent(&self) -> bool {
         false
     }
-}
 
-/// Round robin. Cells that return from idling are compensated: they go first, but at most [`OVERTAKING`] times in a row.
-#[derive(Debug, Default)]
-pub struct RoundRobin {
-    woken: VecDeque<CellId>,
-    others: VecDeque<CellId>,
-    overtaken: u32,
-}
+    /// A cell was created by the operator, or by its parent. It is not runnable yet.
+    fn add(&mut self, _cell: CellId, _parent: Option<CellId>) {}
 
-impl Scheduler for RoundRobin {
-    fn ready(&mut self, cell: CellId, reason: ReadyReason) {
-        match reason {
-            ReadyReason::Turn => self.others.push_back(cell),
-            ReadyReason::Interrupted => self.others.push_front(cell),
-            ReadyReason::Woken => self.woken.push_back(cell),
-        }
-    }
+    /// A cell has ended. Its children will end as well, and need not run any more.
+    fn remove(&mut self, _cell: CellId) {}
 
-    fn next(&mut self) -> Option<CellId> {
-        if self.overtaken < OVERTAKING
-            && let Some(cell) = self.woken.pop_front()
-        {
-            if !self.others.is_empty() {
-                self.overtaken += 1;
-            }
-            return Some(cell);
-        }
-        self.overtaken = 0;
-        self.others.pop_front().or_else(|| self.woken.pop_front())
-    }
+    /// Sets the weight of a cell with its descendants, among its siblings.
+    fn set_weight(&mut self, _cell: CellId, _weight: Weight) {}
 
-    fn is_empty(&self) -> bool {
-        self.woken.is_empty() && self.others.is_empty()
-    }
-}
+    /// Charges a cell for time on a vCPU, and its ancestors below `limit`, or all of them.
+    fn charge(&mut self, _cell: CellId, _limit: Option<CellId>, _time: Duration) {}
 
-#[cfg(test)]
-mod tests {
-    use super::{ReadyReason, RoundRobin, Scheduler};
-    use crate::cell::CellId;
-    use crate::limits::OVERTAKING;
-
-    const fn cell(index: u32) -> CellId {
-        CellId { index, generation: 0 }
-    }
-
-    #[test]
-    fn idlers_go_first_but_starve_nobody() {
-        let mut scheduler = RoundRobin::default();
-        scheduler.ready(cell(0), ReadyReason::Turn);
-        for _ in 0..OVERTAKING {
-            scheduler.ready(cell(1), ReadyReason::Woken);
-            assert_eq!(scheduler.next(), Some(cell(1)));
-        }
-        scheduler.ready(cell(1), ReadyReason::Woken);
-        assert_eq!(scheduler.next(), Some(cell(0)));
-        assert_eq!(scheduler.next(), Some(cell(1)));
-        assert_eq!(scheduler.next(), None);
-    }
-
-    #[test]
-    fn an_interrupted_cell_is_the_first_of_the_others() {
-        let mut scheduler = RoundRobin::default();
-        scheduler.ready(cell(0), ReadyReason::Turn);
-        scheduler.ready(cell(1), ReadyReason::Interrupted);
-        scheduler.ready(cell(2), ReadyReason::Woken);
-        let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
-        assert_eq!(order, vec![cell(2), cell(1), cell(0)]);
-    }
-
-    #[test]
-    fn the_others_take_turns() {
-        let mut scheduler = RoundRobin::default();
-        for round in 0..3 {
-            for index in 0..3 {
-                scheduler.ready(cell(index), ReadyReason::Turn);
-            }
-            let order: Vec<_> = std::iter::from_fn(|| scheduler.next()).collect();
-            assert_eq!((round, order), (round, vec![cell(0), cell(1), cell(2)]));
-        }
+    /// Takes the next cell to run of a family: a cell with its descendants. By default there is none.
+    fn next_of_family(&mut self, _cell: CellId) -> Option<CellId> {
+        None
     }
 }

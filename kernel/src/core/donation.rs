@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The choice of the next cell for a vCPU: by the scheduler, CPU shares, and donations of CPU time.
+//!
+//! A cell that donates time to a child waits for a vCPU as before. When it is its turn, its child's family runs in its place. The time
+//! counts as the donor's. Donors may form a chain, because a child may donate to its own child; it is as long as the cells are deep.
+
+use super::state::State;
+use crate::cell::CellId;
+use crate::cell::run_state::RunState;
+use crate::sched::ReadyReason;
+use pando_abi::holding::DonationEnd;
+use pando_machine::Nanos;
+use std::time::Duration;
+
+/// CPU time that a cell donates to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Donation {
+    child: CellId,
+    left: Duration,
+    /// The vCPU on which the child's family runs for the donor.
+    vcpu: Option<usize>,
+}
+
+impl Donation {
+    /// A donation of which nothing is used.
+    pub(super) fn new(child: CellId, time: Duration) -> Donation {
+        Donation { child, left: time, vcpu: None }
+    }
+}
+
+/// A turn on a vCPU: the cell that gets it, and its terms.
+#[derive(Debug)]
+pub(super) struct PickedTurn {
+    pub(super) cell: CellId,
+    /// The longest time that it may run, by shares and donations.
+    pub(super) most: Duration,
+    /// Those in whose place it runs, the scheduler's choice first.
+    donors: Vec<CellId>,
+}
+
+impl State {
+    /// Takes the next cell to run. Cells that have used their share wait for the next period.
+    pub(super) fn pick(&mut self, now: Nanos, vcpu: usize) -> Option<PickedTurn> {
+        loop {
+            let cell = self.scheduler.next()?;
+            if self.is_ready(cell)
+                && let Some(turn) = self.follow_donations(cell, now)
+            {
+                for donor in &turn.donors {
+                    if let Some((live, _)) = self.living(*donor)
+                        && let Some(donation) = &mut live.donation
+                    {
+                        donation.vcpu = Some(vcpu);
+                    }
+                }
+                return Some(turn);
+            }
+        }
+    }
+
+    fn is_ready(&mut self, id: CellId) -> bool {
+        self.living(id).is_some_and(|(live, _)| live.execution.run_state() == RunState::Ready)
+    }
+
+    /// The turn of a cell that the scheduler has chosen. `None`: it has used its share.
+    fn follow_donations(&mut self, chosen: CellId, now: Nanos) -> Option<PickedTurn> {
+        let mut turn = PickedTurn { cell: chosen, most: Duration::MAX, donors: Vec::new() };
+        loop {
+            match self.time_left(turn.cell, now) {
+                Ok(left) => turn.most = turn.most.min(left),
+                Err(until) => {
+                    self.running(turn.cell).0.execution.transition(RunState::Throttled { until });
+                    self.set_alarm(turn.cell, until);
+                    // Another cell of the family may run.
+                    turn.cell = turn.donors.pop()?;
+                    continue;
+                }
+            }
+            let Some(donation) = self.running(turn.cell).0.donation else { return Some(turn) };
+            match self.next_for_donor(turn.cell, donation, now) {
+                Ok((next, most)) => {
+                    turn.most = turn.most.min(most);
+                    turn.donors.push(turn.cell);
+                    turn.cell = next;
+                }
+                Err(end) => {
+                    let live = self.running(turn.cell).0;
+                    live.donation = None;
+                    live.execution.context.registers.rax = end as u64;
+                    return Some(turn);
+                }
+            }
+        }
+    }
+
+    /// Takes the next cell that runs in place of a donor, and the longest time that it may run.
+    ///
+    /// # Errors
+    /// The donation has ended.
+    fn next_for_donor(&mut self, donor: CellId, donation: Donation, now: Nanos) -> Result<(CellId, Duration), DonationEnd> {
+        match self.living(donation.child).map(|(live, _)| live.execution.run_state()) {
+            None => return Err(DonationEnd::Ended),
+            Some(RunState::New | RunState::Halted | RunState::Frozen) => return Err(DonationEnd::Stopped),
+            Some(_) if donation.left.is_zero() => return Err(DonationEnd::TimeOver),
+            Some(_) => {}
+        }
+        let (live, frames) = self.running(donor);
+        let timer = live.cell.idles_until(frames, Nanos::NEVER);
+        let must_stop = live.cell.stop_request.is_forced_freeze() || live.cell.watch.must_halt;
+        if must_stop || timer <= now || live.cell.has_unmasked_events(frames) {
+            return Err(DonationEnd::Event);
+        }
+        loop {
+            let cell = self.scheduler.next_of_family(donation.child).ok_or(DonationEnd::Idle)?;
+            if self.is_ready(cell) {
+                return Ok((cell, donation.left.min(timer.since(now))));
+            }
+        }
+    }
+
+    /// How long a cell may run now: as long as its own share and those of its ancestors allow.
+    ///
+    /// # Errors
+    /// A share is used up; the cell may run again at the returned time.
+    fn time_left(&mut self, id: CellId, now: Nanos) -> Result<Duration, Nanos> {
+        let mut left = Ok(Duration::MAX);
+        let mut next = Some(id);
+        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
+            next = live.parent.map(|parent| parent.cell);
+            let Some(allowance) = &mut live.allowance else { continue };
+            left = match (left, allowance.left(now)) {
+                (Ok(left), Ok(own)) => Ok(left.min(own)),
+                (Err(until), Err(own)) => Err(until.max(own)),
+                (Err(until), Ok(_)) | (Ok(_), Err(until)) => Err(until),
+            };
+        }
+        left
+    }
+
+    /// Charges the CPU shares of a cell and its ancestors for a turn, and the schedule.
+    pub(super) fn charge(&mut self, turn: &PickedTurn, time: Duration) {
+        let mut next = Some(turn.cell);
+        while let Some((live, _)) = next.and_then(|id| self.living(id)) {
+            next = live.parent.map(|parent| parent.cell);
+            if let Some(allowance) = &mut live.allowance {
+                allowance.spend(time);
+            }
+        }
+        self.charge_schedule(turn, time);
+    }
+
+    /// Charges the members of the scheduling tree in whose place a cell ran. A donor pays for its child.
+    pub(super) fn charge_schedule(&mut self, turn: &PickedTurn, time: Duration) {
+        let mut payer = turn.cell;
+        for donor in turn.donors.iter().rev() {
+            let child = self.living(*donor).and_then(|(live, _)| live.donation).map(|donation| donation.child);
+            self.scheduler.charge(payer, child, time);
+            payer = *donor;
+        }
+        self.scheduler.charge(payer, None, time);
+    }
+
+    /// Makes a cell runnable that has left its vCPU in the middle of its quantum, or at the end.
+    pub(super) fn make_ready_after_quantum(&mut self, id: CellId) {
+        let is_over = self.running(id).0.execution.quantum_rest.is_zero();
+        self.make_ready(id, if is_over { ReadyReason::Turn } else { ReadyReason::Interrupted });
+    }
+
+    /// Lets the donors of a turn wait for their next one.
+    pub(super) fn resume_donors(&mut self, turn: &PickedTurn, time: Duration) {
+        for donor in turn.donors.iter().rev() {
+            // It may have been ended meanwhile.
+            let Some((live, _)) = self.living(*donor) else { continue };
+            let rest = &mut live.execution.quantum_rest;
+            *rest = rest.saturating_sub(time);
+            let reason = if rest.is_zero() { ReadyReason::Turn } else { ReadyReason::Interrupted };
+            if let Some(donation) = &mut live.donation {
+                donation.left = donation.left.saturating_sub(time);
+                donation.vcpu = None;
+            }
+            self.scheduler.ready(*donor, reason);
+        }
+    }
+
+    /// Ends the turn that runs in place of a cell, if there is one: the cell has something to do.
+    pub(super) fn recall_donation(&mut self, id: CellId) {
+        if let Some((live, _)) = self.living(id)
+            && let Some(vcpu) = live.donation.and_then(|donation| donation.vcpu)
+            && let Some(running) = &mut self.vcpus[vcpu]
+        {
+            running.must_yield = true;
+            self.notifications.interrupts.push(vcpu);
+        }
+    }
+}
