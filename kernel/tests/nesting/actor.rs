@@ -78,13 +78,18 @@ pub fn call_beside(lab: &mut Lab, actor: CellId, call: Hypercall) -> Result<u64,
     result(lab, actor)
 }
 
-fn ask(lab: &Lab, actor: CellId, call: Hypercall) {
+/// Lets an actor make a call as soon as it runs.
+pub fn ask(lab: &Lab, actor: CellId, call: Hypercall) {
     let record = call.record().into_iter().chain([1, 0]).flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
     lab.kernel.write(actor, RECORD, &record).expect("an actor waits");
     lab.kernel.raise(actor, Event::Console);
 }
 
-fn result(lab: &Lab, actor: CellId) -> Result<u64, Refusal> {
+/// The result of an actor's last call.
+///
+/// # Errors
+/// The refusal.
+pub fn result(lab: &Lab, actor: CellId) -> Result<u64, Refusal> {
     let [result] = words(lab, actor, RECORD + RESULT as u64);
     Refusal::from_result(result)
 }
@@ -113,6 +118,14 @@ pub fn start_child(lab: &mut Lab, actor: CellId, quota: PageCount, cells: u32) -
     Ok((name, child))
 }
 
+/// A cell that computes for ever, not started.
+pub fn spinner(lab: &Lab) -> CellId {
+    let mut asm = Asm::new();
+    let again = asm.here();
+    asm.jmp(again);
+    lab.cell(&asm.finish())
+}
+
 /// Whether a cell waits for its next call.
 pub fn waits(lab: &Lab, id: CellId) -> bool {
     lab.kernel.inspect(id).is_ok_and(|(state, ..)| matches!(state, RunState::Idle { .. }))
@@ -134,4 +147,4 @@ pub fn close(lab: &mut Lab, ends: &[CellId], free: PageCount) {
 pub const ACTOR_CODE: u64 = CODE;
 
 /// The numbers of all calls about held cells.
-pub const EVERY_CALL: std::ops::RangeInclusive<u64> = 22..=38;
+pub const EVERY_CALL: std::ops::RangeInclusive<u64> = 22..=40;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A family may have the memory, cells and CPU time that its ancestors allow.
 
-use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template, waits};
+use crate::actor::{BYTES, QUOTA, call, clone_root, close, spinner, start, start_child, template, waits};
 use pando_abi::holding::{ChildState, limit};
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::{HoldingName, Hypercall, MapFlags, Permissions, Refusal};
@@ -151,14 +151,6 @@ fn memory_may_run_out_at_any_step_of_a_start() {
         assert!(refused > 0 && ended > 0 && worked > 0, "{refused} {ended} {worked}");
         close(&mut lab, &[grandparent, root], free);
     }
-}
-
-/// A cell that counts for ever, not started.
-fn spinner(lab: &Lab) -> CellId {
-    let mut asm = Asm::new();
-    let again = asm.here();
-    asm.jmp(again);
-    lab.cell(&asm.finish())
 }
 
 /// When the machine is full, the cell in the largest family ends that uses most itself, and no cell around it.

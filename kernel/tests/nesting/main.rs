@@ -4,8 +4,10 @@
 mod actor;
 mod budgets;
 mod descendants;
+mod donations;
 mod families;
 mod ports;
 mod random;
 mod threads;
+mod weights;
 mod watching;

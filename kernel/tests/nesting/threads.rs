@@ -3,6 +3,7 @@
 //! their own, and the operator ends the parents in the middle of it.
 
 use crate::actor::EVERY_CALL;
+use pando_abi::holding::limit;
 use pando_abi::layout::SLOT_SIZE;
 use pando_abi::memory::CURRENT_SPACE;
 use pando_abi::{HoldingName, Hypercall, MapFlags, Permissions, Registers};
@@ -61,7 +62,7 @@ fn guesser(asm: &mut Asm) {
     asm.inc(R12).jmp(again);
 }
 
-/// Clones its root, starts the clone, looks at it, ends every second one, and drops all; counts them.
+/// Clones its root, starts the clone, looks at it, donates time to it, ends every second one, and drops all; counts them.
 fn parent(asm: &mut Asm) {
     asm.mov_imm(R14, COUNT).mov_imm(R15, 0);
     let again = asm.here();
@@ -71,6 +72,10 @@ fn parent(asm: &mut Asm) {
     for number in [Hypercall::CellRun { cell: 0 }, Hypercall::Relinquish {}, Hypercall::CellState { cell: 0, fact: 0 }] {
         asm.mov(Rdi, R12).mov_imm(Rax, number.encode().0).hypercall();
     }
+    // Every second child runs only by donations, and some have ended.
+    asm.mov(Rdi, R12).mov_imm(Rsi, limit::CPU_WEIGHT).mov_imm(Rdx, 1).and(Rdx, R15);
+    asm.mov_imm(Rax, Hypercall::CellLimit { cell: 0, kind: 0, value: 0 }.encode().0).hypercall();
+    asm.mov(Rdi, R12).mov_imm(Rsi, 200_000).mov_imm(Rax, Hypercall::Donate { cell: 0, time: 0 }.encode().0).hypercall();
     // The child may run: then its memory is refused.
     asm.mov(Rdi, R12).raw(SHIFT_RDI_LEFT_BY_32).mov_imm(Rbx, u32::MAX.into()).or(Rdi, Rbx);
     asm.mov_imm(Rsi, SLOT_SIZE).mov_imm(Rdx, 64).mov_imm(Rax, Hypercall::Unmap { space: 0, address: 0, pages: 0 }.encode().0).hypercall();
