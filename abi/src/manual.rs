@@ -134,6 +134,7 @@ fn bounds(out: &mut dyn Write) -> Result {
         ("descriptors of each ring of the network card", limits::NETWORK_DESCRIPTORS as u64),
         ("bytes of the largest frame", crate::frame::FRAME_MAX as u64),
         ("bytes of one descriptor", u64::from(limits::MAX_DESCRIPTOR_BYTES)),
+        ("largest CPU weight", limits::MAX_CPU_WEIGHT),
         ("bytes of a host name", limits::HOST_NAME_BYTES as u64),
         ("bytes of entropy per generation", limits::ENTROPY_BYTES as u64),
     ] {

@@ -6,7 +6,7 @@ use crate::{LaunchError, Root};
 use pando_abi::holding::ChildState;
 use pando_abi::layout::ARGUMENTS;
 use pando_abi::{DescendantRecord, Event};
-use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share};
+use pando_kernel::{CellId, ConsolePort, End, Kernel, Outcome, Share, Weight};
 use pando_machine::PageCount;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -73,6 +73,12 @@ pub trait Operator: Send + Sync {
     /// # Errors
     /// There is no such living cell.
     fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError>;
+
+    /// Sets the CPU weight of a cell with its descendants, among its siblings.
+    ///
+    /// # Errors
+    /// There is no such living cell.
+    fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError>;
 
     /// Sets the host name of a cell that has not started.
     ///
@@ -177,6 +183,10 @@ impl Operator for Kernel {
 
     fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
         Ok(Kernel::set_share(self, cell, share)?)
+    }
+
+    fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {
+        Ok(Kernel::set_weight(self, cell, weight)?)
     }
 
     fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {

@@ -2,12 +2,13 @@
 //! `/dev/cells`: the calls of a process in a cell about nested cells.
 
 use pando_abi::cells_device::{CALL, CALL_WORDS, PATH};
-use pando_abi::holding::{ChildState, ConsoleProgress, fact, port};
+use pando_abi::holding::{ChildState, ConsoleProgress, DonationEnd, fact, port};
 use pando_abi::{Event, HoldingName, Hypercall, PAGE_SIZE, Refusal};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 use vmm_sys_util::ioctl::ioctl_with_mut_ref;
 
 /// An open `/dev/cells`. Closing it ends the children that were made through it.
@@ -210,6 +211,16 @@ impl CellsDevice {
     /// The value is out of range.
     pub fn set_limit(&self, child: HoldingName, kind: u64, value: u64) -> Result<()> {
         self.perform("limit a nested cell", Hypercall::CellLimit { cell: child.bits(), kind, value }).map(drop)
+    }
+
+    /// Runs a child with its descendants in place of this cell, for at most this CPU time. All programs of this cell wait meanwhile.
+    ///
+    /// # Errors
+    /// There is no such child, or the time is 0.
+    pub fn donate(&self, child: HoldingName, time: Duration) -> Result<DonationEnd> {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let end = self.perform("donate CPU time to a nested cell", Hypercall::Donate { cell: child.bits(), time })?;
+        DonationEnd::from_bits(end).ok_or_else(|| Error::other("the kernel has returned an invalid end of a donation"))
     }
 
     /// Starts a child.

@@ -2,7 +2,7 @@
 //! The resource limits of a cell.
 
 use crate::host;
-use pando_kernel::{CellId, Share};
+use pando_kernel::{CellId, Share, Weight};
 use pando_launch::{LaunchError, Operator};
 use pando_machine::PageCount;
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub struct Limits {
     pub memory: Option<PageCount>,
     /// Its share of one core.
     pub share: Option<Share>,
+    /// Its CPU weight among its siblings.
+    pub weight: Option<Weight>,
     /// Bytes of its standard output and standard error together.
     pub output: Option<u64>,
     /// The time from its start to its end.
@@ -26,11 +28,12 @@ impl Limits {
         self.memory.unwrap_or_else(|| PageCount(host::memory().0 / 4))
     }
 
-    /// Limits a cell's share of a core, if that is limited.
+    /// Limits a cell's share of a core, and sets its CPU weight, as far as these are given.
     ///
     /// # Errors
     /// The cell has ended.
     pub fn apply(&self, operator: &dyn Operator, cell: CellId) -> Result<(), LaunchError> {
-        self.share.map_or(Ok(()), |share| operator.set_share(cell, share))
+        self.share.map_or(Ok(()), |share| operator.set_share(cell, share))?;
+        self.weight.map_or(Ok(()), |weight| operator.set_weight(cell, weight))
     }
 }

@@ -164,6 +164,8 @@ pub struct NewCell {
     pub memory: Option<String>,
     /// Its limit of CPU time, as a share of one core: from 0.001 to 1.
     pub cpus: Option<f64>,
+    /// Its part of the CPU time for which it competes with other cells of the service: from 1 to 10000 [default: 100].
+    pub cpu_weight: Option<u64>,
     /// Time limit in seconds; the cell is then terminated.
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.

@@ -11,8 +11,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use clap_complete::ArgValueCandidates;
 use pando_gateway::{PortForward, Protocol, Rule};
-use pando_kernel::Share;
 use pando_kernel::network::link::Link;
+use pando_kernel::{Share, Weight};
 use pando_manager::limits::Limits;
 use pando_manager::network::{NetworkSpec, UplinkSpec};
 use pando_manager::view::{ImageSpec, UserName, ViewSpec, VolumeSpec};
@@ -219,6 +219,11 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = crate::options::share)]
     pub(crate) cpus: Option<Share>,
 
+    /// Give the cell this part of the CPU time for which it competes with the other cells of the same service or of the same cell
+    /// around it: a number from 1 to 10000 [default: 100]
+    #[arg(long, value_name = "WEIGHT", allow_hyphen_values = true, value_parser = crate::options::weight)]
+    pub(crate) cpu_weight: Option<Weight>,
+
     /// Terminate the program when its standard output and standard error together exceed this: bytes, or with K, M, G or T
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) output_limit: Option<Size>,
@@ -304,8 +309,9 @@ impl TryFrom<&NetworkOptions> for NetworkSpec {
 
 impl From<&LimitOptions> for Limits {
     fn from(options: &LimitOptions) -> Limits {
-        let LimitOptions { memory, cpus, output_limit, timeout } = *options;
-        Limits { memory: memory.map(Size::pages), share: cpus, output: output_limit.map(Size::in_bytes), time: timeout }
+        let LimitOptions { memory, cpus, cpu_weight, output_limit, timeout } = *options;
+        let (memory, output) = (memory.map(Size::pages), output_limit.map(Size::in_bytes));
+        Limits { memory, share: cpus, weight: cpu_weight, output, time: timeout }
     }
 }
 

@@ -2,8 +2,8 @@
 //! Values of options: each type accepts only sensible values, and its parse error says how to write one.
 
 use crate::size::Size;
-use pando_abi::limits::HOST_NAME_BYTES;
-use pando_kernel::Share;
+use pando_abi::limits::{HOST_NAME_BYTES, MAX_CPU_WEIGHT};
+use pando_kernel::{Share, Weight};
 use pando_machine::PageCount;
 use pando_manager::host;
 use pando_manager::view::{User, UserName, VolumeSpec};
@@ -115,6 +115,13 @@ const LEAST_SHARE: f64 = 0.001;
 pub(crate) fn share(text: &str) -> Result<Share, String> {
     text.parse().ok().filter(|part| *part >= LEAST_SHARE).and_then(Share::new).ok_or_else(|| {
         format!("`{text}` is not a share of a core: give a number from {LEAST_SHARE} to 1, such as 0.5; a cell uses one core")
+    })
+}
+
+/// Parses a CPU weight.
+pub(crate) fn weight(text: &str) -> Result<Weight, String> {
+    text.parse().ok().filter(|weight| *weight > 0).and_then(Weight::new).ok_or_else(|| {
+        format!("`{text}` is not a CPU weight: give a number from 1 to {MAX_CPU_WEIGHT}, such as 200; a cell without this option has 100")
     })
 }
 

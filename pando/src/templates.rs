@@ -148,6 +148,7 @@ impl CreateOptions {
             (!self.view.variable_files.is_empty(), "--env-file"),
             (self.view.user.is_some(), "-u"),
             (self.limits.cpus.is_some(), "--cpus"),
+            (self.limits.cpu_weight.is_some(), "--cpu-weight"),
             (self.limits.output_limit.is_some(), "--output-limit"),
             (self.train || !self.train_arg.is_empty() || self.train_count.is_some(), "--train"),
             (self.variants > 1, "--variants"),

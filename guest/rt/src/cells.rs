@@ -21,6 +21,7 @@ pub fn takes_no_address(call: Hypercall) -> bool {
         | Hypercall::Grant { .. }
         | Hypercall::CellWatch { .. }
         | Hypercall::CellResume { .. }
+        | Hypercall::Donate { .. }
         // Without room for bytes it closes a stream.
         | Hypercall::ConsoleRead { bytes: 0, .. } => true,
         Hypercall::Write { .. } | Hypercall::Read { .. } => false,

@@ -104,7 +104,13 @@ impl Worker {
         Turn::Ran
     }
 
-    fn run_cell<'a>(&mut self, shared: &'a Shared, mut state: MutexGuard<'a, State>, turn: &PickedTurn, is_alone: bool) -> MutexGuard<'a, State> {
+    fn run_cell<'a>(
+        &mut self,
+        shared: &'a Shared,
+        mut state: MutexGuard<'a, State>,
+        turn: &PickedTurn,
+        is_alone: bool,
+    ) -> MutexGuard<'a, State> {
         let id = turn.cell;
         let started = shared.machine.now();
         add_steal_time(&mut state, id, started);

@@ -474,7 +474,8 @@ mod tests {
                         model.retain(|(other, ..)| *other != id);
                     }
                     (2 | 3, Some((id, _, false))) => {
-                        scheduler.ready(id, *random.choice(&[ReadyReason::Turn, ReadyReason::Interrupted, ReadyReason::Woken]).expect("three"));
+                        scheduler
+                            .ready(id, *random.choice(&[ReadyReason::Turn, ReadyReason::Interrupted, ReadyReason::Woken]).expect("three"));
                         model[at].2 = true;
                     }
                     (4, Some((id, ..))) => {

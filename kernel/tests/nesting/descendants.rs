@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of a cell's descendants, which the operator and its parent read.
 
-use crate::actor::{BYTES, QUOTA, call, clone_root, close, start, start_child, template};
+use crate::actor::{BYTES, call, clone_root, close, start, start_child, template};
 use pando_abi::holding::ChildState;
 use pando_abi::watch::state;
 use pando_abi::{DescendantRecord, HoldingName, Hypercall, Refusal};

@@ -9,5 +9,5 @@ mod families;
 mod ports;
 mod random;
 mod threads;
-mod weights;
 mod watching;
+mod weights;

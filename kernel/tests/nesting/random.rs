@@ -4,7 +4,7 @@
 //! The model knows the tree of cells with their names for each other, their states and how many descendants each may have.
 
 use crate::actor::{BYTES, call, close, start, template};
-use pando_abi::holding::{ChildState, limit};
+use pando_abi::holding::{ChildState, DonationEnd, limit};
 use pando_abi::{Event, HoldingName, Hypercall, Refusal};
 use pando_kernel::{CellId, RunState};
 use pando_machine::PageCount;
@@ -104,7 +104,7 @@ impl Case {
         let name = self.name(caller);
         let child = self.child(caller, name);
         let state = child.map(|child| self.model.nodes[&child].state);
-        match self.random.u8(0..14) {
+        match self.random.u8(0..16) {
             0..4 => self.clone_held(caller, name),
             4 => self.check_verb(caller, Hypercall::CellRun { cell: name.bits() }, child, |state| match state {
                 ChildState::New => Ok(STARTED),
@@ -147,6 +147,15 @@ impl Case {
                     ChildState::Halted => Ok(state),
                     _ => Err(Refusal::WrongState),
                 });
+            }
+            13 => self.donate(caller, name, child),
+            14 => {
+                let value = self.random.u64(1..=10_001);
+                let limit = Hypercall::CellLimit { cell: name.bits(), kind: limit::CPU_WEIGHT, value };
+                match value {
+                    10_001 => assert_eq!(call(&mut self.lab, caller, limit), Err(Refusal::BadArgument)),
+                    _ => self.check_verb(caller, limit, child, Ok),
+                }
             }
             _ => {
                 let event = Event::Interrupt as u64;
@@ -220,6 +229,18 @@ impl Case {
         } else if is_template {
             node.has_root = false;
         }
+    }
+
+    /// Donates time to a child, which waits if it was started.
+    fn donate(&mut self, caller: CellId, name: HoldingName, child: Option<CellId>) {
+        let time = *self.random.choice(&[1, 1_000_000, u64::MAX]).expect("there are three");
+        let result = call(&mut self.lab, caller, Hypercall::Donate { cell: name.bits(), time });
+        let wanted = child.map(|child| match self.model.nodes[&child].state {
+            ChildState::Started { .. } => DonationEnd::Idle,
+            state if state.is_ended() => DonationEnd::Ended,
+            _ => DonationEnd::Stopped,
+        });
+        assert_eq!(result, wanted.map(|end| end as u64).ok_or(Refusal::NoSuchHolding));
     }
 
     fn limit(&mut self, caller: CellId, name: HoldingName, child: Option<CellId>) {

@@ -99,7 +99,8 @@ fn quanta_follow_the_weights_on_the_path() {
                 let parent = parent(&mut lab, root, yielding, 10);
                 let mut below: Vec<(CellId, u64)> = Vec::new();
                 for _ in 0..random.u32(1..6) {
-                    let held = call_beside(&mut lab, parent, Hypercall::CellClone { source: HoldingName::ROOT.bits(), quota: 300, cells: 0 });
+                    let held =
+                        call_beside(&mut lab, parent, Hypercall::CellClone { source: HoldingName::ROOT.bits(), quota: 300, cells: 0 });
                     let name = held.ok().and_then(HoldingName::from_bits).expect("room");
                     let weight = random.u64(10..1000);
                     assert_eq!(set_weight(&mut lab, parent, name, weight), Ok(0));

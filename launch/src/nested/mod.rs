@@ -17,7 +17,7 @@ use pando_abi::layout::ARGUMENTS;
 use pando_abi::watch::{VECTOR_BYTES, state};
 use pando_abi::{DescendantRecord, Event, HoldingName};
 use pando_kernel::limits::DESCENDANTS_LISTED;
-use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome, Share};
+use pando_kernel::{CellId, ConsolePort, End, OperatorError, Outcome, Share, Weight};
 use pando_machine::{CellsDevice, ConsoleRead, PageCount};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,6 +95,10 @@ impl Operator for NestedCells {
     fn set_share(&self, cell: CellId, share: Share) -> Result<(), LaunchError> {
         let thousandths = (share.part() * 1000.0).ceil() as u64;
         self.ask(cell, |device, name| device.set_limit(name, pando_abi::holding::limit::CPU, thousandths))
+    }
+
+    fn set_weight(&self, cell: CellId, weight: Weight) -> Result<(), LaunchError> {
+        self.ask(cell, |device, name| device.set_limit(name, pando_abi::holding::limit::CPU_WEIGHT, weight.get()))
     }
 
     fn set_host_name(&self, cell: CellId, name: &str) -> Result<(), LaunchError> {

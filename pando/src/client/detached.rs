@@ -8,6 +8,7 @@ use crate::connection::Client;
 use crate::environment;
 use crate::failure::Failure;
 use crate::size::Size;
+use pando_kernel::Weight;
 use pando_manager::environment::{HostEnvironment, lines};
 use pando_manager::limits::Limits;
 use pando_manager::view::{self, ViewError, ViewSpec, VolumeSpec};
@@ -115,6 +116,7 @@ pub(crate) fn new_cell(template: String, arguments: &[OsString], environment: Ve
         environment: environment.into_iter().map(pair).collect::<Option<_>>()?,
         memory: limits.memory.map(|size| size.in_bytes().to_string()),
         cpus: limits.cpus.map(|share| share.part()),
+        cpu_weight: limits.cpu_weight.map(Weight::get),
         timeout: limits.timeout.map(|time| time.as_secs_f64()),
         output_limit: limits.output_limit.map(Size::in_bytes),
         ..NewCell::default()

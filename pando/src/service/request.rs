@@ -5,6 +5,7 @@ use super::problem::Problem;
 use crate::api::{self, TextOrBytes};
 use crate::options;
 use crate::size::Size;
+use pando_kernel::Weight;
 use pando_kernel::limits::TRACES;
 use pando_manager::cells::{CellSource, CloneSpec};
 use pando_manager::limits::Limits;
@@ -35,6 +36,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         environment,
         memory,
         cpus,
+        cpu_weight,
         timeout,
         output_limit,
         input,
@@ -56,7 +58,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         source,
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
-        limits: Limits { output: output_limit, ..limits(memory.as_deref(), cpus, timeout)? },
+        limits: Limits { output: output_limit, weight: weight(cpu_weight)?, ..limits(memory.as_deref(), cpus, timeout)? },
         nest,
         name: name.as_deref().map(options::cell_name).transpose().map_err(Problem::request)?,
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
@@ -237,8 +239,14 @@ fn limits(memory: Option<&str>, cpus: Option<f64>, timeout: Option<f64>) -> Resu
         memory: memory.map(Size::pages),
         share: share.map_err(|error| Problem::request(format!("cpus: {error}")))?,
         time: timeout.map(time).transpose()?,
-        output: None,
+        ..Limits::default()
     })
+}
+
+/// Checks a CPU weight.
+fn weight(weight: Option<u64>) -> Result<Option<Weight>, Problem> {
+    let weight = weight.map(|weight| options::weight(&weight.to_string())).transpose();
+    weight.map_err(|error| Problem::request(format!("cpu_weight: {error}")))
 }
 
 /// Decodes a text field.

@@ -205,6 +205,8 @@ class Options(TypedDict, total=False):
     """The limit of its private memory."""
     cpus: Optional[float]
     """The share of one core that it may use: from 0.001 to 1."""
+    cpu_weight: Optional[int]
+    """Its part of the CPU time for which it competes with other cells: from 1 to 10000, by default 100."""
     timeout: Optional[float]
     """Seconds after which it is ended; in a sandbox, the limit of each run."""
     output_limit: Optional[int]

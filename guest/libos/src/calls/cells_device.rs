@@ -80,6 +80,7 @@ fn check(file: CellsFile, system: &System, call: Hypercall) -> Result<(), Errno>
         | Hypercall::CellResume { cell, .. }
         | Hypercall::StateRead { cell, .. }
         | Hypercall::StateWrite { cell, .. }
+        | Hypercall::Donate { cell, .. }
         | Hypercall::ConsoleRead { cell, .. }
         | Hypercall::ConsoleWrite { cell, .. } => owns(cell),
         call => call.space().and_then(holding_of_space).is_some_and(owns),

@@ -111,6 +111,8 @@ fn limits_of_a_nested_cell_are_its_own() {
     assert_eq!((done.0, &done.1[..]), (0, "before\nstatus 124\n"), "{}", done.2);
     let done = nested("pando run --output-limit 10 -- yes | wc -c");
     assert_eq!((done.0, &done.1[..]), (0, "10\n"), "{}", done.2);
+    let done = nested("pando run --cpu-weight 10000 -- echo weighed; pando run --cpu-weight 0 -- true; echo status $?");
+    assert_eq!((done.0, &done.1[..]), (0, "weighed\nstatus 125\n"), "{}", done.2);
     let done = nested("pando run --hostname inner -- hostname; hostname");
     assert_eq!((done.0, &done.1[..]), (0, "inner\npando\n"), "{}", done.2);
 }
@@ -173,6 +175,50 @@ print(call(other, 27, child), call(other, 22, ROOT, 50000, 0) > 0)
     let outcome = command.output().expect("pando starts");
     let wanted = "EPERM EPERM EPERM EPERM EPERM EPERM\nEPERM EPERM -3\nEPERM EFAULT EINVAL\nEPERM True\n";
     assert_eq!(text(&outcome.stdout), wanted, "{}", text(&outcome.stderr));
+}
+
+/// A program schedules two others by a policy of its own: it donates three times as much to one of them.
+#[test]
+fn a_program_donates_time_to_its_cells() {
+    needs_kvm!();
+    let program = "import ctypes, fcntl, os, struct
+CALL, ROOT, ARGUMENTS, MS = 0xc038ce01, 0x1000, 0x7f00001f0000, 1000000
+device = os.open('/dev/cells', os.O_RDWR)
+def call(*words):
+    record = bytearray(struct.pack('7Q', *words, *[0] * (7 - len(words))))
+    fcntl.ioctl(device, CALL, record)
+    return struct.unpack('7q', record)[6]
+words = [b'/bin/sh', b'/', b'sh', b'-c', b'while :; do :; done']
+strings = b''.join(word + bytes(1) for word in words)
+block = struct.pack('14I', 3, 0, len(strings), *[0] * 11) + strings
+buffer = ctypes.create_string_buffer(block)
+place = ctypes.addressof(buffer)
+def start():
+    cell = call(22, ROOT, 50000, 0)
+    assert call(16, cell << 32 | 0xffffffff, ARGUMENTS, place, len(block)) == 0
+    # Weight 0: it runs only by donations.
+    assert call(28, cell, 3, 0) == 0 and call(40, cell, MS) == 3 and call(23, cell) == 0
+    return cell
+def donate(cell, time):
+    # An event of this cell, such as a timer of its own, may come first.
+    wanted = call(27, cell, 1) + time
+    while (left := wanted - call(27, cell, 1)) > 0:
+        assert call(40, cell, left) in (0, 4)
+more, less = start(), start()
+assert [call(27, cell, 1) for cell in (more, less)] == [0, 0]
+for _ in range(5):
+    donate(more, 9 * MS)
+    donate(less, 3 * MS)
+spent = [call(27, cell, 1) for cell in (more, less)]
+print(spent[0] >= 45 * MS, spent[1] >= 15 * MS, call(40, more, 0))
+call(25, more)
+while call(27, more) & 0xff != 8: pass
+print(call(40, more, MS), call(28, less, 3, 10001))
+";
+    let mut command = outer(&["--nest", "2"], "exec python3 -c \"$1\"");
+    command.args(["sh", program]);
+    let outcome = command.output().expect("pando starts");
+    assert_eq!(text(&outcome.stdout), "True True -3\n2 -3\n", "{}", text(&outcome.stderr));
 }
 
 #[test]

@@ -292,6 +292,7 @@ fn malformed_requests_are_refused_with_reasons() {
         ("POST", "/v1/run", r#"{"template":"sh","memory":"12"}"#, 400, "too little memory"),
         ("POST", "/v1/run", r#"{"template":"sh","timeout":-1}"#, 400, "timeout"),
         ("POST", "/v1/run", r#"{"template":"sh","cpus":2}"#, 400, "share of a core"),
+        ("POST", "/v1/run", r#"{"template":"sh","cpu_weight":0}"#, 400, "cpu_weight: `0` is not a CPU weight"),
         ("POST", "/v1/run", r#"{"template":"sh","environment":{"a=b":""}}"#, 400, "environment"),
         ("POST", "/v1/run", r#"{"template":"sh","input":{"base64":"!"}}"#, 400, "base64"),
         ("POST", "/v1/templates", r#"{"name":"new"}"#, 400, "arguments"),
