@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of cells: living cells with their devices, and the outcomes of ended ones.
 
-use super::donation::Donation;
 use super::holdings::{Holdings, Parent};
 use crate::cell::end::Outcome;
 use crate::cell::execution::ExecutionContext;
@@ -13,6 +12,7 @@ use crate::limits::MAX_CELLS;
 use crate::memory::{CopyError, Frames, SpaceSet};
 use crate::network::{Networks, Owner};
 use crate::sched::allowance::Allowance;
+use crate::sched::donation::Donation;
 use pando_abi::Event;
 use pando_machine::Nanos;
 use std::iter;

@@ -2,7 +2,6 @@
 //! Handling of cells' exits. Handlers return the next step; the worker performs it.
 
 use super::cell_table::LiveCell;
-use super::donation::Donation;
 use super::error::OperationError;
 use super::invoke::Subject;
 use super::state::{State, end_for};
@@ -16,6 +15,7 @@ use crate::cell::watch::WatchMask;
 use crate::cell::work::Work;
 use crate::limits::{FLUSH_WAITS, SPURIOUS_FAULTS, START_TIME};
 use crate::memory::{Access, BlockRequest, CopyError, Fault, MemoryError, Shortage};
+use crate::sched::donation::Donation;
 use pando_abi::layout::VIRTUAL_REGISTERS;
 use pando_abi::registers::UNREADABLE;
 use pando_abi::virtual_registers::offset;

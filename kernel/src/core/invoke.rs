@@ -105,15 +105,18 @@ impl State {
             }
             Operation::Raise(event) => self.raise_at_once(id, *event),
             Operation::TraceStart(mode) => cell.memory.trace_start(*mode),
-            Operation::Train { template } => {
-                let template = *template;
-                self.require(template, Requirement::Living)?;
-                let (live, _) = self.require(id, requirement)?;
-                live.cell.memory.begin_training();
-                live.cell.trains = Some(template);
-            }
+            Operation::Train { template } => self.train_by(id, requirement, *template)?,
         }
         Ok(OperationProgress::Done(0))
+    }
+
+    /// Records the page accesses of a cell for a template.
+    fn train_by(&mut self, id: CellId, requirement: Requirement, template: CellId) -> Result<(), OperationError> {
+        self.require(template, Requirement::Living)?;
+        let (live, _) = self.require(id, requirement)?;
+        live.cell.memory.begin_training();
+        live.cell.trains = Some(template);
+        Ok(())
     }
 
     fn create(&mut self, config: &CellConfig) -> Result<CellId, OperationError> {

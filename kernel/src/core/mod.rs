@@ -12,7 +12,6 @@
 
 mod cell_table;
 mod descendants;
-mod donation;
 mod error;
 mod exits;
 mod export;
@@ -32,6 +31,7 @@ mod tests;
 mod training;
 mod trim;
 mod trim_schedule;
+mod turn;
 mod watching;
 mod worker;
 

@@ -2,9 +2,9 @@
 //! Workers: the only code that switches vCPUs from cell to cell.
 
 use super::Shared;
-use super::donation::PickedTurn;
 use super::exits::{LeaveReason, NextStep};
 use super::state::{RunningCell, State};
+use super::turn::PickedTurn;
 use crate::cell::CellId;
 use crate::cell::end::End;
 use crate::cell::execution::Vector;
@@ -114,13 +114,7 @@ impl Worker {
         let id = turn.cell;
         let started = shared.machine.now();
         add_steal_time(&mut state, id, started);
-        let rest = std::mem::take(&mut state.running(id).0.execution.quantum_rest);
-        let quantum = match (is_alone, rest) {
-            (true, _) => LONE_QUANTUM,
-            (false, Duration::ZERO) => QUANTUM,
-            (false, rest) => rest,
-        };
-        let quantum = quantum.min(turn.most);
+        let quantum = take_quantum(&mut state, id, is_alone).min(turn.most);
         let mut quantum_end = started + quantum;
         if let Err(error) = self.load(&mut state, id) {
             state.end(id, End::Host(error.to_string()));
@@ -246,6 +240,15 @@ impl Worker {
         } else if live.cell.watch.must_halt && matches!(live.execution.run_state(), RunState::Idle { .. }) {
             state.halt(id, HaltReason::Requested);
         }
+    }
+}
+
+/// The quantum of a cell: what it has left of the last one, or a new one.
+fn take_quantum(state: &mut State, id: CellId, is_alone: bool) -> Duration {
+    match (is_alone, std::mem::take(&mut state.running(id).0.execution.quantum_rest)) {
+        (true, _) => LONE_QUANTUM,
+        (false, Duration::ZERO) => QUANTUM,
+        (false, rest) => rest,
     }
 }
 

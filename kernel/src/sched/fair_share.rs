@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The default scheduler: siblings share CPU time by their weights, at every level of the tree of cells.
 //!
-//! The cells of the operator are one *group*. Each cell with children has a group as well: its members are the cell itself, with the default
-//! weight, and its children with their descendants. A member has a *virtual time*: the CPU time that it has used, divided by its weight. The
-//! member with the least virtual time is next, then the next in its group, down to a cell. So a family counts as one cell in the group
-//! around it, however many cells it has.
+//! The cells of the operator are one *group*. Each cell with children has a group as well. Its members are the cell itself, with the
+//! default weight, and its children with their descendants. A member has a *virtual time*: the CPU time that it has used, divided by its
+//! weight. The member with the least virtual time is next, then the next in its group, down to a cell. So a family counts as one cell in
+//! the group around it, however many cells it has.
 //!
 //! Members that return from idling are compensated (Denali section 3.2.1): they go first unless they are ahead by more than a quantum, but
 //! at most [`OVERTAKING`] times in a row.

@@ -3,6 +3,7 @@
 //! short.
 
 pub(crate) mod allowance;
+pub(crate) mod donation;
 pub mod fair_share;
 pub mod gatekeeper;
 pub mod pressure;

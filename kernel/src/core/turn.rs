@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The choice of the next cell for a vCPU: by the scheduler, CPU shares, and donations of CPU time.
+//! Turns: the choice of the next cell for a vCPU, by the scheduler, CPU shares, and donations of CPU time.
 //!
 //! A cell that donates time to a child waits for a vCPU as before. When it is its turn, its child's family runs in its place. The time
 //! counts as the donor's. Donors may form a chain, because a child may donate to its own child; it is as long as the cells are deep.
@@ -8,25 +8,10 @@ use super::state::State;
 use crate::cell::CellId;
 use crate::cell::run_state::RunState;
 use crate::sched::ReadyReason;
+use crate::sched::donation::Donation;
 use pando_abi::holding::DonationEnd;
 use pando_machine::Nanos;
 use std::time::Duration;
-
-/// CPU time that a cell donates to a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Donation {
-    child: CellId,
-    left: Duration,
-    /// The vCPU on which the child's family runs for the donor.
-    vcpu: Option<usize>,
-}
-
-impl Donation {
-    /// A donation of which nothing is used.
-    pub(super) fn new(child: CellId, time: Duration) -> Donation {
-        Donation { child, left: time, vcpu: None }
-    }
-}
 
 /// A turn on a vCPU: the cell that gets it, and its terms.
 #[derive(Debug)]
