@@ -27,10 +27,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Like [`cargo`], terminated with all its children after `limit`; the exit status is then [`TIMED_OUT`].
+/// A command prefix: signals that the caller ignores, as a shell's background jobs do, have their default effect. Tests send them.
+const DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal=HUP,INT,QUIT"];
+
+/// Like [`cargo`], with default effects of signals, terminated with all its children after `limit`; the exit status is then [`TIMED_OUT`].
 pub(crate) fn cargo_within(limit: Duration) -> Command {
     let mut command = Command::new(DIES_WITH_PARENT[0]);
-    command.args(&DIES_WITH_PARENT[1..]).args(["timeout", "--kill-after=10", &limit.as_secs().to_string()]).arg(cargo_program());
+    command.args(&DIES_WITH_PARENT[1..]).args(["timeout", "--kill-after=10", &limit.as_secs().to_string()]);
+    command.args(DEFAULT_SIGNALS).arg(cargo_program());
     // `timeout` puts cargo into a process group of its own, which cannot read from the terminal.
     command.current_dir(root()).stdin(Stdio::null());
     command
