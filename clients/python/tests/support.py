@@ -40,13 +40,24 @@ class Server:
         self.secret.write_text(SECRET)
         self.environment = environment(self.place)
         self.socket = self.place / "data/pando/run/socket"
+        self._start()
+        atexit.register(self.stop)
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
             [program(), "serve", "--gateways", "2"], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        atexit.register(self.stop)
         assert self._process.stderr is not None
         line = self._process.stderr.readline()
         assert "serving at" in line, line + self._process.stderr.read()
+
+    def crash(self) -> None:
+        """Kills the server, and starts another in the same directory."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._start()
 
     def stop(self) -> None:
         self._process.terminate()

@@ -11,11 +11,12 @@ use std::path::Path;
 
 const SHELL: &str = include_str!("parts/pando-ready");
 /// Python's modules, by file name.
-const PYTHON: [(&str, &str); 6] = [
+const PYTHON: [(&str, &str); 7] = [
     ("pando.py", include_str!("parts/pando.py")),
     ("_pando_code.py", include_str!("parts/_pando_code.py")),
     ("_pando_display.py", include_str!("parts/_pando_display.py")),
     ("_pando_languages.py", include_str!("parts/_pando_languages.py")),
+    ("_pando_matplotlib.py", include_str!("parts/_pando_matplotlib.py")),
     ("_pando_session.py", include_str!("parts/_pando_session.py")),
     ("_pando_session.js", include_str!("parts/_pando_session.js")),
 ];

@@ -54,6 +54,14 @@ class Life:
         self.interrupts = 0
         """SIGINTs that were sent to the cell."""
         self.runs = 0
+        self._since = time.monotonic()
+
+    def continued(self, template: str) -> Order:
+        """The order for a clone that goes on in place of the cell, for the rest of its lifetime."""
+        options: Dict[str, Any] = {**self.order.options}
+        if options["timeout"] is not None:
+            options["timeout"] = max(options["timeout"] - (time.monotonic() - self._since), 0.001)
+        return replace(self.order, template=template, options=cast(Options, options))
 
     def describe(self, kind: str) -> str:
         state = self.over or ("not started" if self.number is None else f"cell {self.number}")

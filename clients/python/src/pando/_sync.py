@@ -190,6 +190,9 @@ class Sandbox(_Waiting[AsyncSandbox]):
     exec = _waits(AsyncSandbox.exec)
     read_file = _waits(AsyncSandbox.read_file)
     write_file = _waits(AsyncSandbox.write_file)
+    pause = _waits(AsyncSandbox.pause)
+    snapshot = _waits(AsyncSandbox.snapshot)
+    restore = _waits(AsyncSandbox.restore)
     url = _waits(AsyncSandbox.url)
     close = _waits(AsyncSandbox.close)
 
@@ -209,6 +212,13 @@ class Sandbox(_Waiting[AsyncSandbox]):
         sandbox = Sandbox.__new__(Sandbox)
         _Waiting.__init__(sandbox, steps)
         weakref.finalize(sandbox, _close_sandbox, steps)
+        return sandbox
+
+    @classmethod
+    def resume(cls, id: str, *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> Sandbox:
+        """Continues a paused sandbox: see `AsyncSandbox.resume`."""
+        sandbox = cls(id, client=client, **options).start()
+        sandbox._steps._stored = id
         return sandbox
 
     def start(self) -> Self:

@@ -2,7 +2,7 @@
 """Displays values as IPython does: as text, and in the formats that their `_repr_*_` methods or `_repr_mimebundle_` return.
 
 Each value is sent to the operator in notes: JSON lists of its number, a piece of its MIME bundle as JSON, and whether it is
-the last piece. This module is also a backend of matplotlib: figures become PNG images.
+the last piece. Figures of matplotlib become PNG images.
 """
 
 import sys
@@ -128,19 +128,3 @@ def show_figures():
                 display(figure)
         pyplot.close("all")
     _shown.clear()
-
-
-def show(*_, **__):
-    """The function `matplotlib.pyplot.show`."""
-    show_figures()
-
-
-def __getattr__(name):
-    # Classes that matplotlib expects of a backend.
-    if name == "FigureCanvas":
-        from matplotlib.backends.backend_agg import FigureCanvasAgg as found
-    elif name == "FigureManager":
-        from matplotlib.backend_bases import FigureManagerBase as found
-    else:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    return found

@@ -220,7 +220,7 @@ def main():
     """Runs the program of the template."""
     _pando_code.write_at_once()
     # Figures become images of the results.
-    os.environ.setdefault("MPLBACKEND", "module://_pando_display")
+    os.environ.setdefault("MPLBACKEND", "module://_pando_matplotlib")
     _pando_code.warm()
     pando.ready()
     if len(sys.argv) > 1:
