@@ -170,6 +170,8 @@ pub struct NewCell {
     pub timeout: Option<f64>,
     /// Output limit in bytes; the cell is terminated if it writes more.
     pub output_limit: Option<u64>,
+    /// Its labels: names and values by which clients find it.
+    pub labels: BTreeMap<String, String>,
     /// How many nested cells it may have at a time, with all of theirs: `pando` works inside of it. They share its limits.
     pub nest: u32,
     /// Its name: requests accept it instead of the number. No living cell has the same [default: the template's name and the cell's
@@ -243,6 +245,9 @@ pub struct Cell {
     pub name: String,
     /// Its host name.
     pub host_name: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The template that it was cloned from; missing if it runs a program.
     pub template: Option<String>,
     /// The container image that its program sees.
@@ -459,6 +464,8 @@ pub struct NewJob {
     pub user: Option<String>,
     /// Time limit in seconds; the program is then killed.
     pub timeout: Option<f64>,
+    /// More input follows by `POST` to the `input` of the program, whose path is the answer's `location`.
+    pub keep_input: bool,
 }
 
 /// A piece of the output of a program in a cell, or its end: one line of JSON each.

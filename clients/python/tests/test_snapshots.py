@@ -18,7 +18,9 @@ class Snapshots(Case):
     def test_it_goes_on_after_a_snapshot_and_goes_back_to_it(self) -> None:
         with self.sandbox(timeout=60, memory="256M", environment={"NAME": "value"}) as s:
             s.run("import os, random; x = 1; open('/tmp/x', 'w').write('1'); os.chdir('/usr')")
+            before = s.cell and s.cell.id
             name = s.snapshot()
+            self.assertEqual(s.cell and s.cell.id, before)
             self.addCleanup(self.client.remove_template, name)
             self.says(s.run("x += 1; print(x)"), "2\n")
             s.write_file("/tmp/x", "2")
@@ -72,6 +74,8 @@ class Snapshots(Case):
             s.cell.kill()
             with self.assertRaisesRegex(pando.SandboxEnded, "killed"):
                 s.snapshot()
+            with self.assertRaisesRegex(pando.SandboxEnded, "killed"):
+                s.fork()
 
     def test_programs_and_contexts_go_on_in_it(self) -> None:
         with self.sandbox(timeout=60) as s:

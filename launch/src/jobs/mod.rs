@@ -171,6 +171,12 @@ impl Jobs {
 }
 
 impl Job {
+    /// Its number, which no other job of its cell has.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Its streams, as a console: input is its standard input; output ends when it has ended and all output was read.
     #[must_use]
     pub fn port(&self) -> &Arc<ConsolePort> {

@@ -2,6 +2,7 @@
 //! A cell of the manager: its specification, its input and output, and its outcome.
 
 use super::gateways::GatewaySlot;
+use super::jobs::CellJobs;
 use super::log::Log;
 use super::networks::{CellConnection, RequestedNetwork};
 use super::origin::CellOrigin;
@@ -18,10 +19,11 @@ use bytes::Bytes;
 use pando_gateway::PortForward;
 use pando_kernel::network::address::Addresses;
 use pando_kernel::{CellId, ConsoleOutput, ConsolePort, End, Stream};
-use pando_launch::{CellUse, Command, Job, Jobs, Nesting, Operator, Root};
+use pando_launch::{CellUse, Nesting, Operator, Root};
 use pando_machine::PageCount;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -45,9 +47,9 @@ const LOG_LIMIT: &str = "the logged output of all cells of this service exceeds 
 pub struct ManagedCell {
     pub(super) id: u64,
     spec: CloneSpec,
-    operator: Arc<dyn Operator>,
+    pub(super) operator: Arc<dyn Operator>,
     pool: Arc<TemplatePool>,
-    cell: CellId,
+    pub(super) cell: CellId,
     addresses: Option<Addresses>,
     /// The ports of the host that lead to it.
     forwards: Vec<PortForward>,
@@ -62,7 +64,9 @@ pub struct ManagedCell {
     /// Held while a template is created from the cell: its outcome is published afterwards.
     freezing: Arc<tokio::sync::Mutex<()>>,
     /// The additional programs in it, once there was one.
-    jobs: Mutex<Option<Jobs>>,
+    pub(super) jobs: Mutex<CellJobs>,
+    /// It has a time limit, or had one.
+    is_limited: AtomicBool,
     /// Notified when the state changes.
     pub(super) changed: watch::Sender<()>,
     /// Notified when the console changes.
@@ -155,6 +159,7 @@ impl ManagedCell {
             outcome: None,
             resources: Some(CellResources { origin, _connection: connection }),
         };
+        let is_limited = AtomicBool::new(spec.limits.time.is_some());
         Ok(Arc::new(ManagedCell {
             id,
             spec,
@@ -171,6 +176,7 @@ impl ManagedCell {
             input: tokio::sync::Mutex::new(input),
             freezing: Arc::default(),
             jobs: Mutex::default(),
+            is_limited,
             changed: watch::channel(()).0,
             bell: notified,
         }))
@@ -197,11 +203,11 @@ impl ManagedCell {
         let frozen = self.freezing.lock().await;
         let outcome = self.outcome();
         drop(frozen);
-        if self.spec.limits.time.is_some() {
+        if self.is_limited.load(Ordering::Relaxed) {
             self.time_limits.lift(self.cell);
         }
         // No more programs can be started in it.
-        let jobs = lock(&self.jobs).take();
+        let jobs = std::mem::take(&mut *lock(&self.jobs));
         drop(jobs);
         let mut state = self.lock();
         state.outcome = Some(outcome);
@@ -359,20 +365,26 @@ impl ManagedCell {
         }
     }
 
+    /// Terminates it after this time, counted from now, in place of an earlier limit.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn set_time_limit(&self, time: Duration) -> Result<(), ManagerError> {
+        if self.has_ended() {
+            return Err(ManagerError::Ended { cell: self.id, action: "change the time limit of" });
+        }
+        self.is_limited.store(true, Ordering::Relaxed);
+        self.time_limits.lift(self.cell);
+        self.time_limits.limit(self.cell, time, End::TimedOut);
+        Ok(())
+    }
+
     /// Closes the read end of one of its outputs: the program gets SIGPIPE at its next write.
     pub fn close_stream(&self, stream: Stream) {
         // A repeated hang-up would be queued again.
         if !self.port.is_unread(stream) {
             self.port.close_stream(stream);
         }
-    }
-
-    /// Starts an additional program in it.
-    ///
-    /// # Errors
-    /// It has ended, the command is too long, or it has the maximal number of programs.
-    pub fn start_job(&self, command: &Command) -> Result<Arc<Job>, ManagerError> {
-        Ok(self.with_jobs("start a program in", |jobs| jobs.start(command))??)
     }
 
     /// The environment, the directory and the user with which its program was configured, by the template and by the clone's request: more
@@ -386,30 +398,6 @@ impl ManagedCell {
             directory: manifest.directory().to_path_buf(),
             user: manifest.user(),
         })
-    }
-
-    /// Uses its control channel, which is opened at the first use. `action` is the verb of errors.
-    fn with_jobs<T>(&self, action: &'static str, use_jobs: impl FnOnce(&Jobs) -> T) -> Result<T, ManagerError> {
-        let mut jobs = lock(&self.jobs);
-        let ended = || ManagerError::Ended { cell: self.id, action };
-        if self.has_ended() {
-            return Err(ended());
-        }
-        let jobs = match &mut *jobs {
-            Some(jobs) => jobs,
-            none => {
-                let (bell, mut notified) = watch::channel(());
-                let (jobs, mut multiplexer) =
-                    Jobs::with_multiplexer(&*self.operator, self.cell, move || bell.send_replace(())).map_err(|_| ended())?;
-                tokio::spawn(async move {
-                    while multiplexer.turn() && notified.changed().await.is_ok() {
-                        tokio::task::yield_now().await;
-                    }
-                });
-                none.insert(jobs)
-            }
-        };
-        Ok(use_jobs(jobs))
     }
 
     /// Creates a template from it, holding the locks in `held`: the cell never runs again. Its program is asked to freeze and gets some
@@ -513,6 +501,7 @@ impl ManagedCell {
             name: self.name(),
             host_name: host_name(&self.spec, self.id),
             source: self.spec.source.clone(),
+            labels: self.spec.labels.clone(),
             arguments: self.spec.arguments.clone(),
             addresses: self.addresses,
             forwards: if outcome.is_none() { self.forwards.clone() } else { Vec::new() },

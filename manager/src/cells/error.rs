@@ -29,6 +29,14 @@ pub enum ManagerError {
     /// There is no such cell.
     #[error("there is no cell {0}")]
     NoSuchCell(String),
+    /// The cell runs no additional program of this number.
+    #[error("cell {cell} runs no program {number}: it has ended, or never existed")]
+    NoSuchProgram {
+        /// The cell.
+        cell: u64,
+        /// The number.
+        number: u32,
+    },
     /// A living cell has the requested name.
     #[error("cannot name a cell {name}: {}", .cell.map_or("another one of this name is starting".into(), |cell| format!("cell {cell} has this name")))]
     NameInUse {

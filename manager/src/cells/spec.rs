@@ -33,6 +33,8 @@ pub struct CloneSpec {
     pub environment: Vec<Vec<u8>>,
     /// Its limits.
     pub limits: Limits,
+    /// Labels, by which clients find it.
+    pub labels: BTreeMap<String, String>,
     /// How many nested cells it may have at a time.
     pub nest: u32,
     /// Its name, which no living cell has; `None`: the template's name and the cell's number.
@@ -110,6 +112,8 @@ pub struct CellSummary {
     pub host_name: String,
     /// Its source.
     pub source: CellSource,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// Its arguments, those of a program after the program.
     pub arguments: Vec<String>,
     /// Its addresses, if it has a network.

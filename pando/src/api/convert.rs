@@ -49,7 +49,8 @@ impl From<CellOutcome> for api::Outcome {
 
 impl From<CellSummary> for api::Cell {
     fn from(cell: CellSummary) -> api::Cell {
-        let CellSummary { id, name, host_name, source, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } = cell;
+        let CellSummary { id, name, host_name, labels, source, arguments, addresses, forwards, started, memory, cpu, outcome, descendants } =
+            cell;
         let (template, image) = match source {
             CellSource::Template(template) => (Some(template.to_string()), None),
             CellSource::Program(view) => (None, view.image.map(|image| image.name)),
@@ -58,6 +59,7 @@ impl From<CellSummary> for api::Cell {
             id,
             name,
             host_name,
+            labels,
             template,
             image,
             arguments,

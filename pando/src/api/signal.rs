@@ -22,6 +22,11 @@ pub struct Signal(u8);
 impl Signal {
     /// The signal that terminates the cell.
     pub const KILL: Signal = Signal(SIGKILL as u8);
+
+    /// Linux's number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
 }
 
 impl Default for Signal {

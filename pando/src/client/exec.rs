@@ -68,6 +68,7 @@ pub(crate) fn exec(options: &Exec) -> Result<u8, Failure> {
         directory: options.directory.clone(),
         user: options.user.clone(),
         timeout: options.timeout.map(|time| time.as_secs_f64()),
+        keep_input: false,
     };
     wait_for(async {
         let mut status = None;

@@ -7,10 +7,10 @@ use super::request;
 use super::streams::{ClientGone, Incoming, Outgoing};
 use crate::api::{self, JobPiece};
 use crate::options;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use pando_kernel::{ConsoleOutput, Stream};
 use pando_launch::{Command, Job, JobEnd, Task};
-use pando_manager::cells::{ManagedCell, ProgramConfiguration};
+use pando_manager::cells::{ManagedCell, ProgramConfiguration, StartedJob};
 use pando_manager::outcome::{SIGKILL, TIMED_OUT, of_signal};
 use pando_manager::view::{Account, User};
 use std::collections::BTreeMap;
@@ -28,24 +28,40 @@ const OUTPUT_KEPT: usize = 4096;
 const PATH: (&str, &str) = ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
 const HOME: (&str, &str) = ("HOME", "/root");
 
-/// Starts a program in a cell and connects its streams. If the client disconnects, the program is killed.
+/// Starts a program in a cell and connects its streams. If the client disconnects, the program is killed. Returns its number and its
+/// output.
 ///
 /// # Errors
 /// The first line is invalid, or the cell has ended.
-pub(super) async fn exec(cell: &ManagedCell, users: &str, body: Body) -> Result<Body, Problem> {
+pub(super) async fn exec(cell: &ManagedCell, users: &str, body: Body) -> Result<(u32, Body), Problem> {
     let mut incoming = Incoming::new(body);
     let new: api::NewJob = incoming.first_line().await?;
     let time = new.timeout.map(request::time).transpose()?;
-    let (job, notified) = start(cell, &command(&new, cell.configuration().unwrap_or_default(), users)?)?;
-    let (outgoing, answer) = Outgoing::new();
-    tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming));
+    let StartedJob { job, notified } = cell.start_job(&command(&new, cell.configuration().unwrap_or_default(), users)?)?;
+    let (number, (outgoing, answer)) = (job.number(), Outgoing::new());
+    tokio::spawn(copy_input(Arc::clone(&job), notified.clone(), incoming, new.keep_input));
     let clock = time.map(|time| tokio::spawn(kill_after(time, Arc::clone(&job))));
     tokio::spawn(async move {
         // A disconnected client gets no answer.
         let _ = copy_output(job, notified, outgoing, clock.as_ref()).await;
         clock.inspect(JoinHandle::abort);
     });
-    Ok(answer)
+    Ok((number, answer))
+}
+
+/// Writes bytes to the standard input of a program in a cell. `is_last`: none follow.
+///
+/// # Errors
+/// The program does not read them.
+pub(super) async fn write_input(started: StartedJob, mut bytes: Bytes, is_last: bool) -> Result<(), Problem> {
+    let StartedJob { job, mut notified } = started;
+    if !feed(&job, &mut notified, &mut bytes).await {
+        return Err(Problem::state(format!("cannot write to the input of program {}: it does not read any more", job.number())));
+    }
+    if is_last {
+        job.port().close_input();
+    }
+    Ok(())
 }
 
 /// Streams the content of a file in a cell.
@@ -53,7 +69,7 @@ pub(super) async fn exec(cell: &ManagedCell, users: &str, body: Body) -> Result<
 /// # Errors
 /// The file cannot be read, or the cell has ended.
 pub(super) async fn read_file(cell: &ManagedCell, path: &str) -> Result<Body, Problem> {
-    let (job, mut notified) = start(cell, &file(Task::Read, path)?)?;
+    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Read, path)?)?;
     let guard = Guard(job);
     let mut output = Vec::new();
     let first = loop {
@@ -99,9 +115,9 @@ async fn send_file(job: &Job, mut notified: watch::Receiver<()>, first: Vec<u8>,
 /// # Errors
 /// The file cannot be written, or the cell has ended.
 pub(super) async fn write_file(cell: &ManagedCell, path: &str, body: Body) -> Result<(), Problem> {
-    let (job, mut notified) = start(cell, &file(Task::Write, path)?)?;
+    let StartedJob { job, mut notified } = cell.start_job(&file(Task::Write, path)?)?;
     let guard = Guard(job);
-    let copying = copy_input(Arc::clone(&guard.0), notified.clone(), Incoming::new(body));
+    let copying = copy_input(Arc::clone(&guard.0), notified.clone(), Incoming::new(body), false);
     let output = async {
         let mut output = Vec::new();
         loop {
@@ -148,17 +164,9 @@ fn finish(job: &Job, path: &str) -> Result<(), Problem> {
     }
 }
 
-/// Starts a job. Returns it with the channel that notifies of its output.
-fn start(cell: &ManagedCell, command: &Command) -> Result<(Arc<Job>, watch::Receiver<()>), Problem> {
-    let job = cell.start_job(command)?;
-    let (notifier, notified) = watch::channel(());
-    job.port().listen(move || notifier.send_replace(()));
-    Ok((job, notified))
-}
-
 /// The command of a request, with what the cell's own program has where the request says nothing. `users` is the host's list of users.
 fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<Command, Problem> {
-    let api::NewJob { arguments, environment: given, directory, user, timeout: _ } = new;
+    let api::NewJob { arguments, environment: given, directory, user, timeout: _, keep_input: _ } = new;
     let name = arguments.first().filter(|name| !name.is_empty()).ok_or_else(|| Problem::request("arguments: the program is missing"))?;
     let wanted = user.as_deref().map(options::user).transpose();
     let wanted = wanted.map_err(|error| Problem::request(format!("user: {error}")))?;
@@ -182,25 +190,33 @@ fn command(new: &api::NewJob, own: ProgramConfiguration, users: &str) -> Result<
     })
 }
 
-/// Writes a request's body to the job's standard input.
-async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incoming: Incoming) {
+/// Writes a request's body to the job's standard input. `is_kept`: more input follows.
+async fn copy_input(job: Arc<Job>, mut notified: watch::Receiver<()>, mut incoming: Incoming, is_kept: bool) {
     loop {
         let mut bytes = match incoming.next().await {
             Ok(Some(bytes)) => bytes,
+            Ok(None) if is_kept => return,
             Ok(None) => return job.port().close_input(),
             // The body is incomplete: the program must not take that for the end of input.
             Err(_) => return job.signal(SIGKILL),
         };
-        while !bytes.is_empty() {
-            notified.mark_unchanged();
-            match job.port().try_send(&bytes) {
-                // It has stopped reading.
-                None => return,
-                Some(0) if notified.changed().await.is_err() => return,
-                Some(count) => bytes = bytes.split_off(count),
-            }
+        if !feed(&job, &mut notified, &mut bytes).await {
+            return;
         }
     }
+}
+
+/// Writes bytes to a job's standard input. `false`: it has stopped reading.
+async fn feed(job: &Job, notified: &mut watch::Receiver<()>, bytes: &mut Bytes) -> bool {
+    while !bytes.is_empty() {
+        notified.mark_unchanged();
+        match job.port().try_send(bytes) {
+            None => return false,
+            Some(0) if notified.changed().await.is_err() => return false,
+            Some(count) => *bytes = bytes.split_off(count),
+        }
+    }
+    true
 }
 
 /// Kills a job when its client has gone.

@@ -140,6 +140,7 @@ impl From<ManagerError> for Problem {
             ManagerError::NoGateway(_) => (StatusCode::SERVICE_UNAVAILABLE, "no-gateway"),
             ManagerError::NotInside(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not-in-a-cell"),
             ManagerError::NoSuchCell(_) => (StatusCode::NOT_FOUND, "no-such-cell"),
+            ManagerError::NoSuchProgram { .. } => (StatusCode::NOT_FOUND, "no-such-job"),
             ManagerError::NameInUse { .. } => (StatusCode::CONFLICT, "name-in-use"),
             ManagerError::Ended { .. } | ManagerError::NotFrozen { .. } | ManagerError::NotIdle { .. } => {
                 (StatusCode::CONFLICT, "wrong-state")

@@ -22,6 +22,10 @@ const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 const PORTS_MAX: usize = 64;
 /// The most copies of a cell that one request starts.
 const FORKS_MAX: u32 = 1024;
+/// The most labels of a cell.
+const LABELS_MAX: usize = 64;
+/// Bytes of a label's name, and of its value.
+const LABEL_MAX: usize = 1024;
 /// The default time for a template to become ready, in seconds.
 const READY_SECONDS_MAX: f64 = 300.0;
 
@@ -40,6 +44,7 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
         timeout,
         output_limit,
         input,
+        labels,
         nest,
         name,
         host_name,
@@ -54,11 +59,13 @@ pub(super) fn cell(new: api::NewCell, input_ends: bool) -> Result<CloneSpec, Pro
     if publish.len() > PORTS_MAX {
         return Err(Problem::request(format!("publish: a cell can have {PORTS_MAX} ports")));
     }
+    check_labels(&labels)?;
     Ok(CloneSpec {
         source,
         arguments,
         environment: variables(&environment)?.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
         limits: Limits { output: output_limit, weight: weight(cpu_weight)?, ..limits(memory.as_deref(), cpus, timeout)? },
+        labels,
         nest,
         name: name.as_deref().map(options::cell_name).transpose().map_err(Problem::request)?,
         host_name: host_name.as_deref().map(options::host_name).transpose().map_err(Problem::request)?,
@@ -118,6 +125,19 @@ fn source(new: &api::NewCell) -> Result<CellSource, Problem> {
         return Err(Problem::request("image, root, bare: give one of them"));
     }
     Ok(CellSource::Program(view.into()))
+}
+
+/// Checks the number and the length of labels, which are kept with the cell.
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+    if labels.len() > LABELS_MAX {
+        return Err(Problem::request(format!("labels: a cell can have {LABELS_MAX}")));
+    }
+    match labels.iter().find(|(name, value)| name.is_empty() || name.len() > LABEL_MAX || value.len() > LABEL_MAX) {
+        None => Ok(()),
+        Some((name, _)) => {
+            Err(Problem::request(format!("labels: {name:?}: give a name, and at most {LABEL_MAX} bytes for the name and for the value")))
+        }
+    }
 }
 
 /// Validates a request for a template.

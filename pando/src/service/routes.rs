@@ -53,6 +53,9 @@ pub(super) fn router() -> OpenApiRouter<Arc<Manager>> {
         .routes(routes!(cell, remove_cell))
         .routes(routes!(wait))
         .routes(routes!(kill))
+        .routes(routes!(set_timeout))
+        .routes(routes!(job_input))
+        .routes(routes!(kill_job))
         .routes(routes!(close_stream))
         .routes(routes!(output))
         .routes(routes!(input))
@@ -268,6 +271,25 @@ async fn kill(State(manager): State<Arc<Manager>>, Path(id): Path<String>, Query
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// The time limit.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TimeLimitQuery {
+    /// Seconds from now on.
+    seconds: f64,
+}
+
+/// Terminates a cell after this time, in place of its earlier time limit.
+#[utoipa::path(post, path = "/v1/cells/{cell}/timeout", params(("cell" = String, Path, description = "The cell's number or name."), TimeLimitQuery), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn set_timeout(
+    State(manager): State<Arc<Manager>>,
+    Path(id): Path<String>,
+    Query(query): Query<TimeLimitQuery>,
+) -> RouteResult<StatusCode> {
+    manager.find(&id)?.set_time_limit(request::time(query.seconds)?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// One of its outputs.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -346,11 +368,36 @@ async fn attach(State(manager): State<Arc<Manager>>, body: Body) -> RouteResult<
 /// Starts an additional program in a running cell.
 ///
 /// The request's first line describes it as JSON (`NewJob`), and the rest is its standard input. Each line of the answer is a piece of
-/// output, the last one the end. If the client disconnects, the program is killed.
+/// output, the last one the end. If the client disconnects, the program is killed. The answer's `location` is the program's path.
 #[utoipa::path(post, path = "/v1/cells/{cell}/exec", params(("cell" = String, Path, description = "The cell's number or name.")), request_body(content = api::NewJob, content_type = "application/x-ndjson"), responses((status = 200, body = api::JobPiece, content_type = "application/x-ndjson"), (status = "4XX", body = api::Problem)))]
 async fn exec(State(manager): State<Arc<Manager>>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let output = jobs::exec(&*manager.find(&id)?, &manager.environment().users, body).await?;
-    Ok(([(header::CONTENT_TYPE, LINES)], output).into_response())
+    let cell = manager.find(&id)?;
+    let (number, output) = jobs::exec(&cell, &manager.environment().users, body).await?;
+    let location = format!("/v1/cells/{}/jobs/{number}", cell.id());
+    Ok(([(header::LOCATION, location), (header::CONTENT_TYPE, LINES.into())], output).into_response())
+}
+
+/// Writes bytes to the standard input of an additional program, which was started with `keep_input`; answers once they are taken.
+#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/input", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), EndOfInputQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn job_input(
+    State(manager): State<Arc<Manager>>,
+    Path((id, job)): Path<(String, u32)>,
+    Query(query): Query<EndOfInputQuery>,
+    bytes: Bytes,
+) -> RouteResult<StatusCode> {
+    jobs::write_input(manager.find(&id)?.job(job)?, bytes, query.end).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sends an additional program and its processes a signal.
+#[utoipa::path(post, path = "/v1/cells/{cell}/jobs/{job}/kill", params(("cell" = String, Path, description = "The cell's number or name."), ("job" = u32, Path, description = "The program's number."), KillQuery), responses((status = 204), (status = "4XX", body = api::Problem)))]
+async fn kill_job(
+    State(manager): State<Arc<Manager>>,
+    Path((id, job)): Path<(String, u32)>,
+    Query(query): Query<KillQuery>,
+) -> RouteResult<StatusCode> {
+    manager.find(&id)?.job(job)?.job.signal(query.signal.number());
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The file.

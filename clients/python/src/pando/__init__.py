@@ -10,6 +10,7 @@
 
 from ._async import AsyncClient, arun
 from ._cell import AsyncCell
+from ._commands import AsyncCommands
 from ._errors import (
     BadRequest,
     CannotBeShown,
@@ -20,6 +21,7 @@ from ._errors import (
     NoSuchCell,
     NoSuchContext,
     NoSuchFile,
+    NoSuchJob,
     NoSuchProgram,
     NoSuchTemplate,
     NotReady,
@@ -31,9 +33,11 @@ from ._errors import (
     UnusableTemplate,
     WrongState,
 )
+from ._files import AsyncFiles, EntryInfo, WriteEntry
+from ._handle import AsyncCommandHandle
 from ._results import Context, DisplayData, Execution, Logs
 from ._sandbox import AsyncSandbox
-from ._sync import Cell, Client, Sandbox, run
+from ._sync import Cell, Client, CommandHandle, Commands, Files, Sandbox, run
 from ._types import (
     Addresses,
     CellInfo,
@@ -57,6 +61,9 @@ __all__ = [
     "Addresses",
     "AsyncCell",
     "AsyncClient",
+    "AsyncCommandHandle",
+    "AsyncCommands",
+    "AsyncFiles",
     "AsyncSandbox",
     "BadRequest",
     "CannotBeShown",
@@ -64,19 +71,24 @@ __all__ = [
     "CellInfo",
     "Client",
     "CodeError",
+    "CommandHandle",
+    "Commands",
     "ConnectionLost",
     "Context",
     "DisplayData",
+    "EntryInfo",
     "Error",
     "ExecOptions",
     "ExecResult",
     "Execution",
+    "Files",
     "Logs",
     "MachineFull",
     "NoGateway",
     "NoSuchCell",
     "NoSuchContext",
     "NoSuchFile",
+    "NoSuchJob",
     "NoSuchProgram",
     "NoSuchTemplate",
     "NotReady",
@@ -98,6 +110,7 @@ __all__ = [
     "TemplateExists",
     "TemplateOptions",
     "UnusableTemplate",
+    "WriteEntry",
     "WrongState",
     "arun",
     "run",

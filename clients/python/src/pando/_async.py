@@ -8,14 +8,14 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Set, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Type, TypeVar, Union
 
 import httpx
 
 from . import _server, _wire
 from ._cell import AsyncCell
 from ._errors import NoSuchTemplate, ServerMissing, TemplateExists
-from ._io import Io, Tasks
+from ._io import Http, Io, Tasks
 from ._stream import ResponseLines, translated
 from ._types import CellInfo, Options, Result, ServerInfo, Template, TemplateOptions
 
@@ -102,9 +102,10 @@ class AsyncClient:
         self._known.discard(name)
         await self.do(_wire.remove_template(name))
 
-    async def cells(self) -> List[CellInfo]:
-        """Lists the running cells, and the last that ended."""
-        return await self.do(_wire.cells())
+    async def cells(self, labels: Optional[Mapping[str, str]] = None) -> List[CellInfo]:
+        """Lists the running cells, and the last that ended. `labels`: only those that have all of these."""
+        wanted = (labels or {}).items()
+        return [cell for cell in await self.do(_wire.cells()) if wanted <= cell.labels.items()]
 
     async def cell(self, number: int) -> AsyncCell:
         """Returns the cell of this number, which any client may have started."""
@@ -145,9 +146,17 @@ class AsyncClient:
                 _wire.answer(operation, response.status_code, await self._http.read(response))
         return ResponseLines(self._http, response, read)
 
+    async def stream_bytes(self, operation: _wire.Operation[bytes]) -> AsyncIterator[bytes]:
+        """Sends a request whose response is bytes, and returns their pieces."""
+        with translated():
+            response = await self._send(operation)
+            if response.status_code != 200:
+                _wire.answer(operation, response.status_code, await self._http.read(response))
+        return _pieces(self._http, response)
+
     async def _send(self, operation: _wire.Operation[T]) -> httpx.Response:
         request = self._http.build_request(
-            operation.method, operation.path, content=operation.body, params=operation.params, headers=operation.headers
+            operation.method, operation.path, content=self._http.content(operation.body), params=operation.params, headers=operation.headers
         )
         try:
             return await self._http.send(request)
@@ -174,6 +183,15 @@ class AsyncClient:
                     # Another process has created it first.
                     pass
             self._known.add(name)
+
+
+async def _pieces(http: Http, response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        with translated():
+            async for piece in http.parts(response):
+                yield piece
+    finally:
+        await http.end(response)
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, AsyncGenerator, List, Optional, Sequence, Type, Union
+from typing import TYPE_CHECKING, AsyncGenerator, AsyncIterator, Iterable, List, Optional, Sequence, Type, Union
 
 from . import _wire
 from ._errors import NoSuchCell
-from ._job import Job
+from ._handle import AsyncCommandHandle
+from ._job import Job, OnBytes
 from ._stream import ResponseLines
 from ._text import OnText
 from ._types import CellInfo, ExecOptions, ExecResult, Outcome, Piece, Signal, Template
@@ -55,18 +56,20 @@ class AsyncCell:
         self,
         arguments: Sequence[str],
         *,
-        stdin: Union[str, bytes] = b"",
+        stdin: Union[str, bytes, Iterable[bytes]] = b"",
         on_stdout: Optional[OnText] = None,
         on_stderr: Optional[OnText] = None,
+        on_stdout_bytes: Optional[OnBytes] = None,
         **options: Unpack[ExecOptions],
     ) -> ExecResult:
         """Runs another program in it, and returns the result. `arguments`: a path or a name in PATH, and its arguments.
 
-        Its output is passed to `on_stdout` and `on_stderr` as it arrives. `stdin` has at most 64 KiB; write more to a file,
-        for the program to read. The other options are those of `ExecOptions`. An interruption ends the program.
+        Its output is passed to `on_stdout` and `on_stderr` as it arrives, or to `on_stdout_bytes`: then it is not part of the
+        result. `stdin` has at most 64 KiB; an iterable of pieces may have more, if the program reads all before it writes
+        much. The other options are those of `ExecOptions`. An interruption ends the program.
         """
-        job = Job(on_stdout, on_stderr)
-        operation = _wire.execute(self.id, arguments, _wire.encoded(stdin), options)
+        job = Job(on_stdout, on_stderr, on_stdout_bytes)
+        operation = _wire.execute(self.id, arguments, stdin.encode() if isinstance(stdin, str) else stdin, options)
         heard = await self._client.stream(operation, job.take)
         try:
             async for _ in heard:
@@ -79,9 +82,27 @@ class AsyncCell:
         """Returns the content of a file in it; the path is absolute. Raises NoSuchFile if it cannot be read."""
         return await self._client.do(_wire.read_file(self.id, path))
 
-    async def write_file(self, path: str, data: Union[str, bytes]) -> None:
-        """Writes a file in it, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
-        await self._client.do(_wire.write_file(self.id, path, _wire.encoded(data)))
+    async def start_program(
+        self, arguments: Sequence[str], *, stdin: bool = False, **options: Unpack[ExecOptions]
+    ) -> AsyncCommandHandle:
+        """Starts another program in it, and returns while the program runs. `stdin`: it reads what the handle sends."""
+        operation = _wire.execute(self.id, arguments, b"", options, stdin)
+        return AsyncCommandHandle(self._client, await self._client.stream(operation, _wire.plain))
+
+    async def read_stream(self, path: str) -> AsyncIterator[bytes]:
+        """Returns the content of a file in it, piece by piece."""
+        return await self._client.stream_bytes(_wire.read_file(self.id, path))
+
+    async def set_timeout(self, seconds: float) -> None:
+        """Ends it after so many seconds from now on, in place of an earlier time limit."""
+        await self._client.do(_wire.set_timeout(self.id, seconds))
+
+    async def write_file(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> None:
+        """Writes a file in it, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written.
+
+        The pieces of an iterable are sent one after the other.
+        """
+        await self._client.do(_wire.write_file(self.id, path, data.encode() if isinstance(data, str) else data))
 
     async def wait(self, timeout: Optional[float] = None) -> Optional[Outcome]:
         """Waits until it has ended, or for `timeout` seconds; returns None if it has not ended."""

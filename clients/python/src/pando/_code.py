@@ -94,7 +94,8 @@ class SandboxCode(SandboxCell):
             run = self._life.begin(timeout, listeners)
             cell = await self._open()
             try:
-                is_refused = await self._limited(run, cell, self._life.request(fields))
+                async with self._busy():
+                    is_refused = await self._limited(run, cell, self._life.request(fields))
                 self._life.finish(run, is_refused)
                 # The usage of a cell that has ended is in its outcome.
                 now = None if run.outcome else await cell.info()

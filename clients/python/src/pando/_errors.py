@@ -79,6 +79,10 @@ class NoSuchContext(ServerError, LookupError):
     """The sandbox has no such context of code."""
 
 
+class NoSuchJob(ServerError, LookupError):
+    """The program in a cell has ended, or its cell."""
+
+
 class NoGateway(ServerError):
     """The server was started without `--gateways`, or all gateways are in use."""
 
@@ -97,6 +101,7 @@ _BY_PROBLEM: Dict[str, Type[ServerError]] = {
     "no-such-cell": NoSuchCell,
     "no-such-context": NoSuchContext,
     "no-such-file": NoSuchFile,
+    "no-such-job": NoSuchJob,
     "no-such-program": NoSuchProgram,
     "template-exists": TemplateExists,
     "unusable-template": UnusableTemplate,

@@ -12,7 +12,7 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, AsyncContextManager, AsyncIterator, Callable, ContextManager, Coroutine, Iterator, Protocol, TypeVar, cast
+from typing import Any, AsyncContextManager, AsyncIterator, Callable, ContextManager, Coroutine, Iterator, Iterable, Protocol, TypeVar, Union, cast
 
 import httpx
 
@@ -20,7 +20,13 @@ T = TypeVar("T")
 Act = Callable[[], Coroutine[Any, Any, object]]
 
 
+Body = Union[bytes, Iterable[bytes], None]
+"""The body of a request: its bytes, or its pieces."""
+
 _BASE = "http://pando"
+# Bytes that Linux takes at a Unix socket all at once or not at all: anyio 3.6 repeats the start of a piece of which
+# only a part was taken.
+_PIECE = 16 << 10
 
 
 class Http(Protocol):
@@ -35,6 +41,9 @@ class Http(Protocol):
     def parts(self, response: httpx.Response) -> AsyncIterator[bytes]: ...
 
     async def end(self, response: httpx.Response) -> None: ...
+
+    def content(self, body: Body) -> object:
+        """Converts the body of a request."""
 
     async def close(self) -> None: ...
 
@@ -167,6 +176,11 @@ class _TaskHttp:
     async def end(self, response: httpx.Response) -> None:
         await response.aclose()
 
+    def content(self, body: Body) -> object:
+        if body is None or (isinstance(body, bytes) and len(body) <= _PIECE):
+            return body
+        return _pieces([body] if isinstance(body, bytes) else body)
+
     async def close(self) -> None:
         await self._client.aclose()
 
@@ -190,5 +204,19 @@ class _ThreadHttp:
     async def end(self, response: httpx.Response) -> None:
         response.close()
 
+    def content(self, body: Body) -> object:
+        return body
+
     async def close(self) -> None:
         self._client.close()
+
+
+async def _pieces(body: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a body, each of which may take a while: those of a file."""
+    pieces = iter(body)
+    while True:
+        piece = await asyncio.to_thread(lambda: next(pieces, None))
+        if piece is None:
+            return
+        for start in range(0, len(piece), _PIECE):
+            yield piece[start : start + _PIECE]

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 from ._errors import ConnectionLost
 from ._text import OnText, StreamText
 from ._types import ExecResult
 from ._wire import decoded
 
+OnBytes = Callable[[bytes], object]
+
 
 class Job:
     """A program in a cell, from its start to its result."""
 
-    def __init__(self, on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> None:
+    def __init__(
+        self, on_stdout: Optional[OnText], on_stderr: Optional[OnText], on_stdout_bytes: Optional[OnBytes] = None
+    ) -> None:
+        self._on_bytes = on_stdout_bytes
         self._texts = {"stdout": StreamText(on_stdout), "stderr": StreamText(on_stderr)}
         self._end: Optional[Tuple[int, str]] = None
 
@@ -23,7 +28,16 @@ class Job:
         if "exit_code" in value:
             self._end = value["exit_code"], value["message"]
         else:
-            self._texts[value["stream"]].add(decoded(value["data"]))
+            data = decoded(value["data"])
+            if self._on_bytes and value["stream"] == "stdout":
+                self._on_bytes(data)
+            else:
+                self._texts[value["stream"]].add(data)
+
+    @property
+    def is_over(self) -> bool:
+        """The program has ended."""
+        return self._end is not None
 
     def result(self) -> ExecResult:
         if self._end is None:

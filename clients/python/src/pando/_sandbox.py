@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from typing import TYPE_CHECKING, Optional, Sequence, Union
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, AsyncIterator, Iterable, List, Optional, Sequence, Union
 
 from . import _wire
 from ._async import AsyncClient
 from ._cell import AsyncCell
 from ._code import SandboxCode
+from ._commands import AsyncCommands
 from ._errors import NoSuchCell, WrongState
+from ._files import AsyncFiles
 from ._text import OnText
 from ._types import ExecOptions, ExecResult, SandboxOptions, Template
 
@@ -31,6 +34,18 @@ class AsyncSandbox(SandboxCode):
     ...     print((await s.run("print(x * 7)")).stdout)
     """
 
+    _interpreter: Optional[str] = None
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Its files."""
+        return AsyncFiles(self)
+
+    @property
+    def commands(self) -> AsyncCommands:
+        """Commands of a shell in it."""
+        return AsyncCommands(self)
+
     async def exec(
         self,
         arguments: Sequence[str],
@@ -47,7 +62,8 @@ class AsyncSandbox(SandboxCode):
         if self._life.timeout is not None:
             options.setdefault("timeout", self._life.timeout)
         cell = await self._started()
-        return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
+        async with self._busy():
+            return await cell.exec(arguments, stdin=stdin, on_stdout=on_stdout, on_stderr=on_stderr, **options)
 
     async def fork(self, count: int = 1) -> List[AsyncSandbox]:
         """Returns copies of it, which have its namespace, its files and its options. It goes on itself.
@@ -61,7 +77,8 @@ class AsyncSandbox(SandboxCode):
         ...     await one.run("x += 1"), await other.run("print(x)")
         """
         async with self._lock.held():
-            copies = await (await self._open()).fork(count)
+            await self._open()
+            copies = await self._forked(count)
         return [self._copy(copy.id) for copy in copies]
 
     def _copy(self, number: int) -> AsyncSandbox:
@@ -75,7 +92,7 @@ class AsyncSandbox(SandboxCode):
         """Returns the content of a file in the cell; the path is absolute. Raises NoSuchFile if it cannot be read."""
         return await (await self._started()).read_file(path)
 
-    async def write_file(self, path: str, data: Union[str, bytes]) -> None:
+    async def write_file(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> None:
         """Writes a file in the cell, or replaces one; the path is absolute. Raises NoSuchFile if it cannot be written."""
         await (await self._started()).write_file(path, data)
 
@@ -87,7 +104,8 @@ class AsyncSandbox(SandboxCode):
         async with self._lock.held():
             cell = await self._open()
             name = self._stored or f"paused-{uuid.uuid4().hex[:16]}"
-            await self._freeze(cell, name, replace=self._stored is not None)
+            async with self._checked(cell):
+                await self._freeze(cell, name, replace=self._stored is not None)
             # It is not removed with this object.
             self._stored = None
         await self._end(f"it was paused: continue it with resume({name!r})")
@@ -108,20 +126,16 @@ class AsyncSandbox(SandboxCode):
         return sandbox
 
     async def snapshot(self, name: Optional[str] = None) -> str:
-        """Stores the present state as a template, and goes on. Returns its name, for `restore` and for new sandboxes.
+        """Stores the present state as a template. Returns its name, for `restore` and for new sandboxes.
 
-        The sandbox goes on in a clone: another cell, with other connections, whose `exec`ed programs have lost their streams.
-        The snapshot stays until `remove_template` of the client removes it.
+        The sandbox itself goes on. The snapshot stays until `remove_template` of the client removes it.
         """
+        stored = name or f"snapshot-{uuid.uuid4().hex[:16]}"
         async with self._lock.held():
-            cell = await self._open()
-            stored = name or f"snapshot-{uuid.uuid4().hex[:16]}"
-            made = await self._freeze(cell, stored, replace=False)
-            try:
-                await self._replace_cell(stored)
-            except BaseException:
-                await self._end(f"it was stored as {stored!r}, but could not be continued")
-                raise
+            await self._open()
+            (copy,) = await self._forked(1)
+        async with copy:
+            made = await self._freeze(copy, stored, replace=False)
         if made.forced:
             warnings.warn(_wire.unaware(stored), RuntimeWarning, stacklevel=2)
         return stored
@@ -132,14 +146,31 @@ class AsyncSandbox(SandboxCode):
             await self._open()
             await self._replace_cell(name)
 
+    async def _python(self) -> str:
+        """The Python in the cell: the one that runs its code, or the first in its PATH."""
+        if self._interpreter is None:
+            program = (await self._client.template(self._life.order.template)).arguments[0]
+            self._interpreter = "/proc/1/exe" if "python" in program.rpartition("/")[2] else "python3"
+        return self._interpreter
+
+    async def _forked(self, count: int) -> List[AsyncCell]:
+        assert self._cell is not None
+        async with self._checked(self._cell):
+            return await self._cell.fork(count)
+
+    @asynccontextmanager
+    async def _checked(self, cell: AsyncCell) -> AsyncIterator[None]:
+        """Raises SandboxEnded if an operation fails because the cell has ended."""
+        try:
+            yield
+        except (NoSuchCell, WrongState):
+            outcome = (await cell.info()).outcome
+            if outcome is not None:
+                self._life.end(outcome.message, outcome)
+                self._life.check()
+            raise
+
     async def _freeze(self, cell: AsyncCell, name: str, replace: bool) -> Template:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            try:
-                return await cell.freeze(name, replace=replace)
-            except (NoSuchCell, WrongState):
-                outcome = (await cell.info()).outcome
-                if outcome is not None:
-                    self._life.end(outcome.message, outcome)
-                    self._life.check()
-                raise
+            return await cell.freeze(name, replace=replace)

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Optional, Type
+from typing import TYPE_CHECKING, AsyncIterator, Optional, Type
 
 from . import _session, _wire
 from ._async import AsyncClient
 from ._cell import AsyncCell
-from ._errors import Error
+from ._errors import Error, NoSuchCell, WrongState
 from ._stream import ResponseLines
 from ._types import SandboxOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
+
+
+# Seconds of a cell without a limit: the longest time limit of the server is a little more.
+_LONG = 365 * 86400.0
 
 
 class SandboxCell:
@@ -35,6 +40,8 @@ class SandboxCell:
         self._stored: Optional[str] = None
         self._heard: Optional[ResponseLines[_wire.Said]] = None
         self._lock = self._client.io.lock()
+        self._counting = self._client.io.lock()
+        self._uses = 0
 
     async def start(self) -> Self:
         """Starts the cell, unless it is started already. Without this, the first run starts it."""
@@ -53,6 +60,11 @@ class SandboxCell:
         """
         ports = (await (await self._started()).info()).ports
         return _wire.url(ports, port)
+
+    async def set_timeout(self, seconds: float) -> None:
+        """Ends the cell after so many seconds from now on, in place of the option `lifetime`."""
+        await (await self._started()).set_timeout(seconds)
+        self._life.end_by(seconds)
 
     async def close(self) -> None:
         """Ends the cell."""
@@ -79,7 +91,35 @@ class SandboxCell:
         if self._cell is None:
             self._cell = await self._client.start_order(self._life.order)
             self._life.number = self._cell.id
+            await self._limit(self._life.idle())
         return self._cell
+
+    @asynccontextmanager
+    async def _busy(self) -> AsyncIterator[None]:
+        """While something is done with the cell, it is not idle."""
+        if self._life.idle_timeout is None:
+            yield
+            return
+        await self._count(1)
+        try:
+            yield
+        finally:
+            await self._count(-1)
+
+    async def _count(self, more: int) -> None:
+        async with self._counting.held():
+            was, self._uses = self._uses, self._uses + more
+            if 0 in (was, self._uses):
+                await self._limit(self._life.remaining() if self._uses else self._life.idle())
+
+    async def _limit(self, seconds: Optional[float]) -> None:
+        if self._life.idle_timeout is None or self._cell is None or self._life.over is not None:
+            return
+        try:
+            await self._cell.set_timeout(_LONG if seconds is None else seconds)
+        except (WrongState, NoSuchCell):
+            # It has ended: the next run finds the reason.
+            pass
 
     async def _started(self) -> AsyncCell:
         async with self._lock.held():

@@ -46,7 +46,9 @@ class Life:
         limits: Dict[str, Any] = {**options}
         self.timeout: Optional[float] = limits.pop("timeout", None)
         self.output_limit: Optional[int] = limits.pop("output_limit", None)
-        limits["timeout"] = limits.pop("lifetime", LIFETIME)
+        self.idle_timeout: Optional[float] = limits.pop("idle_timeout", None)
+        lifetime: Optional[float] = limits.pop("lifetime", LIFETIME)
+        limits["timeout"] = lifetime
         self.order = Order(template, (), None, cast(Options, limits))
         self.number: Optional[int] = None
         self.over: Optional[str] = None
@@ -54,13 +56,23 @@ class Life:
         self.interrupts = 0
         """SIGINTs that were sent to the cell."""
         self.runs = 0
-        self._since = time.monotonic()
+        self.end_by(lifetime)
+
+    def end_by(self, seconds: Optional[float]) -> None:
+        """Sets the remaining lifetime."""
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def remaining(self) -> Optional[float]:
+        """The seconds that remain of its lifetime."""
+        return None if self._end is None else max(self._end - time.monotonic(), 0.001)
+
+    def idle(self) -> Optional[float]:
+        """The seconds that remain if nothing is done with it."""
+        return min((limit for limit in (self.remaining(), self.idle_timeout) if limit is not None), default=None)
 
     def continued(self, template: str) -> Order:
         """The order for a clone that goes on in place of the cell, for the rest of its lifetime."""
-        options: Dict[str, Any] = {**self.order.options}
-        if options["timeout"] is not None:
-            options["timeout"] = max(options["timeout"] - (time.monotonic() - self._since), 0.001)
+        options: Dict[str, Any] = {**self.order.options, "timeout": self.remaining()}
         return replace(self.order, template=template, options=cast(Options, options))
 
     def describe(self, kind: str) -> str:
@@ -93,6 +105,8 @@ class Life:
         life = Life(self.order.template, {})
         life.order, life.timeout, life.output_limit = self.order, self.timeout, self.output_limit
         life.number, life.interrupts, life.runs = number, self.interrupts, self.runs
+        life.idle_timeout = self.idle_timeout
+        life.end_by(self.order.options.get("timeout"))
         return life
 
     def finish(self, run: Run, is_refused: bool) -> None:

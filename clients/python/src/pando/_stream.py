@@ -36,6 +36,8 @@ class ResponseLines(Generic[T]):
         self._whole: Deque[T] = deque()
         self._is_listened_to = False
         self._is_over = False
+        self.location = response.headers.get("location", "")
+        """The path of what answers."""
 
     def __aiter__(self) -> ResponseLines[T]:
         return self

@@ -15,24 +15,33 @@ from typing import (
     Any,
     AsyncContextManager,
     AsyncGenerator,
+    AsyncIterator,
     Callable,
     Coroutine,
     Generic,
     Iterator,
     List,
+    Literal,
+    Mapping,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
     Union,
+    overload,
 )
 
 from . import _server
 from ._async import AsyncClient
 from ._cell import AsyncCell
+from ._commands import AsyncCommands
+from ._files import AsyncFiles
+from ._handle import AsyncCommandHandle
 from ._io import Threads, done
 from ._sandbox import AsyncSandbox
-from ._types import Options, Piece, Result, SandboxOptions
+from ._text import OnText
+from ._types import ExecResult, Options, Piece, Result, SandboxOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec, Self, Unpack
@@ -64,6 +73,10 @@ def _gives(
         return kind(await method(steps, *args, **kwargs))
 
     return _waits(give)
+
+
+def _bytes_of(pieces: AsyncIterator[bytes]) -> Iterator[bytes]:
+    return _each(pieces)
 
 
 class _Waiting(Generic[A]):
@@ -102,6 +115,9 @@ class Cell(_Waiting[AsyncCell]):
     exec = _waits(AsyncCell.exec)
     read_file = _waits(AsyncCell.read_file)
     write_file = _waits(AsyncCell.write_file)
+    start_program = _gives(AsyncCell.start_program, lambda handle: CommandHandle(handle))
+    read_stream = _gives(AsyncCell.read_stream, _bytes_of)
+    set_timeout = _waits(AsyncCell.set_timeout)
     wait = _waits(AsyncCell.wait)
     kill = _waits(AsyncCell.kill)
     freeze = _waits(AsyncCell.freeze)
@@ -122,14 +138,26 @@ class Cell(_Waiting[AsyncCell]):
 
         See `AsyncCell.output`.
         """
-        said = self._steps.output(follow, first)
-        try:
-            while True:
-                yield done(_next(said))
-        except StopAsyncIteration:
-            pass
-        finally:
-            done(_close(said))
+        return _each(self._steps.output(follow, first))
+
+
+class CommandHandle(_Waiting[AsyncCommandHandle]):
+    """A program that runs in a cell in the background: see `AsyncCommandHandle`."""
+
+    wait = _waits(AsyncCommandHandle.wait)
+    send_stdin = _waits(AsyncCommandHandle.send_stdin)
+    close_stdin = _waits(AsyncCommandHandle.close_stdin)
+    kill = _waits(AsyncCommandHandle.kill)
+    close = _waits(AsyncCommandHandle.close)
+
+    @property
+    def pid(self) -> int:
+        """Its number in its cell."""
+        return self._steps.pid
+
+    def __iter__(self) -> Iterator[Tuple[Optional[str], Optional[str]]]:
+        """Its output as it arrives: pairs of standard output and standard error, of which one is None."""
+        return _each(self._steps.__aiter__())
 
 
 class Client(_Waiting[AsyncClient]):
@@ -194,6 +222,7 @@ class Sandbox(_Waiting[AsyncSandbox]):
     snapshot = _waits(AsyncSandbox.snapshot)
     restore = _waits(AsyncSandbox.restore)
     url = _waits(AsyncSandbox.url)
+    set_timeout = _waits(AsyncSandbox.set_timeout)
     close = _waits(AsyncSandbox.close)
 
     def fork(self, count: int = 1) -> List[Sandbox]:
@@ -214,6 +243,16 @@ class Sandbox(_Waiting[AsyncSandbox]):
         weakref.finalize(sandbox, _close_sandbox, steps)
         return sandbox
 
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self._steps.files)
+
+    @property
+    def commands(self) -> Commands:
+        """Commands of a shell in it."""
+        return Commands(self._steps.commands)
+
     @classmethod
     def resume(cls, id: str, *, client: Optional[Client] = None, **options: Unpack[SandboxOptions]) -> Sandbox:
         """Continues a paused sandbox: see `AsyncSandbox.resume`."""
@@ -232,12 +271,85 @@ class Sandbox(_Waiting[AsyncSandbox]):
         return Cell(self._steps.cell) if self._steps.cell else None
 
 
-async def _next(said: AsyncGenerator[T, None]) -> T:
-    return await said.__anext__()
+class Files:
+    """The files of a sandbox: see `AsyncFiles`."""
+
+    def __init__(self, steps: AsyncFiles) -> None:
+        self._steps = steps
+
+    read = _waits(AsyncFiles.read)
+    read_bytes = _waits(AsyncFiles.read_bytes)
+    read_stream = _gives(AsyncFiles.read_stream, _bytes_of)
+    write = _waits(AsyncFiles.write)
+    write_files = _waits(AsyncFiles.write_files)
+    list = _waits(AsyncFiles.list)
+    exists = _waits(AsyncFiles.exists)
+    get_info = _waits(AsyncFiles.get_info)
+    make_dir = _waits(AsyncFiles.make_dir)
+    rename = _waits(AsyncFiles.rename)
+    remove = _waits(AsyncFiles.remove)
+    upload = _waits(AsyncFiles.upload)
+    download = _waits(AsyncFiles.download)
 
 
-async def _close(said: AsyncGenerator[T, None]) -> None:
-    await said.aclose()
+class Commands:
+    """Commands of a shell: see `AsyncCommands`."""
+
+    def __init__(self, steps: AsyncCommands) -> None:
+        self._steps = steps
+
+    @overload
+    def run(
+        self,
+        cmd: str,
+        background: Literal[False] = False,
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        stdin: Union[bool, str, bytes] = False,
+        timeout: Optional[float] = None,
+    ) -> ExecResult: ...
+
+    @overload
+    def run(
+        self,
+        cmd: str,
+        background: Literal[True],
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        stdin: bool = False,
+        timeout: Optional[float] = None,
+    ) -> CommandHandle: ...
+
+    def run(self, cmd: str, background: bool = False, **options: Any) -> Union[ExecResult, CommandHandle]:
+        """Runs a command of the shell: see `AsyncCommands.run`."""
+        ran = done(self._steps._start(cmd, background, **options))
+        return CommandHandle(ran) if isinstance(ran, AsyncCommandHandle) else ran
+
+
+def _each(pieces: AsyncIterator[T]) -> Iterator[T]:
+    """The pieces of a response, one after the other."""
+    try:
+        while True:
+            yield done(_next(pieces))
+    except StopAsyncIteration:
+        pass
+    finally:
+        done(_close(pieces))
+
+
+async def _next(pieces: AsyncIterator[T]) -> T:
+    return await pieces.__anext__()
+
+
+async def _close(pieces: AsyncIterator[T]) -> None:
+    if isinstance(pieces, AsyncGenerator):
+        await pieces.aclose()
 
 
 def _close_sandbox(steps: AsyncSandbox) -> None:

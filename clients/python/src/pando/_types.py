@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 Reason = Literal[
@@ -130,6 +130,8 @@ class CellInfo:
     """Its name: the command line accepts it instead of the number."""
     ports: Tuple[Port, ...] = ()
     """The ports of the host that lead to it, while it runs."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Its labels."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,8 @@ class Options(TypedDict, total=False):
     """Its name, which no other running cell has; by default its template's name and its number."""
     host_name: Optional[str]
     """Its host name; by default its name."""
+    labels: Mapping[str, str]
+    """Its labels: names and values by which `cells` of the client finds it."""
     network: Optional[str]
     """Its network: cells that name the same one reach each other, and nobody else."""
     allow: Sequence[str]
@@ -234,6 +238,8 @@ class SandboxOptions(Options, total=False):
 
     lifetime: Optional[float]
     """Seconds after which its cell is ended; by default an hour."""
+    idle_timeout: Optional[float]
+    """Seconds without a run or a program of `exec` after which its cell is ended; by default there is no such limit."""
 
 
 class TemplateOptions(TypedDict, total=False):

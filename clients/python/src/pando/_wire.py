@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from dataclasses import dataclass, fields
 from typing import (
@@ -11,6 +12,7 @@ from typing import (
     Callable,
     Dict,
     Generic,
+    Iterable,
     List,
     Mapping,
     Optional,
@@ -23,6 +25,7 @@ from typing import (
 
 from . import _notes
 from ._errors import Error, refusal
+from ._io import Body
 from ._types import (
     Addresses,
     CellInfo,
@@ -56,7 +59,7 @@ class Operation(Generic[T]):
     method: str
     path: str
     read: Callable[[Any], T]
-    body: Optional[bytes] = None
+    body: Body = None
     params: Optional[Mapping[str, str]] = None
     kind: str = "application/json"
     """The content type of the body."""
@@ -174,18 +177,34 @@ def read_file(number: int, path: str) -> Operation[bytes]:
     return Operation("GET", f"/v1/cells/{number}/file", bytes, params={"path": path}, is_raw=True)
 
 
-def write_file(number: int, path: str, data: bytes) -> Operation[None]:
+def set_timeout(number: int, seconds: float) -> Operation[None]:
+    return Operation("POST", f"/v1/cells/{number}/timeout", _nothing, params={"seconds": str(seconds)})
+
+
+def write_file(number: int, path: str, data: Union[bytes, Iterable[bytes]]) -> Operation[None]:
     return Operation("PUT", f"/v1/cells/{number}/file", _nothing, data, {"path": path}, kind=_BYTES)
 
 
-def execute(number: int, arguments: Sequence[str], stdin: bytes, options: ExecOptions) -> Operation[None]:
-    """Starts a program; `Lines` reads the response."""
+def execute(
+    number: int, arguments: Sequence[str], stdin: Union[bytes, Iterable[bytes]], options: ExecOptions, keep_input: bool = False
+) -> Operation[None]:
+    """Starts a program; `Lines` reads the response. `keep_input`: more input follows."""
     check_options(options, ExecOptions)
-    if len(stdin) > STDIN_MAX:
-        raise ValueError(f"stdin has {len(stdin)} bytes; at most {STDIN_MAX} are allowed: write them to a file for the program")
     # The first line is the request; the rest is the program's input.
-    body = _json({**options, "arguments": list(arguments)}) + b"\n" + stdin
+    line = _json({**options, "arguments": list(arguments), "keep_input": keep_input}) + b"\n"
+    if isinstance(stdin, bytes) and len(stdin) > STDIN_MAX:
+        raise ValueError(f"stdin has {len(stdin)} bytes; at most {STDIN_MAX} are allowed: write them to a file for the program")
+    body: Body = line + stdin if isinstance(stdin, bytes) else itertools.chain([line], stdin)
     return Operation("POST", f"/v1/cells/{number}/exec", _nothing, body, kind="application/x-ndjson")
+
+
+def write_job(path: str, data: bytes, end: bool) -> Operation[None]:
+    """Writes to the input of a program in a cell, whose path the response to `execute` named."""
+    return Operation("POST", f"{path}/input", _nothing, data, {"end": _boolean(end)}, kind=_BYTES)
+
+
+def kill_job(path: str, signal: str) -> Operation[None]:
+    return Operation("POST", f"{path}/kill", _nothing, params={"signal": signal})
 
 
 def output(number: int, first: int, follow: bool) -> Operation[None]:
@@ -215,6 +234,11 @@ class Lines(Generic[T]):
             return self._read(json.loads(line))
         except (KeyError, TypeError, ValueError) as error:
             raise Error(f"the response is not Pando's: {line[:200]!r}") from error
+
+
+def plain(value: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns a line of a response as it is, if it is an object."""
+    return dict(value)
 
 
 def said(value: Mapping[str, Any]) -> Said:
@@ -307,7 +331,7 @@ def _cell(value: Mapping[str, Any]) -> CellInfo:
     outcome = value["outcome"] and _known(Outcome, value["outcome"])
     addresses = value["addresses"] and _known(Addresses, value["addresses"])
     ports = tuple(_known(Port, port) for port in value.get("ports", ()))
-    known = {"arguments": tuple(value["arguments"]), "outcome": outcome, "addresses": addresses, "ports": ports}
+    known = {"labels": value.get("labels", {}), "arguments": tuple(value["arguments"]), "outcome": outcome, "addresses": addresses, "ports": ports}
     return _known(CellInfo, {**value, **known})
 
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Commands of a shell in sandboxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Mapping, Optional, Union, overload
+
+from ._handle import AsyncCommandHandle
+from ._text import OnText
+from ._types import ExecOptions, ExecResult
+
+if TYPE_CHECKING:
+    from ._sandbox import AsyncSandbox
+
+
+class AsyncCommands:
+    """Commands of a shell: `sandbox.commands`. For a program without a shell, use `sandbox.exec`.
+
+    >>> (await s.commands.run("echo $HOME | wc -c")).stdout
+    '6\\n'
+    """
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        self._sandbox = sandbox
+
+    @overload
+    async def run(
+        self,
+        cmd: str,
+        background: Literal[False] = False,
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        stdin: Union[bool, str, bytes] = False,
+        timeout: Optional[float] = None,
+    ) -> ExecResult: ...
+
+    @overload
+    async def run(
+        self,
+        cmd: str,
+        background: Literal[True],
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        stdin: bool = False,
+        timeout: Optional[float] = None,
+    ) -> AsyncCommandHandle: ...
+
+    async def run(
+        self,
+        cmd: str,
+        background: bool = False,
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        stdin: Union[bool, str, bytes] = False,
+        timeout: Optional[float] = None,
+    ) -> Union[ExecResult, AsyncCommandHandle]:
+        """Runs a command of the shell, and returns its result; with `background`, returns a handle while it runs.
+
+        A command that fails raises nothing: see the result's `exit_code`. `stdin` is the input, or with `background` whether
+        the handle sends some. `envs`, `user` and `cwd` are those of the command; `timeout` (seconds) ends it.
+        """
+        return await self._start(
+            cmd, background, envs=envs, user=user, cwd=cwd, on_stdout=on_stdout, on_stderr=on_stderr, stdin=stdin, timeout=timeout
+        )
+
+    async def _start(
+        self,
+        cmd: str,
+        background: bool,
+        *,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        stdin: Union[bool, str, bytes] = False,
+        timeout: Optional[float] = None,
+    ) -> Union[ExecResult, AsyncCommandHandle]:
+        options: ExecOptions = {"environment": envs, "user": user, "directory": cwd, "timeout": timeout}
+        words = ["/bin/sh", "-c", cmd]
+        if background:
+            if not isinstance(stdin, bool):
+                raise TypeError("stdin of a command in the background is True or False: its handle sends the input")
+            return await (await self._sandbox._started()).start_program(words, stdin=stdin, **options)
+        if timeout is None:
+            # The default is that of the sandbox.
+            del options["timeout"]
+        given = b"" if isinstance(stdin, bool) else stdin
+        return await self._sandbox.exec(words, stdin=given, on_stdout=on_stdout, on_stderr=on_stderr, **options)

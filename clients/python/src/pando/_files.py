@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Files of sandboxes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, List, Mapping, Optional, Union
+
+from . import _archive
+from ._cell import AsyncCell
+from ._errors import Error, NoSuchFile, refusal
+from ._types import ExecResult
+
+if TYPE_CHECKING:
+    from ._sandbox import AsyncSandbox
+
+_INSIDE = Path(__file__).with_name("_inside.py").read_text()
+# The exit status of that program if the operation failed.
+_FAILED = 3
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """A file or directory in a sandbox."""
+
+    name: str
+    path: str
+    type: str
+    """"file", "dir", "link" or "other"."""
+    size: int
+    mode: int
+    """Its permissions as a number: 0o644."""
+    permissions: str
+    """The same as text: "-rw-r--r--"."""
+    owner: str
+    group: str
+    modified_time: float
+    """Seconds since 1970."""
+    symlink_target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class WriteEntry:
+    """A file to write."""
+
+    path: str
+    data: Union[str, bytes]
+
+
+class AsyncFiles:
+    """The files of a sandbox: `sandbox.files`. Paths are absolute. A path that does not exist raises NoSuchFile.
+
+    >>> await s.files.write("/tmp/a/b.txt", "text")
+    >>> [entry.name for entry in await s.files.list("/tmp/a")]
+    ['b.txt']
+    """
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def read(self, path: str) -> str:
+        """Returns the text of a file. Bytes that are not UTF-8 are replaced."""
+        return (await self.read_bytes(path)).decode(errors="replace")
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Returns the bytes of a file."""
+        return await (await self._cell()).read_file(path)
+
+    async def read_stream(self, path: str) -> AsyncIterator[bytes]:
+        """Returns the bytes of a file piece by piece, for files that are too large for the memory."""
+        return await (await self._cell()).read_stream(path)
+
+    async def write(self, path: str, data: Union[str, bytes, Iterable[bytes]]) -> EntryInfo:
+        """Writes a file, or replaces one. Missing directories are made. An iterable, such as an open file, is sent piece by piece."""
+        cell = await self._cell()
+        content = data if not isinstance(data, str) else data.encode()
+        parent = path.rpartition("/")[0]
+        try:
+            await cell.write_file(path, content)
+        except NoSuchFile:
+            # An iterable cannot be sent twice.
+            if not isinstance(content, bytes) or not await self.make_dir(parent):
+                raise
+            await cell.write_file(path, content)
+        return await self.get_info(path)
+
+    async def write_files(self, files: Iterable[WriteEntry]) -> List[EntryInfo]:
+        """Writes several files."""
+        return [await self.write(each.path, each.data) for each in files]
+
+    async def list(self, path: str, depth: int = 1) -> List[EntryInfo]:
+        """Lists a directory, and with `depth` also those below."""
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, not {depth}")
+        return [_entry(each) for each in await self._ask("entries", path, str(depth))]
+
+    async def exists(self, path: str) -> bool:
+        """Returns whether there is a file or directory."""
+        return bool(await self._ask("exists", path))
+
+    async def get_info(self, path: str) -> EntryInfo:
+        """Describes a file or directory. A link is not followed."""
+        return _entry(await self._ask("info", path))
+
+    async def make_dir(self, path: str) -> bool:
+        """Makes a directory, and those above it. Returns False if it exists."""
+        return bool(await self._ask("make_dir", path))
+
+    async def rename(self, old_path: str, new_path: str) -> EntryInfo:
+        """Renames a file or directory; replaces an existing file."""
+        return _entry(await self._ask("rename", old_path, _absolute(new_path)))
+
+    async def remove(self, path: str) -> None:
+        """Removes a file, or a directory with all that it contains."""
+        await self._ask("remove", path)
+
+    async def upload(self, local: Union[str, Path], path: str) -> None:
+        """Copies a directory of the host, with all that it contains, to a directory of the sandbox, which is made if it is missing."""
+        directory = Path(local)
+        if not directory.is_dir():
+            raise NotADirectoryError(f"{directory} is no directory: for a file, use `write`")
+        cell = await self._cell()
+        _result(await cell.exec(await self._command("unpack", path), stdin=_archive.pack(directory)))
+
+    async def download(self, path: str, local: Union[str, Path], *, max_bytes: int = 4 << 30) -> None:
+        """Copies a directory of the sandbox, with all that it contains, to a directory of the host, which is made if it is missing.
+
+        Links and other special files are left out: on the host, they could lead anywhere.
+        """
+        cell = await self._cell()
+        command = await self._command("pack", path)
+        with _archive.Unpacker(Path(local), max_bytes) as unpacker:
+            _result(await cell.exec(command, on_stdout_bytes=unpacker.add))
+
+    async def _cell(self) -> AsyncCell:
+        return await self._sandbox._started()
+
+    async def _command(self, name: str, *arguments: str) -> List[str]:
+        return [await self._sandbox._python(), "-I", "-S", "-c", _INSIDE, name, _absolute(arguments[0]), *arguments[1:]]
+
+    async def _ask(self, name: str, *arguments: str) -> Any:
+        result = await (await self._cell()).exec(await self._command(name, *arguments))
+        return json.loads(_result(result).stdout)
+
+
+def _result(result: ExecResult) -> ExecResult:
+    """Raises the error of the program in the cell, if there is one."""
+    if result.exit_code == _FAILED:
+        told = json.loads(result.stderr.splitlines()[-1])
+        raise refusal(str(told["problem"]), str(told["message"]))
+    if result.exit_code != 0:
+        raise Error(f"the sandbox's Python cannot work on its files: {result.message}: {result.stderr[-1000:].strip()}")
+    return result
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise refusal("bad-request", f"path: give an absolute path of the sandbox, not {path!r}")
+    return path
+
+
+def _entry(value: Mapping[str, Any]) -> EntryInfo:
+    return EntryInfo(**{each.name: value[each.name] for each in fields(EntryInfo)})
